@@ -1,0 +1,5 @@
+"""`python -m posd` is `posd`."""
+
+from posd.cli.main import main
+
+main()

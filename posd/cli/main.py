@@ -4,8 +4,11 @@
 command lives.
 """
 
+import errno
 import importlib
+import os
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
@@ -14,7 +17,7 @@ from posd import __version__
 #: command -> "module:attribute" of its click command, in the order in which `posd --help` shows them.
 COMMANDS: Mapping[str, str] = {
     "run": "posd.cli.run:run",
-    "demo": "posd.cli.demo:demo",
+    "demo": "posd.cli.demo.command:demo",
     "simulate": "posd.cli.simulate:simulate",
     "charge": "posd.cli.payments:charge",
     "await": "posd.cli.payments:await_",
@@ -31,16 +34,30 @@ COMMANDS: Mapping[str, str] = {
 class LazyGroup(click.Group):
     """A click group whose commands are imported from `COMMANDS` on first use."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         target = COMMANDS.get(cmd_name)
         if target is None:
             return None
         module, attribute = target.split(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. An error becomes one message and an exit code: no traceback reaches a user."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            # A closed pipe (posd list | head) is click's to handle; POSD_DEBUG is for who repairs posd.
+            if (isinstance(error, OSError) and error.errno == errno.EPIPE) or os.environ.get("POSD_DEBUG"):
+                raise
+            from posd.cli.errors import explain
+
+            raise explain(error, ctx.meta) from error
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,7 +71,15 @@ class LazyGroup(click.Group):
     metavar="FILE",
     help="Configuration file (also POSD_CONFIG).",
 )
+@click.option(
+    "--socket",
+    "socket_path",
+    envvar="POSD_SOCKET",
+    metavar="PATH",
+    help="The daemon's socket (also POSD_SOCKET); without it, the one that the configuration names.",
+)
 @click.pass_context
-def main(ctx: click.Context, config_path: str) -> None:
+def main(ctx: click.Context, config_path: str, socket_path: str | None) -> None:
     """Run card payments on the terminals of this LAN, and know whether the customer was charged."""
     ctx.obj = config_path
+    ctx.meta["posd.socket"] = socket_path

@@ -1,0 +1,1 @@
+"""Use cases: payments, the webhook inbox, callback addresses (design 3)."""

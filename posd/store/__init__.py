@@ -1,0 +1,1 @@
+"""SQLite: schema, migrations, the single writer with group commit, readers, queries (design 9)."""

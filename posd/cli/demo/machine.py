@@ -1,0 +1,268 @@
+"""A whole shop on one machine: the daemon and a simulated terminal as processes, in a directory that goes away."""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import posd.tls
+from posd.cli.api import Api, Problem, Unreachable
+
+LOOPBACK = "127.0.0.1"
+
+#: seconds: a cold start of the daemon and the simulator on a slow machine.
+START_SECONDS = 20.0
+#: seconds: announcing and hearing takes about two; by now multicast does not work here.
+DISCOVERY_SECONDS = 6.0
+#: seconds: the daemon promises to stop within 3, the simulator within 1.
+STOP_SECONDS = 5.0
+#: seconds between two looks at a process that starts.
+POLL_SECONDS = 0.05
+#: lines of each log that are shown when something goes wrong.
+LOG_TAIL_LINES = 12
+#: bytes: the longest path of a Unix socket on Linux (sun_path holds 108 with its closing zero).
+MAX_SOCKET_PATH_BYTES = 107
+#: where the directory goes if the usual temporary directory has too long a path for sockets.
+SHORT_TEMPORARY_DIRECTORY = "/tmp"  # noqa: S108 - mkdtemp makes a directory of its own in it, mode 0700
+
+CONFIG = """\
+[local_api]
+directory = {run}
+till_group = ""
+admin_group = ""
+
+[webhooks]
+listen = "{loopback}:{port}"
+advertise_host = "{loopback}"
+
+[database]
+path = {database}
+
+[discovery]
+interfaces = ["{loopback}"]
+
+[terminal_defaults]
+ca_file = {terminal_ca}
+
+[[terminals]]
+serial = "{serial}"
+base_url = "{base_url}"
+"""
+
+T = TypeVar("T")
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on; the message says why."""
+
+
+class Child:
+    """A process of the demo with its log file."""
+
+    def __init__(self, name: str, arguments: list[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")}
+        with log.open("ab") as stream:
+            # A session of its own: Ctrl-C reaches the demo alone, which then stops its children in order.
+            self.process = subprocess.Popen(  # noqa: S603 - this program, with arguments made here
+                [sys.executable, "-m", "posd", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        """Raise DemoFailed where the process is gone."""
+        code = self.process.poll()
+        if code is not None:
+            raise DemoFailed(f"{self.name} ended by itself with exit code {code}")
+
+    def stop(self) -> None:
+        """End the process: politely, then by force."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def tail(self) -> str:
+        """Return the end of its log."""
+        lines = self.log.read_text("utf-8", "replace").splitlines()[-LOG_TAIL_LINES:]
+        return "\n".join([f"--- the end of {self.name}'s log:", *lines])
+
+
+class Machine:
+    """Context manager: on leaving it, the processes are stopped and the directory is removed, whatever happened."""
+
+    def __init__(self, *, speed: float, announce: bool) -> None:
+        self._speed = speed
+        self._announce = announce
+        self._children: dict[str, Child] = {}
+        self._base_url = ""
+        self._port = 0
+        # Another demo on this machine announces its terminal on the same loopback interface.
+        self.serial = f"DEMO-{secrets.token_hex(3).upper()}"
+
+    def __enter__(self) -> Self:
+        self.directory = temporary_directory()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for child in self._children.values():
+            child.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def config_path(self) -> Path:
+        return self.directory / "config.toml"
+
+    @property
+    def till_socket(self) -> Path:
+        return self.directory / "run" / "till.sock"
+
+    @property
+    def admin_socket(self) -> Path:
+        return self.directory / "run" / "admin.sock"
+
+    @property
+    def base_url(self) -> str:
+        """The simulated terminal's address; empty before it is ready."""
+        return self._base_url
+
+    @property
+    def webhook_address(self) -> str:
+        return f"{LOOPBACK}:{self._port}"
+
+    def start(self) -> None:
+        """Make the certificates of both sides, start both processes, and wait until both answer."""
+        for name in ("run", "terminal"):
+            (self.directory / name).mkdir()
+        own = posd.tls.init(self.directory / "posd" / "tls", names=["localhost"], addresses=[LOOPBACK])
+        terminal = posd.tls.init(self.directory / "terminal" / "tls", names=["localhost"], addresses=[LOOPBACK])
+        arguments = {
+            "--serial": self.serial,
+            "--listen": f"{LOOPBACK}:0",
+            "--cert": terminal.certificate,
+            "--key": terminal.private_key,
+            "--state": self.directory / "terminal",
+            "--trust": own.ca_certificate,
+            "--speed": self._speed,
+            "--mdns-interface": LOOPBACK,
+            # The customer's habits: the same demo every time, and no long think about the card.
+            "--seed": 1,
+        }
+        flags = ["--json"] if self._announce else ["--json", "--no-mdns"]
+        simulate = ["simulate", *flags, *(str(word) for pair in arguments.items() for word in pair)]
+        self._children["the simulated terminal"] = Child(
+            "the simulated terminal", simulate, self.directory / "terminal.log"
+        )
+        self._port = free_port()
+        self._write_config(terminal.ca_certificate, base_url="")
+        self._terminal_ca = terminal.ca_certificate
+        self._start_daemon()
+        self._base_url = self.wait_for(self._simulator_ready, START_SECONDS, "the simulated terminal did not start")[
+            "base_url"
+        ]
+
+    def address_by_mdns(self) -> str | None:
+        """Wait until posd heard the terminal's announcement; return its address, or None where it does not come."""
+
+        def known() -> str | None:
+            with Api(self.till_socket) as api:
+                terminals = api.get("/terminals").body["terminals"]
+            return next(
+                (t["base_url"] for t in terminals if t["serial"] == self.serial and t["source"] == "mdns"), None
+            )
+
+        try:
+            return self.wait_for(known, DISCOVERY_SECONDS, "no announcement")
+        except TimeoutError:
+            return None
+
+    def restart_with_address(self) -> None:
+        """Write the terminal's address into the configuration and restart the daemon with it."""
+        self._children.pop("posd").stop()
+        self._write_config(self._terminal_ca, base_url=self._base_url)
+        self._start_daemon()
+
+    def check(self) -> None:
+        """Raise DemoFailed where a process is gone."""
+        for child in self._children.values():
+            child.check()
+
+    def tails(self) -> str:
+        """Return the ends of the logs."""
+        return "\n".join(child.tail() for child in self._children.values())
+
+    def wait_for(self, look: Callable[[], T | None], seconds: float, otherwise: str) -> T:
+        """Return what `look` returns once it is not None. Raise TimeoutError, or DemoFailed where a process ends."""
+        deadline = time.monotonic() + seconds
+        while (found := look()) is None:
+            self.check()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{otherwise} within {seconds:.0f} s")
+            time.sleep(POLL_SECONDS)
+        return found
+
+    def _write_config(self, terminal_ca: Path, *, base_url: str) -> None:
+        text = CONFIG.format(
+            run=json.dumps(str(self.directory / "run")),
+            database=json.dumps(str(self.directory / "posd" / "posd.db")),
+            terminal_ca=json.dumps(str(terminal_ca)),
+            loopback=LOOPBACK,
+            port=self._port,
+            serial=self.serial,
+            base_url=base_url,
+        )
+        self.config_path.write_text(text, "utf-8")
+
+    def _start_daemon(self) -> None:
+        self._children["posd"] = Child("posd", ["--config", str(self.config_path), "run"], self.directory / "posd.log")
+        self.wait_for(self._daemon_answers, START_SECONDS, "posd did not start")
+
+    def _daemon_answers(self) -> bool | None:
+        try:
+            with Api(self.till_socket) as api:
+                api.get("/version")
+        except (Unreachable, Problem):
+            return None
+        return True
+
+    def _simulator_ready(self) -> dict[str, Any] | None:
+        for line in (
+            self._children["the simulated terminal"].log.read_text("utf-8", "replace").splitlines(keepends=True)
+        ):
+            if line.startswith("{") and line.endswith("\n") and '"ready"' in line:
+                ready: dict[str, Any] = json.loads(line)
+                return ready
+        return None
+
+
+def temporary_directory() -> Path:
+    """Make a directory whose path leaves room for the sockets in it."""
+    directory = tempfile.mkdtemp(prefix="posd-demo-")
+    if len(os.fsencode(f"{directory}/run/admin.sock")) > MAX_SOCKET_PATH_BYTES:
+        Path(directory).rmdir()
+        directory = tempfile.mkdtemp(prefix="posd-demo-", dir=SHORT_TEMPORARY_DIRECTORY)
+    return Path(directory)
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,112 @@
+"""One charge of the demo: what happened, who told whom, and when."""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from posd.cli.api import Api
+from posd.cli.output import money, total
+from posd.cli.progress import event_extra
+from posd.cli.waiting import Arrived, Away, Snapshot, follow, start
+
+#: the actors, as the timeline names them.
+TILL, POSD, TERMINAL = "till", "posd", "terminal"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A charge to make: how it should end, how the simulated customer behaves, and the amount."""
+
+    result: str
+    scenario: str
+    amount: Mapping[str, Decimal]
+
+    @property
+    def total(self) -> Decimal:
+        return total(self.amount)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A line of the timeline; `offset` in seconds since the till's call."""
+
+    offset: float
+    sender: str
+    receiver: str
+    what: str
+
+
+@dataclass(slots=True)
+class Charge:
+    """A charge that was made."""
+
+    plan: Plan
+    transaction: Mapping[str, Any]
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def result(self) -> str:
+        return str(self.transaction["outcome"]["result"])
+
+    @property
+    def seconds(self) -> float:
+        return self.steps[-1].offset
+
+    def fault(self) -> str | None:
+        """Say what is not as planned; None where all is."""
+        if self.result != self.plan.result:
+            return f"the charge of {money(self.plan.total)} should be {self.plan.result}, and is {self.result}"
+        authorized = self.transaction["outcome"]["authorized_amount"]
+        if self.result == "approved" and authorized != self.plan.total:
+            return f"asked for {money(self.plan.total)}, and {authorized} was authorized"
+        return None
+
+
+def make_charge(
+    api: Api, plan: Plan, serial: str, *, seconds: float, show: Callable[[Step], None], check: Callable[[], None]
+) -> Charge:
+    """Run one charge as a till would: PUT it, then follow its events until the outcome.
+
+    Each step goes to `show` as it comes. `check` is called whenever the daemon is away.
+    Raise Problem, Unreachable, or TimedOut after `seconds`.
+    """
+    steps: list[Step] = []
+
+    def note(offset: float, sender: str, receiver: str, what: str) -> None:
+        steps.append(Step(offset, sender, receiver, what))
+        show(steps[-1])
+
+    transaction_id = str(uuid.uuid4())
+    request = {"terminal": serial, "amount": plan.amount, "metadata": {"scenario": plan.scenario}}
+    began, began_at = time.monotonic(), datetime.now(UTC)
+    deadline = began + seconds
+    note(0.0, TILL, POSD, f"PUT /v1/transactions/{transaction_id[:8]}...  {money(plan.total)}")
+    reply = start(api, f"/transactions/{transaction_id}", request, deadline=deadline, away=lambda _: check())
+    note(time.monotonic() - began, POSD, TERMINAL, f"charge, over TLS; answered: {answered(reply.body)}")
+    transaction: Mapping[str, Any] = reply.body
+    for update in follow(api, transaction_id, deadline=deadline):
+        match update:
+            case Away():
+                check()
+            case Arrived(item):
+                at = datetime.fromisoformat(item["received_at"])
+                event = item["event"]
+                what = f"{event['status']}  {event_extra(event)}".rstrip()
+                note(max(0.0, (at - began_at).total_seconds()), TERMINAL, POSD, what)
+            case Snapshot():
+                transaction = update.transaction
+    outcome = transaction["outcome"]
+    ticket = f", ticket {outcome['ticket_number']}" if outcome["ticket_number"] else ""
+    note(time.monotonic() - began, POSD, TILL, f"outcome: {outcome['result']}{ticket}")
+    return Charge(plan, transaction, steps)
+
+
+def answered(transaction: Mapping[str, Any]) -> str:
+    """Say what came of the call to the terminal."""
+    if transaction["outcome"] is not None:
+        return str(transaction["outcome"]["result"])
+    return "in doubt" if transaction["phase"] == "in_doubt" else "acknowledged"

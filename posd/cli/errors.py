@@ -1,0 +1,58 @@
+"""How an error is told: one message that says what is wrong and what to do, and the right exit code."""
+
+import traceback
+from collections.abc import Mapping
+from typing import IO, Any
+
+import click
+
+from posd.cli.api import Problem, Unreachable
+from posd.cli.connection import OUTPUT_META
+from posd.cli.exit_codes import ExitCode, for_problem
+from posd.cli.output import Output
+from posd.config import ConfigError
+
+
+class Failure(click.ClickException):
+    """An error as click shows it: message on stderr, the problem's JSON on stdout with --json, an exit code."""
+
+    def __init__(self, message: str, exit_code: ExitCode, output: Output, raw: bytes | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
+        self._output = output
+        self._raw = raw
+
+    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
+        if self._output.as_json and self._raw is not None:
+            self._output.json(self._raw)
+        else:
+            self._output.note(f"posd: {self.message}", style="red")
+
+
+def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
+    """Turn an exception that ended a command into what its user reads; `meta` is click's `ctx.meta`."""
+    output: Output = meta.get(OUTPUT_META) or Output(as_json=False)
+    match error:
+        case Unreachable():
+            return Failure(str(error), ExitCode.UNREACHABLE, output)
+        case Problem():
+            return Failure(problem_text(error), for_problem(error.code), output, error.raw)
+        case ConfigError():
+            lines = ["cannot use the configuration:", *(f"  {problem}" for problem in error.problems)]
+            lines.append("name another file with --config FILE, or the daemon's socket with --socket PATH")
+            return Failure("\n".join(lines), ExitCode.USAGE, output)
+        case _:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            message = (
+                f"a fault of posd itself: {type(error).__name__}: {error} ({where.filename}:{where.lineno}); "
+                "please report it (POSD_DEBUG=1 shows where it happened)"
+            )
+            return Failure(message, ExitCode.NOT_DONE, output)
+
+
+def problem_text(problem: Problem) -> str:
+    """Write a problem for people: the daemon's own words, and the field errors of an invalid request."""
+    lines = [problem.detail or problem.code]
+    errors = problem.extra.get("errors") or []
+    lines += [f"  {error.get('path')}: {error.get('message')}" for error in errors]
+    return "\n".join(lines)

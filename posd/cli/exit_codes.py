@@ -1,0 +1,69 @@
+"""What a command's exit code says ("Command line" in the local API's contract), as tables."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+
+class ExitCode(IntEnum):
+    """The five exit codes of every posd command."""
+
+    DONE = 0  #: done; for a payment: approved
+    NOT_DONE = 1  #: declined, rejected, canceled, not started, or refused by posd
+    USAGE = 2  #: wrong usage, an invalid request or a wrong configuration
+    UNREACHABLE = 3  #: the daemon cannot be reached
+    OPEN = 4  #: still open: a wait was cut short; the payment goes on
+
+
+#: outcome's `result` -> exit code.
+RESULT_CODES: Mapping[str, ExitCode] = {
+    "approved": ExitCode.DONE,
+    "declined": ExitCode.NOT_DONE,
+    "rejected": ExitCode.NOT_DONE,
+    "canceled": ExitCode.NOT_DONE,
+    "not_started": ExitCode.NOT_DONE,
+}
+
+#: problem's `code` -> exit code.
+PROBLEM_CODES: Mapping[str, ExitCode] = {
+    # The command or its arguments are wrong: the same call can never succeed.
+    "malformed_json": ExitCode.USAGE,
+    "invalid_request": ExitCode.USAGE,
+    "unknown_terminal": ExitCode.USAGE,
+    "not_configured": ExitCode.USAGE,
+    "forbidden": ExitCode.USAGE,
+    "method_not_allowed": ExitCode.USAGE,
+    "payload_too_large": ExitCode.USAGE,
+    "unsupported_media_type": ExitCode.USAGE,
+    # posd understood, and refused.
+    "terminal_offline": ExitCode.NOT_DONE,
+    "terminal_busy": ExitCode.NOT_DONE,
+    "id_reused": ExitCode.NOT_DONE,
+    "sale_conflict": ExitCode.NOT_DONE,
+    "already_derived": ExitCode.NOT_DONE,
+    "unknown_original": ExitCode.NOT_DONE,
+    "not_found": ExitCode.NOT_DONE,
+    "past_point_of_no_return": ExitCode.NOT_DONE,
+    "already_final": ExitCode.NOT_DONE,
+    "nothing_running": ExitCode.NOT_DONE,
+    "not_abortable": ExitCode.NOT_DONE,
+    "call_outstanding": ExitCode.NOT_DONE,
+    "storage_unavailable": ExitCode.NOT_DONE,
+    "request_timeout": ExitCode.NOT_DONE,
+    "internal_error": ExitCode.NOT_DONE,
+    # There, but about to stop: to the caller the same as not being there.
+    "draining": ExitCode.UNREACHABLE,
+}
+
+
+def for_transaction(transaction: Mapping[str, Any]) -> ExitCode:
+    """Return the exit code for a transaction as the local API shows it: by its outcome, OPEN without one."""
+    outcome = transaction.get("outcome")
+    if outcome is None:
+        return ExitCode.OPEN
+    return RESULT_CODES.get(outcome["result"], ExitCode.NOT_DONE)
+
+
+def for_problem(code: str) -> ExitCode:
+    """Return the exit code for a problem's `code`; one that this version does not know counts as a refusal."""
+    return PROBLEM_CODES.get(code, ExitCode.NOT_DONE)

@@ -1,0 +1,149 @@
+"""Showing a payment while it runs: each event a line, and on a terminal a live last line with what to do."""
+
+import time
+from collections.abc import Mapping
+from decimal import Decimal
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from posd.cli.output import Output, Pair, moment, money
+from posd.cli.waiting import Arrived, Away, Snapshot, Update
+from posd.cli.words import NEXT_STEPS, RESULTS, advice, hint, status_hint
+
+#: redraws a second: enough for a spinner and a seconds counter.
+REDRAWS_PER_SECOND = 8
+
+AWAY = "posd is away; waiting for it (the payment goes on)"
+BACK = "posd is back"
+
+
+class Progress:
+    """Writes the updates of one payment. With --json it writes nothing but a daemon that is away (to stderr)."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+        self._started = time.monotonic()
+        self._now = Text("starting")
+        self._away = False
+        self._attention: set[str] = set()
+        self._spinner = Spinner("line" if output.stdout.options.ascii_only else "dots")
+        self._live = Live(
+            console=output.stdout, get_renderable=self._render, refresh_per_second=REDRAWS_PER_SECOND, transient=True
+        )
+
+    def __enter__(self) -> Self:
+        if self.output.rich:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the live line, so that other words can follow."""
+        self._live.stop()
+
+    def show(self, update: Update) -> None:
+        """Write what one update of `waiting.follow` says."""
+        match update:
+            case Away(reason):
+                self.away(reason)
+                return
+            case Arrived(item):
+                self._now = Text(status_hint(item["event"]["status"]))
+                self.output.line(event_line(item))
+            case Snapshot():
+                self._snapshot(update.transaction)
+        if self._away:
+            self._away = False
+            self._tell(BACK, "green")
+
+    def away(self, reason: str) -> None:
+        """Say once that the daemon cannot be reached."""
+        self._now = Text(AWAY, style="yellow")
+        if not self._away:
+            self._away = True
+            self._tell(f"{AWAY}: {reason}", "yellow")
+
+    def _snapshot(self, transaction: Mapping[str, Any]) -> None:
+        if transaction["phase"] == "final":
+            return
+        self._now = Text(hint(transaction))
+        news = [attention for attention in transaction["attention"] if attention["code"] not in self._attention]
+        self._attention |= {attention["code"] for attention in news}
+        show_attention(self.output, {"attention": news})
+
+    def _tell(self, text: str, style: str) -> None:
+        if self.output.as_json:
+            self.output.note(text)
+        else:
+            self.output.line(text, style)
+
+    def _render(self) -> RenderableType:
+        elapsed = f" {time.monotonic() - self._started:3.0f} s  "
+        self._spinner.update(text=Text.assemble(elapsed, self._now))
+        return self._spinner
+
+
+def event_line(item: Mapping[str, Any]) -> str:
+    """Write one event of the events resource in a line: time, status, and what else is worth knowing."""
+    event = item["event"]
+    extras = [event_extra(event)]
+    if item["verdict"] != "applied":
+        extras.append(f"({item['verdict']})")
+    return "  ".join([moment(item["received_at"]), event["status"], *filter(None, extras)])
+
+
+def event_extra(event: Mapping[str, Any]) -> str:
+    """Return how the card was read, or why the payment failed; empty where an event says neither."""
+    reason = event.get("failure_reason")
+    if isinstance(reason, Mapping):
+        return failure_text(reason)
+    return str(event.get("reading_type") or "")
+
+
+def failure_text(reason: Mapping[str, Any]) -> str:
+    """Write a `failure_reason`: message, code and where it comes from."""
+    return f"{reason.get('message')} ({reason.get('type')} {reason.get('code')})"
+
+
+def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
+    """Return what to show of a final transaction's outcome, label and value, empty fields left out."""
+    outcome = transaction["outcome"]
+    receipt = outcome["receipt"] or {}
+    reason = outcome["failure_reason"]
+    authorized = outcome["authorized_amount"]
+    card = " ".join(str(part) for part in (receipt.get("franchise"), receipt.get("card_type")) if part)
+    if outcome["reading_type"]:
+        card = f"{card}, {outcome['reading_type']}" if card else outcome["reading_type"]
+    fields = {
+        "terminal": transaction["terminal"],
+        "authorized": money(authorized) if isinstance(authorized, int | Decimal) else authorized,
+        "card": card,
+        "authorization": receipt.get("authorization_code"),
+        "ticket": outcome["ticket_number"],
+        "reference": outcome["transaction_reference"],
+        "reason": failure_text(reason) if reason else None,
+        "proof": ", ".join(evidence["kind"] for evidence in outcome["evidence"]),
+        "transaction": transaction["client_transaction_id"],
+    }
+    pairs = [(label, str(value)) for label, value in fields.items() if value]
+    return [*pairs, ("next", NEXT_STEPS.get(transaction["next_step"], transaction["next_step"]))]
+
+
+def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:
+    """Write how a payment ended, in a frame on a terminal and as lines in a pipe."""
+    result = transaction["outcome"]["result"]
+    style, meaning = RESULTS.get(result, ("yellow", ""))
+    output.panel(result, [("result", meaning), *outcome_pairs(transaction)], style)
+
+
+def show_attention(output: Output, transaction: Mapping[str, Any]) -> None:
+    """Write what a person should look at, a line each."""
+    for attention in transaction["attention"]:
+        output.line(f"attention {attention['code']}: {advice(attention['code'])}", "yellow")

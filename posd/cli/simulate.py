@@ -1,0 +1,257 @@
+"""`posd simulate`: a simulated terminal, alone."""
+
+import asyncio
+import os
+import queue
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import msgspec
+
+from posd import tls
+from posd.cli.exit_codes import ExitCode
+from posd.simulator import Entry, Settings, SettingsError, Simulator
+from posd.simulator.scenarios import DEFAULT_SCENARIO, SCENARIOS
+
+#: Ports of the terminal profile's default base URLs.
+HTTPS_PORT = 6869
+HTTP_PORT = 6868
+#: Lines that wait for a reader of stdout who is slow or gone; further ones are dropped, the ledger file has them all.
+MAX_WAITING_LINES = 10_000
+#: Seconds that the last lines have to be written at the end.
+LAST_LINES_SECONDS = 0.3
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+@click.command()
+@click.option("--serial", default="SN-0001", show_default=True, help="Serial number.")
+@click.option("--brand", default="Simulated", show_default=True)
+@click.option("--model", default="SIM-1", show_default=True)
+@click.option("--merchant-id", default="MERCHANT-0001", show_default=True, help="merchant_id of the events.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help=f"Address to listen on; port 0 takes a free one. [default: 0.0.0.0:{HTTPS_PORT}, with --http {HTTP_PORT}]",
+)
+@click.option("--http", is_flag=True, help="Plain HTTP instead of HTTPS.")
+@click.option("--cert", type=_FILE, help="PEM certificate; without it one is made in the state directory.")
+@click.option("--key", type=_FILE, help="PEM private key of --cert.")
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keeps the certificate and the queue of undelivered events. [default: a temporary directory]",
+)
+@click.option("--trust", type=_FILE, metavar="PEM", help="CA of the webhook receivers. [default: the system's]")
+@click.option(
+    "--scenario",
+    type=click.Choice(list(SCENARIOS)),
+    default=DEFAULT_SCENARIO,
+    show_default=True,
+    help='What happens to a payment whose metadata has no {"scenario": NAME}.',
+)
+@click.option(
+    "--speed",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="How much faster than people: divides human delays, the waiting limit and the delivery's backoff and window.",
+)
+@click.option("--seed", type=int, help="Makes payments reproducible, given the same ids.")
+@click.option(
+    "--wait-seconds",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="How long wait-for-abort waits until it rejects, before --speed; 0: for ever.",
+)
+@click.option(
+    "--delivery-timeout",
+    type=float,
+    default=10.0,
+    show_default=True,
+    help="Seconds that a webhook receiver has to answer; not scaled by --speed.",
+)
+@click.option("--no-mdns", is_flag=True, help="Do not announce over mDNS.")
+@click.option(
+    "--mdns-interface", multiple=True, metavar="ADDR", help="Address of an interface to announce on; repeatable."
+)
+@click.option("--ledger", type=_FILE, metavar="FILE", help="Append what really happens, as JSON lines.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, as when stdout is no terminal.")
+def simulate(
+    *,
+    listen: str | None,
+    http: bool,
+    cert: Path | None,
+    key: Path | None,
+    state: Path | None,
+    as_json: bool,
+    no_mdns: bool,
+    mdns_interface: tuple[str, ...],
+    ledger: Path | None,
+    **common: Any,
+) -> None:
+    """Run a simulated card terminal that speaks the real wire.
+
+    It serves the local-network paths, announces itself over mDNS and delivers its events with the terminal's own
+    retry policy. Ctrl-C ends it.
+    """
+    if http and (cert or key):
+        raise click.UsageError("--http has no use for --cert and --key: leave one or the other out")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))  # until the loop runs: leave no directory behind
+    try:
+        host, port = _split_address(listen or f"0.0.0.0:{HTTP_PORT if http else HTTPS_PORT}")
+        with ExitStack() as cleanup:
+            if state is None:
+                directory = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="posd-simulate-")))
+            else:
+                directory = state
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            ca_file = None
+            if not http and cert is None and key is None:
+                made = _make_certificate(directory / "tls", host)
+                cert, key, ca_file = made.certificate, made.private_key, made.ca_certificate
+            settings = Settings(
+                **common,
+                host=host,
+                port=port,
+                state=directory,
+                certificate=cert,
+                private_key=key,
+                mdns=not no_mdns,
+                mdns_interfaces=mdns_interface,
+                ledger_file=ledger,
+            )
+            lines = Lines(_as_json if as_json or not sys.stdout.isatty() else _as_words)
+            cleanup.callback(lines.close)
+            asyncio.run(_run(settings, lines, ca_file))
+    except (SettingsError, tls.TlsError, OSError) as error:
+        _fail(str(error))
+
+
+async def _run(settings: Settings, lines: "Lines", ca_file: Path | None) -> None:
+    """Run the terminal until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        terminal = await stack.enter_async_context(Simulator(settings))
+        terminal.ledger.listen(lines.write)
+        lines.write(
+            {
+                "ready": True,
+                "serial": settings.serial,
+                "base_url": terminal.base_url,
+                "ca_file": str(ca_file) if ca_file else None,
+            }
+        )
+        await stop.wait()
+
+
+class Lines:
+    """Writes lines to stdout from a thread: a reader who does not read must not stop the terminal."""
+
+    def __init__(self, text: Callable[[Mapping[str, Any]], str | None]) -> None:
+        self._text = text
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(MAX_WAITING_LINES)
+        self._writer = threading.Thread(target=self._write_all, name="stdout", daemon=True)
+        self._writer.start()
+
+    def write(self, entry: Entry) -> None:
+        """Write what the line function makes of an entry; None writes nothing."""
+        text = self._text(entry)
+        if text is not None and not self._waiting.full():
+            self._waiting.put_nowait(f"{text}\n".encode())
+
+    def close(self) -> None:
+        """Give the last lines a moment to be written."""
+        if not self._waiting.full():
+            self._waiting.put_nowait(None)
+            self._writer.join(LAST_LINES_SECONDS)
+
+    def _write_all(self) -> None:
+        while (line := self._waiting.get()) is not None:
+            try:
+                while line:
+                    line = line[os.write(1, line) :]  # past sys.stdout, whose lock would hold up the exit
+            except OSError:
+                return  # nobody reads any more
+
+
+def _as_json(entry: Mapping[str, Any]) -> str:
+    return _ENCODER.encode(entry).decode()
+
+
+def _as_words(entry: Mapping[str, Any]) -> str | None:
+    if "ready" in entry:
+        lines = [f"Terminal {click.style(entry['serial'], bold=True)} is ready at {entry['base_url']}."]
+        if entry["ca_file"]:
+            lines.append(f"Its CA, for posd's ca_file: {entry['ca_file']}")
+        return "\n".join([*lines, "Ctrl-C ends it.", ""])
+    describe = _WORDS.get(entry["kind"])
+    if describe is None:
+        return None
+    transaction = entry.get("client_transaction_id")
+    return f"{entry['at'][11:23]}  {(transaction or '')[:8]:8}  {describe(entry)}"
+
+
+def _start_words(entry: Mapping[str, Any]) -> str:
+    return f"start answered {entry['http_status']}" + (f", scenario {entry['scenario']}" if entry["scenario"] else "")
+
+
+def _attempt_words(entry: Mapping[str, Any]) -> str:
+    text = f"  {entry['status']}, delivery {entry['attempt']}: {entry['result']}"
+    retry = entry["retry_in_seconds"]
+    return text if retry is None else click.style(f"{text}, again in {retry:.1f} s of the terminal's time", fg="yellow")
+
+
+def _final_words(entry: Mapping[str, Any]) -> str:
+    if not entry["charged"]:
+        return click.style(f"final: {entry['status']}, not charged", fg="red")
+    reference, ticket = entry["transaction_reference"], entry["ticket_number"]
+    return click.style(f"final: charged {entry['amount']}, reference {reference}, ticket {ticket}", fg="green")
+
+
+#: A ledger entry's kind -> what a person is told; `attempt` and `dropped` follow their event.
+_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "start": _start_words,
+    "abort": lambda entry: f"abort answered {entry['http_status']}",
+    "event": lambda entry: click.style(entry["status"], bold=True),
+    "attempt": _attempt_words,
+    "dropped": lambda entry: click.style(f"  {entry['status']} given up: {entry['reason']}", fg="red"),
+    "final": _final_words,
+    "forgotten": lambda entry: click.style(f"forgotten in {entry['status']}: the terminal was stopped", fg="red"),
+    "mdns": lambda entry: f"mDNS: {entry['result']}, {entry['detail']}",
+}
+
+
+def _split_address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit()):
+        raise SettingsError(f"--listen {text!r} must be HOST:PORT, for example 127.0.0.1:{HTTPS_PORT} or [::1]:0")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
+    """Make a certificate for every name and address of this machine; the CA of an earlier run is kept."""
+    names = dict.fromkeys([socket.gethostname(), "localhost"])
+    addresses = dict.fromkeys([*tls.local_addresses(), "127.0.0.1", host])  # a wildcard among them does no harm
+    return tls.init(directory, names=list(names), addresses=list(addresses))
+
+
+def _fail(message: str) -> NoReturn:
+    if sys.stderr.isatty():
+        message = click.style(message, fg="red")
+    click.echo(f"posd simulate: {message}", err=True)
+    sys.exit(ExitCode.USAGE)

@@ -1,0 +1,64 @@
+"""`posd status`: is the daemon well, which one is it, and what is open."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import msgspec
+
+from posd.cli.connection import connect, json_option
+from posd.cli.exit_codes import ExitCode
+from posd.cli.output import Output, Pair, money, total
+from posd.cli.words import state
+
+#: health's `status` -> style of its headline.
+STYLES: Mapping[str, str] = {"ok": "green", "degraded": "yellow", "failing": "red"}
+
+
+@click.command()
+@json_option
+@click.pass_context
+def status(ctx: click.Context, output: Output) -> None:
+    """Show the daemon's health and open payments.
+
+    Exit code 0 only where all is well.
+    """
+    with connect(ctx) as api:
+        # 503 is an answer here: a failing daemon says what fails.
+        health = api.get("/health", also={503})
+        version = api.get("/version")
+        transactions = api.get("/transactions", {"open": "true"})
+    word = health.body.get("status", "failing")
+    if output.as_json:
+        document = {
+            "socket": str(api.socket),
+            "health": msgspec.Raw(health.raw),
+            "version": msgspec.Raw(version.raw),
+            "open": msgspec.Raw(transactions.raw),
+        }
+        output.json(msgspec.json.encode(document))
+    else:
+        pairs: list[Pair] = [
+            ("socket", str(api.socket)),
+            ("version", f"{version.body['version']} (API {version.body['api']}, schema {version.body['schema']})"),
+            *((name, check_text(check)) for name, check in health.body.get("checks", {}).items()),
+            ("open payments", str(len(transactions.body["transactions"]))),
+        ]
+        pairs += [("", open_text(transaction)) for transaction in transactions.body["transactions"]]
+        output.panel(f"posd: {word}", pairs, STYLES.get(word, "red"))
+    sys.exit(ExitCode.DONE if word == "ok" else ExitCode.NOT_DONE)
+
+
+def check_text(check: object) -> str:
+    """Write one health check: its status, and what else it says."""
+    if not isinstance(check, Mapping):
+        return str(check)
+    rest = "; ".join(str(value) for name, value in check.items() if name != "status" and value not in (None, ""))
+    return f"{check.get('status', '')}: {rest}" if rest else str(check.get("status", ""))
+
+
+def open_text(transaction: Mapping[str, Any]) -> str:
+    """Write an open payment in a line."""
+    amount = money(total(transaction["amount"] or {}))
+    return f"{transaction['client_transaction_id']}  {transaction['terminal']}  {amount}  {state(transaction)}"

@@ -1,0 +1,152 @@
+"""Starting a payment and waiting for its outcome, over restarts of the daemon.
+
+A payment goes on without its till, so nothing here gives up by itself: a daemon that is away is asked again, with the
+same id, until it answers. Only the caller's own deadline or Ctrl-C ends a wait.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from posd.cli.api import Api, Problem, Reply, Unreachable, decode
+
+#: seconds between two tries to reach a daemon that is away: soon enough for a person, no load.
+RETRY_SECONDS = 0.5
+#: seconds: how often an idle wait reads the transaction again; attention (a silent terminal) is no event of its own.
+REFRESH_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The transaction as it stands now."""
+
+    reply: Reply
+
+    @property
+    def transaction(self) -> Mapping[str, Any]:
+        body: Mapping[str, Any] = self.reply.body
+        return body
+
+    @property
+    def final(self) -> bool:
+        return bool(self.transaction["phase"] == "final")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """An event of the terminal: `{seq, received_at, verdict, event}`."""
+
+    item: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The daemon cannot be reached just now; it is tried again. Any other update says that it is back."""
+
+    reason: str
+
+
+Update = Snapshot | Arrived | Away
+
+
+class TimedOut(Exception):
+    """The caller's own deadline passed; the payment goes on."""
+
+
+def start(
+    api: Api, path: str, request: Mapping[str, Any], *, deadline: float | None, away: Callable[[str], None]
+) -> Reply:
+    """PUT a transaction until the daemon answers for it, and return the answer.
+
+    Where the first call provably reached nobody, nothing was started and Unreachable is raised. Once a call may have
+    been read, the same call is repeated: that is always safe, and only the daemon knows what came of it.
+    `deadline` is a time of `time.monotonic()`. Raise Problem, Unreachable or TimedOut.
+    """
+    may_have_started = False
+    while True:
+        try:
+            return api.put(path, request)
+        except (Unreachable, Problem) as error:
+            may_have_started = may_have_started or (isinstance(error, Unreachable) and error.sent)
+            gone = _as_away(error)
+            if gone is None or not may_have_started:
+                raise
+        away(gone.reason)
+        if deadline is not None and time.monotonic() + RETRY_SECONDS > deadline:
+            raise TimedOut
+        time.sleep(RETRY_SECONDS)
+
+
+def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator[Update]:
+    """Yield what happens to a transaction, until a Snapshot that is final.
+
+    The first update is a Snapshot, or an Away; events that came before the call are among the updates.
+    Raise Problem, or TimedOut when `deadline` (a time of `time.monotonic()`) passes.
+    """
+    updates: queue.SimpleQueue[Update | Exception] = queue.SimpleQueue()
+    stop = threading.Event()
+    path = f"/transactions/{transaction_id}"
+    # A thread, because a blocked read can neither keep a deadline nor redraw; a daemon thread, because a blocked
+    # read must not hold the exit.
+    threading.Thread(target=_read, args=(api, path, updates, stop), daemon=True).start()
+    try:
+        while True:
+            left = REFRESH_SECONDS if deadline is None else min(REFRESH_SECONDS, deadline - time.monotonic())
+            if left <= 0:
+                raise TimedOut
+            try:
+                update = updates.get(timeout=left)
+            except queue.Empty:
+                update = _glance(api, path)
+            if isinstance(update, Exception):
+                raise update
+            yield update
+            if isinstance(update, Snapshot) and update.final:
+                return
+    finally:
+        stop.set()
+
+
+def _read(api: Api, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
+    """Feed the queue from the event stream until the outcome is there; a broken stream is resumed."""
+    last_id = ""
+    while not stop.is_set():
+        try:
+            snapshot = Snapshot(api.get(path))
+            updates.put(snapshot)
+            if snapshot.final:
+                return
+            for item in api.stream(f"{path}/events", after=last_id):
+                last_id = item.id or last_id
+                if item.name == "outcome":
+                    break
+                updates.put(Arrived(decode(item.data)))
+            else:
+                stop.wait(RETRY_SECONDS)
+        except (Unreachable, Problem) as error:
+            away = _as_away(error)
+            updates.put(away or error)
+            if away is None:
+                return
+            stop.wait(RETRY_SECONDS)
+
+
+def _glance(api: Api, path: str) -> Update:
+    """Read the transaction again; the reading thread tells what becomes of a daemon that is away."""
+    try:
+        return Snapshot(api.get(path))
+    except (Unreachable, Problem) as error:
+        away = _as_away(error)
+        if away is None:
+            raise
+        return away
+
+
+def _as_away(error: Unreachable | Problem) -> Away | None:
+    """Return what is only a daemon that is away (gone, or stopping) as an update; None for a real refusal."""
+    if isinstance(error, Unreachable):
+        return Away(error.reason)
+    return Away(error.detail) if error.code == "draining" else None

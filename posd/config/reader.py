@@ -1,0 +1,205 @@
+"""From the text of the configuration file to `Config`: every problem is collected, none stops the reading."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from posd.config import checks
+from posd.config.headers import HeaderValue
+from posd.config.problems import ConfigError, ConfigProblem, Fault, UnusableValueError
+from posd.config.schema import (
+    PROFILE_KEYS,
+    SECTIONS,
+    Config,
+    Key,
+    Source,
+    TerminalConfig,
+    TerminalDefaults,
+    keys,
+)
+from posd.config.values import Base, type_name
+from posd.core.profile import DEFAULT, AccessMode, Profile, Row, Table, path_fault, pointer_fault, replace_row
+
+
+def load(path: Path, *, check_files: bool = True) -> Config:
+    """Read and check the configuration file; relative paths in it are relative to its directory.
+
+    Raises ConfigError with every problem that was found. Blocking: the files that it names are opened too, to see
+    that they can be read; `check_files=False` leaves that out, for users who may not read the daemon's secrets.
+    """
+    file = path.absolute()
+    try:
+        text = file.read_bytes().decode("utf-8-sig")  # editors on Windows begin a file with a mark
+    except FileNotFoundError as error:
+        cure = "write it (config.example.toml documents every key), or name another one with --config or POSD_CONFIG"
+        raise ConfigError((ConfigProblem(str(file), "", "does not exist", cure),)) from error
+    except OSError as error:
+        problem = ConfigProblem(
+            str(file), "", f"cannot be read ({error.strerror})", "make it readable for the user that runs posd"
+        )
+        raise ConfigError((problem,)) from error
+    except UnicodeDecodeError as error:
+        problem = ConfigProblem(str(file), "", f"is not UTF-8 (byte {error.start})", "save it as UTF-8 text")
+        raise ConfigError((problem,)) from error
+    return parse(text, file=file, check_files=check_files)
+
+
+def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
+    """Read a configuration from text as if it stood in `file`. Raises ConfigError."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        problem = ConfigProblem(str(file), "", f"is not valid TOML: {error}", "correct that line; the rest is unread")
+        raise ConfigError((problem,)) from error
+    reading = Reading(file, Base(file.parent, check_files))
+    config = reading.config(document)
+    reading.cross_check(config)
+    if reading.problems:
+        raise ConfigError(tuple(reading.problems))
+    return config
+
+
+class Reading:
+    """One pass over a document. A value that cannot be used leaves a problem and its default behind."""
+
+    def __init__(self, file: Path, base: Base) -> None:
+        self._file = file
+        self._base = base
+        self._sources: dict[str, Source] = {}
+        self.problems: list[ConfigProblem] = []
+
+    def config(self, document: dict[str, Any]) -> Config:
+        """Read the parsed file."""
+        self._unknown("", document, (*SECTIONS, "terminals", "profile"))
+        sections = {name: self._section(name, section, document.get(name, {})) for name, section in SECTIONS.items()}
+        sections["print_"] = sections.pop("print")
+        terminals = self._terminals(document.get("terminals", []), sections["terminal_defaults"])
+        profile = self._profile(document.get("profile", {}))
+        sources = MappingProxyType(self._sources)
+        return Config(file=self._file, terminals=terminals, profile=profile, sources=sources, **sections)
+
+    def cross_check(self, config: Config) -> None:
+        """Add what is wrong between values, except where one of the values was a problem by itself."""
+        faulty = self._faulty()
+        for finding in checks.findings(config):
+            if faulty.isdisjoint(finding.keys):
+                self._add(finding.keys[0], Fault(finding.reason, finding.cure))
+
+    def _section(self, at: str, section: type[Any], raw: object) -> Any:
+        table = self._table(at, raw, f"write a section [{at}]")
+        return section(**self._values(at, keys(section), table))
+
+    def _terminals(self, raw: object, defaults: TerminalDefaults) -> tuple[TerminalConfig, ...]:
+        if not isinstance(raw, list):
+            self._add("terminals", Fault(f"must be a list of tables, is {type_name(raw)}", "write [[terminals]]"))
+            return ()
+        found = []
+        for index, entry in enumerate(raw):
+            at = f"terminals[{index}]"
+            table = self._table(at, entry, "write each terminal as a section [[terminals]]")
+            values = self._values(at, keys(TerminalConfig), table, inherit=defaults)
+            values["headers"] = _merge(defaults.headers, values["headers"])
+            found.append(TerminalConfig(**values))
+        return tuple(found)
+
+    def _profile(self, raw: object) -> Profile:
+        table = self._table("profile", raw, "write sections like [profile.charge]")
+        self._unknown("profile", table, (*DEFAULT.local, "cloud"))
+        cloud = self._table("profile.cloud", table.get("cloud", {}), "write sections like [profile.cloud.charge]")
+        self._unknown("profile.cloud", cloud, tuple(DEFAULT.cloud))
+        return Profile(
+            self._rows("profile", "local", DEFAULT.local, table),
+            self._rows("profile.cloud", "cloud", DEFAULT.cloud, cloud),
+        )
+
+    def _rows(self, at: str, access_mode: AccessMode, defaults: Table, table: dict[str, Any]) -> Table:
+        return MappingProxyType(
+            {
+                operation: self._row(f"{at}.{operation}", operation, access_mode, row, table.get(operation, {}))
+                for operation, row in defaults.items()
+            }
+        )
+
+    def _row(self, at: str, operation: str, access_mode: AccessMode, row: Row, raw: object) -> Row:
+        table = self._table(at, raw, f"write a section [{at}]")
+        known = {name: key for name, key in PROFILE_KEYS.items() if name != "pointer" or operation == "search"}
+        values = self._values(at, known, table)
+        for name, fault in (
+            ("path", path_fault(operation, access_mode, values["path"]) if values["path"] is not None else None),
+            ("pointer", pointer_fault(values["pointer"]) if values.get("pointer") is not None else None),
+        ):
+            if fault is not None:
+                self._add(f"{at}.{name}", Fault(f"{values[name]!r} {fault}", "correct it, or remove the key"))
+                values[name] = None
+        return replace_row(row, **values)
+
+    def _values(
+        self, at: str, known: Mapping[str, Key], table: dict[str, Any], *, inherit: TerminalDefaults | None = None
+    ) -> dict[str, Any]:
+        """Read the values of one table; a missing one comes from `inherit` or from its default."""
+        self._unknown(at, table, tuple(known))
+        values: dict[str, Any] = {}
+        for name, key in known.items():
+            dotted = f"{at}.{name}"
+            source: Source = "file" if name in table else "default"
+            if name in table:
+                values[name] = self._value(dotted, key, table[name])
+            elif inherit is not None and hasattr(inherit, name):
+                values[name] = getattr(inherit, name)
+                source = "default" if self._sources[f"terminal_defaults.{name}"] == "default" else "terminal_defaults"
+            elif key.default is not None:
+                values[name] = key.reader(key.default, self._base)
+            else:
+                values[name] = None
+                if inherit is not None and at not in self._faulty():
+                    self._add(dotted, Fault("is missing", f"add {name} = … to this section"))
+            self._sources[dotted] = source
+        return values
+
+    def _value(self, dotted: str, key: Key, raw: object) -> Any:
+        try:
+            return key.reader(raw, self._base)
+        except UnusableValueError as error:
+            for fault in error.faults:
+                self._add(dotted, fault)
+            return None if key.default is None else key.reader(key.default, self._base)
+
+    def _table(self, at: str, raw: object, cure: str) -> dict[str, Any]:
+        if isinstance(raw, dict):
+            return raw
+        self._add(at, Fault(f"must be a table, is {type_name(raw)}", cure))
+        return {}
+
+    def _unknown(self, at: str, table: dict[str, Any], known: Iterable[str]) -> None:
+        names = tuple(known)
+        for name in table:
+            if name not in names:
+                dotted = f"{at}.{name}" if at else name
+                self._add(dotted, Fault("is not a known key", _nearest(at, name, names)))
+
+    def _faulty(self) -> set[str]:
+        return {problem.key for problem in self.problems}
+
+    def _add(self, dotted: str, fault: Fault) -> None:
+        at = fault.at if fault.at.startswith("[") or not fault.at else f".{fault.at}"
+        self.problems.append(ConfigProblem(str(self._file), f"{dotted}{at}", fault.reason, fault.cure))
+
+
+def _nearest(at: str, name: str, known: tuple[str, ...]) -> str:
+    where = f"[{at}]" if at else "the file"
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {near[0]}? Otherwise remove it"
+    return f"remove it; {where} knows: {', '.join(known)}"
+
+
+def _merge(defaults: Mapping[str, HeaderValue], own: Mapping[str, HeaderValue]) -> Mapping[str, HeaderValue]:
+    """Lay a terminal's headers over those of all terminals; header names have no case (RFC 9110, 5.1)."""
+    if own is defaults:
+        return defaults
+    replaced = {name.lower() for name in own}
+    kept = {name: value for name, value in defaults.items() if name.lower() not in replaced}
+    return MappingProxyType({**kept, **own})

@@ -1,0 +1,243 @@
+"""Every key of the configuration file: its name, how it is read, and its default. The dataclasses mirror the file.
+
+A field is declared by `key(reader, default)`, the default written as it would stand in the file.
+"""
+
+# ruff: noqa: RUF009  (`key` makes a dataclass field, as `field` does)
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from posd.config import headers as header_values
+from posd.config import values as read
+from posd.config.headers import HeaderValue
+from posd.config.values import ListenAddress, Reader
+from posd.core.profile import METHODS, Profile
+
+Source = Literal["file", "terminal_defaults", "default"]
+
+#: A day: no wait of posd's own makes sense beyond it.
+DAY = 86_400
+
+#: A final event echoes 16 KiB of metadata and adds the acquirer's fields; a smaller limit would refuse real events.
+LEAST_BODY_BYTES = 65_536
+#: Bodies are held in memory while they are read.
+MOST_BODY_BYTES = 16_777_216
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """How one key is read: `default` in the file's terms, None where the key has to be given."""
+
+    reader: Reader[Any]
+    default: object
+
+
+def key(reader: Reader[Any], default: object = None) -> Any:
+    """Declare a field of the file."""
+    return field(metadata={"key": Key(reader, default)})
+
+
+def keys(section: type[Any]) -> Mapping[str, Key]:
+    """Name the keys of a section in order, its own before those that it inherits."""
+    ordered = sorted(fields(section), key=lambda entry: entry.name not in section.__annotations__)
+    return {entry.name: entry.metadata["key"] for entry in ordered}
+
+
+_group = read.matching(
+    r"([a-z_][a-z0-9_-]{0,30}\$?)?", "the name of a group", 'a group name, or "" for the daemon\'s own'
+)
+_serial = read.matching(r"[!-~]([ -~]{0,62}[!-~])?", "a serial number", "it as it is printed on the terminal")
+_service_type = read.matching(
+    r"(_[A-Za-z0-9-]{1,15}\._sub\.)?_[A-Za-z0-9-]{1,15}\._(tcp|udp)\.local\.",
+    "a DNS-SD service type",
+    "it in full, as in _card-terminal._tcp.local.",
+)
+_txt_key = read.matching(r"[!-<>-~]{1,32}", "the key of a TXT record", "visible ASCII characters without '='")
+
+
+@dataclass(frozen=True, slots=True)
+class MerchantConfig:
+    """`[merchant]`."""
+
+    id: str = key(read.text, "")
+    timezone: str = key(read.timezone, "America/Guayaquil")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalApiConfig:
+    """`[local_api]`: the Unix sockets; an empty group is the daemon's own."""
+
+    directory: Path = key(read.path, "/run/posd")
+    till_group: str = key(_group, "posd-till")
+    admin_group: str = key(_group, "posd-admin")
+
+    @property
+    def till_socket(self) -> Path:
+        """The socket of the tills."""
+        return self.directory / "till.sock"
+
+    @property
+    def admin_socket(self) -> Path:
+        """The socket of the operators."""
+        return self.directory / "admin.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class WebhooksConfig:
+    """`[webhooks]`: the listener that terminals call. Certificate and key are None for those of `posd tls init`."""
+
+    listen: ListenAddress = key(read.listen_address, "0.0.0.0:8443")
+    advertise_host: str = key(read.advertised_host, "")
+    public_url: str = key(read.url("https"), "")
+    certificate: Path | None = key(read.readable_file, "")
+    private_key: Path | None = key(read.readable_file, "")
+    max_body_bytes: int = key(read.whole(LEAST_BODY_BYTES, MOST_BODY_BYTES), 1_048_576)
+
+    @property
+    def host(self) -> str:
+        """The address that the listener binds."""
+        return self.listen.host
+
+    @property
+    def port(self) -> int:
+        """The port that the listener binds, 0 for any free one."""
+        return self.listen.port
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseConfig:
+    """`[database]`, and what lies beside the file."""
+
+    path: Path = key(read.path, "/var/lib/posd/posd.db")
+    retention_days: int = key(read.whole(1, 36_500), 400)
+
+    @property
+    def callback_key(self) -> Path:
+        """The secret key of the callback tokens."""
+        return self.path.with_name("callback.key")
+
+    @property
+    def tls_directory(self) -> Path:
+        """What `posd tls init` makes."""
+        return self.path.with_name("tls")
+
+    @property
+    def lock(self) -> Path:
+        """The file that one daemon at a time holds locked."""
+        return self.path.with_name(self.path.name + ".lock")
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryConfig:
+    """`[discovery]`: mDNS. No interfaces means all of them."""
+
+    enabled: bool = key(read.boolean, True)
+    service_types: tuple[str, ...] = key(read.each(_service_type, least=1), ["_card-terminal._tcp.local."])
+    serial_keys: tuple[str, ...] = key(read.each(_txt_key), ["serial", "sn", "serialNumber"])
+    interfaces: tuple[str, ...] = key(read.each(read.address), [])
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileConfig:
+    """`[reconcile]`: when posd asks the terminal by itself."""
+
+    first_event_grace_seconds: float = key(read.seconds(0.1, DAY), 10)
+    stall_seconds: float = key(read.seconds(1, DAY), 300)
+    stall_after_request_seconds: float = key(read.seconds(1, DAY), 60)
+    settle_seconds: float = key(read.seconds(1, DAY), 60)
+    probe_with_abort: bool = key(read.boolean, False)
+
+
+@dataclass(frozen=True, slots=True)
+class PrintConfig:
+    """`[print]`: polling of print jobs."""
+
+    poll_first_seconds: float = key(read.seconds(0.1, DAY), 2)
+    poll_max_seconds: float = key(read.seconds(0.1, DAY), 30)
+    stuck_seconds: float = key(read.seconds(1, DAY), 300)
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalDefaults:
+    """`[terminal_defaults]`: what holds for each terminal that does not say otherwise."""
+
+    access_mode: Literal["local", "cloud"] = key(read.one_of("local", "cloud"), "local")
+    scheme: Literal["https", "http"] = key(read.one_of("https", "http"), "https")
+    ca_file: Path | None = key(read.readable_file, "")
+    connect_timeout_seconds: float = key(read.seconds(0.1, 60), 3)
+    reply_timeout_seconds: float = key(read.seconds(0.1, 600), 20)
+    headers: Mapping[str, HeaderValue] = key(header_values.read, {})
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalConfig(TerminalDefaults):
+    """One `[[terminals]]`, with the defaults filled in; `base_url` is "" for a discovered terminal."""
+
+    serial: str = key(_serial)
+    base_url: str = key(read.url("https", "http"), "")
+    fingerprint_sha256: str = key(read.fingerprint, "")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """`[metrics]`: None where metrics are served on the till socket only."""
+
+    listen: ListenAddress | None = key(read.loopback_listen_address, "")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggingConfig:
+    """`[logging]`."""
+
+    level: str = key(read.one_of("debug", "info", "warning", "error"), "info")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The configuration in force. `sources` says for each dotted key where its value came from."""
+
+    file: Path
+    merchant: MerchantConfig
+    local_api: LocalApiConfig
+    webhooks: WebhooksConfig
+    database: DatabaseConfig
+    discovery: DiscoveryConfig
+    reconcile: ReconcileConfig
+    print_: PrintConfig
+    terminal_defaults: TerminalDefaults
+    terminals: tuple[TerminalConfig, ...]
+    profile: Profile
+    metrics: MetricsConfig
+    logging: LoggingConfig
+    sources: Mapping[str, Source] = field(repr=False)
+
+
+#: The sections that are plain tables of keys: the file's word -> the class; the field's name adds "_" to `print`.
+SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
+    {
+        "merchant": MerchantConfig,
+        "local_api": LocalApiConfig,
+        "webhooks": WebhooksConfig,
+        "database": DatabaseConfig,
+        "discovery": DiscoveryConfig,
+        "reconcile": ReconcileConfig,
+        "print": PrintConfig,
+        "terminal_defaults": TerminalDefaults,
+        "metrics": MetricsConfig,
+        "logging": LoggingConfig,
+    }
+)
+
+#: What a row of the profile may replace; `pointer` is for search alone.
+PROFILE_KEYS: Mapping[str, Key] = MappingProxyType(
+    {
+        "method": Key(read.one_of(*METHODS), None),
+        "path": Key(read.text, None),
+        "confirmed": Key(read.boolean, None),
+        "pointer": Key(read.text, None),
+    }
+)

@@ -1,0 +1,101 @@
+"""The configuration in force, written as TOML or as plain values. Values of headers are never shown."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from posd.config.headers import HeaderValue
+from posd.config.schema import SECTIONS, Config, Source, TerminalConfig, keys
+from posd.config.values import ListenAddress
+from posd.core.profile import ACCESS_MODES, DEFAULT, AccessMode, Row
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value: `section` as in the file (`terminals[0]`), the value in JSON's types."""
+
+    section: str
+    name: str
+    value: Any
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEntry:
+    """One row of the terminal profile in force."""
+
+    access_mode: AccessMode
+    operation: str
+    row: Row
+    replaced: bool
+
+
+def entries(config: Config) -> Iterator[Entry]:
+    """List every value but those of the terminal profile, in the order of the file."""
+    for section, kind in SECTIONS.items():
+        values = config.print_ if section == "print" else getattr(config, section)
+        yield from _entries(config, section, kind, values)
+    for index, terminal in enumerate(config.terminals):
+        yield from _entries(config, f"terminals[{index}]", TerminalConfig, terminal)
+
+
+def profile_entries(config: Config) -> Iterator[ProfileEntry]:
+    """List the terminal profile in force, first for the local network, then for the cloud."""
+    for access_mode in ACCESS_MODES:
+        defaults = DEFAULT.table(access_mode)
+        for operation, row in config.profile.table(access_mode).items():
+            yield ProfileEntry(access_mode, operation, row, replaced=row != defaults[operation])
+
+
+def toml_lines(config: Config) -> Iterator[tuple[str, Source | None]]:
+    """Write the configuration as TOML, line by line, each with the source of its value (None: no value)."""
+    section = ""
+    for entry in entries(config):
+        if entry.section != section:
+            if section:
+                yield "", None
+            section = entry.section
+            yield "[[terminals]]" if section.startswith("terminals[") else f"[{section}]", None
+        yield f"{entry.name} = {_toml(entry.value)}", entry.source
+
+
+def _entries(config: Config, section: str, kind: type[Any], values: object) -> Iterator[Entry]:
+    for name in keys(kind):
+        yield Entry(section, name, _plain(getattr(values, name)), config.sources[f"{section}.{name}"])
+
+
+def _plain(value: object) -> Any:
+    match value:
+        case None:
+            return ""
+        case Path() | ListenAddress():
+            return str(value)
+        case tuple():
+            return list(value)
+        case Mapping():
+            return {name: _header(header) for name, header in value.items()}
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
+
+
+def _header(header: HeaderValue) -> Mapping[str, object]:
+    if header.file is not None:
+        return {"file": str(header.file)}
+    return {"hidden": True} if header.credential is None else {"credential": header.credential}
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = (
+            f"{name if _BARE_KEY.fullmatch(name) else _toml(name)} = {_toml(item)}" for name, item in value.items()
+        )
+        return f"{{{', '.join(pairs)}}}"
+    # JSON's strings, numbers, booleans and lists are TOML's too.
+    return json.dumps(value, ensure_ascii=False)

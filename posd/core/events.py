@@ -1,0 +1,219 @@
+"""Wire codec: bytes of the terminal -> transaction event (spec 2.1) and acknowledgement (spec 2.2).
+
+The two have different shapes and are read separately. The envelope of an event (what the spec marks "always") must be
+there and be readable; everything else is read leniently, field by field: an approval is never refused because a number
+came as a string or an object that posd does not need has another shape. The raw bytes are the record.
+"""
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from posd.core.money import read_money
+
+#: Longest text that is kept of a name or code of the wire, in characters; the raw bytes keep it whole.
+MAX_TEXT = 256
+
+
+class NotAnEvent(ValueError):
+    """The body is no transaction event; the message says why."""
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """`terminal` of an event (spec 2.1)."""
+
+    serial_number: str
+    brand: str | None
+    model: str | None
+
+
+class FailureReason(msgspec.Struct, frozen=True):
+    """`failure_reason` of TERMINAL_REJECTED and DECLINED (spec 2.1 and 7)."""
+
+    type: str | None
+    code: str | None
+    message: str | None
+
+
+class RawResponse(msgspec.Struct, frozen=True):
+    """What posd reads of the acquirer's answer, `raw_response` (spec 2.1); all else stays in the raw bytes."""
+
+    transaction_reference: str | None
+    ticket_number: str | None
+    authorized_amount: Decimal | None
+    authorization_code: str | None  # ISO 8583 field 38, message_fields.F38
+    franchise: str | None
+    card_type: str | None
+    cvm_type: str | None
+
+
+class TransactionEvent(msgspec.Struct, frozen=True):
+    """A transaction event (spec 2.1). `status` and `previous_status` are the wire's words, known or not."""
+
+    event_id: str
+    occurred_at: str
+    status: str
+    merchant_id: str
+    client_transaction_id: str
+    terminal: Terminal
+    previous_status: str | None = None
+    reading_type: str | None = None
+    operation_type: str | None = None
+    tip: Decimal | None = None  # operation.amount.tip: added by the terminal
+    failure_reason: FailureReason | None = None
+    raw_response: RawResponse | None = None
+
+
+class Acknowledgement(msgspec.Struct, frozen=True):
+    """The immediate answer to an async call (spec 2.2); camelCase, another event_id, never read as an event."""
+
+    status: str | None
+    client_transaction_id: str | None
+    serial_number: str | None
+    model: str | None
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers which of its keys came more than once with different values."""
+
+    repeated: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, pairs: list[tuple[str, Any]]) -> "_Object":
+        members = cls(pairs)
+        if len(members) != len(pairs):
+            members.repeated = frozenset(key for key, value in pairs if members[key] != value)
+        return members
+
+
+#: Checks what the standard library lets pass: NaN, lone surrogates, and nesting that would exhaust the stack.
+_STRICT = msgspec.json.Decoder(float_hook=str)
+
+
+def _number(literal: str) -> Decimal | str:
+    """Keep a number exact; one that even Decimal cannot hold stays text: it is nothing that posd reads."""
+    try:
+        return Decimal(literal)
+    except InvalidOperation:
+        return literal
+
+
+def decode(body: bytes) -> Any:
+    """Decode JSON strictly (RFC 8259, UTF-8), with every number an exact Decimal. Raise ValueError with the reason."""
+    try:
+        _STRICT.decode(body)
+        return json.loads(body.decode("utf-8"), object_pairs_hook=_Object.of, parse_float=_number, parse_int=_number)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not UTF-8") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ValueError(f"it is not JSON: {error}") from error
+
+
+def read_event(body: bytes) -> TransactionEvent:
+    """Read a transaction event. Raise NotAnEvent where it is none; the message names the field."""
+    try:
+        members = decode(body)
+    except ValueError as error:
+        raise NotAnEvent(str(error)) from error
+    if not isinstance(members, _Object):
+        raise NotAnEvent("it is not a JSON object")
+    terminal = members.get("terminal")
+    if not isinstance(terminal, _Object):
+        raise NotAnEvent("terminal is missing or not an object")
+    event = TransactionEvent(
+        event_id=_required(members, "event_id"),
+        occurred_at=_required(members, "occurred_at"),
+        status=_required(members, "status"),
+        merchant_id=_required(members, "merchant_id"),
+        client_transaction_id=_required(members, "client_transaction_id").lower(),
+        terminal=Terminal(
+            serial_number=_required(terminal, "serial_number", "terminal."),
+            brand=_text(terminal, "brand"),
+            model=_text(terminal, "model"),
+        ),
+        previous_status=_text(members, "previous_status") or None,
+        reading_type=_text(members, "reading_type") or None,
+        operation_type=_text(_object(members, "operation"), "type"),
+        tip=read_money(_object(_object(members, "operation"), "amount").get("tip")),
+        failure_reason=_failure_reason(members),
+        raw_response=_raw_response(members),
+    )
+    _unambiguous(members, ("previous_status", "raw_response"), "")
+    _unambiguous(_object(members, "raw_response"), ("transaction_reference", "ticket_number"), "raw_response.")
+    return event
+
+
+def read_acknowledgement(body: bytes) -> Acknowledgement | None:
+    """Read the answer to an async call, None where it is no JSON object (HTML, nothing, half of it)."""
+    try:
+        members = decode(body)
+    except ValueError:
+        return None
+    if not isinstance(members, _Object):
+        return None
+    operation = _object(members, "operation")
+    terminal = _object(members, "terminal")
+    echoed = _text(members, "client_transaction_id") or _text(operation, "client_transaction_id")
+    return Acknowledgement(
+        status=_text(members, "status"),
+        client_transaction_id=echoed.lower() if echoed else None,
+        serial_number=_text(terminal, "serialNumber"),
+        model=_text(terminal, "model"),
+    )
+
+
+def _required(members: _Object, name: str, prefix: str = "") -> str:
+    _unambiguous(members, (name,), prefix)
+    value = members.get(name)
+    if not isinstance(value, str) or not value:
+        raise NotAnEvent(f"{prefix}{name} is missing or not a string")
+    if len(value) > MAX_TEXT:
+        raise NotAnEvent(f"{prefix}{name} is longer than {MAX_TEXT} characters")
+    return value
+
+
+def _unambiguous(members: Mapping[str, Any], names: tuple[str, ...], prefix: str) -> None:
+    for name in names:
+        if isinstance(members, _Object) and name in members.repeated:
+            raise NotAnEvent(f"{prefix}{name} stands more than once, with different values")
+
+
+def _object(members: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = members.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _text(members: Mapping[str, Any], name: str) -> str | None:
+    value = members.get(name)
+    if isinstance(value, Decimal):
+        value = str(value)
+    return value[:MAX_TEXT] if isinstance(value, str) else None
+
+
+def _failure_reason(members: Mapping[str, Any]) -> FailureReason | None:
+    reason = members.get("failure_reason")
+    if isinstance(reason, str):
+        return FailureReason(type=None, code=None, message=reason[:MAX_TEXT])
+    if not isinstance(reason, dict):
+        return None
+    return FailureReason(type=_text(reason, "type"), code=_text(reason, "code"), message=_text(reason, "message"))
+
+
+def _raw_response(members: Mapping[str, Any]) -> RawResponse | None:
+    response = members.get("raw_response")
+    if not isinstance(response, dict):
+        return None
+    return RawResponse(
+        transaction_reference=_text(response, "transaction_reference") or None,
+        ticket_number=_text(response, "ticket_number") or None,
+        authorized_amount=read_money(response.get("authorized_amount")),
+        authorization_code=_text(_object(response, "message_fields"), "F38"),
+        franchise=_text(response, "franchise"),
+        card_type=_text(response, "card_type"),
+        cvm_type=_text(response, "cvm_type"),
+    )

@@ -1,0 +1,174 @@
+"""The terminal's lifecycle: seven states, and what each event means in each of them (spec 3.1).
+
+`TRANSITIONS` is the spec's own table. `MOVES` decides every state x every event; it is written out, so that a reader
+can check it with a finger, and a test holds it against `TRANSITIONS`. Events can be duplicated, late, disordered and
+lost (spec 6.2), so an event moves the transaction forward or is recorded without moving it; a state never goes back.
+
+A `Trail` is what the events of one transaction have said so far. Each event is an edge `previous_status -> status`.
+A gap is marked when an applied event names another previous state than the last one recorded (spec 6.3, rule 3); it
+is closed when the edges that were seen connect again, whatever the order in which the missing ones came.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, StrEnum, auto
+
+import msgspec
+
+
+class Status(StrEnum):
+    """The lifecycle states, spelled as on the wire."""
+
+    TERMINAL_ACKNOWLEDGED = "TERMINAL_ACKNOWLEDGED"
+    CARD_PRESENTED = "CARD_PRESENTED"
+    APPROVAL_REQUESTED = "APPROVAL_REQUESTED"
+    TERMINAL_CANCELED = "TERMINAL_CANCELED"
+    TERMINAL_REJECTED = "TERMINAL_REJECTED"
+    DECLINED = "DECLINED"
+    APPROVAL = "APPROVAL"
+
+    @classmethod
+    def known(cls, text: str) -> "Status | None":
+        """Return the state of that name, None for a name that the spec does not have."""
+        return cls._value2member_map_.get(text)  # type: ignore[return-value]
+
+
+ACKNOWLEDGED = Status.TERMINAL_ACKNOWLEDGED
+CARD_PRESENTED = Status.CARD_PRESENTED
+APPROVAL_REQUESTED = Status.APPROVAL_REQUESTED
+CANCELED = Status.TERMINAL_CANCELED
+REJECTED = Status.TERMINAL_REJECTED
+DECLINED = Status.DECLINED
+APPROVAL = Status.APPROVAL
+
+#: Spec 3.1, row by row; the final ones are empty (rule 1: no event follows).
+TRANSITIONS: Mapping[Status | None, frozenset[Status]] = {
+    None: frozenset({ACKNOWLEDGED}),
+    ACKNOWLEDGED: frozenset({CARD_PRESENTED, CANCELED, REJECTED}),
+    CARD_PRESENTED: frozenset({CARD_PRESENTED, APPROVAL_REQUESTED, CANCELED, REJECTED}),
+    APPROVAL_REQUESTED: frozenset({APPROVAL, DECLINED}),
+    CANCELED: frozenset(),
+    REJECTED: frozenset(),
+    DECLINED: frozenset(),
+    APPROVAL: frozenset(),
+}
+
+FINALS: frozenset[Status] = frozenset({CANCELED, REJECTED, DECLINED, APPROVAL})
+
+
+class Move(Enum):
+    """What an event of a state means to a transaction in a state."""
+
+    NEXT = auto()  # a transition of the spec's table
+    SKIP = auto()  # forward, past states whose events have not come
+    ILLEGAL = auto()  # forward, against the spec's table: a terminal's final is believed all the same
+    LATE = auto()  # behind, or there already: recorded, moves nothing
+    AFTER_FINAL = auto()  # the terminal had already said how it ended
+
+
+class Verdict(StrEnum):
+    """What became of a recorded event (local API, events)."""
+
+    APPLIED = "applied"
+    LATE = "late"
+    AFTER_FINAL = "after_final"
+    DUPLICATE = "duplicate"
+    UNKNOWN_STATUS = "unknown_status"
+
+
+def _row(*moves: Move) -> Mapping[Status, Move]:
+    return dict(zip(Status, moves, strict=True))
+
+
+NEXT, SKIP, ILLEGAL, LATE, AFTER = Move.NEXT, Move.SKIP, Move.ILLEGAL, Move.LATE, Move.AFTER_FINAL
+
+#: state -> the event's status -> what it means; None: no event yet.
+MOVES: Mapping[Status | None, Mapping[Status, Move]] = {
+    # event:                 ACKNOWLEDGED  CARD   REQUESTED CANCELED REJECTED DECLINED APPROVAL
+    None:               _row(NEXT,         SKIP,  SKIP,     SKIP,    SKIP,    SKIP,    SKIP),
+    ACKNOWLEDGED:       _row(LATE,         NEXT,  SKIP,     NEXT,    NEXT,    SKIP,    SKIP),
+    CARD_PRESENTED:     _row(LATE,         NEXT,  NEXT,     NEXT,    NEXT,    SKIP,    SKIP),
+    APPROVAL_REQUESTED: _row(LATE,         LATE,  LATE,     ILLEGAL, ILLEGAL, NEXT,    NEXT),
+    CANCELED:           _row(AFTER,        AFTER, AFTER,    AFTER,   AFTER,   AFTER,   AFTER),
+    REJECTED:           _row(AFTER,        AFTER, AFTER,    AFTER,   AFTER,   AFTER,   AFTER),
+    DECLINED:           _row(AFTER,        AFTER, AFTER,    AFTER,   AFTER,   AFTER,   AFTER),
+    APPROVAL:           _row(AFTER,        AFTER, AFTER,    AFTER,   AFTER,   AFTER,   AFTER),
+}  # fmt: skip
+
+VERDICTS: Mapping[Move, Verdict] = {
+    Move.NEXT: Verdict.APPLIED,
+    Move.SKIP: Verdict.APPLIED,
+    Move.ILLEGAL: Verdict.APPLIED,
+    Move.LATE: Verdict.LATE,
+    Move.AFTER_FINAL: Verdict.AFTER_FINAL,
+}
+
+Edge = tuple[str | None, str]
+
+#: The seven states have 49 edges; a terminal that invents states cannot make a transaction grow without end.
+MAX_EDGES = 64
+
+
+class Trail(msgspec.Struct, frozen=True):
+    """What the events have said so far: the state that they reached, the last one in sequence, the edges seen."""
+
+    position: Status | None = None
+    last: str | None = None
+    edges: tuple[Edge, ...] = ()
+
+    @property
+    def connected(self) -> bool:
+        """Whether every state that an event names as its previous one has been reached by an event of its own.
+
+        A repeated CARD_PRESENTED names CARD_PRESENTED: it needs an edge into it from another state.
+        """
+        return all(
+            any(status == previous and before != previous for before, status in self.edges)
+            for previous, _ in self.edges
+            if previous is not None
+        )
+
+    @property
+    def approval_requested(self) -> bool:
+        """Whether any event says that the acquirer was asked: the point of no return (spec 3.1, rule 2)."""
+        return any(APPROVAL_REQUESTED in edge for edge in self.edges)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One event laid on a trail."""
+
+    trail: Trail
+    verdict: Verdict
+    gap: bool = False  # an event is missing before this one
+    illegal: bool = False  # the spec's table does not have this transition
+
+
+def step(trail: Trail, status: str, previous: str | None) -> Step:
+    """Lay an event (its `status` and `previous_status`, None where absent) on the trail.
+
+    The event is a new one: repeats of an `event_id` never come here.
+    """
+    edge = (previous, status)
+    edges = trail.edges if edge in trail.edges or len(trail.edges) >= MAX_EDGES else (*trail.edges, edge)
+    known = Status.known(status)
+    if known is None:
+        in_sequence = previous in (None, trail.last)
+        last = status if in_sequence else trail.last
+        return Step(msgspec.structs.replace(trail, edges=edges, last=last), Verdict.UNKNOWN_STATUS)
+
+    move = MOVES[trail.position][known]
+    if move is Move.NEXT and known is trail.position and previous not in (None, status, trail.last):
+        move = Move.LATE  # an earlier presentation of the card, overtaken by a later one
+    verdict = VERDICTS[move]
+    if verdict is not Verdict.APPLIED:
+        # A call to the acquirer that shows up after a cancellation or a local rejection breaks the table as well.
+        illegal = trail.position in (CANCELED, REJECTED) and known is APPROVAL_REQUESTED
+        return Step(msgspec.structs.replace(trail, edges=edges), verdict, illegal=illegal)
+
+    mismatch = previous is not None and previous != trail.last
+    skipped = move is Move.SKIP and not (previous is not None and previous == trail.last)
+    return Step(
+        Trail(position=known, last=status, edges=edges),
+        verdict,
+        gap=mismatch or skipped,
+        illegal=move is Move.ILLEGAL or (move is Move.SKIP and not skipped),
+    )

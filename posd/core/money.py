@@ -1,0 +1,70 @@
+"""Money: exact decimals from the till's JSON to the terminal's wire. Never a binary float, never an exponent.
+
+JSON is decoded with `float_hook=Decimal`, so a number arrives here as an int or a Decimal with the digits that the till
+wrote; `10.10` stays `10.10`. The limits are those of the local API (amount: 12 digits before and 4 after the point).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+
+MAX_INTEGER_DIGITS = 12
+MAX_FRACTION_DIGITS = 4
+ZERO = Decimal(0)
+
+_DECIMAL_STRING = re.compile(r"\d{1,12}(\.\d{1,4})?", re.ASCII)
+
+
+def to_decimal(text: str) -> Decimal:
+    """Read the literal of a JSON number. Raise ValueError where even Decimal cannot hold it."""
+    try:
+        return Decimal(text)
+    except InvalidOperation as error:
+        raise ValueError("the number is too large") from error
+
+
+def parse_money(value: object) -> Decimal:
+    """Return an amount as an exact, finite, non-negative Decimal in fixed notation.
+
+    Takes what a JSON decoder gives: int, Decimal, or a decimal string such as `"10.10"`.
+    Raise ValueError with the reason, in words for the till's developer.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+        raise ValueError('must be a number, or a decimal string such as "10.10"')  # noqa: TRY004 - one kind of error
+    if isinstance(value, str):
+        if not _DECIMAL_STRING.fullmatch(value):
+            raise ValueError('must be a decimal string such as "10.10": digits, and at most 4 after the point')
+        return Decimal(value)
+    number = Decimal(value)
+    if not number.is_finite():
+        raise ValueError("must be a finite number")
+    if number < ZERO:
+        raise ValueError("must not be negative")
+    exponent = number.as_tuple().exponent
+    if isinstance(exponent, int) and -exponent > MAX_FRACTION_DIGITS:
+        raise ValueError(f"must have at most {MAX_FRACTION_DIGITS} digits after the point")
+    if number and number.adjusted() >= MAX_INTEGER_DIGITS:
+        raise ValueError(f"must have at most {MAX_INTEGER_DIGITS} digits before the point")
+    if not number:
+        number = abs(number) if isinstance(exponent, int) and exponent <= 0 else ZERO
+    return Decimal(format(number, "f"))
+
+
+def read_money(value: object) -> Decimal | None:
+    """Return a number of the wire (number or numeric string) as Decimal, None where it is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+        return None
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() and abs(number.adjusted()) <= MAX_INTEGER_DIGITS * 2 else None
+
+
+def numbers(amount: Mapping[str, object]) -> Iterator[Decimal]:
+    """Yield every number of an amount object, those of nested objects (extra_taxes) too."""
+    for value in amount.values():
+        if isinstance(value, Mapping):
+            yield from numbers(value)
+        elif (number := read_money(value)) is not None:
+            yield number

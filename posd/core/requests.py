@@ -1,0 +1,254 @@
+"""The till's request to start a transaction: reading, checking, comparing, and the body for the terminal.
+
+Every fault is collected with its JSON Pointer, so that a developer sees all of them at once. Objects that are the
+till's own (metadata, options) go to the terminal with the bytes that the till wrote.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from posd.core.money import ZERO, numbers, parse_money, to_decimal
+from posd.core.transactions import OperationType, Transaction, encode
+from posd.core.uuids import canonical_uuid
+
+#: metadata and options together, in bytes: a final event echoes them and has to fit its own limit.
+MAX_FREE_FORM_BYTES = 16 * 1024
+#: The till's key for what is being paid, in characters.
+MAX_SALE_CHARACTERS = 128
+#: A terminal's serial number, in characters; the spec shows no limit.
+MAX_SERIAL_CHARACTERS = 128
+
+REQUIRED_AMOUNTS = ("iva", "subtotal_iva", "subtotal_iva0")
+
+#: Fields of the request to the terminal that options cannot replace.
+RESERVED = frozenset(
+    {"client_transaction_id", "amount", "metadata", "events_webhook_url", "webhookUrl", "transaction_reference"}
+)
+
+FIELDS = ("terminal", "type", "amount", "sale", "metadata", "transaction_reference", "original", "options", "repeat")
+
+_RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_EXACT = msgspec.json.Decoder(float_hook=to_decimal)
+
+
+class MalformedJson(ValueError):
+    """The body is not JSON."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a request."""
+
+    path: str
+    message: str
+
+
+class StartRequest(msgspec.Struct, frozen=True):
+    """A checked request. `terminal` is None where the till named none; the objects are JSON texts."""
+
+    terminal: str | None = None
+    type: OperationType = OperationType.CHARGE
+    amount: bytes = b"{}"
+    sale: str | None = None
+    metadata: bytes = b"{}"
+    transaction_reference: str | None = None
+    original: str | None = None
+    options: bytes = b"{}"
+    repeat: bool = False
+
+
+class _Reader:
+    """Collects the faults of one request while its fields are read."""
+
+    def __init__(self, members: Mapping[str, msgspec.Raw]) -> None:
+        self.members = members
+        self.faults: list[Fault] = []
+
+    def fault(self, path: str, message: str) -> None:
+        self.faults.append(Fault(path, message))
+
+    def value(self, name: str) -> Any:
+        """Return the decoded value of a member, None where it is absent, null or not decodable."""
+        raw = self.members.get(name)
+        if raw is None:
+            return None
+        try:
+            return _EXACT.decode(raw)
+        except RecursionError:
+            self.fault(f"/{name}", "is nested too deeply")
+        except ValueError as error:
+            self.fault(f"/{name}", f"cannot be read: {error}")
+        return None
+
+    def text(self, name: str, limit: int) -> str | None:
+        value = self.value(name)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value or len(value) > limit:
+            self.fault(f"/{name}", f"must be a string of 1 to {limit} characters")
+            return None
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.value(name)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self.fault(f"/{name}", "must be true or false")
+        return False
+
+    def object(self, name: str) -> bytes:
+        """Return an object of the till's own as the bytes that it wrote, `{}` where there is none."""
+        value = self.value(name)
+        if value is None:
+            return b"{}"
+        if not isinstance(value, dict):
+            self.fault(f"/{name}", "must be an object")
+            return b"{}"
+        return bytes(self.members[name]).strip()
+
+
+def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
+    """Read the body of `PUT /transactions/{id}`: the request, and what is wrong with it.
+
+    Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
+    """
+    try:
+        members = _RAW.decode(body)
+    except msgspec.ValidationError:
+        return StartRequest(), (Fault("", "must be a JSON object"),)
+    except RecursionError as error:
+        raise MalformedJson("it is nested too deeply") from error
+    except ValueError as error:
+        raise MalformedJson(str(error)) from error
+    reader = _Reader(members)
+    for name in members:
+        if name not in FIELDS:
+            reader.fault(f"/{_pointer(name)}", f"is not a field of this request; fields are {', '.join(FIELDS)}")
+    kind = _type(reader)
+    request = StartRequest(
+        terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
+        type=kind,
+        amount=_amount(reader, kind),
+        sale=reader.text("sale", MAX_SALE_CHARACTERS),
+        metadata=reader.object("metadata"),
+        transaction_reference=_uuid(reader, "transaction_reference"),
+        original=_uuid(reader, "original"),
+        options=_options(reader),
+        repeat=reader.flag("repeat"),
+    )
+    if len(request.metadata) + len(request.options) > MAX_FREE_FORM_BYTES:
+        reader.fault("/metadata", f"metadata and options together must be at most {MAX_FREE_FORM_BYTES} bytes")
+    if kind is OperationType.CHARGE:
+        for name in ("transaction_reference", "original"):
+            if members.get(name) is not None and getattr(request, name) is not None:
+                reader.fault(f"/{name}", "belongs to capture, re-auth, post-tip and void, not to a charge")
+    return request, tuple(reader.faults)
+
+
+def _type(reader: _Reader) -> OperationType:
+    value = reader.value("type")
+    if value is None:
+        return OperationType.CHARGE
+    try:
+        return OperationType(value)
+    except ValueError:
+        reader.fault("/type", f"must be one of {', '.join(OperationType)}")
+        return OperationType.CHARGE
+
+
+def _uuid(reader: _Reader, name: str) -> str | None:
+    value = reader.value(name)
+    if value is None:
+        return None
+    canonical = canonical_uuid(value) if isinstance(value, str) else None
+    if canonical is None:
+        reader.fault(f"/{name}", "must be a UUID")
+    return canonical
+
+
+def _options(reader: _Reader) -> bytes:
+    options = reader.object("options")
+    for name in sorted(RESERVED & _RAW.decode(options).keys()):
+        reader.fault(f"/options/{name}", "is set by posd from the request itself and cannot be replaced")
+    return options
+
+
+def _amount(reader: _Reader, kind: OperationType) -> bytes:
+    before = len(reader.faults)
+    value = reader.value("amount")
+    if value is None:
+        if kind is not OperationType.VOID and len(reader.faults) == before:
+            reader.fault("/amount", f"is required: an object with {', '.join(REQUIRED_AMOUNTS)}")
+        return b"{}"
+    if not isinstance(value, dict):
+        reader.fault("/amount", "must be an object")
+        return b"{}"
+    checked = dict.fromkeys(REQUIRED_AMOUNTS, ZERO) | _numbers(reader, value, "/amount", nested=True)
+    if len(reader.faults) == before and sum(numbers(checked), ZERO) <= ZERO:
+        reader.fault("/amount", "must add up to more than 0")
+    return encode(checked)
+
+
+def _numbers(reader: _Reader, members: Mapping[str, object], path: str, *, nested: bool) -> dict[str, Any]:
+    checked: dict[str, Any] = {}
+    for name, value in members.items():
+        here = f"{path}/{_pointer(name)}"
+        if nested and name == "extra_taxes" and isinstance(value, dict):
+            checked[name] = _numbers(reader, value, here, nested=False)
+            continue
+        try:
+            checked[name] = parse_money(value)
+        except ValueError as error:
+            reader.fault(here, str(error))
+    return checked
+
+
+def _pointer(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _by_value(text: bytes) -> Any:
+    return _EXACT.decode(text)
+
+
+#: How each field of a repeated call is compared with the record: numbers by value, objects by content.
+COMPARED: Mapping[str, Callable[[Any], Any]] = {
+    "type": lambda value: value,
+    "amount": _by_value,
+    "sale": lambda value: value,
+    "metadata": _by_value,
+    "transaction_reference": lambda value: value,
+    "original": lambda value: value,
+    "options": _by_value,
+    "repeat": lambda value: value,
+}
+
+
+def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> list[str]:
+    """Return the names of the fields in which a repeated call differs from what was recorded under its id.
+
+    A faulty field differs: what was recorded had none. A terminal left out takes the recorded one. Of an orphan the
+    request is not known, so nothing differs.
+    """
+    if transaction.orphan:
+        return []
+    faulty = {fault.path.removeprefix("/").split("/", 1)[0] or "body" for fault in faults}
+    differing = {
+        name for name, view in COMPARED.items() if view(getattr(request, name)) != view(getattr(transaction, name))
+    }
+    if request.terminal not in (None, transaction.terminal):
+        differing.add("terminal")
+    return sorted(faulty | differing)
+
+
+def start_body(transaction: Transaction, callback_url: str) -> bytes:
+    """Return the body of the one request that starts it (spec 2.4): exact amounts, the till's objects verbatim."""
+    body: dict[str, Any] = {
+        "client_transaction_id": transaction.client_transaction_id,
+        "amount": msgspec.Raw(transaction.amount),
+        "events_webhook_url": callback_url,
+    }
+    if transaction.metadata != b"{}":
+        body["metadata"] = msgspec.Raw(transaction.metadata)
+    return encode(body | _RAW.decode(transaction.options))

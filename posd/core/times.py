@@ -1,0 +1,14 @@
+"""The one form in which posd writes a moment: ISO 8601, UTC, milliseconds, `Z`."""
+
+from datetime import UTC, datetime
+
+
+def iso(moment: datetime) -> str:
+    """Return an aware datetime as `2026-11-20T10:42:03.120Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_iso(text: str) -> datetime:
+    """Read any ISO 8601 moment; one without an offset is UTC. Raise ValueError where it is none."""
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,243 @@
+"""A transaction as posd sees it: phase, outcome, evidence, attention (design 2).
+
+Everything here is a value; `posd.core.decisions` says how one follows from another.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from posd.core import lifecycle
+from posd.core.lifecycle import Status, Trail
+from posd.core.money import ZERO, numbers, to_decimal
+from posd.core.times import parse_iso
+
+_EXACT = msgspec.json.Decoder(float_hook=to_decimal)
+
+
+class OperationType(StrEnum):
+    """What is asked of the terminal (local API, `type`)."""
+
+    CHARGE = "charge"
+    PRE_AUTH = "pre-auth"
+    RE_AUTH = "re-auth"
+    CAPTURE = "capture"
+    POST_TIP = "post-tip"
+    VOID = "void"
+
+
+class Phase(StrEnum):
+    """posd's own view of a transaction."""
+
+    STARTING = "starting"
+    IN_DOUBT = "in_doubt"
+    ACTIVE = "active"
+    FINAL = "final"
+
+
+class Result(StrEnum):
+    """How a transaction ended."""
+
+    APPROVED = "approved"
+    DECLINED = "declined"
+    REJECTED = "rejected"
+    CANCELED = "canceled"
+    NOT_STARTED = "not_started"
+
+
+RESULTS: Mapping[Status, Result] = {
+    Status.APPROVAL: Result.APPROVED,
+    Status.DECLINED: Result.DECLINED,
+    Status.TERMINAL_REJECTED: Result.REJECTED,
+    Status.TERMINAL_CANCELED: Result.CANCELED,
+}
+
+
+class EvidenceKind(StrEnum):
+    """What an outcome can rest on."""
+
+    EVENT = "event"
+    SEARCH = "search"
+    REFUSAL = "refusal"
+    UNSENT = "unsent"
+    ABORT = "abort"
+    OPERATOR = "operator"
+
+
+#: What a terminal says itself; it beats everything that was inferred (design 5, finals that disagree).
+TERMINAL_WORD = frozenset({EvidenceKind.EVENT, EvidenceKind.SEARCH})
+
+
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One proof: its kind, when it came, and the fields of its kind."""
+
+    kind: EvidenceKind
+    at: str
+    event_id: str | None = None  # event
+    status: int | None = None  # refusal: the HTTP status
+    body: str | None = None  # refusal: what the terminal said
+    reason: str | None = None  # unsent
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """`failure_reason` of an outcome: the event's, or posd's own for `not_started`."""
+
+    type: str | None
+    code: str | None
+    message: str | None
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What a receipt needs of `raw_response`."""
+
+    authorization_code: str | None
+    franchise: str | None
+    card_type: str | None
+    cvm_type: str | None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a transaction ended, and the evidence for it (local API, the outcome)."""
+
+    result: Result
+    status: Status | None
+    transaction_reference: str | None
+    ticket_number: str | None
+    failure_reason: Failure | None
+    reached_acquirer: bool | None
+    reading_type: str | None
+    authorized_amount: Decimal | None
+    receipt: Receipt | None
+    reversal: str | None
+    decided_at: str
+    evidence: tuple[Evidence, ...]
+    supersedes: "Outcome | None" = None
+
+    @property
+    def stated_by_terminal(self) -> bool:
+        """Whether the terminal itself said it (event, search), rather than posd or a person inferring it."""
+        return any(item.kind in TERMINAL_WORD for item in self.evidence)
+
+
+class AttentionCode(StrEnum):
+    """Conditions that a person should look at (local API); they never change an outcome."""
+
+    IN_DOUBT = "in_doubt"
+    GAP = "gap"
+    ORPHAN = "orphan"
+    SERIAL_MISMATCH = "serial_mismatch"
+    EVENT_ID_REUSED = "event_id_reused"
+    UNKNOWN_STATUS = "unknown_status"
+    ILLEGAL_TRANSITION = "illegal_transition"
+    CONFLICTING_FINAL = "conflicting_final"
+    OUTCOME_CORRECTED = "outcome_corrected"
+    MISSING_REFERENCE = "missing_reference"
+    AMOUNT_DIFFERS = "amount_differs"
+    QUARANTINED_EVENT = "quarantined_event"
+
+
+class Attention(msgspec.Struct, frozen=True):
+    """One condition, since when, and what it is about."""
+
+    code: AttentionCode
+    since: str
+    detail: str
+
+
+class NextStep(StrEnum):
+    """What the till does now (local API, `next_step`)."""
+
+    WAIT = "wait"
+    DONE = "done"
+    NEW_ID_OK = "new_id_ok"
+    ASK_PERSON = "ask_person"
+
+
+#: A person has to look before the till may believe that it is finished.
+CONFLICTS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
+
+
+class Transaction(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation on one terminal.
+
+    `amount`, `metadata` and `options` are the till's JSON objects, verbatim; `amount` is exact decimals.
+    `type` is None only for an orphan whose events do not say it. Times are ISO 8601 texts.
+    """
+
+    client_transaction_id: str
+    terminal: str
+    type: OperationType | None
+    created_at: str
+    updated_at: str
+    phase: Phase
+    sale: str | None = None
+    amount: bytes = b"{}"
+    metadata: bytes = b"{}"
+    options: bytes = b"{}"
+    transaction_reference: str | None = None
+    original: str | None = None
+    repeat: bool = False
+    sent_to: str | None = None  # base URL of the device that the start goes to
+    acknowledged: bool = False
+    trail: Trail = Trail()
+    reading_type: str | None = None
+    outcome: Outcome | None = None
+    withdrawn: Outcome | None = None  # an inferred outcome that an event disproved before a final came
+    attention: tuple[Attention, ...] = ()
+    revision: int = 0
+
+    @property
+    def status(self) -> Status | None:
+        """The newest lifecycle state known; the acknowledgement of the call counts as the first."""
+        if self.trail.position is None and self.acknowledged:
+            return Status.TERMINAL_ACKNOWLEDGED
+        return self.trail.position
+
+    @property
+    def orphan(self) -> bool:
+        """Whether it was rebuilt from an event, so that nothing is known of the till's request."""
+        return self.sent_to is None
+
+    @property
+    def abortable(self) -> bool:
+        """Not final, and not past the point of no return (spec 3.1, rule 2)."""
+        return self.phase is not Phase.FINAL and not past_point_of_no_return(self)
+
+    @property
+    def total(self) -> Decimal:
+        """The sum of every number of the till's amount, 0 where none is known."""
+        return sum(numbers(_EXACT.decode(self.amount)), ZERO)
+
+    def attention_of(self, code: AttentionCode) -> Attention | None:
+        """Return the open attention of that code."""
+        return next((item for item in self.attention if item.code is code), None)
+
+
+def past_point_of_no_return(transaction: Transaction) -> bool:
+    """Whether the acquirer was asked, so that only the final event can tell (spec 3.1, rule 2)."""
+    return transaction.status in (lifecycle.APPROVAL_REQUESTED, *lifecycle.FINALS)
+
+
+def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:
+    """Tell the till what to do; `grace` is how long a doubt may clear up by itself before a person is asked."""
+    if any(item.code in CONFLICTS for item in transaction.attention):
+        return NextStep.ASK_PERSON
+    if transaction.outcome is not None:
+        return NextStep.DONE if transaction.outcome.result is Result.APPROVED else NextStep.NEW_ID_OK
+    doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
+    if doubt is not None and now - parse_iso(doubt.since) > grace:
+        return NextStep.ASK_PERSON
+    return NextStep.WAIT
+
+
+#: One encoder for what is stored and sent: decimals stay numbers with the digits they have.
+ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+def encode(value: Any) -> bytes:
+    """Encode to JSON with exact decimals."""
+    return ENCODER.encode(value)

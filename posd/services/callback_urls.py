@@ -1,0 +1,106 @@
+"""The addresses that terminals call back, and the secret key behind their tokens (design 5 and 8)."""
+
+import asyncio
+import os
+import re
+import secrets
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from posd.core import callbacks
+from posd.core.callbacks import Channel
+from posd.core.problems import Problem
+
+#: Name under which systemd can pass the key (LoadCredential).
+CREDENTIAL = "callback.key"
+
+_LINE = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+class KeyFileError(Exception):
+    """The key cannot be read or made; the message says why and what to do."""
+
+
+def load_keys(path: Path) -> tuple[bytes, ...]:
+    """Return the callback keys, newest first: one of 64 hex digits a line. The file is made on first start, 0600.
+
+    A systemd credential `callback.key` takes its place. Raise KeyFileError.
+    """
+    directory = os.environ.get("CREDENTIALS_DIRECTORY")
+    credential = Path(directory) / CREDENTIAL if directory else None
+    if credential is not None and credential.exists():
+        path = credential
+    try:
+        text = path.read_text("ascii") if path.exists() else _make(path)
+    except (OSError, ValueError) as error:
+        raise KeyFileError(f"cannot read or make the callback key {path} ({error}); posd must own it") from error
+    lines = text.split()
+    if not lines or not all(_LINE.fullmatch(line) for line in lines):
+        raise KeyFileError(
+            f"{path} is not a callback key (64 hex digits a line, newest first); restore it from the backup. "
+            "Only if there is none: move it away, and a new one is made; callbacks under way are then refused"
+        )
+    return tuple(bytes.fromhex(line) for line in lines)
+
+
+def _make(path: Path) -> str:
+    text = secrets.token_hex(callbacks.KEY_BYTES) + "\n"
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return text
+
+
+class CallbackUrls:
+    """Makes callback URLs and checks their tokens."""
+
+    def __init__(self, keys: Sequence[bytes], advertise_host: str, port: int) -> None:
+        self._keys = keys
+        self._advertise_host = advertise_host
+        self._port = port
+
+    async def url(self, channel: Channel, subject: str, terminal_url: str) -> str:
+        """Return the URL for one subject, with the address that faces the terminal unless one is configured.
+
+        Raise Problem terminal_offline where this machine has no way to that terminal.
+        """
+        host = self._advertise_host or await _facing(terminal_url)
+        token = callbacks.token(self._keys[0], channel, subject)
+        bracketed = f"[{host}]" if ":" in host else host
+        return f"https://{bracketed}:{self._port}{callbacks.path(channel, subject, token)}"
+
+    def authentic(self, channel: Channel, subject: str, given: str) -> bool:
+        """Tell whether the token belongs to that subject."""
+        return callbacks.verify(self._keys, channel, subject, given)
+
+
+async def _facing(terminal_url: str) -> str:
+    """Return this machine's address on the way to the terminal; connecting a datagram socket sends nothing."""
+    parts = urlsplit(terminal_url)
+    try:
+        resolved = await asyncio.get_running_loop().getaddrinfo(
+            parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM
+        )
+        family, kind, protocol, _, address = resolved[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            host: str = probe.getsockname()[0]
+    except OSError as error:
+        raise Problem(
+            "terminal_offline",
+            f"cannot start: this machine has no way to {parts.hostname} ({error.strerror or error}); "
+            "check the network of this machine, or the terminal's address",
+        ) from error
+    return host

@@ -1,0 +1,176 @@
+"""The inbox of the transaction channel: every authentic callback ends as one of the rows of design 5.
+
+The event's raw bytes and its effect are one commit, and the answer comes after it. What a retry can cure answers with
+a code that the terminal retries, what it cannot with one that it does not (spec 6.2).
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import msgspec
+import structlog
+
+from posd.core.callbacks import Channel
+from posd.core.decisions import Seen, advance, quarantined, rebuild
+from posd.core.events import NotAnEvent, TransactionEvent, read_event
+from posd.core.lifecycle import Verdict
+from posd.core.times import iso
+from posd.core.transactions import Phase, Transaction
+from posd.services.outstanding import Outstanding
+from posd.store import events, leases, transactions
+from posd.store.errors import CommitUncertain, StorageUnavailable
+from posd.store.store import Store
+from posd.store.writer import Unit
+from posd.terminals.fleet import Fleet
+
+log = structlog.get_logger("posd.inbox")
+
+
+class Refusal(Exception):
+    """An authentic body that cannot be used: the HTTP status of the answer, and why."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of one callback: the HTTP status to answer with, and the facts for the log."""
+
+    status: int
+    verdict: Verdict | None = None
+    reason: str | None = None
+    before: Transaction | None = None
+    after: Transaction | None = None
+
+
+class Inbox:
+    """Takes callbacks whose token was checked."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: Fleet,
+        merchant_id: str,
+        outstanding: Outstanding,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._merchant_id = merchant_id
+        self._outstanding = outstanding
+        self._now = now
+
+    async def receive(self, client_transaction_id: str, body: bytes, peer: str) -> int:
+        """Take the body of a callback and return the HTTP status to answer with: 200, 400, 403 or 503."""
+        try:
+            event = _read(body, client_transaction_id)
+        except Refusal as refusal:
+            work = partial(
+                self._quarantine, identity=client_transaction_id, refusal=refusal, body=body, peer=peer, at=self._now()
+            )
+        else:
+            work = partial(
+                self._apply, identity=client_transaction_id, event=event, body=body, peer=peer, at=self._now()
+            )
+            self._note_sign_of_life(event)
+        try:
+            receipt = await self._store.write(work)
+        except (StorageUnavailable, CommitUncertain) as error:
+            log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
+            return 503
+        self._tell(client_transaction_id, receipt)
+        return receipt.status
+
+    async def too_large(self, client_transaction_id: str, limit: int, peer: str) -> None:
+        """Note on the transaction that an authentic body was over the limit and could not be read."""
+        reason = f"it was larger than {limit} bytes"
+        log.warning("webhook.too_large", transaction=client_transaction_id, limit_bytes=limit, peer=peer)
+        try:
+            await self._store.write(
+                partial(_attend_quarantined, identity=client_transaction_id, reason=reason, at=self._now())
+            )
+        except (StorageUnavailable, CommitUncertain) as error:
+            log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
+
+    def _note_sign_of_life(self, event: TransactionEvent) -> None:
+        terminal = event.terminal
+        self._fleet.heard_from(terminal.serial_number, iso(self._now()), brand=terminal.brand, model=terminal.model)
+
+    def _apply(
+        self, unit: Unit, identity: str, event: TransactionEvent, body: bytes, peer: str, at: datetime
+    ) -> Receipt:
+        """Record an event and its effect (runs inside the commit)."""
+        refusal = self._unwelcome(unit, event)
+        if refusal is not None:
+            return self._quarantine(unit, identity, refusal, body, peer, at)
+        before = transactions.get(unit.db, identity)
+        same_id = events.bodies(unit.db, identity, event.event_id) if before else []
+        if body in same_id:
+            return Receipt(200)
+        stored = before or rebuild(event, identity, at)
+        if before is None:
+            transactions.insert(unit, stored, "orphan")
+        after, verdict = advance(stored, event, seen=Seen.REUSED if same_id else Seen.NEW, now=at)
+        seq = events.append(unit, identity, event, verdict, iso(at), body)
+        after = transactions.move(unit, stored, after, f"event:{event.status}")
+        if verdict is Verdict.APPLIED and after.phase is Phase.FINAL:
+            events.set_final(unit, identity, seq)
+        if after.phase is Phase.FINAL and not self._outstanding.of(identity):
+            leases.give_up(unit, identity)
+        return Receipt(200, verdict, before=before, after=after)
+
+    def _unwelcome(self, unit: Unit, event: TransactionEvent) -> Refusal | None:
+        """Say why an event of this merchant or terminal is refused, if it is (spec 6.3, rule 6)."""
+        if self._merchant_id and event.merchant_id != self._merchant_id:
+            return Refusal(403, "it is of another merchant than the configured one (merchant.id)")
+        serial = event.terminal.serial_number
+        if serial not in self._fleet and next(transactions.open_on(unit.db, serial), None) is None:
+            return Refusal(403, f"terminal {serial} is not in the fleet; if it is yours, add it to [[terminals]]")
+        return None
+
+    def _quarantine(self, unit: Unit, identity: str, refusal: Refusal, body: bytes, peer: str, at: datetime) -> Receipt:
+        """Keep a body that cannot be used (runs inside the commit)."""
+        events.quarantine(unit, Channel.TRANSACTION, identity, refusal.reason, peer, iso(at), body)
+        _attend_quarantined(unit, identity, refusal.reason, at)
+        return Receipt(refusal.status, reason=refusal.reason)
+
+    def _tell(self, identity: str, receipt: Receipt) -> None:
+        if receipt.reason is not None:
+            log.warning("webhook.quarantined", transaction=identity, http_status=receipt.status, reason=receipt.reason)
+        if receipt.verdict is None or receipt.after is None:
+            return
+        after = receipt.after
+        log.info("webhook.event", transaction=identity, verdict=receipt.verdict, status=after.status, phase=after.phase)
+        known = {item.code for item in receipt.before.attention} if receipt.before else set()
+        for item in after.attention:
+            if item.code not in known:
+                log.warning("payment.attention", transaction=identity, code=item.code, detail=item.detail)
+        outcome = after.outcome
+        if outcome is not None and (receipt.before is None or receipt.before.outcome != outcome):
+            log.info(
+                "payment.outcome",
+                transaction=identity,
+                terminal=after.terminal,
+                result=outcome.result,
+                evidence=outcome.evidence[0].kind,
+            )
+
+
+def _read(body: bytes, client_transaction_id: str) -> TransactionEvent:
+    """Read an event of this transaction. Raise Refusal."""
+    try:
+        event = read_event(body)
+    except NotAnEvent as error:
+        raise Refusal(400, f"the body is not a transaction event: {error}") from error
+    if event.client_transaction_id != client_transaction_id:
+        raise Refusal(400, "the body names another client_transaction_id than the callback address")
+    return event
+
+
+def _attend_quarantined(unit: Unit, identity: str, reason: str, at: datetime) -> None:
+    before = transactions.get(unit.db, identity)
+    if before is not None:
+        transactions.move(unit, before, quarantined(before, reason, at), "quarantined")

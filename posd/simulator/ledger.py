@@ -1,0 +1,93 @@
+"""What really happened at the terminal, and with money: kept in memory, appended to a file, told to listeners."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from posd.simulator import wire
+
+#: One line of the ledger: `at`, `kind`, and the kind's own fields (see the table in `Ledger`).
+Entry = dict[str, Any]
+#: Real seconds that `wait_for` waits: longer than any cycle at the speeds that tests use, short enough to fail by.
+WAIT_SECONDS = 30.0
+Listener = Callable[[Entry], None]
+
+
+class Ledger:
+    """JSON lines, in the order in which things happened.
+
+    | kind       | when, and its fields                                                                         |
+    | ---------- | -------------------------------------------------------------------------------------------- |
+    | `start`    | a start request was answered: client_transaction_id or null, http_status, scenario or null   |
+    | `abort`    | an abort was answered: client_transaction_id or null, http_status                            |
+    | `event`    | an event was made and queued: client_transaction_id, event_id, status                        |
+    | `final`    | a payment ended: client_transaction_id, status, charged, amount, transaction_reference,      |
+    |            | ticket_number (the last three null unless charged)                                           |
+    | `attempt`  | a delivery attempt ended: client_transaction_id, event_id, status, attempt, result (an HTTP  |
+    |            | status or a word), retry_in_seconds (null where no retry follows)                            |
+    | `dropped`  | an event was given up: client_transaction_id, event_id, status, reason                       |
+    | `forgotten`| the terminal was stopped in mid-payment: client_transaction_id, status                       |
+    | `mdns`     | the announcement: result `announced` or `failed`, detail                                     |
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Open `path` for appending; None keeps the ledger in memory alone. Raises OSError."""
+        self._entries: list[Entry] = []
+        self._listeners: list[Listener] = []
+        self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(list(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, kind: str, **fields: Any) -> None:
+        """Record one thing that happened; it is in the file when this returns."""
+        entry: Entry = {"at": wire.timestamp(), "kind": kind, **fields}
+        self._entries.append(entry)
+        if self._file is not None:
+            self._file.write(wire.encode(entry).decode() + "\n")
+            self._file.flush()
+        for listener in list(self._listeners):
+            listener(entry)
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` with every entry from now on."""
+        self._listeners.append(listener)
+
+    def of(self, kind: str, **fields: Any) -> list[Entry]:
+        """Return the entries of a kind whose fields have the given values, oldest first."""
+        return [entry for entry in self._entries if _matches(entry, kind, fields)]
+
+    async def wait_for(self, kind: str, **fields: Any) -> Entry:
+        """Return the first entry of a kind with these fields; wait for it where there is none yet.
+
+        Raises TimeoutError after WAIT_SECONDS.
+        """
+        found = self.of(kind, **fields)
+        if found:
+            return found[0]
+        arrival: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+
+        def look(entry: Entry) -> None:
+            if not arrival.done() and _matches(entry, kind, fields):
+                arrival.set_result(entry)
+
+        self._listeners.append(look)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                return await arrival
+        finally:
+            self._listeners.remove(look)
+
+    def close(self) -> None:
+        """Close the file; what was recorded stays readable in memory."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _matches(entry: Entry, kind: str, fields: dict[str, Any]) -> bool:
+    return entry["kind"] == kind and all(entry.get(name) == value for name, value in fields.items())

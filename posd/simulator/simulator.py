@@ -1,0 +1,123 @@
+"""The composition: one simulated terminal, put together from its parts, started and stopped."""
+
+import contextlib
+import ipaddress
+import secrets
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from posd.simulator.announcer import Announcer, reachable_addresses
+from posd.simulator.app import make_app
+from posd.simulator.clock import Clock
+from posd.simulator.ledger import Ledger
+from posd.simulator.listener import Listener, client_context, server_context
+from posd.simulator.messages import Device
+from posd.simulator.queue import Queue, QueueBusy
+from posd.simulator.sender import Sender
+from posd.simulator.settings import Settings, SettingsError
+from posd.simulator.terminal import Terminal
+
+
+class Simulator:
+    """A running terminal, as an async context manager.
+
+    `async with Simulator(settings) as terminal:` listens when the block begins (the announcement follows in the
+    background, see the ledger's `mdns` entry) and leaves nothing running when it ends; queued events stay in
+    `settings.state`. Entering raises SettingsError where a file or the address cannot be used.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._parts = contextlib.AsyncExitStack()
+        self._ledger: Ledger | None = None
+        #: The bodies of all POST requests as received, oldest first.
+        self.requests: list[str] = []
+        #: Where the terminal can be called, without a slash at the end; known once the block has begun.
+        self.base_url = ""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What really happened."""
+        if self._ledger is None:
+            raise RuntimeError("the simulated terminal has not been started")
+        return self._ledger
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._parts.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._parts.aclose()
+
+    async def _start(self) -> None:
+        settings = self._settings
+        secure = settings.certificate is not None and settings.private_key is not None
+        tls = server_context(settings.certificate, settings.private_key) if secure else None  # type: ignore[arg-type]
+        seed = secrets.token_hex(8) if settings.seed is None else f"{settings.seed}/{settings.serial}"
+        clock = Clock(settings.speed)
+
+        try:
+            self._ledger = ledger = Ledger(settings.ledger_file)
+            self._parts.callback(ledger.close)
+            queue = Queue(settings.state / "queue.jsonl")
+        except (OSError, QueueBusy) as error:
+            raise SettingsError(str(error)) from error
+        self._parts.callback(queue.close)
+
+        sender = Sender(
+            queue, ledger, clock, tls=client_context(settings.trust), timeout=settings.delivery_timeout, seed=seed
+        )
+        self._parts.push_async_callback(sender.stop)
+        terminal = Terminal(
+            _device(settings),
+            ledger,
+            sender,
+            clock,
+            seed=seed,
+            scenario=settings.scenario,
+            wait_limit=settings.wait_limit,
+        )
+        self._parts.push_async_callback(terminal.stop)
+        listener = Listener(make_app(terminal, ledger, self.requests), settings.host, settings.port, tls)
+        port = await listener.start()
+        self._parts.push_async_callback(listener.stop)
+        sender.start()
+
+        addresses = reachable_addresses(settings.host, settings.mdns_interfaces)
+        self.base_url = f"{'https' if tls else 'http'}://{_url_host(addresses[0])}:{port}"
+        if settings.mdns:
+            announcer = Announcer(
+                ledger,
+                serial=settings.serial,
+                brand=settings.brand,
+                model=settings.model,
+                addresses=addresses,
+                port=port,
+            )
+            announcer.start(settings.mdns_interfaces)
+            self._parts.push_async_callback(announcer.stop)
+
+
+def _device(settings: Settings) -> Device:
+    """Make the terminal's identity; what is not set is drawn from the serial, always the same."""
+    rng = Random(settings.serial)  # noqa: S311 - an identity, not a secret
+    mac = [0x02, *(rng.randrange(256) for _ in range(5))]  # 0x02: locally administered
+    return Device(
+        serial_number=settings.serial,
+        brand=settings.brand,
+        model=settings.model,
+        merchant_id=settings.merchant_id,
+        wifi_mac=":".join(f"{octet:02X}" for octet in mac),
+        terminal_id=f"{rng.randrange(10**8):08}",
+    )
+
+
+def _url_host(address: str) -> str:
+    return f"[{address}]" if ipaddress.ip_address(address).version == 6 else address

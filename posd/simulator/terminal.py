@@ -1,0 +1,184 @@
+"""The terminal itself: one payment at a time, run step by step through its scenario (spec 3.1)."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from random import Random
+from typing import Any
+
+from posd.simulator import messages, wire
+from posd.simulator.clock import Clock
+from posd.simulator.ledger import Ledger
+from posd.simulator.messages import Device, Event
+from posd.simulator.queue import Item
+from posd.simulator.request import Refused, StartRequest, read_start
+from posd.simulator.scenarios import ABORTABLE, ABORTED, FINALS, SCENARIOS, Status, Step
+from posd.simulator.sender import Sender
+
+#: HTTP status and JSON body.
+Answer = tuple[int, dict[str, Any]]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Payment:
+    start: StartRequest
+    rng: Random
+    status: Status | None = None
+    reading_type: str | None = None
+    abort: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Terminal:
+    """Answers starts and aborts; makes the events. `start` and `abort` do not await: no other request comes between."""
+
+    def __init__(
+        self,
+        device: Device,
+        ledger: Ledger,
+        sender: Sender,
+        clock: Clock,
+        *,
+        seed: str,
+        scenario: str,
+        wait_limit: float | None,
+    ) -> None:
+        """`scenario` is for requests that name none; `wait_limit` is in terminal seconds, None without end."""
+        self._device = device
+        self._ledger = ledger
+        self._sender = sender
+        self._clock = clock
+        self._seed = seed
+        self._scenario = scenario
+        self._wait_limit = wait_limit
+        self._started = 0
+        self._payment: _Payment | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self, body: bytes) -> Answer:
+        """Answer an asynchronous charge: 200 with the acknowledgement, 400, 409 or 422 (spec 4.1).
+
+        An id that was used before is taken again: the spec promises no deduplication, and a caller that sends a
+        request twice shall see in the ledger what it has done.
+        """
+        try:
+            start = self._admit(body)
+        except Refused as refused:
+            self._ledger.add(
+                "start", client_transaction_id=_claimed_id(body), http_status=refused.status, scenario=None
+            )
+            return refused.status, {"code": refused.code, "message": refused.message}
+        self._ledger.add(
+            "start",
+            client_transaction_id=start.client_transaction_id,
+            http_status=int(HTTPStatus.OK),
+            scenario=start.scenario,
+        )
+        self._started += 1
+        # Drawn anew for each payment, so that a seed gives the same payment whatever ran before or beside it.
+        seed = f"{self._seed}/{start.client_transaction_id}/{self._started}"
+        payment = _Payment(start, Random(seed))  # noqa: S311 - reproducible, not secret
+        acknowledgement = messages.acknowledgement(self._device, start, messages.new_uuid(payment.rng))
+        self._payment = payment
+        self._running = asyncio.create_task(self._run(payment))
+        return HTTPStatus.OK, acknowledgement
+
+    def _admit(self, body: bytes) -> StartRequest:
+        start = read_start(body, self._scenario)
+        if self._payment is not None:
+            raise Refused(HTTPStatus.CONFLICT, "TERMINAL_BUSY", "another payment is running on this terminal")
+        return start
+
+    def abort(self) -> Answer:
+        """Answer an abort: 200 where it will end in TERMINAL_CANCELED, 409 where nothing can be aborted.
+
+        What an abort after APPROVAL_REQUESTED is answered is not published; here it is a 409 like that of an idle
+        terminal, with its own code, and the payment goes on (spec 3.1, rule 2).
+        """
+        payment = self._payment
+        if payment is None:
+            answer = HTTPStatus.CONFLICT, {"code": "NOTHING_RUNNING", "message": "no payment is running"}
+        elif payment.status not in ABORTABLE:
+            answer = HTTPStatus.CONFLICT, {"code": "PAST_POINT_OF_NO_RETURN", "message": "sent to the acquirer"}
+        else:
+            payment.abort.set()
+            answer = HTTPStatus.OK, {"code": "ABORTED", "message": "the payment is being canceled"}
+        transaction = payment.start.client_transaction_id if payment else None
+        self._ledger.add("abort", client_transaction_id=transaction, http_status=int(answer[0]))
+        return answer
+
+    async def stop(self) -> None:
+        """Switch off: a payment in progress is forgotten, as by a terminal that loses power."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def _run(self, payment: _Payment) -> None:
+        try:
+            await self._play(payment)
+        except asyncio.CancelledError:
+            transaction = payment.start.client_transaction_id
+            self._ledger.add("forgotten", client_transaction_id=transaction, status=payment.status)
+            raise
+        except Exception:  # noqa: BLE001 - a fault of the simulator: the next payment can still run
+            _log.exception("the simulated payment %s broke off", payment.start.client_transaction_id)
+        finally:
+            self._payment = None
+
+    async def _play(self, payment: _Payment) -> None:
+        for step in SCENARIOS[payment.start.scenario]:
+            pause = step.pause.seconds(payment.rng, self._wait_limit)
+            if payment.status is None:  # TERMINAL_ACKNOWLEDGED is always the first state, aborted or not
+                await self._clock.sleep(pause or 0)
+            elif await self._clock.wait(payment.abort, pause):
+                break
+            self._enter(payment, step)
+        if payment.status not in FINALS:
+            await self._clock.sleep(ABORTED.pause.seconds(payment.rng, None) or 0)
+            self._enter(payment, ABORTED)
+
+    def _enter(self, payment: _Payment, step: Step) -> None:
+        """Enter a state: say so to the consumer, and write finals down."""
+        start = payment.start
+        payment.reading_type = step.reading_type or payment.reading_type
+        raw_response = (
+            messages.approval(start, payment.reading_type, payment.rng) if step.status is Status.APPROVAL else None
+        )
+        event = Event(
+            event_id=messages.new_uuid(payment.rng),
+            occurred_at=wire.timestamp(),
+            status=step.status,
+            previous_status=payment.status,
+            reading_type=payment.reading_type,
+            failure=step.failure,
+            raw_response=raw_response,
+        )
+        payment.status = step.status
+        transaction = start.client_transaction_id
+        if start.events_webhook_url is not None:
+            body = wire.encode(messages.transaction_event(self._device, start, event)).decode()
+            self._sender.submit(Item(event.event_id, transaction, step.status.value, start.events_webhook_url, body))
+            self._ledger.add("event", client_transaction_id=transaction, event_id=event.event_id, status=step.status)
+        if step.status in FINALS:
+            answer = raw_response or {}
+            self._ledger.add(
+                "final",
+                client_transaction_id=transaction,
+                status=step.status,
+                charged=raw_response is not None,
+                amount=answer.get("authorized_amount"),
+                transaction_reference=answer.get("transaction_reference"),
+                ticket_number=answer.get("ticket_number"),
+            )
+
+
+def _claimed_id(body: bytes) -> str | None:
+    """Find the id that a refused request bears, for the ledger; None where it bears none."""
+    try:
+        claimed = wire.decode(body)
+    except wire.NotJson:
+        return None
+    value = claimed.get("client_transaction_id") if isinstance(claimed, dict) else None
+    return value if isinstance(value, str) else None

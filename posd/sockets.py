@@ -1,0 +1,89 @@
+"""The listening sockets: who may have them, and whose they are."""
+
+import fcntl
+import grp
+import os
+import socket
+import stat
+from pathlib import Path
+
+#: Owner and group may connect, nobody else.
+SOCKET_MODE = 0o660
+
+
+class SocketError(Exception):
+    """A socket cannot be had; the message says why and what to do."""
+
+
+def lock_directory(directory: Path) -> int:
+    """Take the lock of the socket directory, held for as long as the daemon lives; return its file descriptor.
+
+    Raise SocketError where another daemon has it.
+    """
+    path = directory / "posd.lock"
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SocketError(
+            f"cannot use {directory} for the sockets ({error.strerror}); create it, writable for posd, "
+            "or set local_api.directory"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise SocketError(
+            f"another posd is serving {directory} ({path} is locked); stop it first, or give this one its own "
+            "local_api.directory"
+        ) from error
+    return descriptor
+
+
+def unix_socket(path: Path, group: str) -> socket.socket:
+    """Bind a Unix socket, mode 0660, for a group ("" for the daemon's own). The caller holds the directory's lock.
+
+    Raise SocketError.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        gid = grp.getgrnam(group).gr_gid if group else -1
+    except KeyError:
+        sock.close()
+        raise SocketError(
+            f"the group {group} for {path} does not exist; create it (systemd-sysusers, or groupadd {group}), "
+            'or set the group in [local_api] to "" for the group of posd itself'
+        ) from None
+    before = os.umask(0o177)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            path.unlink()  # left by a daemon that was killed: the lock says that none lives
+        sock.bind(str(path))
+        os.chown(path, -1, gid)
+        path.chmod(SOCKET_MODE)
+    except OSError as error:
+        sock.close()
+        raise SocketError(
+            f"cannot make the socket {path} ({error.strerror}); posd must own the directory and belong to the group "
+            f"{group or 'that it runs as'}"
+        ) from error
+    finally:
+        os.umask(before)
+    return sock
+
+
+def tcp_socket(host: str, port: int) -> socket.socket:
+    """Bind the webhook listener's socket. Raise SocketError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise SocketError(
+            f"cannot listen on {host}:{port} ({error.strerror}); if another program has the port, stop it or choose "
+            "another one in webhooks.listen"
+        ) from error
+    return sock

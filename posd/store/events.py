@@ -1,0 +1,81 @@
+"""Events as they came: raw bytes, order of arrival, verdict. And the quarantine of what was refused."""
+
+import sqlite3
+
+import msgspec
+
+from posd.core.events import TransactionEvent
+from posd.core.lifecycle import Verdict
+from posd.store.writer import Unit
+
+#: Refused bodies kept for one subject; a terminal that repeats one fault for ever must not fill the disk.
+MAX_QUARANTINED = 100
+
+
+class StoredEvent(msgspec.Struct, frozen=True):
+    """One recorded event; `body` is what the terminal sent."""
+
+    seq: int
+    received_at: str
+    verdict: str
+    status: str
+    body: bytes
+
+
+def bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> list[bytes]:
+    """Return the bodies that were recorded under an event_id of a transaction."""
+    rows = db.execute(
+        "SELECT body FROM events WHERE client_transaction_id = ? AND event_id = ?", (client_transaction_id, event_id)
+    )
+    return [row[0] for row in rows]
+
+
+def append(
+    unit: Unit, client_transaction_id: str, event: TransactionEvent, verdict: Verdict, received_at: str, body: bytes
+) -> int:
+    """Record an event and return its seq."""
+    cursor = unit.db.execute(
+        "INSERT INTO events (client_transaction_id, event_id, received_at, verdict, status, body) VALUES (?,?,?,?,?,?)",
+        (client_transaction_id, event.event_id, received_at, verdict, event.status, body),
+    )
+    assert cursor.lastrowid is not None  # noqa: S101 - an INSERT into a rowid table has one
+    return cursor.lastrowid
+
+
+def set_final(unit: Unit, client_transaction_id: str, seq: int) -> None:
+    """Name the event that the outcome rests on."""
+    unit.db.execute(
+        "UPDATE transactions SET final_event = ? WHERE client_transaction_id = ?", (seq, client_transaction_id)
+    )
+
+
+def final_body(db: sqlite3.Connection, client_transaction_id: str) -> bytes | None:
+    """Return the event that the outcome rests on, verbatim, None where there is none."""
+    row = db.execute(
+        "SELECT body FROM events WHERE seq = (SELECT final_event FROM transactions WHERE client_transaction_id = ?)",
+        (client_transaction_id,),
+    ).fetchone()
+    return row[0] if row else None
+
+
+def of_transaction(db: sqlite3.Connection, client_transaction_id: str, after: int = 0) -> list[StoredEvent]:
+    """Return the recorded events of a transaction after a seq, in the order of arrival."""
+    rows = db.execute(
+        "SELECT seq, received_at, verdict, status, body FROM events"
+        " WHERE client_transaction_id = ? AND seq > ? ORDER BY seq",
+        (client_transaction_id, after),
+    )
+    return [StoredEvent(*row) for row in rows]
+
+
+def quarantine(unit: Unit, channel: str, subject: str, reason: str, peer: str, received_at: str, body: bytes) -> None:
+    """Keep a refused body of an authentic callback; the same bytes are kept once, and not more than the limit."""
+    kept = unit.db.execute(
+        "SELECT body FROM quarantine WHERE channel = ? AND subject = ? LIMIT ?", (channel, subject, MAX_QUARANTINED)
+    ).fetchall()
+    if len(kept) >= MAX_QUARANTINED or any(row[0] == body for row in kept):
+        return
+    unit.db.execute(
+        "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body) VALUES (?,?,?,?,?,?)",
+        (received_at, channel, subject, reason, peer, body),
+    )

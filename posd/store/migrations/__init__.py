@@ -1,0 +1,1 @@
+"""Numbered SQL files, append-only; each is one step of `user_version`."""

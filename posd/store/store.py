@@ -1,0 +1,69 @@
+"""The store as the rest of posd sees it: `write`, `read`, and word of every change after its COMMIT."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import aiosqlite
+
+from posd.store.changes import Hub
+from posd.store.errors import StorageUnavailable
+from posd.store.opening import connect_reader, lock
+from posd.store.writer import Unit, Writer, on_thread
+
+T = TypeVar("T")
+
+
+class Store:
+    """One database file, held by this process alone. Made by `Store.open`, ended by `close`."""
+
+    def __init__(self, writer: Writer, reader: aiosqlite.Connection, hub: Hub, lock_descriptor: int) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._lock = lock_descriptor
+        self.hub = hub
+
+    @classmethod
+    async def open(cls, path: Path, lock_path: Path) -> "Store":
+        """Lock, open and migrate the database. Raise StoreError, in words, where that cannot be done."""
+        descriptor = lock(lock_path)
+        try:
+            hub = Hub()
+            writer = await Writer.open(path, hub.publish)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        reader = await aiosqlite.Connection(lambda: connect_reader(path), 64)
+        return cls(writer, reader, hub, descriptor)
+
+    async def write(self, function: Callable[[Unit], T]) -> T:
+        """See Writer.write."""
+        return await self._writer.write(function)
+
+    @property
+    def write_error(self) -> str | None:
+        """Why the newest commit failed, None where it did not."""
+        return self._writer.error
+
+    async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function on one consistent state of the database. Raise StorageUnavailable."""
+        try:
+            return await on_thread(self._reader, _snapshot, function)
+        except (sqlite3.OperationalError, sqlite3.DatabaseError, ValueError) as error:
+            raise StorageUnavailable(f"the database cannot be read now ({error})") from error
+
+    async def close(self) -> None:
+        """Finish what is waiting, close the connections, give up the lock."""
+        await self._writer.close()
+        await self._reader.close()
+        os.close(self._lock)
+
+
+def _snapshot(db: sqlite3.Connection, function: Callable[[sqlite3.Connection], T]) -> T:
+    db.execute("BEGIN")
+    try:
+        return function(db)
+    finally:
+        db.execute("ROLLBACK")

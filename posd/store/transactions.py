@@ -1,0 +1,178 @@
+"""Rows of transactions: one way to insert, one guarded way to change, each with its history row in the same commit."""
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from posd.core.lifecycle import Trail
+from posd.core.transactions import Attention, OperationType, Outcome, Phase, Transaction, encode
+from posd.store.changes import record
+from posd.store.errors import StaleState
+from posd.store.writer import Change, Unit
+
+KIND = "transaction"
+
+#: Columns in the order of `_values`; `_transaction` reads them back.
+COLUMNS = (
+    "client_transaction_id",
+    "terminal",
+    "type",
+    "sale",
+    "phase",
+    "amount",
+    "metadata",
+    "options",
+    "transaction_reference",
+    "original",
+    "repeat",
+    "sent_to",
+    "acknowledged",
+    "trail",
+    "reading_type",
+    "outcome",
+    "withdrawn",
+    "attention",
+    "created_at",
+    "updated_at",
+    "revision",
+)
+#: What changes after the insert.
+CHANGING = (
+    "phase",
+    "type",
+    "acknowledged",
+    "trail",
+    "reading_type",
+    "outcome",
+    "withdrawn",
+    "attention",
+    "updated_at",
+    "revision",
+)
+
+SELECT = f"SELECT {', '.join(COLUMNS)} FROM transactions"  # noqa: S608 - constants of this file
+_INSERT = f"INSERT INTO transactions ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
+_UPDATE = (
+    f"UPDATE transactions SET {', '.join(f'{name} = :{name}' for name in CHANGING)}"  # noqa: S608
+    " WHERE client_transaction_id = :client_transaction_id"
+    " AND phase = :expected_phase AND revision = :expected_revision"
+)
+
+_TRAIL = msgspec.json.Decoder(Trail)
+_OUTCOME = msgspec.json.Decoder(Outcome)
+_ATTENTION = msgspec.json.Decoder(tuple[Attention, ...])
+
+
+def _values(transaction: Transaction) -> dict[str, Any]:
+    values = {name: getattr(transaction, name) for name in COLUMNS}
+    return values | {
+        "amount": transaction.amount.decode(),
+        "metadata": transaction.metadata.decode(),
+        "options": transaction.options.decode(),
+        "trail": encode(transaction.trail).decode(),
+        "outcome": transaction.outcome and encode(transaction.outcome).decode(),
+        "withdrawn": transaction.withdrawn and encode(transaction.withdrawn).decode(),
+        "attention": encode(transaction.attention).decode(),
+    }
+
+
+def _transaction(row: tuple[Any, ...]) -> Transaction:
+    values = dict(zip(COLUMNS, row, strict=True))
+    return Transaction(
+        **values
+        | {
+            "phase": Phase(values["phase"]),
+            "type": values["type"] and OperationType(values["type"]),
+            "amount": values["amount"].encode(),
+            "metadata": values["metadata"].encode(),
+            "options": values["options"].encode(),
+            "repeat": bool(values["repeat"]),
+            "acknowledged": bool(values["acknowledged"]),
+            "trail": _TRAIL.decode(values["trail"]),
+            "outcome": values["outcome"] and _OUTCOME.decode(values["outcome"]),
+            "withdrawn": values["withdrawn"] and _OUTCOME.decode(values["withdrawn"]),
+            "attention": _ATTENTION.decode(values["attention"]),
+        }
+    )
+
+
+def get(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | None:
+    """Return the transaction of that id, None where it is not known."""
+    row = db.execute(f"{SELECT} WHERE client_transaction_id = ?", (client_transaction_id,)).fetchone()
+    return _transaction(row) if row else None
+
+
+def insert(unit: Unit, transaction: Transaction, reason: str) -> None:
+    """Insert a new transaction, with its history row."""
+    values = _values(transaction)
+    unit.db.execute(_INSERT, [values[name] for name in COLUMNS])
+    _record(unit, transaction, reason)
+
+
+def move(unit: Unit, before: Transaction, after: Transaction, reason: str) -> Transaction:
+    """Change a transaction from what it was to what it is now, with its history row; nothing where they are equal.
+
+    Raise StaleState where the row is not as `before` has it.
+    """
+    if before == after:
+        return before
+    changed = msgspec.structs.replace(after, revision=before.revision + 1)
+    values = _values(changed)
+    parameters = {name: values[name] for name in CHANGING} | {
+        "client_transaction_id": before.client_transaction_id,
+        "expected_phase": before.phase,
+        "expected_revision": before.revision,
+    }
+    if unit.db.execute(_UPDATE, parameters).rowcount != 1:
+        raise StaleState(f"{before.client_transaction_id} is no longer {before.phase} at revision {before.revision}")
+    _record(unit, changed, reason)
+    return changed
+
+
+def keep_reply(unit: Unit, client_transaction_id: str, status: int, body: bytes) -> None:
+    """Keep the terminal's answer to the start, as it came."""
+    unit.db.execute(
+        "UPDATE transactions SET reply_status = ?, reply_body = ? WHERE client_transaction_id = ?",
+        (status, body, client_transaction_id),
+    )
+
+
+def open_ones(db: sqlite3.Connection) -> list[Transaction]:
+    """Return every transaction that is not final."""
+    return [_transaction(row) for row in db.execute(f"{SELECT} WHERE phase <> 'final'")]
+
+
+def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:
+    """Yield the open transactions of a terminal."""
+    for row in db.execute(f"{SELECT} WHERE terminal = ? AND phase <> 'final'", (terminal,)):
+        yield _transaction(row)
+
+
+def select(db: sqlite3.Connection, where: str, parameters: tuple[Any, ...], limit: int) -> list[Transaction]:
+    """Return transactions by a condition of `posd.store.listing`, newest first."""
+    order = "ORDER BY created_at DESC, client_transaction_id DESC LIMIT ?"
+    return [_transaction(row) for row in db.execute(f"{SELECT} WHERE {where} {order}", (*parameters, limit))]
+
+
+def _record(unit: Unit, transaction: Transaction, reason: str) -> None:
+    record(
+        unit,
+        Change(
+            seq=0,
+            at=transaction.updated_at,
+            kind=KIND,
+            id=transaction.client_transaction_id,
+            reason=reason,
+            phase=transaction.phase,
+            status=transaction.status,
+            result=transaction.outcome.result if transaction.outcome else None,
+            attention=tuple(item.code for item in transaction.attention),
+        ),
+    )
+
+
+def note(unit: Unit, transaction: Transaction, reason: str, at: str) -> None:
+    """Write a history row for something that was done about a transaction and did not change it."""
+    _record(unit, msgspec.structs.replace(transaction, updated_at=at), reason)

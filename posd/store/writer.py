@@ -1,0 +1,186 @@
+"""The single writer with group commit (design 9).
+
+Callers hand over functions. Whatever has gathered while the last COMMIT was syncing runs inside one `BEGIN IMMEDIATE`,
+each function in a savepoint, and the callers are answered after the COMMIT: a burst costs one sync, and state is
+decided by one thread in one order.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+import msgspec
+
+from posd.store.errors import CommitUncertain, StorageUnavailable, StoreError
+from posd.store.opening import connect_writer, open_database
+
+T = TypeVar("T")
+
+#: Functions in one COMMIT; more would make the first of them wait for the last.
+MAX_BATCH = 256
+#: Functions that may wait; past it callers hear at once that they should come again, and memory stays bounded.
+MAX_WAITING = 4096
+
+#: The transaction is gone, and the connection is as good as before.
+_HARMLESS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT})
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A row of the history: what became of one transaction, and why (feed)."""
+
+    seq: int
+    at: str
+    kind: str
+    id: str
+    reason: str
+    phase: str
+    status: str | None
+    result: str | None
+    attention: tuple[str, ...]
+
+
+class Unit:
+    """What a function gets: the connection, inside its savepoint, and the changes that it makes known."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        self.changes: list[Change] = []
+
+
+Function = Callable[[Unit], Any]
+_Job = tuple[Function, "asyncio.Future[Any]"]
+
+
+class Writer:
+    """Runs functions on the one writing connection. Made by `Writer.open`, ended by `close`."""
+
+    def __init__(self, path: Path, connection: aiosqlite.Connection, publish: Callable[[Sequence[Change]], None]):
+        self._path = path
+        self._connection = connection
+        self._publish = publish
+        self._waiting: list[_Job] = []
+        self._wake = asyncio.Event()
+        self._closing = False
+        self.error: str | None = None  # why the newest commit failed, None where it did not
+        self._pump = asyncio.create_task(self._run(), name="store-writer")
+
+    @classmethod
+    async def open(cls, path: Path, publish: Callable[[Sequence[Change]], None]) -> "Writer":
+        """Open and migrate the database. `publish` hears, on the loop, of every change after its COMMIT.
+
+        Raise StoreError.
+        """
+        return cls(path, await aiosqlite.Connection(lambda: open_database(path), 64), publish)
+
+    async def write(self, function: Callable[[Unit], T]) -> T:
+        """Run a function in the next COMMIT and return what it returned, once that is on disk.
+
+        Raise what the function raised (nothing of it is written then), StorageUnavailable, CommitUncertain.
+        A caller that is cancelled does not stop its function.
+        """
+        if self._closing:
+            raise StorageUnavailable("posd is stopping")
+        if len(self._waiting) >= MAX_WAITING:
+            raise StorageUnavailable("too many writes are waiting for the disk")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((function, future))
+        self._wake.set()
+        return await future
+
+    async def close(self) -> None:
+        """Run what is waiting, then close."""
+        self._closing = True
+        self._wake.set()
+        await self._pump
+        await self._connection.close()
+
+    async def _run(self) -> None:
+        while self._waiting or not self._closing:
+            await self._wake.wait()
+            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            if not self._waiting:
+                self._wake.clear()
+            if batch:
+                await self._commit(batch)
+            if self._closing:
+                self._wake.set()
+
+    async def _commit(self, batch: Sequence[_Job]) -> None:
+        try:
+            results, changes, broken = await on_thread(self._connection, run_batch, [job[0] for job in batch])
+        except Exception as error:  # noqa: BLE001 - the writer outlives whatever it was; each caller hears of it
+            results, changes, broken = [_unavailable(error)] * len(batch), [], True
+        for (_, future), result in zip(batch, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+        failed = [result for result in results if isinstance(result, StorageUnavailable | CommitUncertain)]
+        self.error = str(failed[0]) if failed else None
+        if changes:
+            self._publish(changes)
+        if broken:
+            await self._reopen()
+
+    async def _reopen(self) -> None:
+        """Replace a connection that is no longer trusted; where that fails, the next batch fails and tries again."""
+        try:
+            fresh = await aiosqlite.Connection(lambda: connect_writer(self._path), 64)
+        except (sqlite3.Error, StoreError):
+            return
+        old, self._connection = self._connection, fresh
+        await old.close()
+
+
+async def on_thread(connection: aiosqlite.Connection, function: Callable[..., T], *arguments: Any) -> T:
+    """Run a function on the connection's own thread; aiosqlite has no public way to do so (pinned, tested)."""
+    return await connection._execute(  # type: ignore[no-any-return, no-untyped-call]
+        lambda: function(connection._conn, *arguments)
+    )
+
+
+def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> tuple[list[Any], list[Change], bool]:
+    """Run functions in one transaction: their results or exceptions, the changes, and whether to reopen."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        return [_unavailable(error)] * len(functions), [], _broken(error)
+    unit = Unit(db)
+    results: list[Any] = []
+    for function in functions:
+        known = len(unit.changes)
+        db.execute("SAVEPOINT job")
+        try:
+            results.append(function(unit))
+        except Exception as error:  # noqa: BLE001 - it belongs to the caller whose function it is
+            if not db.in_transaction:  # SQLite has rolled everything back by itself (disk full, I/O error)
+                return [_unavailable(error)] * len(functions), [], _broken(error)
+            db.execute("ROLLBACK TO job")
+            del unit.changes[known:]
+            results.append(_unavailable(error) if isinstance(error, sqlite3.OperationalError) else error)
+        db.execute("RELEASE job")
+    try:
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        outcome = _unavailable(error) if not _broken(error) else _uncertain(error)
+        return [outcome] * len(functions), [], _broken(error)
+    return results, unit.changes, False
+
+
+def _broken(error: BaseException) -> bool:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _HARMLESS
+
+
+def _unavailable(error: BaseException) -> StorageUnavailable:
+    return StorageUnavailable(f"the database cannot be written now ({error})")
+
+
+def _uncertain(error: BaseException) -> CommitUncertain:
+    return CommitUncertain(f"the commit failed ({error})")

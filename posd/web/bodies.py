@@ -1,0 +1,76 @@
+"""Request bodies, read whole within a size and a time limit; and answers that are sent before a body was read.
+
+Hypercorn leaks a connection where an answer is sent while more than a few chunks of the body wait unread, and never
+closes a stalled body. So whoever answers early keeps taking chunks while the answer goes out, and closes.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable
+
+#: How long a refused sender is listened to while the answer goes out, in seconds.
+DRAIN_SECONDS = 2.0
+
+
+class TooLarge(Exception):
+    """The body is over the limit."""
+
+
+class TooSlow(Exception):
+    """The body did not come in time."""
+
+
+class Gone(Exception):
+    """The client hung up before the body was whole."""
+
+
+async def read(receive: ASGIReceiveCallable, headers: Mapping[bytes, bytes], limit: int, seconds: float) -> bytes:
+    """Return the whole body, at most `limit` bytes, within `seconds`. Raise TooLarge, TooSlow, Gone."""
+    announced = headers.get(b"content-length", b"0")
+    if announced.isdigit() and int(announced) > limit:
+        raise TooLarge
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise Gone
+                body += message.get("body", b"")
+                if len(body) > limit:
+                    raise TooLarge
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError as error:
+        raise TooSlow from error
+
+
+async def answer(
+    send: ASGISendCallable, status: int, body: bytes = b"", headers: tuple[tuple[bytes, bytes], ...] = ()
+) -> None:
+    """Send a whole answer."""
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [length, *headers], "trailers": False})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def answer_early(
+    receive: ASGIReceiveCallable,
+    send: ASGISendCallable,
+    status: int,
+    body: bytes = b"",
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> None:
+    """Send an answer while the body was not read to its end; the connection closes after it."""
+    draining = asyncio.create_task(_drain(receive))
+    try:
+        await answer(send, status, body, (*headers, (b"connection", b"close")))
+        await asyncio.wait({draining}, timeout=DRAIN_SECONDS)
+    finally:
+        draining.cancel()
+
+
+async def _drain(receive: ASGIReceiveCallable) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

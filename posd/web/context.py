@@ -1,0 +1,38 @@
+"""What every handler of the local API needs: the store's reads, word of changes, the clock."""
+
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime
+from typing import TypeVar
+
+from posd.core.problems import Problem
+from posd.store.changes import Hub
+from posd.store.errors import StorageUnavailable
+from posd.store.store import Store
+
+T = TypeVar("T")
+
+
+class Context:
+    """Shared by the handlers."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self.now = now
+
+    @property
+    def hub(self) -> Hub:
+        """Who hears of changes."""
+        return self._store.hub
+
+    @property
+    def write_error(self) -> str | None:
+        """Why the newest commit failed, None where it did not."""
+        return self._store.write_error
+
+    async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Read from the database. Raise Problem storage_unavailable."""
+        try:
+            return await self._store.read(function)
+        except StorageUnavailable as error:
+            raise Problem("storage_unavailable", f"{error}; try again, and check the disk") from error

@@ -1,0 +1,163 @@
+"""The local API: one table of routes, and the app that serves it on the Unix sockets."""
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import structlog
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+from starlette.routing import Router
+
+from posd.core.problems import Problem
+from posd.core.transactions import encode
+from posd.web import bodies, parameters
+from posd.web.waiting import HungUp
+
+#: A start request is at most 16 KiB of free form and a few small fields.
+MAX_BODY_BYTES = 256 * 1024
+#: A till on the same machine sends its body at once. Seconds.
+BODY_SECONDS = 10.0
+
+log = structlog.get_logger("posd.local")
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One call: method, path below /v1, handler, query parameters, and whether it is for admins only."""
+
+    method: str
+    path: str
+    handler: Handler
+    query: frozenset[str] = frozenset()
+    metadata_query: bool = False
+    admin: bool = False
+
+
+def json_response(document: Any, status: int = 200) -> Response:
+    """Return a JSON response with exact decimals."""
+    return Response(encode(document), status, media_type="application/json")
+
+
+def problem_response(problem: Problem) -> Response:
+    """Return a problem response (RFC 9457)."""
+    headers = {"retry-after": "1"} if problem.status == 503 else None
+    return Response(
+        msgspec.json.encode(problem.document()), problem.status, headers, media_type="application/problem+json"
+    )
+
+
+class LocalApp:
+    """ASGI app of the local API."""
+
+    def __init__(self, routes: tuple[Route, ...]) -> None:
+        by_path: dict[str, dict[str, Route]] = {}
+        for route in routes:
+            by_path.setdefault(route.path, {})[route.method] = route
+        self._router = Router(
+            [StarletteRoute(path, _endpoint(methods), methods=None) for path, methods in by_path.items()],
+            redirect_slashes=False,
+            default=_nowhere,
+        )
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Answer one request; every failure becomes a problem response."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000, "reason": None})
+            return
+        if scope["type"] != "http":
+            return
+        try:
+            body = await bodies.read(receive, dict(scope["headers"]), MAX_BODY_BYTES, BODY_SECONDS)
+        except bodies.Gone:
+            return
+        except bodies.TooSlow:
+            problem = Problem("request_timeout", f"the body was not complete within {BODY_SECONDS:g} s; send it again")
+            await _refuse(receive, send, problem)
+            return
+        except bodies.TooLarge:
+            detail = f"the body is larger than {MAX_BODY_BYTES} bytes; make it smaller"
+            await _refuse(receive, send, Problem("payload_too_large", detail, limit_bytes=MAX_BODY_BYTES))
+            return
+        if body and not _is_json(dict(scope["headers"]).get(b"content-type", b"")):
+            detail = "the body must be JSON; send it with content-type: application/json"
+            await _refuse(receive, send, Problem("unsupported_media_type", detail))
+            return
+        scope["state"]["body"] = body
+        await self._dispatch(scope, receive, send)
+
+    async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
+        started = False
+
+        async def watched(message: Any) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            return await self._router(scope, receive, watched)
+        except HungUp:
+            return None
+        except Problem as problem:
+            response = problem_response(problem)
+        except HTTPException:
+            response = problem_response(Problem("not_found", f"there is nothing at {scope['path']}"))
+        except Exception:
+            error_id = secrets.token_hex(8)
+            log.exception("posd.internal_error", error_id=error_id, method=scope["method"])
+            detail = (
+                "posd failed in a way that it should not; the log has it under this error_id. If this call started "
+                "something, repeat the same call with the same id"
+            )
+            response = problem_response(Problem("internal_error", detail, error_id=error_id))
+        if not started:
+            await response(scope, receive, send)
+        return None
+
+
+def _endpoint(methods: dict[str, Route]) -> Any:
+    """Return the ASGI endpoint of one path: method, access, query, then the handler."""
+
+    async def endpoint(scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive, send)
+        route = methods.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
+            allowed = ", ".join(sorted(methods))
+            raise Problem("method_not_allowed", f"{request.method} is not possible here; possible: {allowed}")
+        if route.admin and not request.state.admin:
+            raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
+        parameters.check_query(request, route.query, metadata=route.metadata_query)
+        response = await route.handler(request)
+        await response(scope, receive, send)
+
+    return _AsgiEndpoint(endpoint)
+
+
+class _AsgiEndpoint:
+    """Starlette wraps functions; an object is taken as an ASGI app."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._app(scope, receive, send)
+
+
+async def _nowhere(scope: Any, _receive: Any, _send: Any) -> None:
+    raise Problem("not_found", f"there is nothing at {scope['path']}; the calls are listed in the documentation")
+
+
+def _is_json(content_type: bytes) -> bool:
+    """Whether a body of that type is taken; one that says nothing is."""
+    essence = content_type.split(b";", 1)[0].strip().lower()
+    return not essence or essence == b"application/json" or essence.endswith(b"+json")
+
+
+async def _refuse(receive: ASGIReceiveCallable, send: ASGISendCallable, problem: Problem) -> None:
+    content = (b"content-type", b"application/problem+json")
+    await bodies.answer_early(receive, send, problem.status, msgspec.json.encode(problem.document()), (content,))

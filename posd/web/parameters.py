@@ -1,0 +1,107 @@
+"""Reading path and query parameters; what is not described is refused by name (problem `invalid_request`)."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from posd.core.problems import Problem
+from posd.core.times import iso, parse_iso
+from posd.core.uuids import canonical_uuid
+
+T = TypeVar("T")
+
+#: Query parameters with this prefix name a key of the metadata.
+METADATA = "metadata."
+#: Longest wait that a call may ask for, in seconds.
+MAX_TIMEOUT_SECONDS = 3600.0
+#: Rows a page: at most, and where nothing is said.
+MAX_LIMIT = 500
+DEFAULT_LIMIT = 50
+#: SQLite's largest integer: no row has a higher seq.
+MAX_SEQ = 2**63 - 1
+
+
+def invalid(path: str, message: str) -> Problem:
+    """Return the problem of one bad parameter."""
+    return Problem("invalid_request", f"{path} {message}", errors=[{"path": path, "message": message}])
+
+
+def transaction_id(request: Request) -> str:
+    """Return the id of the path in canonical form. Raise Problem."""
+    canonical = canonical_uuid(request.path_params["id"])
+    if canonical is None:
+        raise invalid("client_transaction_id", "must be a UUID, such as 7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11")
+    return canonical
+
+
+def check_query(request: Request, known: frozenset[str], *, metadata: bool = False) -> None:
+    """Raise Problem for query parameters that the call does not have, or that are given twice."""
+    given = [name for name, _ in request.query_params.multi_items()]
+    errors = [
+        {"path": name, "message": "is not a parameter of this call"}
+        for name in sorted(set(given) - known)
+        if not (metadata and name.startswith(METADATA) and len(name) > len(METADATA))
+    ]
+    errors += [
+        {"path": name, "message": "is given more than once"} for name in sorted(set(given)) if given.count(name) > 1
+    ]
+    if errors:
+        allowed = ", ".join(sorted(known)) or "none"
+        what = "; ".join(f"{error['path']} {error['message']}" for error in errors)
+        raise Problem("invalid_request", f"{what}; parameters of this call: {allowed}", errors=errors)
+
+
+def query(request: Request, name: str, read: Callable[[str], T]) -> T | None:
+    """Return a query parameter as `read` gives it, None where it is absent. Raise Problem with what `read` says."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    try:
+        return read(text)
+    except ValueError as error:
+        raise invalid(name, str(error)) from error
+
+
+def timeout(text: str) -> float:
+    """Read a number of seconds. Raise ValueError."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MAX_TIMEOUT_SECONDS:
+        raise ValueError(f"must be a number of seconds from 0 to {MAX_TIMEOUT_SECONDS:g}")
+    return seconds
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers within bounds."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def flag(text: str) -> bool:
+    """Read true or false. Raise ValueError."""
+    if text not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text == "true"
+
+
+def moment(text: str) -> str:
+    """Read a moment and return it as stored. Raise ValueError."""
+    try:
+        return iso(parse_iso(text).astimezone(UTC))
+    except (ValueError, OverflowError) as error:
+        raise ValueError("must be an ISO 8601 time, such as 2026-11-20T10:42:00Z") from error
+
+
+def metadata(request: Request) -> Mapping[str, str]:
+    """Return the metadata filters, key -> text."""
+    items: Mapping[str, Any] = request.query_params
+    return {name.removeprefix(METADATA): text for name, text in items.items() if name.startswith(METADATA)}

@@ -1,0 +1,178 @@
+"""The server: an accept loop of our own around Hypercorn's connection class.
+
+Hypercorn speaks HTTP; what it has no place for is here: limits on connections (all, and of one address), a short TLS
+handshake, peer credentials of Unix sockets, and an orderly stop that no idle client can hold up.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+import struct
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.asyncio.worker_context import WorkerContext
+from hypercorn.config import Config
+from hypercorn.typing import ASGIFramework
+
+from posd.web.noise import Noise
+
+#: A terminal's handshake takes well under a second; a half one must not hold a place longer. Seconds.
+TLS_HANDSHAKE_SECONDS = 10.0
+#: How long a closing TLS connection may take to say goodbye, in seconds: less than the stop may take.
+TLS_SHUTDOWN_SECONDS = 1.0
+#: After running out of file descriptors, how long until the next try to accept, in seconds.
+ACCEPT_RETRY_SECONDS = 0.1
+#: Request line and headers together, in bytes; ours are a few hundred.
+MAX_HEADER_BYTES = 16 * 1024
+#: Connections that wait to be accepted; a burst of terminals after an outage fits.
+BACKLOG = 256
+
+
+def http_config(keep_alive_seconds: float) -> Config:
+    """Return Hypercorn's settings: quiet, HTTP/1.1, headers bounded, idle or half-sent requests closed in time."""
+    config = Config()
+    config.accesslog = None
+    config.errorlog = logging.getLogger("hypercorn.error")
+    config.include_server_header = False
+    config.h11_max_incomplete_size = MAX_HEADER_BYTES
+    config.keep_alive_timeout = keep_alive_seconds
+    config.keep_alive_max_requests = 2**31  # its own limit of 1000 would cut busy terminals
+    return config
+
+
+class Listener:
+    """One listening socket and its connections."""
+
+    def __init__(
+        self,
+        app: ASGIFramework,
+        sock: socket.socket,
+        *,
+        name: str,
+        noise: Noise,
+        keep_alive_seconds: float,
+        max_connections: int,
+        max_per_address: int | None = None,
+        tls: ssl.SSLContext | None = None,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        self._app = ASGIWrapper(app)
+        self._sock = sock
+        self._name = name
+        self._noise = noise
+        self._config = http_config(keep_alive_seconds)
+        self._max_connections = max_connections
+        self._max_per_address = max_per_address
+        self._tls = tls
+        self._state = state or {}
+        self._context = WorkerContext(None)
+        self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
+        self._addresses: Counter[str] = Counter()
+        self._accepting: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The TCP port that it listens on."""
+        port: int = self._sock.getsockname()[1]
+        return port
+
+    @property
+    def listening(self) -> bool:
+        """Whether it accepts connections."""
+        return self._accepting is not None and not self._accepting.done()
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
+    def start(self) -> None:
+        """Listen and accept."""
+        self._sock.setblocking(False)
+        self._sock.listen(BACKLOG)
+        self._accepting = asyncio.create_task(self._accept(), name=f"accept-{self._name}")
+
+    async def close(self, grace_seconds: float) -> None:
+        """Accept nothing more, close idle connections, let requests under way end, then cut what is left."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.wait({self._accepting})
+        self._sock.close()
+        await self._context.terminated.set()
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=grace_seconds)
+        for task, transport in list(self._connections.items()):
+            if transport is not None:
+                transport.abort()
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(self._sock)
+            except OSError as error:
+                self._noise.note("accept_failed", self._name, error.strerror)
+                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                continue
+            peer = address[0] if isinstance(address, tuple) else "local"
+            if len(self._connections) >= self._max_connections or (
+                self._max_per_address is not None and self._addresses[peer] >= self._max_per_address
+            ):
+                connection.close()
+                self._noise.note("too_many_connections", peer)
+                continue
+            self._addresses[peer] += 1
+            task = loop.create_task(self._serve(connection, peer))
+            self._connections[task] = None
+            task.add_done_callback(partial(self._forget, peer))
+
+    def _forget(self, peer: str, task: asyncio.Task[None]) -> None:
+        del self._connections[task]
+        self._addresses[peer] -= 1
+        if not self._addresses[peer]:
+            del self._addresses[peer]
+
+    async def _serve(self, connection: socket.socket, peer: str) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        state = self._state | {"peer": peer, "peer_uid": _peer_uid(connection)}
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if self._tls else None,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if self._tls else None,
+            )
+        except (OSError, EOFError) as error:  # ssl.SSLError and time-outs are OSErrors
+            self._noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
+            connection.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - this runs as a task
+        self._connections[task] = transport
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            await TCPServer(self._app, loop, self._config, self._context, state, reader, writer)
+        except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
+            self._noise.note("connection_broke", peer, type(error).__name__)
+        finally:
+            transport.abort()
+
+
+def _peer_uid(connection: socket.socket) -> int | None:
+    """Return the user id of the process at the other end of a Unix socket."""
+    if connection.family != socket.AF_UNIX:
+        return None
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    uid: int = struct.unpack("3i", credentials)[1]
+    return uid

@@ -1,0 +1,95 @@
+"""Calls on terminals, the feed, and the daemon itself (local API, Terminals, feed, service)."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd import __version__
+from posd.core.problems import Problem
+from posd.store import changes, leases
+from posd.store.opening import schema_version
+from posd.terminals.fleet import Fleet
+from posd.web import parameters, streams, views
+from posd.web.context import Context
+from posd.web.local import Route, json_response
+from posd.web.streams import Message
+
+#: A check of the health resource: its state ("ok", "degraded", "failing") and what it means.
+Check = tuple[str, str]
+Checks = Callable[[], Awaitable[Mapping[str, Check]]]
+
+_WORST = ("ok", "degraded", "failing")
+
+
+class ServiceCalls:
+    """Handlers of /v1/terminals, /v1/feed, /v1/health and /v1/version."""
+
+    def __init__(self, context: Context, fleet: Fleet, checks: Checks) -> None:
+        self._context = context
+        self._fleet = fleet
+        self._checks = checks
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The table of these calls."""
+        return (
+            Route("GET", "/v1/terminals", self.terminals, query=frozenset({"all"})),
+            Route("GET", "/v1/terminals/{serial}", self.terminal),
+            Route("GET", "/v1/feed", self.feed, query=frozenset({"after", "limit"})),
+            Route("GET", "/v1/health", self.health),
+            Route("GET", "/v1/version", self.version),
+        )
+
+    async def terminals(self, request: Request) -> Response:
+        """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it."""
+        everything = bool(parameters.query(request, "all", parameters.flag))
+        held = await self._context.read(leases.all_held)
+        return json_response({"terminals": list(self._fleet.documents(held, everything=everything))})
+
+    async def terminal(self, request: Request) -> Response:
+        """`GET /terminals/{serial}`."""
+        serial = request.path_params["serial"]
+        held = await self._context.read(leases.all_held)
+        for document in self._fleet.documents(held, everything=True):
+            if document["serial"] == serial:
+                return json_response(document)
+        raise Problem("not_found", f"terminal {serial} is neither in the fleet nor announced in this network")
+
+    async def feed(self, request: Request) -> Response:
+        """`GET /feed`: every recorded change, ascending, as a page or live."""
+        after = parameters.query(request, "after", parameters.whole(0, parameters.MAX_SEQ)) or 0
+        limit = (
+            parameters.query(request, "limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT
+        )
+        if not streams.wanted(request):
+            found = await self._context.read(partial(changes.after, seq=after, limit=limit))
+            return json_response(
+                {
+                    "changes": [views.change_document(change) for change in found],
+                    "next_after": found[-1].seq if found else after,
+                }
+            )
+
+        async def more(place: int) -> Sequence[Message]:
+            newer = await self._context.read(partial(changes.after, seq=place, limit=limit))
+            return [Message(event=item.kind, data=views.change_document(item), id=item.seq) for item in newer]
+
+        resumed = streams.resume_after(request)
+        return streams.stream(self._context.hub, changes.ANY, after if resumed is None else resumed, more)
+
+    async def health(self, _request: Request) -> Response:
+        """`GET /health`: 200 ok or degraded, 503 failing, with each check in words."""
+        checks = await self._checks()
+        status = max((state for state, _ in checks.values()), key=_WORST.index)
+        document: dict[str, Any] = {
+            "status": status,
+            "checks": {name: {"status": state, "detail": detail} for name, (state, detail) in checks.items()},
+        }
+        return json_response(document, 503 if status == "failing" else 200)
+
+    async def version(self, _request: Request) -> Response:
+        """`GET /version`."""
+        return json_response({"version": __version__, "api": "v1", "schema": schema_version()})

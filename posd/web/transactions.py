@@ -1,0 +1,161 @@
+"""Calls on transactions (local API, Transactions)."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd.core.problems import Problem
+from posd.core.transactions import Phase, Transaction
+from posd.services.aborts import Aborts
+from posd.services.payments import Payments
+from posd.store import events, listing, transactions
+from posd.store.listing import Page
+from posd.web import parameters, streams, views, waiting
+from posd.web.context import Context
+from posd.web.local import Route, json_response
+from posd.web.streams import Message
+
+
+class TransactionCalls:
+    """Handlers of /v1/transactions."""
+
+    def __init__(self, context: Context, payments: Payments, aborts: Aborts, grace_seconds: float) -> None:
+        self._context = context
+        self._payments = payments
+        self._aborts = aborts
+        self._grace = timedelta(seconds=grace_seconds)
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The table of these calls."""
+        one = "/v1/transactions/{id}"
+        filters = frozenset({"phase", "open", "terminal", "sale", "attention", "since", "until", "limit", "cursor"})
+        return (
+            Route("PUT", one, self.start),
+            Route("GET", one, self.show),
+            Route("GET", f"{one}/outcome", self.outcome, query=frozenset({"timeout"})),
+            Route("GET", f"{one}/events", self.events),
+            Route("POST", f"{one}/abort", self.abort),
+            Route("POST", f"{one}/reconcile", _not_yet),
+            Route("POST", f"{one}/release", _not_yet),
+            Route("POST", f"{one}/resolve", _not_yet, admin=True),
+            Route("POST", f"{one}/acknowledge", _not_yet, admin=True),
+            Route("GET", "/v1/transactions", self.list, query=filters, metadata_query=True),
+        )
+
+    async def start(self, request: Request) -> Response:
+        """`PUT /transactions/{id}`: start, or answer for what is known."""
+        identity = parameters.transaction_id(request)
+        transaction, created = await self._payments.start(identity, request.state.body)
+        return json_response(await self._document(transaction), 201 if created else 200)
+
+    async def show(self, request: Request) -> Response:
+        """`GET /transactions/{id}`."""
+        return json_response(await self._document(await self._get(parameters.transaction_id(request))))
+
+    async def outcome(self, request: Request) -> Response:
+        """`GET /transactions/{id}/outcome`: hold until there is one, or the caller's time-out passes."""
+        identity = parameters.transaction_id(request)
+        timeout = parameters.query(request, "timeout", parameters.timeout)
+
+        async def look() -> dict[str, Any] | None:
+            return await self._context.read(partial(_final_outcome, identity=identity))
+
+        found = await waiting.until(request, self._context.hub, identity, look, timeout)
+        if found is not None:
+            return json_response(found)
+        return json_response(await self._document(await self._get(identity)), 202)
+
+    async def events(self, request: Request) -> Response:
+        """`GET /transactions/{id}/events`: what came, as a list or as a stream that ends with the outcome."""
+        identity = parameters.transaction_id(request)
+        await self._get(identity)
+        if not streams.wanted(request):
+            stored = await self._context.read(partial(events.of_transaction, client_transaction_id=identity))
+            return json_response({"events": [views.event_document(item) for item in stored]})
+
+        async def more(after: int) -> Sequence[Message]:
+            return await self._context.read(partial(_messages, identity=identity, after=after))
+
+        return streams.stream(self._context.hub, identity, streams.resume_after(request) or 0, more)
+
+    async def abort(self, request: Request) -> Response:
+        """`POST /transactions/{id}/abort`."""
+        transaction = await self._aborts.abort(parameters.transaction_id(request))
+        return json_response(await self._document(transaction), 202)
+
+    async def list(self, request: Request) -> Response:
+        """`GET /transactions`: newest first, filtered, in pages."""
+        limit = parameters.query(request, "limit", parameters.whole(1, parameters.MAX_LIMIT))
+        page = Page(
+            limit=limit or parameters.DEFAULT_LIMIT,
+            phase=parameters.query(request, "phase", _phase),
+            open=bool(parameters.query(request, "open", parameters.flag)),
+            terminal=request.query_params.get("terminal"),
+            sale=request.query_params.get("sale"),
+            attention=bool(parameters.query(request, "attention", parameters.flag)),
+            since=parameters.query(request, "since", parameters.moment),
+            until=parameters.query(request, "until", parameters.moment),
+            metadata=parameters.metadata(request),
+            cursor=parameters.query(request, "cursor", listing.decode_cursor),
+        )
+        now = self._context.now()
+
+        def read(db: Any) -> dict[str, Any]:
+            rows, cursor = listing.read_page(db, page)
+            documents = [views.transaction_document(db, row, now, self._grace) for row in rows]
+            return {"transactions": documents, "next_cursor": cursor}
+
+        return json_response(await self._context.read(read))
+
+    async def _get(self, identity: str) -> Transaction:
+        found = await self._context.read(partial(transactions.get, client_transaction_id=identity))
+        if found is None:
+            raise _unknown(identity)
+        return found
+
+    async def _document(self, transaction: Transaction) -> dict[str, Any]:
+        now = self._context.now()
+        if transaction.outcome is None:
+            return views.transaction_document(None, transaction, now, self._grace)
+        return await self._context.read(
+            partial(views.transaction_document, transaction=transaction, now=now, grace=self._grace)
+        )
+
+
+def _final_outcome(db: Any, identity: str) -> dict[str, Any] | None:
+    transaction = transactions.get(db, identity)
+    if transaction is None:
+        raise _unknown(identity)
+    return views.outcome_document(db, transaction)
+
+
+def _messages(db: Any, identity: str, after: int) -> list[Message]:
+    """Return the events after a seq as messages, and the outcome when there is one."""
+    messages = [
+        Message(event=item.status, data=views.event_document(item), id=item.seq)
+        for item in events.of_transaction(db, identity, after)
+    ]
+    outcome = _final_outcome(db, identity)
+    if outcome is not None:
+        messages.append(Message(event="outcome", data=outcome, last=True))
+    return messages
+
+
+def _phase(text: str) -> Phase:
+    try:
+        return Phase(text)
+    except ValueError as error:
+        raise ValueError(f"must be one of {', '.join(Phase)}") from error
+
+
+def _unknown(identity: str) -> Problem:
+    return Problem("not_found", f"no transaction {identity} is known here; check the id")
+
+
+async def _not_yet(_request: Request) -> Response:
+    raise Problem("not_configured", "this call is not available in this version of posd")

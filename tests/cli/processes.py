@@ -1,0 +1,61 @@
+"""Running `posd` as a process, and seeing what it leaves behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+#: seconds: far above what any command here takes; a test that hangs should fail, not hang.
+PATIENCE = 40.0
+
+
+def posd(*arguments: str, config: Path | None = None, socket: Path | None = None) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end."""
+    return subprocess.run(
+        command(arguments, config, socket), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+
+def start_posd(
+    *arguments: str, config: Path | None = None, environment: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
+) -> "subprocess.Popen[str]":
+    """Start a command with its output in pipes."""
+    return subprocess.Popen(
+        [*prefix, *command(arguments, config, None)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | (environment or {}),
+    )
+
+
+def command(arguments: tuple[str, ...], config: Path | None, socket: Path | None) -> list[str]:
+    """Return the command line of `posd`, with its group options."""
+    options = ["--config", str(config)] if config else []
+    options += ["--socket", str(socket)] if socket else []
+    return [sys.executable, "-m", "posd", *options, *arguments]
+
+
+def read_until(process: "subprocess.Popen[str]", text: str) -> str:
+    """Read the process's output line by line until one holds `text`; return all that was read."""
+    assert process.stdout is not None
+    read = ""
+    for line in process.stdout:
+        read += line
+        if text in line:
+            return read
+    raise AssertionError(f"{text!r} never came:\n{read}\n{process.stderr.read() if process.stderr else ''}")
+
+
+def processes_naming(directory: Path) -> dict[int, str]:
+    """Return the running processes (pid -> command line) whose command line names the directory."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            except OSError:
+                continue
+            if str(directory) in line:
+                found[int(entry.name)] = line
+    return found

@@ -1,0 +1,202 @@
+"""The commands as processes, against a real daemon and a simulated terminal."""
+
+import json
+import signal
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from posd.cli.api import Api
+from posd.cli.demo.machine import Machine
+from tests.cli.processes import PATIENCE, posd, read_until, start_posd
+
+#: a payment of 8 to 33 s takes well under one second.
+SPEED = 50.0
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Machine]:
+    with Machine(speed=SPEED, announce=False) as machine:
+        machine.start()
+        machine.restart_with_address()
+        yield machine
+
+
+@pytest.fixture
+def waiting_payment(shop: Machine) -> Iterator[str]:
+    """A payment whose customer never presents the card; aborted at the end, so that the terminal is free again."""
+    payment = str(uuid.uuid4())
+    started = posd(
+        "charge", "5", "--id", payment, "--metadata", "scenario=wait-for-abort", "--no-wait", config=shop.config_path
+    )
+    assert started.returncode == 0, started.stderr
+    assert f"posd await {payment}" in started.stdout
+    yield payment
+    posd("abort", payment, config=shop.config_path)
+    assert posd("await", payment, config=shop.config_path).returncode == 1
+
+
+def test_an_approved_charge_tells_its_events_and_reference_and_exits_0(shop: Machine) -> None:
+    done = posd("charge", "--subtotal-iva", "10.00", "--iva", "1.20", config=shop.config_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("transaction ")
+    assert [line.split()[1] for line in lines[1:5]] == [
+        "TERMINAL_ACKNOWLEDGED",
+        "CARD_PRESENTED",
+        "APPROVAL_REQUESTED",
+        "APPROVAL",
+    ]
+    labels = dict(line.split(": ", 1) for line in lines if ": " in line)
+    assert labels["authorized"] == "11.20"
+    assert uuid.UUID(labels["reference"])
+    assert labels["ticket"]
+    assert "approved" in lines
+
+
+def test_a_declined_charge_gives_the_reason_and_exits_1(shop: Machine) -> None:
+    done = posd("charge", "3", "--metadata", "scenario=decline", config=shop.config_path)
+    assert done.returncode == 1, done.stderr
+    assert "declined" in done.stdout.splitlines()
+    assert "reason: " in done.stdout
+
+
+def test_json_is_one_document_with_the_outcome_and_exact_numbers(shop: Machine) -> None:
+    done = posd("charge", "--subtotal-iva", "0.2", "--iva", "0.1", "--tip", "10.10", "--json", config=shop.config_path)
+    assert done.returncode == 0, done.stderr
+    transaction = json.loads(done.stdout, parse_float=str)
+    assert (transaction["amount"]["iva"], transaction["amount"]["subtotal_iva"]) == ("0.1", "0.2")
+    assert transaction["amount"]["tip"] == "10.10"
+    assert transaction["outcome"]["result"] == "approved"
+    assert done.stderr == f"transaction {transaction['client_transaction_id']}\n"
+
+
+def test_a_repeated_charge_joins_and_another_request_under_its_id_is_refused(shop: Machine) -> None:
+    payment = str(uuid.uuid4())
+    first = posd("charge", "4.20", "--id", payment, "--json", config=shop.config_path)
+    again = posd("charge", "4.20", "--id", payment.upper(), "--json", config=shop.config_path)
+    other = posd("charge", "4.21", "--id", payment, "--json", config=shop.config_path)
+    assert (first.returncode, again.returncode, other.returncode) == (0, 0, 1)
+    assert first.stdout == again.stdout
+    assert json.loads(other.stdout)["code"] == "id_reused"
+
+
+def test_a_busy_terminal_is_a_refusal_that_names_the_payment(shop: Machine, waiting_payment: str) -> None:
+    refused = posd("charge", "6", config=shop.config_path)
+    assert refused.returncode == 1
+    assert waiting_payment in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_wait_that_is_cut_short_exits_4_and_says_how_to_go_on(shop: Machine, waiting_payment: str) -> None:
+    cut = posd("await", waiting_payment, "--timeout", "0.3", config=shop.config_path)
+    assert cut.returncode == 4
+    assert f"posd await {waiting_payment}" in cut.stderr
+    assert f"posd abort {waiting_payment}" in cut.stderr
+
+
+def test_json_of_a_wait_that_is_cut_short_is_the_open_transaction(shop: Machine, waiting_payment: str) -> None:
+    cut = posd("await", waiting_payment, "--timeout", "0.3", "--json", config=shop.config_path)
+    assert cut.returncode == 4
+    assert json.loads(cut.stdout)["outcome"] is None
+
+
+def test_ctrl_c_exits_4_and_the_payment_goes_on(shop: Machine) -> None:
+    charge = start_posd("charge", "7", "--metadata", "scenario=wait-for-abort", config=shop.config_path)
+    told = read_until(charge, "TERMINAL_ACKNOWLEDGED")
+    payment = told.split()[1]
+    charge.send_signal(signal.SIGINT)
+    _, stderr = charge.communicate(timeout=PATIENCE)
+    assert charge.returncode == 4
+    assert "the payment goes on" in stderr
+    assert f"posd abort {payment}" in stderr
+    assert "Traceback" not in stderr
+    assert posd("abort", payment, config=shop.config_path).returncode == 0
+    ended = posd("await", payment, "--json", config=shop.config_path)
+    assert (ended.returncode, json.loads(ended.stdout)["outcome"]["result"]) == (1, "canceled")
+
+
+def test_a_charge_survives_a_restart_of_the_daemon(shop: Machine) -> None:
+    charge = start_posd("charge", "8", "--metadata", "scenario=wait-for-abort", config=shop.config_path)
+    payment = read_until(charge, "TERMINAL_ACKNOWLEDGED").split()[1]
+    shop.restart_with_address()
+    assert posd("abort", payment, config=shop.config_path).returncode == 0
+    stdout, stderr = charge.communicate(timeout=PATIENCE)
+    assert charge.returncode == 1, stderr
+    assert "posd is away; waiting for it (the payment goes on)" in stdout
+    assert "posd is back" in stdout
+    assert stdout.count("TERMINAL_CANCELED") == 1
+    assert "canceled" in stdout.splitlines()
+
+
+def test_show_and_list_know_the_payment(shop: Machine) -> None:
+    payment = str(uuid.uuid4())
+    assert posd("charge", "9", "--id", payment, "--metadata", "till=3", config=shop.config_path).returncode == 0
+    shown = posd("show", payment, config=shop.config_path)
+    assert shown.returncode == 0, shown.stderr
+    for part in ("till 3", "9.00", "CONTACTLESS", "applied\tAPPROVAL_REQUESTED", "reference: "):
+        assert part in shown.stdout
+    listed = posd("list", "--limit", "1", config=shop.config_path)
+    assert listed.stdout.splitlines()[1].split("\t")[1:] == [payment, shop.serial, "9.00", "approved"]
+    assert "--all" in listed.stderr
+
+
+def test_the_whole_list_as_json_is_a_page_a_line(shop: Machine) -> None:
+    for amount in ("1.01", "1.02"):
+        assert posd("charge", amount, config=shop.config_path).returncode == 0
+    pages = posd("list", "--all", "--limit", "1", "--json", config=shop.config_path).stdout.splitlines()
+    with Api(shop.till_socket) as api:
+        everything = api.get("/transactions", {"limit": "500"}).body["transactions"]
+    assert [json.loads(page)["transactions"][0]["client_transaction_id"] for page in pages] == [
+        transaction["client_transaction_id"] for transaction in everything
+    ]
+    assert len(pages) >= 2
+
+
+def test_open_payments_are_listed_and_counted(shop: Machine, waiting_payment: str) -> None:
+    rows = posd("list", "--open", config=shop.config_path).stdout.splitlines()[1:]
+    assert [row.split("\t")[1] for row in rows] == [waiting_payment]
+    status = posd("status", config=shop.config_path)
+    assert "open payments: 1" in status.stdout
+    assert waiting_payment in status.stdout
+    busy = posd("terminals", config=shop.config_path).stdout.splitlines()[1].split("\t")
+    assert (busy[0], busy[2], busy[3], busy[5]) == (shop.serial, shop.base_url, "config", waiting_payment)
+
+
+def test_status_names_socket_health_and_version(shop: Machine) -> None:
+    status = posd("status", "--json", config=shop.config_path)
+    document = json.loads(status.stdout)
+    assert document["socket"] == str(shop.admin_socket)
+    assert (document["health"]["status"] == "ok") == (status.returncode == 0)
+    assert document["version"]["version"]
+    assert posd("status", config=shop.config_path).stdout.startswith(f"posd: {document['health']['status']}\n")
+
+
+def test_the_socket_option_needs_no_configuration(shop: Machine) -> None:
+    done = posd("terminals", "--json", socket=shop.till_socket)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["terminals"][0]["serial"] == shop.serial
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("charge", "1", "--terminal", "SN-UNKNOWN"), 2),
+        (("charge", "0"), 2),
+        (("charge", "1,50"), 2),
+        (("charge",), 2),
+        (("charge", "1", "--option", "is_deferred=yes"), 2),
+        (("show", "not-a-uuid"), 2),
+        (("show", "00000000-0000-4000-8000-000000000000"), 1),
+        (("await", "00000000-0000-4000-8000-000000000000"), 1),
+        (("abort", "00000000-0000-4000-8000-000000000000"), 1),
+        (("list", "--since", "yesterday"), 2),
+    ],
+    ids=" ".join,
+)
+def test_what_is_refused_says_why_and_exits_by_the_table(shop: Machine, arguments: tuple[str, ...], code: int) -> None:
+    refused = posd(*arguments, config=shop.config_path)
+    assert refused.returncode == code, refused.stderr
+    assert refused.stderr.strip()
+    assert "Traceback" not in refused.stderr

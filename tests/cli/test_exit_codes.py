@@ -1,0 +1,49 @@
+"""The contract's exit codes, row by row."""
+
+import pytest
+
+from posd.cli.exit_codes import PROBLEM_CODES, ExitCode, for_problem, for_transaction
+from posd.core.problems import PROBLEMS
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [("approved", 0), ("declined", 1), ("rejected", 1), ("canceled", 1), ("not_started", 1)],
+)
+def test_a_final_payment_exits_by_its_result(result: str, code: int) -> None:
+    assert for_transaction({"outcome": {"result": result}}) == code
+
+
+def test_an_open_payment_exits_4() -> None:
+    assert for_transaction({"outcome": None}) == 4
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        ("invalid_request", 2),
+        ("malformed_json", 2),
+        ("unknown_terminal", 2),
+        ("not_configured", 2),
+        ("terminal_busy", 1),
+        ("terminal_offline", 1),
+        ("id_reused", 1),
+        ("not_found", 1),
+        ("past_point_of_no_return", 1),
+        ("already_final", 1),
+        ("nothing_running", 1),
+        ("storage_unavailable", 1),
+        ("draining", 3),
+        ("a_code_of_a_later_version", 1),
+    ],
+)
+def test_a_problem_exits_by_its_code(code: str, exit_code: int) -> None:
+    assert for_problem(code) == exit_code
+
+
+def test_no_problem_is_told_as_done_or_as_still_open() -> None:
+    assert not {ExitCode.DONE, ExitCode.OPEN} & set(PROBLEM_CODES.values())
+
+
+def test_every_problem_of_the_daemon_has_its_exit_code() -> None:
+    assert PROBLEMS.keys() <= PROBLEM_CODES.keys()

@@ -1,0 +1,56 @@
+"""How values are written for people, and that nobody's text steers the screen."""
+
+from decimal import Decimal
+
+import pytest
+
+from posd.cli.output import Output, money, total
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (Decimal("11.2"), "11.20"),
+        (Decimal("11.20"), "11.20"),
+        (Decimal("0.1234"), "0.1234"),
+        (Decimal("1E+3"), "1000.00"),
+        (Decimal("19999999.99"), "19999999.99"),
+        (0, "0.00"),
+        (7, "7.00"),
+    ],
+)
+def test_money_has_two_places_or_more_and_no_exponent(amount: Decimal | int, text: str) -> None:
+    assert money(amount) == text
+
+
+def test_the_total_adds_numbers_and_extra_taxes() -> None:
+    amount = {
+        "iva": Decimal("0.1"),
+        "subtotal_iva": Decimal("0.2"),
+        "subtotal_iva0": 1,
+        "extra_taxes": {"ice": Decimal("0.03")},
+    }
+    assert total(amount) == Decimal("1.33")
+
+
+def test_control_characters_of_a_terminal_do_not_reach_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(as_json=False)
+    output.line("rejected \x1b[2J\x07[bold]as written[/bold]")
+    assert capsys.readouterr().out == "rejected �[2J�[bold]as written[/bold]\n"
+
+
+def test_in_a_pipe_a_table_is_lines_with_tabs_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=False).table(("a", "b"), [("x" * 300, "with\ttab\nand line")])
+    assert capsys.readouterr().out == f"a\tb\n{'x' * 300}\twith tab and line\n"
+
+
+def test_in_a_pipe_a_panel_is_labelled_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=False).panel("approved", [("ticket", "17"), ("", "more")], "green")
+    assert capsys.readouterr().out == "approved\nticket: 17\nmore\n"
+
+
+def test_json_goes_out_byte_for_byte(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(as_json=True)
+    output.line("for people only")
+    output.json(b'{"iva":10.10,"big":1e2}')
+    assert capsys.readouterr().out == '{"iva":10.10,"big":1e2}\n'

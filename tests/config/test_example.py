@@ -1,0 +1,71 @@
+"""config.example.toml: complete against the schema, true to the defaults, and loadable as it stands."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from posd.config import Config, load, parse
+from posd.config.schema import SECTIONS, TerminalConfig, keys
+from posd.core.profile import ACCESS_MODES, DEFAULT
+
+EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
+
+
+def documented() -> dict[str, Any]:
+    return tomllib.loads(EXAMPLE.read_text())
+
+
+def defaults() -> Config:
+    return parse('[[terminals]]\nserial = "SN-0001"', file=EXAMPLE)
+
+
+def test_it_loads_and_says_what_the_code_says_without_it() -> None:
+    example, bare = load(EXAMPLE), defaults()
+    for section in (*SECTIONS, "terminals", "profile"):
+        name = "print_" if section == "print" else section
+        assert getattr(example, name) == getattr(bare, name), section
+
+
+def every_key() -> Iterator[str]:
+    for section, kind in SECTIONS.items():
+        yield from (f"{section}.{name}" for name in keys(kind))
+    own = keys(TerminalConfig).keys() - keys(SECTIONS["terminal_defaults"]).keys()
+    yield from (f"terminals.{name}" for name in own)
+    for access_mode in ACCESS_MODES:
+        at = "profile" if access_mode == "local" else "profile.cloud"
+        for operation in DEFAULT.table(access_mode):
+            names = ("method", "path", "confirmed", *(("pointer",) if operation == "search" else ()))
+            yield from (f"{at}.{operation}.{name}" for name in names)
+
+
+def flat(table: dict[str, Any], at: str = "") -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, dict) and name != "headers":
+            yield from flat(value, f"{at}{name}.")
+        else:
+            yield f"{at}{name}"
+
+
+def test_it_has_every_key_and_no_other() -> None:
+    document = documented()
+    (document["terminals"],) = document["terminals"]
+    assert sorted(flat(document)) == sorted(every_key())
+
+
+def test_it_marks_every_assumption() -> None:
+    lines = EXAMPLE.read_text().splitlines()
+    for access_mode in ACCESS_MODES:
+        at = "profile" if access_mode == "local" else "profile.cloud"
+        for operation, row in DEFAULT.table(access_mode).items():
+            below = lines[lines.index(f"[{at}.{operation}]") + 1]
+            assert below.startswith("# Assumption, ") == row.assumption, operation
+
+
+def test_every_key_is_explained() -> None:
+    """Each key of the sections stands below a comment, or below a key that one comment explains with it."""
+    explained = False
+    for line in EXAMPLE.read_text().partition("[profile.charge]")[0].splitlines():
+        if " = " in line and not line.startswith("#"):
+            assert explained, line
+        explained = line.startswith("#") or (explained and " = " in line)

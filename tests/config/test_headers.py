@@ -1,0 +1,104 @@
+"""Request headers: where values come from, and that they never show."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from posd.config import Config, ConfigError, HeaderError, parse
+from posd.config.headers import MAX_HEADER_BYTES
+from posd.config.show import entries
+
+SECRET = "hunter2-hunter2"
+
+
+def read(headers: str, directory: Path, own: str = "{}") -> Config:
+    text = f'[terminal_defaults]\nheaders = {headers}\n[[terminals]]\nserial = "A"\nheaders = {own}'
+    return parse(text, file=directory / "config.toml")
+
+
+def resolved(config: Config) -> dict[str, str]:
+    return {name: header.resolve() for name, header in config.terminals[0].headers.items()}
+
+
+def test_values_come_from_the_file_a_file_or_a_credential(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("from file\n")
+    (tmp_path / "credentials").mkdir()
+    (tmp_path / "credentials/key").write_text("from credential\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
+    config = read('{A = "plain", B = {file = "token"}, C = {credential = "key"}}', tmp_path)
+    assert resolved(config) == {"A": "plain", "B": "from file", "C": "from credential"}
+
+
+def test_a_file_is_read_when_it_is_used(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("old")
+    config = read('{A = {file = "token"}}', tmp_path)
+    (tmp_path / "token").write_text("new")
+    assert resolved(config) == {"A": "new"}
+    (tmp_path / "token").unlink()
+    with pytest.raises(HeaderError, match=r"token cannot be read \(No such file or directory\); make it readable"):
+        resolved(config)
+
+
+def test_a_terminals_header_replaces_the_same_name_in_any_case(tmp_path: Path) -> None:
+    config = read('{X-Key = "all", X-Store = "14"}', tmp_path, own='{x-key = "mine", X-New = "1"}')
+    assert resolved(config) == {"X-Store": "14", "x-key": "mine", "X-New": "1"}
+
+
+def test_a_credential_outside_the_service_is_found_missing_only_when_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
+    config = read('{A = {credential = "key"}}', tmp_path)
+    with pytest.raises(HeaderError, match=r"LoadCredential=key:"):
+        resolved(config)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    with pytest.raises(ConfigError, match="No such file"):
+        read('{A = {credential = "key"}}', tmp_path)
+
+
+@pytest.mark.parametrize("where", ["value", "file"])
+def test_a_value_never_shows(tmp_path: Path, where: str) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    config = read(f'{{A = "{SECRET}"}}' if where == "value" else '{A = {file = "token"}}', tmp_path)
+    shown = repr(config) + str(config) + json.dumps([entry.value for entry in entries(config)])
+    assert SECRET not in shown
+    assert resolved(config) == {"A": SECRET}
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ('{Host = "a"}', "Host is a header that posd sets itself"),
+        ('{content-LENGTH = "1"}', "content-LENGTH is a header that posd sets itself"),
+        ('{"a b" = "x"}', '"a b" is not a header name'),
+        ('{"" = "x"}', '"" is not a header name'),
+        ('{A = "x", a = "y"}', "a is given twice"),
+        (f'{{A = "{SECRET}\\r\\nX: y"}}', "not one line of visible ASCII"),
+        (f'{{A = "{SECRET} "}}', "not one line of visible ASCII"),
+        ('{A = ""}', "not one line of visible ASCII"),
+        ('{A = "é"}', "not one line of visible ASCII"),
+        ("{A = 1}", "has no usable value"),
+        ("{A = {}}", "has no usable value"),
+        ("{A = {file = 1}}", "has no usable value"),
+        ('{A = {file = ""}}', "has no usable value"),
+        (f'{{A = {{value = "{SECRET}"}}}}', "has no usable value"),
+        ('{A = {file = "a", credential = "b"}}', "has no usable value"),
+        ('{A = {credential = "../x"}}', "names a credential that cannot exist"),
+        ('{A = {file = "two-lines"}}', "is not one line"),
+        ('{A = {file = "empty"}}', "is not one line"),
+        ('{A = {file = "binary"}}', "is not one line"),
+        ('{A = {file = "long"}}', "is longer than 8192 bytes"),
+        ('"x"', "must be a table"),
+    ],
+)
+def test_headers_that_cannot_be_sent(tmp_path: Path, headers: str, reason: str) -> None:
+    (tmp_path / "two-lines").write_text(f"{SECRET}\n{SECRET}\n")
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(b"\xff\x00")
+    (tmp_path / "long").write_text("x" * (MAX_HEADER_BYTES + 1))
+    with pytest.raises(ConfigError) as caught:
+        read(headers, tmp_path)
+    (problem,) = caught.value.problems
+    assert reason in str(problem)
+    assert SECRET not in str(problem)

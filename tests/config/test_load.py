@@ -1,0 +1,161 @@
+"""What a right configuration gives: values, defaults, inheritance, paths, sources."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from posd.config import Config, load, parse
+from posd.config.show import toml_lines
+from posd.core.profile import DEFAULT, Row
+
+
+def read(text: str = "", directory: Path = Path("/etc/posd")) -> Config:
+    return parse(text, file=directory / "config.toml")
+
+
+def test_an_empty_file_is_a_configuration_without_terminals() -> None:
+    config = read()
+    assert config.terminals == ()
+    assert config.profile == DEFAULT
+    assert set(config.sources.values()) == {"default"}
+    assert config.merchant.timezone == "America/Guayaquil"
+    assert config.local_api.till_socket == Path("/run/posd/till.sock")
+    assert config.local_api.admin_socket == Path("/run/posd/admin.sock")
+    assert (config.webhooks.host, config.webhooks.port, str(config.webhooks.listen)) == (
+        "0.0.0.0",
+        8443,
+        "0.0.0.0:8443",
+    )
+    assert config.webhooks.certificate is None
+    assert config.database.callback_key == Path("/var/lib/posd/callback.key")
+    assert config.database.tls_directory == Path("/var/lib/posd/tls")
+    assert config.database.lock == Path("/var/lib/posd/posd.db.lock")
+    assert config.print_.poll_max_seconds == 30.0
+    assert config.metrics.listen is None
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").touch()
+    file = tmp_path / "config.toml"
+    file.write_text('[database]\npath = "state/posd.db"\n[terminal_defaults]\nca_file = "ca.pem"\n')
+    config = load(file)
+    assert config.file == file
+    assert config.database.path == tmp_path / "state/posd.db"
+    assert config.terminal_defaults.ca_file == tmp_path / "ca.pem"
+
+
+def test_files_are_not_opened_where_the_caller_may_not_read_them() -> None:
+    text = '[webhooks]\ncertificate = "none.crt"\nprivate_key = "none.key"\n[terminal_defaults]\n'
+    text += 'headers = {A = {file = "none"}}'
+    config = parse(text, file=Path("/etc/posd/config.toml"), check_files=False)
+    assert config.webhooks.private_key == Path("/etc/posd/none.key")
+
+
+def test_terminals_inherit_and_override() -> None:
+    config = read(
+        """
+        [terminal_defaults]
+        reply_timeout_seconds = 40
+        [[terminals]]
+        serial = "A"
+        [[terminals]]
+        serial = "B"
+        scheme = "http"
+        base_url = "http://10.0.0.9:6868/"
+        reply_timeout_seconds = 5.5
+        """
+    )
+    first, second = config.terminals
+    assert (first.serial, first.scheme, first.reply_timeout_seconds, first.base_url) == ("A", "https", 40.0, "")
+    assert (second.serial, second.scheme, second.reply_timeout_seconds) == ("B", "http", 5.5)
+    assert second.base_url == "http://10.0.0.9:6868"
+    assert second.connect_timeout_seconds == 3.0
+    assert {key: config.sources[f"terminals[1].{key}"] for key in ("scheme", "connect_timeout_seconds")} == {
+        "scheme": "file",
+        "connect_timeout_seconds": "default",
+    }
+    assert config.sources["terminals[0].reply_timeout_seconds"] == "terminal_defaults"
+
+
+@pytest.mark.parametrize("written", ["AB" * 32, ":".join(["ab"] * 32), "", "Ab:" * 31 + "aB"])
+def test_fingerprints_are_normalised(written: str) -> None:
+    config = read(f'[[terminals]]\nserial = "A"\nfingerprint_sha256 = "{written}"')
+    assert config.terminals[0].fingerprint_sha256 == ("ab" * 32 if written else "")
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port"),
+    [("127.0.0.1:0", "127.0.0.1", 0), ("[::]:8443", "::", 8443), ("[::1]:65535", "::1", 65535)],
+)
+def test_listen_addresses(listen: str, host: str, port: int) -> None:
+    webhooks = read(f'[webhooks]\nlisten = "{listen}"').webhooks
+    assert (webhooks.host, webhooks.port, str(webhooks.listen)) == (host, port, listen)
+
+
+@pytest.mark.parametrize("host", ["pos.shop.example", "10.0.0.9", "fd00::9", "pos_1", "localhost"])
+def test_hosts_that_can_be_advertised(host: str) -> None:
+    assert read(f'[webhooks]\nadvertise_host = "{host}"').webhooks.advertise_host == host
+
+
+@pytest.mark.parametrize("url", ["https://10.0.0.9", "https://[fd00::9]:6869", "https://t.example:1/a/b"])
+def test_base_urls(url: str) -> None:
+    assert read(f'[[terminals]]\nserial = "A"\nbase_url = "{url}"').terminals[0].base_url == url
+
+
+def test_profile_rows_are_replaced_one_by_one() -> None:
+    config = read(
+        """
+        [profile.abort]
+        confirmed = true
+        [profile.charge]
+        path = "/v2/charge"
+        [profile.search]
+        pointer = "/data"
+        [profile.cloud.void]
+        path = "/v2/{terminal_serial}/void"
+        """
+    )
+    local, cloud = config.profile.local, config.profile.cloud
+    assert local["abort"] == Row("GET", "/terminal/v1/abort", confirmed=True)
+    assert local["charge"] == Row("POST", "/v2/charge", confirmed=False)
+    assert local["search"].pointer == "/data"
+    assert cloud["void"].path == "/v2/{terminal_serial}/void"
+    changed = {"abort", "charge", "search"}
+    assert {name: row for name, row in local.items() if name not in changed} == {
+        name: row for name, row in DEFAULT.local.items() if name not in changed
+    }
+    assert config.sources["profile.abort.confirmed"] == "file"
+    assert config.sources["profile.abort.path"] == "default"
+
+
+def test_what_is_shown_is_a_configuration_again(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret")
+    shown_once = read(
+        """
+        [database]
+        path = "a/b.db"
+        [terminal_defaults]
+        headers = {X-File = {file = "secret"}, X-Credential = {credential = "key"}}
+        [[terminals]]
+        serial = 'SN "7" \\ é'
+        [[terminals]]
+        serial = "B"
+        base_url = "https://10.0.0.9:6869"
+        connect_timeout_seconds = 2.5
+        """.replace("é", "e"),
+        tmp_path,
+    )
+    text = "\n".join(line for line, _ in toml_lines(shown_once))
+    again = read(text, tmp_path)
+    assert "s3cret" not in text
+    assert again.terminals == shown_once.terminals
+    assert "\n".join(line for line, _ in toml_lines(again)) == text
+
+
+def test_the_daemon_can_import_it_cheaply() -> None:
+    heavy = {"click", "rich", "cryptography", "hypercorn", "starlette", "zeroconf", "httpx2"}
+    code = f"import sys, posd.config, posd.config.show, posd.tls; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,294 @@
+"""Every mistake is told: the key, the reason and the cure, all of them in one run."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.config import ConfigError, ConfigProblem, TerminalConfig, load, parse
+from posd.config.reader import Reading
+from posd.config.schema import SECTIONS, keys
+from posd.config.show import toml_lines
+from posd.config.values import Base
+
+
+def problems(text: str, directory: Path) -> list[ConfigProblem]:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, file=directory / "config.toml")
+    return list(caught.value.problems)
+
+
+#: (key, what the file says, part of the reason, part of the cure)
+WRONG = [
+    # unknown keys
+    ("mechant", "[mechant]\n", "not a known key", "did you mean merchant?"),
+    ("merchant.timezon", '[merchant]\ntimezon = "UTC"', "not a known key", "did you mean timezone?"),
+    ("webhooks.zzz", "[webhooks]\nzzz = 1", "not a known key", "[webhooks] knows: listen, advertise_host"),
+    (
+        "terminals[0].base_ulr",
+        '[[terminals]]\nserial = "A"\nbase_ulr = ""',
+        "not a known key",
+        "did you mean base_url?",
+    ),
+    ("terminal_defaults.serial", '[terminal_defaults]\nserial = "A"', "not a known key", "remove it"),
+    ("profile.pre_auth", "[profile.pre_auth]", "not a known key", "did you mean pre-auth?"),
+    ("profile.cloud.chrge", "[profile.cloud.chrge]", "not a known key", "did you mean charge?"),
+    ("profile.charge.pointer", '[profile.charge]\npointer = ""', "not a known key", "remove it"),
+    # wrong types
+    ("merchant", 'merchant = "x"', "must be a table, is a string", "write a section [merchant]"),
+    ("merchant.id", "[merchant]\nid = 12", "must be a string, is a whole number", "write a string"),
+    ("terminals", '[terminals]\nserial = "A"', "must be a list of tables, is a table", "write [[terminals]]"),
+    ("terminals[0]", 'terminals = ["A"]', "must be a table, is a string", "[[terminals]]"),
+    ("discovery.enabled", '[discovery]\nenabled = "yes"', "must be true or false", "write true or false"),
+    ("discovery.interfaces", '[discovery]\ninterfaces = "10.0.0.1"', "must be a list", "write a list"),
+    ("discovery.serial_keys[1]", '[discovery]\nserial_keys = ["a", 1]', "must be a string", "write a string"),
+    ("webhooks.max_body_bytes", "[webhooks]\nmax_body_bytes = true", "must be a whole number", "a whole number"),
+    ("database.retention_days", "[database]\nretention_days = 1.5", "must be a whole number", "a whole number"),
+    ("print.stuck_seconds", '[print]\nstuck_seconds = "9"', "number of seconds, is a string", "without quotes"),
+    ("print.stuck_seconds", "[print]\nstuck_seconds = true", "number of seconds, is true or false", "a number"),
+    ("print.stuck_seconds", "[print]\nstuck_seconds = 2026-01-01", "is a date or time", "a number"),
+    ("profile", "profile = 1", "must be a table", "[profile.charge]"),
+    ("profile.charge", 'profile.charge = "/x"', "must be a table", "[profile.charge]"),
+    ("profile.charge.confirmed", '[profile.charge]\nconfirmed = "yes"', "must be true or false", "true or false"),
+    # impossible values
+    ("merchant.timezone", '[merchant]\ntimezone = "Ecuador/Quito"', "no known time zone", "America/Guayaquil"),
+    ("merchant.timezone", '[merchant]\ntimezone = "../../etc/passwd"', "no known time zone", "IANA"),
+    ("merchant.id", '[merchant]\nid = "a\\nb"', "control character", "one line"),
+    ("local_api.directory", '[local_api]\ndirectory = ""', "is empty", "write a path"),
+    ("local_api.directory", f'[local_api]\ndirectory = "/{"x" * 100}"', "socket path of 112 bytes", "shorter"),
+    ("local_api.till_group", '[local_api]\ntill_group = "a b"', "not the name of a group", "group name"),
+    ("webhooks.listen", '[webhooks]\nlisten = "8443"', "no IP address", "ADDRESS:PORT"),
+    ("webhooks.listen", '[webhooks]\nlisten = "localhost:8443"', "no IP address", "ADDRESS:PORT"),
+    ("webhooks.listen", '[webhooks]\nlisten = "0.0.0.0:65536"', "no port from 0 to 65535", "ADDRESS:PORT"),
+    ("webhooks.listen", '[webhooks]\nlisten = "0.0.0.0:-1"', "no port from 0 to 65535", "ADDRESS:PORT"),
+    ("webhooks.listen", '[webhooks]\nlisten = "::1:8443"', "no IP address", "ADDRESS:PORT"),
+    ("webhooks.advertise_host", '[webhooks]\nadvertise_host = "0.0.0.0"', "no address that a terminal", "this machine"),
+    ("webhooks.advertise_host", '[webhooks]\nadvertise_host = "::"', "no address that a terminal", "this machine"),
+    ("webhooks.advertise_host", '[webhooks]\nadvertise_host = "10.0.0.256"', "neither a host name", "without scheme"),
+    ("webhooks.advertise_host", '[webhooks]\nadvertise_host = "pos:8443"', "neither a host name", "without scheme"),
+    ("webhooks.public_url", '[webhooks]\npublic_url = "http://a.example"', "begin with https://", "https://HOST"),
+    ("webhooks.max_body_bytes", "[webhooks]\nmax_body_bytes = 10", "10 is out of range", "from 65536 to"),
+    ("database.retention_days", "[database]\nretention_days = 0", "out of range", "from 1 to"),
+    ("discovery.interfaces[1]", '[discovery]\ninterfaces = ["10.0.0.1", "10.0.0.0/8"]', "not an IP address", "a mask"),
+    ("discovery.interfaces[1]", '[discovery]\ninterfaces = ["::1", "0::1"]', "in the list twice", "remove one"),
+    ("discovery.service_types[0]", '[discovery]\nservice_types = ["_x._tcp"]', "not a DNS-SD service", "in full"),
+    ("discovery.service_types", "[discovery]\nservice_types = []", "is empty", "at least 1"),
+    ("discovery.serial_keys[0]", '[discovery]\nserial_keys = ["a=b"]', "key of a TXT record", "without '='"),
+    ("reconcile.stall_seconds", "[reconcile]\nstall_seconds = -1", "-1 seconds is out of range", "from 1 to"),
+    ("reconcile.settle_seconds", "[reconcile]\nsettle_seconds = nan", "out of range", "from 1 to"),
+    ("reconcile.settle_seconds", "[reconcile]\nsettle_seconds = inf", "out of range", "from 1 to"),
+    ("logging.level", '[logging]\nlevel = "verbose"', "'verbose' is not known", "debug, info, warning, error"),
+    ("metrics.listen", '[metrics]\nlisten = "0.0.0.0:9464"', "reached from the network", "127.0.0.1:PORT"),
+    ("terminal_defaults.scheme", '[terminal_defaults]\nscheme = "ftp"', "is not known", "https, http"),
+    ("terminal_defaults.access_mode", '[terminal_defaults]\naccess_mode = "cloud"', "does not support", "local"),
+    ("terminals[0].access_mode", '[[terminals]]\nserial = "A"\naccess_mode = "cloud"', "does not support", "local"),
+    ("terminals[0].serial", "[[terminals]]", "is missing", "add serial ="),
+    ("terminals[0].serial", '[[terminals]]\nserial = ""', "not a serial number", "printed on the terminal"),
+    ("terminals[0].fingerprint_sha256", '[[terminals]]\nserial = "A"\nfingerprint_sha256 = "ab"', "64 hex", "openssl"),
+    ("profile.void.path", '[profile.void]\npath = "void"', "not an absolute path", "correct it"),
+    ("profile.void.path", '[profile.void]\npath = "/{id}"', "unknown placeholder {id}", "correct it"),
+    ("profile.void.method", '[profile.void]\nmethod = "PUT"', "'PUT' is not known", "GET, POST"),
+    ("profile.cloud.void.path", '[profile.cloud.void]\npath = "/void"', "lacks the placeholder", "correct it"),
+    ("profile.search.pointer", '[profile.search]\npointer = "x"', "not a JSON Pointer", "correct it"),
+    # files
+    ("terminal_defaults.ca_file", '[terminal_defaults]\nca_file = "no.pem"', "No such file", "correct the path"),
+    ("terminal_defaults.ca_file", '[terminal_defaults]\nca_file = "."', "Is a directory", "correct the path"),
+    # between values
+    ("webhooks.certificate", '[webhooks]\ncertificate = "there"', "without private_key", "give both"),
+    ("webhooks.private_key", '[webhooks]\nprivate_key = "there"', "without certificate", "give both"),
+    ("print.poll_first_seconds", "[print]\npoll_first_seconds = 31", "longer than poll_max_seconds", "shorter"),
+    (
+        "terminals[2].serial",
+        '[[terminals]]\nserial = "A"\n[[terminals]]\nserial = "B"\n[[terminals]]\nserial = "A"',
+        "is the serial of terminals[0] too",
+        "own serial",
+    ),
+    (
+        "terminals[1].base_url",
+        """
+        [[terminals]]
+        serial = "A"
+        base_url = "https://POS.example./x/"
+        [[terminals]]
+        serial = "B"
+        base_url = "https://pos.example:443/x"
+        """,
+        "is the address of terminals[0] too",
+        "own address",
+    ),
+    (
+        "terminals[0].base_url",
+        '[[terminals]]\nserial = "A"\nbase_url = "http://10.0.0.9:6868"',
+        "scheme is https",
+        'add scheme = "http"',
+    ),
+    (
+        "terminals[0].fingerprint_sha256",
+        f'[[terminals]]\nserial = "A"\nscheme = "http"\nfingerprint_sha256 = "{"ab" * 32}"',
+        "called without TLS",
+        "over https",
+    ),
+]
+
+URLS = [
+    ("ftp://10.0.0.9", "begin with https:// or http://"),
+    ("10.0.0.9:6869", "begin with https:// or http://"),
+    ("https://", "no usable host"),
+    ("https://10.0.0.999", "no usable host"),
+    ("https://10.0.0.9:0", "no usable host and port"),
+    ("https://10.0.0.9:70000", "not a URL"),
+    ("https://[::1", "not a URL"),
+    ("https://10.0.0.9/?a=b", "more than a host and a path"),
+    ("https://10.0.0.9/#a", "more than a host and a path"),
+    ("https://10.0.0.9/a b", "more than a host and a path"),
+    ("https://user:hunter2@10.0.0.9", "user name or password"),
+]
+
+
+@pytest.mark.parametrize(("key", "text", "reason", "cure"), WRONG, ids=[f"{row[0]}-{row[2][:24]}" for row in WRONG])
+def test_a_mistake_is_one_problem_at_its_key(tmp_path: Path, key: str, text: str, reason: str, cure: str) -> None:
+    (tmp_path / "there").touch()
+    (problem,) = problems(text, tmp_path)
+    assert (problem.key, problem.file) == (key, str(tmp_path / "config.toml"))
+    assert reason in problem.reason
+    assert cure in problem.cure
+    assert str(problem) == f"{problem.file}: {key} {problem.reason}; {problem.cure}"
+
+
+@pytest.mark.parametrize(("url", "reason"), URLS, ids=[url for url, _ in URLS])
+def test_a_base_url_that_cannot_be_called(tmp_path: Path, url: str, reason: str) -> None:
+    (problem,) = problems(f'[[terminals]]\nserial = "A"\nbase_url = "{url}"', tmp_path)
+    assert problem.key == "terminals[0].base_url"
+    assert reason in problem.reason
+    assert "hunter2" not in str(problem)
+
+
+def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
+    text = """
+        mechant = 1
+        [webhooks]
+        listen = "x"
+        certificate = "no.crt"
+        private_key = "no.key"
+        [discovery]
+        interfaces = ["a", "b"]
+        [print]
+        poll_first_seconds = -1
+        [[terminals]]
+        access_mode = "cloud"
+        headers = {Host = "a", "b c" = "d", Ok = {file = "none"}}
+        [[terminals]]
+        serial = "A"
+        base_url = "ftp://x"
+        [[terminals]]
+        serial = "A"
+        fingerprint_sha256 = "x"
+        [profile.charge]
+        path = "x"
+        [profile.cloud.void]
+        method = "PUT"
+    """
+    assert [problem.key for problem in problems(text, tmp_path)] == [
+        "mechant",
+        "webhooks.listen",
+        "webhooks.certificate",
+        "webhooks.private_key",
+        "discovery.interfaces[0]",
+        "discovery.interfaces[1]",
+        "print.poll_first_seconds",
+        "terminals[0].serial",
+        "terminals[0].headers.Host",
+        'terminals[0].headers."b c"',
+        "terminals[0].headers.Ok",
+        "terminals[1].base_url",
+        "terminals[2].fingerprint_sha256",
+        "profile.charge.path",
+        "profile.cloud.void.method",
+        "terminals[0].access_mode",
+        "terminals[2].serial",
+    ]
+
+
+def test_one_mistake_makes_no_second_one(tmp_path: Path) -> None:
+    """A value that is wrong by itself is not compared with others: its place was taken by a default."""
+    (tmp_path / "there").touch()
+    text = '[webhooks]\ncertificate = "there"\nprivate_key = "none"'
+    assert [problem.key for problem in problems(text, tmp_path)] == ["webhooks.private_key"]
+    text = '[terminal_defaults]\nscheme = "htp"\n[[terminals]]\nserial = "A"\nbase_url = "http://10.0.0.9"'
+    assert [problem.key for problem in problems(text, tmp_path)] == ["terminal_defaults.scheme"]
+    text = "[[terminals]]\nserial = 1\n[[terminals]]\nserial = 1"
+    assert [problem.key for problem in problems(text, tmp_path)] == ["terminals[0].serial", "terminals[1].serial"]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"[merchant\n", "is not valid TOML: Expected ']' at the end of a table declaration (at line 1, column 10)"),
+        (b'[merchant]\nid = "a"\nid = "b"\n', "(at line 3, column 9)"),
+        (b"# \xff\n", "is not UTF-8 (byte 2)"),
+        (b"a = 1\n\xef\xbb\xbf", "is not valid TOML"),
+    ],
+)
+def test_a_file_that_is_not_toml(tmp_path: Path, content: bytes, reason: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    (problem,) = caught.value.problems
+    assert reason in problem.reason
+    assert problem.key == ""
+
+
+def test_a_byte_order_mark_and_windows_lines_are_no_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_bytes(b'\xef\xbb\xbf[merchant]\r\nid = "12"\r\n')
+    assert load(file).merchant.id == "12"
+
+
+TOML_VALUES = st.recursive(
+    st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.dates()
+    | st.sampled_from(["10.0.0.1", "https://x", "A"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=6,
+)
+SCHEMA = {section: list(keys(kind)) for section, kind in SECTIONS.items()}
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            **{
+                name: st.dictionaries(st.sampled_from(known), TOML_VALUES, max_size=4) for name, known in SCHEMA.items()
+            },
+            "terminals": st.lists(
+                st.dictionaries(st.sampled_from(list(keys(TerminalConfig))), TOML_VALUES), max_size=3
+            ),
+            "profile": st.dictionaries(st.sampled_from(["charge", "search", "cloud", "x"]), TOML_VALUES),
+        },
+    )
+)
+def test_whatever_stands_in_the_file_is_a_configuration_or_a_list_of_problems(document: dict[str, object]) -> None:
+    reading = Reading(Path("/etc/posd/config.toml"), Base(Path("/etc/posd"), check_files=False))
+    config = reading.config(document)
+    reading.cross_check(config)
+    for problem in reading.problems:
+        assert problem.reason
+        assert problem.cure
+    if not reading.problems:
+        text = "\n".join(line for line, _ in toml_lines(config))
+        again = parse(text, file=config.file, check_files=False)
+        assert again.webhooks == config.webhooks
+        assert again.reconcile == config.reconcile
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"does not exist; write it .*--config or POSD_CONFIG"):
+        load(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory\)"):
+        load(tmp_path)

@@ -1,0 +1,123 @@
+"""The terminal profile: the table itself, how paths are filled, and how the configuration replaces rows."""
+
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core.profile import (
+    ACCESS_MODES,
+    DEFAULT,
+    AccessMode,
+    Row,
+    path_fault,
+    pointer_fault,
+    replace_row,
+    resolve_path,
+)
+
+OPERATIONS = ("charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "abort", "search", "print", "print-job")
+ROWS = [(mode, operation) for mode in ACCESS_MODES for operation in OPERATIONS]
+
+
+@pytest.mark.parametrize("access_mode", ACCESS_MODES)
+def test_table_names_every_operation_and_confirms_the_charge_alone(access_mode: AccessMode) -> None:
+    table = DEFAULT.table(access_mode)
+    assert tuple(table) == OPERATIONS
+    assert [operation for operation, row in table.items() if not row.assumption] == ["charge"]
+
+
+def test_charge_is_the_row_of_the_spec() -> None:
+    assert DEFAULT.local["charge"] == Row("POST", "/terminal/v1/async/charge", confirmed=True)
+    assert DEFAULT.cloud["charge"] == Row("POST", "/terminal/v1/{terminal_serial}/async/charge", confirmed=True)
+
+
+@pytest.mark.parametrize(("access_mode", "operation"), ROWS)
+def test_default_paths_pass_the_rules_for_configured_ones(access_mode: AccessMode, operation: str) -> None:
+    assert path_fault(operation, access_mode, DEFAULT.table(access_mode)[operation].path) is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "access_mode", "path", "fault"),
+    [
+        ("charge", "local", "", "not an absolute path"),
+        ("charge", "local", "terminal/v1", "not an absolute path"),
+        ("charge", "local", "//other.example/x", "not an absolute path"),
+        ("charge", "local", "https://other.example/x", "not an absolute path"),
+        ("charge", "local", "/a b", "not an absolute path"),
+        ("charge", "local", "/a\r\nX: y", "not an absolute path"),
+        ("charge", "local", "/a#b", "not an absolute path"),
+        ("charge", "local", "/é", "not an absolute path"),
+        ("charge", "local", "/a{", "not an absolute path"),
+        ("charge", "local", "/a}", "not an absolute path"),
+        ("charge", "local", "/{serial}", "unknown placeholder {serial}; known here: {terminal_serial}"),
+        ("charge", "local", "/{}", "unknown placeholder {}"),
+        ("charge", "local", "/{print_job_id}", "unknown placeholder {print_job_id}"),
+        ("charge", "cloud", "/terminal/v1/async/charge", "lacks the placeholder {terminal_serial}"),
+        ("print-job", "local", "/job", "lacks the placeholder {print_job_id}"),
+        ("print-job", "cloud", "/job", "lacks the placeholder {print_job_id}, {terminal_serial}"),
+        ("print-job", "local", "/jobs/{print_job_id}", None),
+        ("charge", "local", "/{terminal_serial}/charge?mode=a|b&x=%20", None),
+    ],
+)
+def test_path_fault(operation: str, access_mode: AccessMode, path: str, fault: str | None) -> None:
+    found = path_fault(operation, access_mode, path)
+    assert (found is None) if fault is None else (found is not None and fault in found)
+
+
+@pytest.mark.parametrize(
+    ("pointer", "usable"),
+    [("", True), ("/data", True), ("/data/0/x~1y~0z", True), ("/", True), ("data", False), ("/a~2", False)],
+)
+def test_pointer_fault(pointer: str, usable: bool) -> None:
+    assert (pointer_fault(pointer) is None) == usable
+
+
+@given(st.text(min_size=1).filter(lambda text: text.strip(".")))
+def test_a_value_stays_inside_its_place(value: str) -> None:
+    """Whatever a serial or a print job id contains, it adds no segment, no parameter and no second request line."""
+    value = value.encode("utf-8", "replace").decode()
+    row = DEFAULT.cloud["print-job"]
+    target = resolve_path(row, terminal_serial=value, print_job_id=value)
+    parts = urlsplit(target)
+    assert target.isascii()
+    assert target.isprintable()
+    assert " " not in target
+    assert [unquote(part) for part in parts.path.split("/")] == ["", "terminal", "v1", value, "print_job"]
+    assert parts.fragment == ""
+    name, _, encoded = parts.query.partition("=")
+    assert (name, unquote(encoded)) == ("print_job_id", value)
+    assert "&" not in parts.query
+
+
+@pytest.mark.parametrize("serial", ["", ".", ".."])
+def test_a_value_that_would_change_the_path_is_refused(serial: str) -> None:
+    with pytest.raises(ValueError, match="needs a terminal_serial"):
+        resolve_path(DEFAULT.cloud["charge"], terminal_serial=serial)
+
+
+def test_a_path_without_placeholders_needs_no_values() -> None:
+    assert resolve_path(DEFAULT.local["charge"]) == "/terminal/v1/async/charge"
+
+
+CHARGE = DEFAULT.local["charge"]
+ABORT = DEFAULT.local["abort"]
+
+
+@pytest.mark.parametrize(
+    ("row", "given_values", "expected"),
+    [
+        (CHARGE, {}, CHARGE),
+        (CHARGE, {"path": CHARGE.path}, CHARGE),
+        (CHARGE, {"path": "/other"}, Row("POST", "/other", confirmed=False)),
+        (CHARGE, {"method": "GET"}, Row("GET", CHARGE.path, confirmed=False)),
+        (CHARGE, {"path": "/other", "confirmed": True}, Row("POST", "/other", confirmed=True)),
+        (CHARGE, {"confirmed": False}, Row("POST", CHARGE.path, confirmed=False)),
+        (ABORT, {"confirmed": True}, Row("GET", ABORT.path, confirmed=True)),
+        (ABORT, {"path": "/other"}, Row("GET", "/other", confirmed=False)),
+        (DEFAULT.local["search"], {"pointer": "/data"}, Row("POST", DEFAULT.local["search"].path, pointer="/data")),
+    ],
+)
+def test_replace_row(row: Row, given_values: dict[str, object], expected: Row) -> None:
+    assert replace_row(row, **given_values) == expected  # type: ignore[arg-type]

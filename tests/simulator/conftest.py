@@ -1,0 +1,203 @@
+"""Parts for the simulator's tests: a CA, a real webhook receiver over TLS, simulators that are stopped at the end."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import trustme
+
+from posd.simulator import Settings, Simulator
+
+CHARGE = "/terminal/v1/async/charge"
+ABORT = "/terminal/v1/abort"
+#: Terminal seconds in a real one: an approved cycle takes 40 to 170 ms.
+SPEED = 200.0
+#: Slow enough that a test can act between two states: the first event comes after 50 to 100 ms.
+SLOW_SPEED = 20.0
+#: Longest real seconds that a test waits for anything.
+PATIENCE = 10.0
+
+#: Decides the status of the answer to a delivery; None hangs up without an answer.
+Script = Callable[[dict[str, Any]], int | None]
+
+
+@dataclass
+class Delivery:
+    """One POST as it reached the receiver."""
+
+    at: float
+    path: str
+    headers: dict[str, str]
+    raw: bytes
+    event: dict[str, Any]
+
+
+@dataclass
+class Receiver:
+    """An HTTP(S) server of a few lines; `answer` can be changed at any time."""
+
+    answer: Script = lambda _: 200
+    location: str = ""
+    silent: bool = False
+    deliveries: list[Delivery] = field(default_factory=list)
+    port: int = 0
+    scheme: str = "https"
+    _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _server: asyncio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.port}/hook"
+
+    @property
+    def statuses(self) -> list[str]:
+        return [delivery.event["status"] for delivery in self.deliveries]
+
+    async def open(self, context: ssl.SSLContext | None) -> None:
+        self.scheme = "https" if context else "http"
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=context)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def wait_for(self, count: int) -> list[Delivery]:
+        async with asyncio.timeout(PATIENCE), self._changed:
+            await self._changed.wait_for(lambda: len(self.deliveries) >= count)
+        return self.deliveries
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
+            await self._answer_one(reader, writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+        raw = await reader.readexactly(int(headers["content-length"]))
+        event = json.loads(raw, parse_float=Decimal)
+        now = asyncio.get_running_loop().time()
+        self.deliveries.append(Delivery(now, head[0].split()[1], headers, raw, event))
+        async with self._changed:
+            self._changed.notify_all()
+        if self.silent:
+            await reader.read()  # until the terminal loses its patience
+            return
+        status = self.answer(event)
+        if status is not None:
+            location = f"location: {self.location}\r\n" if self.location else ""
+            writer.write(f"HTTP/1.1 {status} X\r\n{location}content-length: 0\r\nconnection: close\r\n\r\n".encode())
+            await writer.drain()
+
+
+@pytest.fixture(scope="session")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def pem(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Files: `ca`, `certificate`, `private_key` (for 127.0.0.1), and `other_ca`, which vouches for none of them."""
+    directory = tmp_path_factory.mktemp("pem")
+    leaf = ca.issue_cert("127.0.0.1", "localhost")
+    files = {name: directory / f"{name}.pem" for name in ("ca", "certificate", "private_key", "other_ca")}
+    ca.cert_pem.write_to_path(str(files["ca"]))
+    leaf.cert_chain_pems[0].write_to_path(str(files["certificate"]))
+    leaf.private_key_pem.write_to_path(str(files["private_key"]))
+    trustme.CA().cert_pem.write_to_path(str(files["other_ca"]))
+    return files
+
+
+@pytest.fixture
+def server_tls(pem: dict[str, Path]) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pem["certificate"], pem["private_key"])
+    return context
+
+
+@pytest.fixture
+async def receiver(server_tls: ssl.SSLContext) -> AsyncIterator[Receiver]:
+    hook = Receiver()
+    await hook.open(server_tls)
+    yield hook
+    await hook.close()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, pem: dict[str, Path]) -> Callable[..., Settings]:
+    """Make settings for a quick HTTPS terminal without mDNS; keywords replace what a test wants otherwise."""
+
+    def make(**changes: Any) -> Settings:
+        defaults: dict[str, Any] = {
+            "state": tmp_path,
+            "certificate": pem["certificate"],
+            "private_key": pem["private_key"],
+            "trust": pem["ca"],
+            "speed": SPEED,
+            "mdns": False,
+        }
+        return Settings(**defaults | changes)
+
+    return make
+
+
+class Till:
+    """Calls one terminal over real TLS."""
+
+    def __init__(self, terminal: Simulator, client: httpx2.AsyncClient) -> None:
+        self.terminal = terminal
+        self._client = client
+
+    async def post(self, body: bytes) -> httpx2.Response:
+        return await self._client.post(self.terminal.base_url + CHARGE, content=body)
+
+    async def charge(self, **fields: Any) -> httpx2.Response:
+        return await self.post(json.dumps(request(**fields)).encode())
+
+    async def abort(self) -> httpx2.Response:
+        return await self._client.get(self.terminal.base_url + ABORT)
+
+    async def get(self, path: str) -> httpx2.Response:
+        return await self._client.get(self.terminal.base_url + path)
+
+
+def request(**fields: Any) -> dict[str, Any]:
+    return {"client_transaction_id": str(uuid.uuid4()), "amount": {"subtotal_iva0": 5}} | fields
+
+
+@pytest.fixture
+def client_tls(pem: dict[str, Path]) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(pem["ca"]))
+
+
+@pytest.fixture
+async def client(client_tls: ssl.SSLContext) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(verify=client_tls, trust_env=False, timeout=PATIENCE) as made:
+        yield made
+
+
+@pytest.fixture
+async def till(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
+    """A till with a terminal that runs the default scenario unless told otherwise."""
+    async with Simulator(settings()) as terminal:
+        yield Till(terminal, client)
+
+
+@pytest.fixture
+async def slow_till(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
+    """A till whose terminal leaves a test time to act between two states, and waits for an abort for ever."""
+    async with Simulator(settings(speed=SLOW_SPEED, wait_seconds=0)) as terminal:
+        yield Till(terminal, client)

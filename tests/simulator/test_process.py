@@ -1,0 +1,167 @@
+"""`posd simulate` as a process: start, use, stop, kill, start again."""
+
+import asyncio
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.simulator.conftest import CHARGE, PATIENCE, Receiver, request
+
+Line = dict[str, Any]
+
+
+@asynccontextmanager
+async def simulate(*options: str, tmp: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, Line]]:
+    """Run it with JSON lines on a pipe until it is ready; end it at the end where the test has not."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "posd", "simulate", "--listen", "127.0.0.1:0", "--speed", "100", *options),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(tmp)},
+    )
+    try:
+        yield process, await next_line(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def next_line(process: asyncio.subprocess.Process) -> Line:
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        line: Line = json.loads(await process.stdout.readline())
+    return line
+
+
+async def until(process: asyncio.subprocess.Process, kind: str) -> Line:
+    while (line := await next_line(process)).get("kind") != kind:
+        pass
+    return line
+
+
+def left_in(directory: Path) -> list[Path]:
+    return list(directory.iterdir())
+
+
+def trusting(ca_file: str) -> httpx2.AsyncClient:
+    context = ssl.create_default_context(cafile=ca_file)
+    return httpx2.AsyncClient(verify=context, trust_env=False, timeout=PATIENCE)
+
+
+async def test_with_nothing_configured_it_makes_its_own_certificate_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with simulate("--serial", "SN-9", "--no-mdns", tmp=tmp_path) as (process, ready):
+        assert ready["ready"] is True
+        assert ready["serial"] == "SN-9"
+        async with trusting(ready["ca_file"]) as client:
+            answer = await client.post(ready["base_url"] + CHARGE, json=request(metadata={"scenario": "decline"}))
+            assert answer.json()["terminal"]["serialNumber"] == "SN-9"
+            assert (await until(process, "final"))["status"] == "DECLINED"
+            began = time.monotonic()  # the client's connection is idle and open
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+            assert time.monotonic() - began < 1
+        assert process.stderr is not None
+        assert await process.stderr.read() == b""
+    assert left_in(tmp_path) == []
+
+
+async def test_it_stops_in_a_second_with_mdns_and_a_payment_in_progress(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    options = ("--http", "--mdns-interface", "127.0.0.1", "--scenario", "wait-for-abort", "--wait-seconds", "0")
+    async with simulate(*options, "--ledger", str(ledger), tmp=tmp_path) as (process, ready):
+        assert ready["ca_file"] is None
+        assert (await until(process, "mdns"))["result"] == "announced"
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            assert (await client.post(ready["base_url"] + CHARGE, json=request())).status_code == 200
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+        assert time.monotonic() - began < 1
+    assert [json.loads(line)["kind"] for line in ledger.read_text().splitlines()] == ["mdns", "start", "forgotten"]
+    assert left_in(tmp_path) == [ledger]
+
+
+async def test_killed_and_started_again_it_keeps_its_ca_and_delivers_what_it_owes(
+    tmp_path: Path, receiver: Receiver, pem: dict[str, Path]
+) -> None:
+    state = tmp_path / "state"
+    options = ("--no-mdns", "--state", str(state), "--trust", str(pem["ca"]))
+    receiver.answer = lambda _: 503
+    async with simulate(*options, tmp=tmp_path) as (process, ready):
+        ca = ssl.create_default_context(cafile=ready["ca_file"]).get_ca_certs(binary_form=True)
+        async with trusting(ready["ca_file"]) as client:
+            await client.post(ready["base_url"] + CHARGE, json=request(events_webhook_url=receiver.url))
+        await until(process, "final")
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    receiver.deliveries.clear()
+    receiver.answer = lambda _: 200
+    async with simulate(*options, tmp=tmp_path) as (_, ready):
+        assert ssl.create_default_context(cafile=ready["ca_file"]).get_ca_certs(binary_form=True) == ca
+        await receiver.wait_for(4)
+    assert receiver.statuses[:4] == ["TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"]
+
+
+def test_a_reader_that_reads_only_the_first_line_does_not_stop_it(tmp_path: Path) -> None:
+    """Sixty refused starts make more than the 64 KiB of lines that the pipe holds."""
+    options = ("--listen", "127.0.0.1:0", "--http", "--no-mdns")
+    command = [sys.executable, "-m", "posd", "simulate", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path)}) as process:
+        assert process.stdout is not None
+        base_url = json.loads(process.stdout.readline())["base_url"]
+        with httpx2.Client(trust_env=False, timeout=PATIENCE) as client:
+            for _ in range(60):
+                client.post(base_url + CHARGE, json={"client_transaction_id": "x" * 2000})
+            assert len(client.get(base_url + "/simulator/ledger").json()) == 60
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+
+
+async def test_two_of_them_cannot_share_a_state_directory(tmp_path: Path) -> None:
+    options = ("--http", "--no-mdns", "--state", str(tmp_path / "state"))
+    async with simulate(*options, tmp=tmp_path):
+        second = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "posd", "simulate", "--listen", "127.0.0.1:0", *options),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(second.communicate(), PATIENCE)
+        assert (second.returncode, out) == (2, b"")
+        assert b"--state" in err
+        assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--listen", "6869"], b"HOST:PORT"),
+        (["--listen", "localhost:0"], b"IP address"),
+        (["--http", "--cert", "x"], b"--http"),
+        (["--cert", "x"], b"give both"),
+        (["--speed", "0"], b"speed"),
+        (["--scenario", "x"], b"approve-contactless"),
+        (["--trust", "/nonexistent"], b"/nonexistent"),
+    ],
+)
+def test_a_wrong_option_is_exit_2_and_says_why(options: list[str], named: bytes) -> None:
+    from click.testing import CliRunner
+
+    from posd.cli.simulate import simulate as command
+
+    before = signal.getsignal(signal.SIGTERM)
+    result = CliRunner().invoke(command, ["--no-mdns", "--listen", "127.0.0.1:0", *options])
+    signal.signal(signal.SIGTERM, before)
+    assert result.exit_code == 2
+    assert named in result.stderr_bytes

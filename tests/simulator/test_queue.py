@@ -1,0 +1,86 @@
+"""The persistent queue."""
+
+from pathlib import Path
+
+import pytest
+
+from posd.simulator.queue import Item, Queue, QueueBusy
+
+
+def item(transaction: str, number: int) -> Item:
+    return Item(f"{transaction}-{number}", transaction, "CARD_PRESENTED", "https://x/y", '{"iva":10.10}')
+
+
+def drain(queue: Queue, transaction: str) -> list[str]:
+    ids = []
+    while (first := queue.first(transaction)) is not None:
+        ids.append(first.event_id)
+        queue.done(first)
+    return ids
+
+
+def reopened(queue: Queue, path: Path) -> Queue:
+    queue.close()
+    return Queue(path)
+
+
+def test_items_come_back_in_order_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "queue.jsonl"
+    queue = Queue(path)
+    for number in range(3):
+        queue.put(item("a", number))
+        queue.put(item("b", number))
+    first = queue.first("a")
+    assert first is not None
+    queue.done(first)
+    queue = reopened(queue, path)
+    assert sorted(queue.transactions()) == ["a", "b"]
+    assert drain(queue, "a") == ["a-1", "a-2"]
+    assert drain(queue, "b") == ["b-0", "b-1", "b-2"]
+    queue.close()
+    assert path.read_bytes() == b""
+
+
+def test_attempts_are_counted_over_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "queue.jsonl"
+    queue = Queue(path)
+    queue.put(item("a", 0))
+    first = queue.first("a")
+    assert first is not None
+    queue.attempted(first, at=1000.5)
+    queue.attempted(first, at=1003.5)
+    queue = reopened(queue, path)
+    again = queue.first("a")
+    assert again is not None
+    assert (again.attempts, again.first_attempt_at, again.body) == (2, 1000.5, '{"iva":10.10}')
+    queue.close()
+
+
+@pytest.mark.parametrize("cut", [1, 10, 60])
+def test_a_line_cut_short_by_a_kill_is_dropped_and_the_next_one_is_whole(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "queue.jsonl"
+    queue = Queue(path)
+    queue.put(item("a", 0))
+    queue.put(item("a", 1))
+    queue.close()
+    path.write_bytes(path.read_bytes()[:-cut])
+    queue = Queue(path)
+    queue.put(item("a", 2))
+    queue = reopened(queue, path)
+    assert drain(queue, "a") == ["a-0", "a-2"]
+    queue.close()
+
+
+def test_two_simulators_cannot_share_a_queue(tmp_path: Path) -> None:
+    path = tmp_path / "queue.jsonl"
+    queue = Queue(path)
+    with pytest.raises(QueueBusy, match="--state"):
+        Queue(path)
+    queue.close()
+    Queue(path).close()
+
+
+def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "queue.jsonl"
+    Queue(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600

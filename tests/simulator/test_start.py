@@ -1,0 +1,148 @@
+"""The start request: what is taken, what is refused, and that money stays exact (spec 2.2, 2.4, 4.1)."""
+
+import asyncio
+import json
+import uuid
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.simulator.conftest import CHARGE, Receiver, Till, request
+
+UUID = "7f3c0000-0000-4000-8000-000000000001"
+
+
+async def test_the_acknowledgement(till: Till) -> None:
+    sent = request(metadata={"reference": "a", "scenario": "decline"}, events_webhook_url="https://127.0.0.1:1/x")
+    answer = await till.post(json.dumps(sent).encode())
+    assert answer.status_code == 200
+    body = answer.json()
+    assert body["status"] == "TERMINAL_ACKNOWLEDGED"
+    assert body["previous_status"] == ""
+    assert body["operation"] == sent | {"type": "charge"}
+    assert set(body["terminal"]) == {"serialNumber", "model", "wifiMac", "room", "terminal_id"}
+    assert body["terminal"]["serialNumber"] == "SN-0001"
+    assert uuid.UUID(body["event_id"])
+
+
+REFUSED: list[tuple[bytes, int, str]] = [
+    (b"", 400, "not JSON"),
+    (b"{", 400, "not JSON"),
+    (b'{"client_transaction_id": "\xff"}', 400, "not JSON"),
+    (b"[" * 100_000, 400, "not JSON"),
+    (b"[]", 400, "not a JSON object"),
+    (b"{}", 422, "client_transaction_id"),
+    (b'{"client_transaction_id": 7, "amount": {}}', 422, "client_transaction_id"),
+    (b'{"client_transaction_id": "7f3c", "amount": {}}', 422, "client_transaction_id"),
+    (b'{"client_transaction_id": "%s"}' % UUID.encode(), 422, "amount"),
+    *(
+        (json.dumps({"client_transaction_id": UUID, "amount": {}} | fields).encode(), 422, named)
+        for fields, named in (
+            ({"amount": None}, "amount"),
+            ({"amount": 10}, "amount"),
+            ({"amount": {"iva": "1.20"}}, "amount.iva"),
+            ({"amount": {"iva": True}}, "amount.iva"),
+            ({"amount": {"iva": None}}, "amount.iva"),
+            ({"amount": {"iva": {}}}, "amount.iva"),
+            ({"amount": {"iva": -1}}, "amount.iva"),
+            ({"amount": {"iva": 0.12345}}, "amount.iva"),
+            ({"amount": {"iva": 10**12}}, "amount.iva"),
+            ({"amount": {"iva": 1e300}}, "amount.iva"),
+            ({"amount": {"extra_taxes": 1}}, "amount.extra_taxes"),
+            ({"amount": {"extra_taxes": {"ice": "1"}}}, "amount.extra_taxes.ice"),
+            ({"events_webhook_url": 7}, "events_webhook_url"),
+            ({"events_webhook_url": "ftp://127.0.0.1/x"}, "events_webhook_url"),
+            ({"events_webhook_url": "https://"}, "events_webhook_url"),
+            ({"events_webhook_url": "https://[::1/x"}, "events_webhook_url"),
+            ({"metadata": "x"}, "metadata"),
+            ({"metadata": {"scenario": "aprove"}}, "metadata.scenario"),
+            ({"metadata": {"scenario": ["decline"]}}, "metadata.scenario"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "named"), REFUSED, ids=range(len(REFUSED)))
+async def test_what_is_not_as_the_spec_has_it_is_refused(till: Till, body: bytes, status: int, named: str) -> None:
+    answer = await till.post(body)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json")
+    assert named in answer.json()["message"]
+    assert [line["http_status"] for line in till.terminal.ledger.of("start")] == [status]
+    assert (await till.charge()).status_code == 200  # a refusal does not occupy the terminal
+
+
+async def test_a_second_start_is_refused_while_one_runs(slow_till: Till) -> None:
+    assert (await slow_till.charge(metadata={"scenario": "wait-for-abort"})).status_code == 200
+    second = await slow_till.charge()
+    assert (second.status_code, second.json()["code"]) == (409, "TERMINAL_BUSY")
+    assert (await slow_till.abort()).status_code == 200
+    await slow_till.terminal.ledger.wait_for("final", status="TERMINAL_CANCELED")
+    assert (await slow_till.charge()).status_code == 200
+
+
+async def test_of_many_starts_at_once_one_is_taken(slow_till: Till) -> None:
+    answers = await asyncio.gather(*(slow_till.charge(metadata={"scenario": "wait-for-abort"}) for _ in range(20)))
+    assert Counter(answer.status_code for answer in answers) == {200: 1, 409: 19}
+
+
+async def test_an_id_that_comes_twice_is_taken_twice_and_the_ledger_shows_it(till: Till) -> None:
+    assert (await till.charge(client_transaction_id=UUID)).status_code == 200
+    await till.terminal.ledger.wait_for("final")
+    assert (await till.charge(client_transaction_id=UUID)).status_code == 200
+    assert len(till.terminal.ledger.of("start", client_transaction_id=UUID, http_status=200)) == 2
+
+
+AMOUNTS = [
+    ('{"iva":0.1,"subtotal_iva":0.2,"subtotal_iva0":0}', "0.3"),
+    ('{"iva":1.20,"subtotal_iva":10.10,"subtotal_iva0":0.00}', "11.30"),
+    ('{"subtotal_iva0":19999999.99}', "19999999.99"),
+    ('{"subtotal_iva0":999999999999.9999}', "999999999999.9999"),
+    ('{"subtotal_iva0":100,"tip":5.5,"extra_taxes":{"ice":0.05}}', "105.55"),
+]
+
+
+@pytest.mark.parametrize(("amount", "total"), AMOUNTS)
+async def test_money_is_exact_from_the_request_to_the_event(
+    till: Till, receiver: Receiver, amount: str, total: str
+) -> None:
+    """Every digit is compared as text: no decoder stands between the wire and the assertion."""
+    body = f'{{"client_transaction_id":"{UUID}","amount":{amount},"events_webhook_url":"{receiver.url}"}}'
+    answer = await till.post(body.encode())
+    assert f'"amount":{amount}' in answer.text
+    final = (await receiver.wait_for(4))[-1].raw.decode()
+    assert f'"authorized_amount":{total},' in final
+    for name, value in json.loads(amount, parse_float=str, parse_int=str).items():
+        if name == "extra_taxes":
+            assert '"extra_taxes":{"airport_tax":0,"iac":0,"ice":0.05,"travel_agency":0}' in final
+        elif name != "subtotal_iva0" and float(value) == 0:
+            assert f'"{name}"' not in final
+        else:
+            assert f'"{name}":{value}' in final
+    assert (await till.get("/simulator/requests")).json() == [body]
+    (line,) = till.terminal.ledger.of("final")
+    assert f'"amount":{total},' in (await till.get("/simulator/ledger")).text
+    assert str(line["amount"]) == total
+
+
+async def test_zero_taxes_are_left_out_of_the_event(till: Till, receiver: Receiver) -> None:
+    await till.charge(amount={"iva": 0, "subtotal_iva": 0.0, "subtotal_iva0": 5}, events_webhook_url=receiver.url)
+    amount = (await receiver.wait_for(4))[-1].event["operation"]["amount"]
+    assert set(amount) == {"currency", "subtotal_iva0", "tip", "extra_taxes"}
+
+
+async def test_metadata_comes_back_as_it_was_sent(till: Till, receiver: Receiver) -> None:
+    metadata: dict[str, Any] = {"reference": "ñ 😀", "n": [1, 2.50, None, True], "deep": {"a": {"b": "c"}}}
+    await till.charge(metadata=metadata, events_webhook_url=receiver.url)
+    assert (await receiver.wait_for(4))[-1].event["operation"]["metadata"] == metadata
+
+
+async def test_a_body_over_the_limit_is_refused_and_the_next_call_works(till: Till) -> None:
+    answer = await till.post(b" " * 5_000_000)
+    assert answer.status_code == 413
+    assert (await till.charge()).status_code == 200
+
+
+async def test_other_paths_and_methods_are_answered_in_json(till: Till) -> None:
+    assert (await till.get("/terminal/v1/nothing")).json()["code"] == "HTTP_404"
+    assert (await till.get(CHARGE)).json()["code"] == "HTTP_405"

@@ -1,0 +1,377 @@
+"""Certificates: what strict clients accept, what they refuse, what the files are like, and real handshakes."""
+
+import contextlib
+import hashlib
+import ipaddress
+import os
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from posd import tls
+from posd.tls import TlsError, TlsFiles
+
+NAMES = ["pos.shop.example", "localhost"]
+ADDRESSES = ["127.0.0.1", "::1", "10.0.0.9"]
+DAY = timedelta(days=1)
+PEM_END = "-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TlsFiles:
+    return tls.init(tmp_path / "tls", names=NAMES, addresses=ADDRESSES)
+
+
+def strict(ca: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    return context
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
+    """Connect over 127.0.0.1, calling the server by `name`; the client's error is raised here."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            # Where the client refuses, its own error is what the test is about.
+            with connection, contextlib.suppress(OSError):
+                server.wrap_socket(connection, server_side=True).close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with (
+                socket.create_connection(listener.getsockname(), timeout=5) as raw,
+                client.wrap_socket(raw, server_hostname=name) as connection,
+            ):
+                assert (connection.selected_alpn_protocol(), connection.version()) == ("http/1.1", "TLSv1.3")
+        finally:
+            thread.join()
+
+
+@pytest.mark.parametrize("name", [*NAMES, *ADDRESSES])
+def test_a_strict_client_accepts_every_name_and_address(made: TlsFiles, name: str) -> None:
+    shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), name)
+
+
+@pytest.mark.parametrize("name", ["other.example", "127.0.0.2", "shop.example", "x.localhost"])
+def test_another_name_is_refused(made: TlsFiles, name: str) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"[Hh]ostname|IP address") as caught:
+        shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), name)
+    assert caught.value.verify_code in {62, 64}  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
+
+def test_another_ca_is_refused(made: TlsFiles, tmp_path: Path) -> None:
+    other = tls.init(tmp_path / "other", names=NAMES, addresses=ADDRESSES)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(tls.server_context(made.certificate, made.private_key), strict(other.ca_certificate), "localhost")
+
+
+@pytest.mark.parametrize(
+    ("flags", "accepted"),
+    [
+        (["-purpose", "sslserver", "-verify_hostname", "pos.shop.example"], True),
+        (["-purpose", "sslserver", "-verify_ip", "10.0.0.9"], True),
+        (["-purpose", "sslserver", "-verify_ip", "10.0.0.8"], False),
+        (["-purpose", "sslclient"], False),
+    ],
+)
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="the openssl command is not installed")
+def test_openssl_judges_alike(made: TlsFiles, flags: list[str], accepted: bool) -> None:
+    command = ["openssl", "verify", "-x509_strict", "-CAfile", str(made.ca_certificate), *flags, str(made.certificate)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == accepted, done.stderr
+
+
+def test_what_the_certificates_say(made: TlsFiles) -> None:
+    now = datetime.now(UTC)
+    ca, server = tls.describe(made.ca_certificate), tls.describe(made.certificate)
+    assert server.subject == "CN=pos.shop.example"
+    assert server.names == tuple(NAMES)
+    assert server.addresses == tuple(ADDRESSES)
+    assert timedelta(hours=23) < now - server.not_before < timedelta(hours=25)
+    assert server.not_after - server.not_before == timedelta(days=397)
+    assert ca.not_after - ca.not_before > timedelta(days=3650)
+    der = ssl.PEM_cert_to_DER_cert(made.certificate.read_text().partition(PEM_END)[0] + PEM_END)
+    assert server.fingerprint_sha256 == hashlib.sha256(der).hexdigest()
+    constraints = load(made.ca_certificate).extensions.get_extension_for_class(x509.BasicConstraints)
+    assert (constraints.critical, constraints.value.ca, constraints.value.path_length) == (True, True, 0)
+    assert made.certificate.read_bytes().endswith(made.ca_certificate.read_bytes())
+
+
+def load(path: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(path.read_bytes())
+
+
+def test_files_are_private_and_nothing_else_is_left(made: TlsFiles) -> None:
+    directory = made.certificate.parent
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {
+        "ca.crt": 0o644,
+        "ca.key": 0o600,
+        "server.crt": 0o644,
+        "server.key": 0o600,
+    }
+    assert made == tls.files(directory)
+
+
+def test_a_directory_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
+    directory = tmp_path / "tls"
+    directory.mkdir(mode=0o755)
+    tls.init(directory, names=NAMES, addresses=[])
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_the_ca_is_kept(made: TlsFiles) -> None:
+    ca, key, server = (path.read_bytes() for path in (made.ca_certificate, made.ca_key, made.certificate))
+    tls.init(made.ca_certificate.parent, names=["new.example"], addresses=[])
+    assert (made.ca_certificate.read_bytes(), made.ca_key.read_bytes()) == (ca, key)
+    assert made.certificate.read_bytes() != server
+    shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), "new.example")
+
+
+def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
+    before = tls.describe(made.ca_certificate)
+    tls.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
+    after = tls.describe(made.ca_certificate)
+    assert before.subject != after.subject
+    assert before.fingerprint_sha256 != after.fingerprint_sha256
+    shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), "localhost")
+
+
+def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "CA_LIFETIME", timedelta(days=100))
+    tls.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
+    assert tls.describe(made.certificate).not_after == tls.describe(made.ca_certificate).not_after
+
+
+@pytest.mark.parametrize(
+    ("names", "addresses", "message"),
+    [
+        ([], [], "needs at least one name or address"),
+        (["10.0.0.9"], [], "is an address, not a name"),
+        (["two words"], [], "is not a host name"),
+        (["-x"], [], "is not a host name"),
+        (["*.example"], [], "is not a host name"),
+        (["é.example"], [], "is not a host name"),
+        (["x" * 64], [], "is not a host name"),
+        ([], ["10.0.0.256"], "is not an IP address"),
+        ([], ["pos"], "is not an IP address"),
+    ],
+)
+def test_names_that_cannot_stand_in_a_certificate(
+    tmp_path: Path, names: list[str], addresses: list[str], message: str
+) -> None:
+    with pytest.raises(tls.SubjectError, match=message):
+        tls.init(tmp_path / "tls", names=names, addresses=addresses)
+    assert not (tmp_path / "tls").exists()
+
+
+def test_a_long_name_is_kept_whole_where_it_counts(tmp_path: Path) -> None:
+    name = f"{'a' * 60}.{'b' * 60}.example"
+    made = tls.init(tmp_path / "tls", names=[name], addresses=[])
+    assert tls.describe(made.certificate).names == (name,)
+    shake_hands(tls.server_context(made.certificate, made.private_key), strict(made.ca_certificate), name)
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+def garble(path: Path) -> None:
+    path.write_text("nothing")
+
+
+def swap(path: Path) -> None:
+    tls.init(path.parent / "other", names=NAMES, addresses=[])
+    shutil.copy(path.parent / "other" / path.name, path)
+
+
+@pytest.mark.parametrize(
+    ("file", "harm", "message"),
+    [
+        ("ca.crt", lose, "ca.crt: does not exist, though its other half does"),
+        ("ca.key", lose, "ca.key: does not exist, though its other half does"),
+        ("ca.crt", garble, "cannot be read"),
+        ("ca.key", garble, "cannot be read"),
+        ("ca.key", swap, "does not belong to"),
+        ("ca.crt", swap, "does not belong to"),
+    ],
+)
+def test_a_broken_ca_is_told_and_nothing_is_changed(
+    made: TlsFiles, file: str, harm: Callable[[Path], None], message: str
+) -> None:
+    harm(made.certificate.parent / file)
+    before = made.certificate.read_bytes()
+    with pytest.raises(TlsError, match=rf"(?s){message}.*--force"):
+        tls.init(made.certificate.parent, names=NAMES, addresses=[])
+    assert made.certificate.read_bytes() == before
+
+
+def test_an_expired_ca_is_told(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "CA_LIFETIME", timedelta(hours=12))
+    tls.init(made.certificate.parent, names=NAMES, addresses=[], overwrite=True)
+    with pytest.raises(TlsError, match=r"has expired .* --force"):
+        tls.init(made.certificate.parent, names=NAMES, addresses=[])
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TlsError, match=r"cannot read or write the certificates in .*file/tls: Not a directory"):
+        tls.init(tmp_path / "file/tls", names=NAMES, addresses=[])
+
+
+@pytest.mark.parametrize(
+    ("file", "harm", "message"),
+    [
+        ("server.crt", lose, r"certificate .*server.crt: does not exist; .*posd tls init"),
+        ("server.key", lose, r"private key .*server.key: does not exist; .*posd tls init"),
+        ("server.crt", garble, "cannot be read as PEM"),
+        ("server.key", garble, "cannot be read as PEM"),
+        ("server.key", swap, r"server.key: does not belong to the certificate .*server.crt"),
+    ],
+)
+def test_a_pair_that_cannot_be_served(made: TlsFiles, file: str, harm: Callable[[Path], None], message: str) -> None:
+    harm(made.certificate.parent / file)
+    with pytest.raises(TlsError, match=message):
+        tls.server_context(made.certificate, made.private_key)
+
+
+def test_a_key_that_may_not_be_read(made: TlsFiles) -> None:
+    made.private_key.unlink()
+    made.private_key.mkdir()
+    with pytest.raises(TlsError, match=r"server.key: cannot be read \(Is a directory\); make it readable"):
+        tls.server_context(made.certificate, made.private_key)
+
+
+def test_an_encrypted_key_is_told_and_never_asked_for(made: TlsFiles) -> None:
+    key = load_pem_private_key(made.private_key.read_bytes(), password=None)
+    made.private_key.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    )
+    with pytest.raises(TlsError, match="is encrypted; store it without a passphrase"):
+        tls.server_context(made.certificate, made.private_key)
+
+
+@pytest.mark.parametrize(
+    ("backdated", "lifetime", "message"),
+    [
+        (DAY, timedelta(hours=23), r"server.crt: has expired \(today is 20"),
+        (-timedelta(hours=1), DAY, r"server.crt: is not valid yet \(today is 20.*clock"),
+    ],
+)
+def test_a_certificate_outside_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backdated: timedelta, lifetime: timedelta, message: str
+) -> None:
+    monkeypatch.setattr(tls, "BACKDATED", backdated)
+    monkeypatch.setattr(tls, "SERVER_LIFETIME", lifetime)
+    made = tls.init(tmp_path / "tls", names=NAMES, addresses=[])
+    with pytest.raises(TlsError, match=message):
+        tls.server_context(made.certificate, made.private_key)
+
+
+def test_certificates_of_the_shops_own_pki_work(tmp_path: Path) -> None:
+    """RSA, and a chain with an intermediate CA: nothing here is bound to what init makes."""
+    root = trustme.CA(key_type=trustme.KeyType.RSA)
+    leaf = root.create_child_ca().issue_cert("pos.shop.example", key_type=trustme.KeyType.RSA)
+    certificate, key = tmp_path / "shop.crt", tmp_path / "shop.key"
+    for part in leaf.cert_chain_pems:
+        part.write_to_path(certificate, append=True)
+    leaf.private_key_pem.write_to_path(key)
+    client = ssl.create_default_context(cadata=root.cert_pem.bytes().decode())
+    client.set_alpn_protocols(["http/1.1"])
+    shake_hands(tls.server_context(certificate, key), client, "pos.shop.example")
+
+
+def test_a_ca_certificate_is_no_server_certificate(made: TlsFiles) -> None:
+    with pytest.raises(TlsError, match="would be refused by the terminals"):
+        tls.server_context(made.ca_certificate, made.ca_key)
+
+
+def test_a_certificate_in_an_unusual_block_is_told(made: TlsFiles) -> None:
+    text = made.certificate.read_text().replace(" CERTIFICATE-----", " X509 CERTIFICATE-----")
+    made.certificate.write_text(text)
+    with pytest.raises(TlsError, match=r"server.crt: has no block BEGIN CERTIFICATE"):
+        tls.server_context(made.certificate, made.private_key)
+
+
+def test_old_tls_is_refused(made: TlsFiles) -> None:
+    assert tls.server_context(made.certificate, made.private_key).minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_describe_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(TlsError, match=r"none.crt: does not exist"):
+        tls.describe(tmp_path / "none.crt")
+    (tmp_path / "bad.crt").write_text("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n")
+    with pytest.raises(TlsError, match=r"bad.crt: is not a PEM certificate"):
+        tls.describe(tmp_path / "bad.crt")
+
+
+def test_local_addresses_are_addresses_of_this_machine() -> None:
+    found = tls.local_addresses()
+    assert "127.0.0.1" in found
+    assert not any(ipaddress.ip_address(address).is_link_local for address in found)
+    for address in found:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.bind((address, 0))  # only an address of this machine can be bound
+
+
+def posd(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    file = directory / "config.toml"
+    file.write_text(f'[database]\npath = "{directory}/posd.db"\n')
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("POSD_")}
+    command = [sys.executable, "-m", "posd", "--config", str(file), "tls", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+
+
+def test_command(tmp_path: Path) -> None:
+    done = posd(tmp_path, "init")
+    assert (done.returncode, done.stderr) == (0, "")
+    made = tls.files(tmp_path / "tls")
+    info = tls.describe(made.certificate)
+    assert "localhost" in info.names
+    assert info.addresses == tuple(tls.local_addresses())
+    assert f"Put {made.ca_certificate} on every terminal" in done.stdout
+    assert f"until {info.not_after:%Y-%m-%d}" in done.stdout
+
+    ca = made.ca_certificate.read_bytes()
+    done = posd(tmp_path, "init", "--name", "a.example", "--name", "b.example", "--address", "10.0.0.9")
+    assert done.returncode == 0
+    assert "Nothing on the terminals" in done.stdout
+    info = tls.describe(made.certificate)
+    assert (info.names, info.addresses) == (("a.example", "b.example"), ("10.0.0.9",))
+    assert made.ca_certificate.read_bytes() == ca
+
+    assert posd(tmp_path, "init", "--force").returncode == 0
+    assert made.ca_certificate.read_bytes() != ca
+
+
+def test_command_tells_what_is_wrong(tmp_path: Path) -> None:
+    done = posd(tmp_path, "init", "--address", "pos")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "posd: 'pos' is not an IP address" in done.stderr
+    (tmp_path / "tls").mkdir()
+    (tmp_path / "tls/ca.crt").touch()
+    done = posd(tmp_path, "init")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "ca.key: does not exist" in done.stderr

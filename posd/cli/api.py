@@ -4,7 +4,7 @@ Numbers stay exact: a JSON number with a fraction is read as Decimal, and a Deci
 """
 
 import errno
-import os
+import socket
 import ssl
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -129,6 +129,7 @@ class Api:
         """
         headers = {"Last-Event-ID": after} if after else {}
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
+        probe(self.socket)
         try:
             with self._http.sse(path, headers=headers, timeout=timeout, max_event_size=MAX_STREAM_ITEM_BYTES) as source:
                 if source.response.status_code >= 400:
@@ -149,6 +150,7 @@ class Api:
     ) -> Reply:
         content = None if body is None else _encode(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
+        probe(self.socket)
         try:
             response = self._http.request(method, path, params=params, content=content, headers=headers)
         except httpx2.TransportError as error:
@@ -164,19 +166,24 @@ class Api:
 
     def _unreachable(self, error: httpx2.TransportError) -> Unreachable:
         unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
-        return Unreachable(self.socket, _reason(error), sent=not unsent)
+        timed_out = isinstance(error, httpx2.ReadTimeout)
+        reason = f"it did not answer within {REPLY_SECONDS:.0f} s" if timed_out else str(error)
+        return Unreachable(self.socket, reason or "the connection was lost", sent=not unsent)
 
 
-def _reason(error: BaseException) -> str:
-    """Say in plain words why the call failed: the system's error stands at the end of the chain of causes."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno is not None:
-            return REASONS.get(cause.errno, os.strerror(cause.errno))
-        cause = cause.__cause__ or cause.__context__
-    if isinstance(error, httpx2.ReadTimeout):
-        return f"it did not answer within {REPLY_SECONDS:.0f} s"
-    return str(error) or "the connection was lost"
+def probe(path: Path) -> None:
+    """Raise Unreachable where the socket cannot be connected to.
+
+    Before each call, because httpcore2 leaks a Unix socket that it could not connect, and hides the system's error
+    behind three others; a connection of our own costs microseconds.
+    """
+    with socket.socket(socket.AF_UNIX) as attempt:
+        attempt.settimeout(CONNECT_SECONDS)
+        try:
+            attempt.connect(str(path))
+        except OSError as error:
+            reason = REASONS.get(error.errno or 0, error.strerror or str(error))
+            raise Unreachable(path, reason, sent=False) from error
 
 
 def _problem(status: int, raw: bytes) -> Problem:

@@ -1,6 +1,5 @@
 """Which of the daemon's sockets a command talks to, and the options that most commands share."""
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from posd.cli.api import CONNECT_SECONDS, Api
+from posd.cli.api import Api, Unreachable, probe
 from posd.cli.output import Output
 from posd.config import load
 
@@ -56,10 +55,8 @@ def configured_socket(config_path: str) -> Path:
 
 def can_open(path: Path) -> bool:
     """Whether somebody listens on the socket and lets this user in."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(CONNECT_SECONDS)
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
+    try:
+        probe(path)
+    except Unreachable:
+        return False
     return True

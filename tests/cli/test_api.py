@@ -8,11 +8,6 @@ import pytest
 from posd.cli.api import Api, Problem, StreamItem, Unreachable
 from tests.cli.stub import Answer, Stub, problem
 
-pytestmark = [
-    pytest.mark.usefixtures("unconnected_sockets_may_leak"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
-
 
 def test_numbers_stay_exact_in_both_directions(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [Answer(201, b'{"amount":10.10,"n":1}')]) as stub, Api(stub.socket) as api:

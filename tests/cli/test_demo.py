@@ -5,7 +5,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
@@ -16,98 +17,128 @@ from tests.cli.processes import PATIENCE, processes_naming, read_until, start_po
 
 #: the simulated customer's speed: a charge takes well under a second.
 FAST = ("--speed", "50")
+#: a charge takes as long as with a person: what a test does in the middle of one finds it there.
+SLOW = ("--speed", "1")
 RESULTS = ["approved", "declined", "canceled"]
 
+#: a network of its own with loopback up, where no program can join a multicast group.
+NO_MULTICAST = 'ip link set lo up && echo 0 > /proc/sys/net/ipv4/igmp_max_memberships && exec "$@"'
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--net", "sh", "-c", NO_MULTICAST, "sh")
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
-    """The temporary directory of the demo; empty in the end, and named by no process."""
-    yield tmp_path
-    assert list(tmp_path.iterdir()) == []
-    assert processes_naming(tmp_path) == {}
+ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    "plain": FAST,
+    "json": (*FAST, "--json"),
+    "no mdns": (*FAST, "--no-mdns"),
+    "no multicast": FAST,
+    "keep": (*FAST, "--keep"),
+    "SIGINT": SLOW,
+    "SIGTERM": SLOW,
+    "SIGHUP": SLOW,
+    "simulate dies": SLOW,
+    "run dies": SLOW,
+}
 
 
-def start_demo(place: Path, *arguments: str, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
-    return start_posd("demo", *arguments, environment={"TMPDIR": str(place)}, prefix=prefix)
+@dataclass
+class Demo:
+    """A running demo, and the directory that it has for its temporary files."""
+
+    process: "subprocess.Popen[str]"
+    place: Path
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end; return exit code, stdout and stderr. Nothing of it may be left."""
+        stdout, stderr = self.process.communicate(timeout=PATIENCE)
+        assert list(self.place.iterdir()) == []
+        assert processes_naming(self.place) == {}
+        assert "Traceback" not in stderr
+        return self.process.returncode, stdout, stderr
 
 
-def test_three_charges_end_as_they_should(place: Path) -> None:
-    demo = start_demo(place, *FAST)
-    stdout, stderr = demo.communicate(timeout=PATIENCE)
-    assert demo.returncode == 0, stdout + stderr
-    assert stderr == ""
+@pytest.fixture(scope="module")
+def namespaces() -> bool:
+    """Whether this machine lets us make a network of our own."""
+    if shutil.which("unshare") is None:
+        return False
+    return subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def demos(tmp_path_factory: pytest.TempPathFactory, namespaces: bool) -> Iterator[Mapping[str, Demo]]:
+    """All demos, started at once: they must not disturb each other, and the tests are over sooner."""
+    running = {}
+    for name, arguments in ARGUMENTS.items():
+        place = tmp_path_factory.mktemp("demo")
+        prefix = NAMESPACE if name == "no multicast" and namespaces else ()
+        process = start_posd("demo", *arguments, environment={"TMPDIR": str(place)}, prefix=prefix)
+        running[name] = Demo(process, place)
+    yield running
+    for demo in running.values():
+        with demo.process:
+            demo.process.terminate()
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_in_the_middle_leaves_nothing_behind(demos: Mapping[str, Demo], name: str) -> None:
+    demo = demos[name]
+    read_until(demo.process, "answered: acknowledged")
+    demo.process.send_signal(signal.Signals[name])
+    code, _, stderr = demo.end()
+    assert code == 1
+    assert "nothing is left behind" in stderr
+
+
+@pytest.mark.parametrize("name", ["run", "simulate"])
+def test_a_process_that_dies_is_told_with_the_end_of_the_logs(demos: Mapping[str, Demo], name: str) -> None:
+    demo = demos[f"{name} dies"]
+    read_until(demo.process, "answered: acknowledged")
+    [victim] = [pid for pid, line in processes_naming(demo.place).items() if f" {name}" in line]
+    os.kill(victim, signal.SIGKILL)
+    code, _, stderr = demo.end()
+    assert code == 1
+    assert "ended by itself" in stderr
+    assert "log:" in stderr
+
+
+def test_three_charges_end_as_they_should(demos: Mapping[str, Demo]) -> None:
+    code, stdout, stderr = demos["plain"].end()
+    assert (code, stderr) == (0, ""), stdout
     assert "over mDNS" in stdout
     assert [line.rsplit("outcome: ")[1].split(",")[0] for line in stdout.splitlines() if "outcome: " in line] == RESULTS
     for status in ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED  CONTACTLESS", "APPROVAL_REQUESTED", "TERMINAL_CANCELED"):
         assert status in stdout
 
 
-def test_json_is_one_document_that_says_how_each_charge_went(place: Path) -> None:
-    demo = start_demo(place, *FAST, "--json")
-    stdout, stderr = demo.communicate(timeout=PATIENCE)
-    assert demo.returncode == 0, stdout + stderr
+def test_json_is_one_document_that_says_how_each_charge_went(demos: Mapping[str, Demo]) -> None:
+    code, stdout, stderr = demos["json"].end()
+    assert code == 0, stdout + stderr
     document = json.loads(stdout, parse_float=str)
-    assert document["ok"]
+    assert (document["ok"], document["discovery"]) == (True, "mdns")
     assert [charge["transaction"]["outcome"]["result"] for charge in document["charges"]] == RESULTS
     assert document["charges"][1]["transaction"]["amount"]["iva"] == "0.1"
 
 
-def test_without_announcements_it_says_so_and_goes_on_with_the_address(place: Path) -> None:
-    demo = start_demo(place, *FAST, "--no-mdns")
-    stdout, stderr = demo.communicate(timeout=PATIENCE)
-    assert demo.returncode == 0, stdout + stderr
-    assert "heard no announcement" in stdout
-    assert "All three ended as they should" in stdout
-
-
-#: a network of its own with loopback up, where no program can join a multicast group.
-NO_MULTICAST = 'ip link set lo up && echo 0 > /proc/sys/net/ipv4/igmp_max_memberships && exec "$@"'
-
-
-def test_where_multicast_does_not_work_it_goes_on_with_the_address(place: Path) -> None:
-    prefix = ("unshare", "--user", "--map-root-user", "--net", "sh", "-c", NO_MULTICAST, "sh")
-    if shutil.which("unshare") is None or subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
+@pytest.mark.parametrize("name", ["no mdns", "no multicast"])
+def test_without_multicast_it_says_so_and_goes_on_with_the_address(
+    demos: Mapping[str, Demo], namespaces: bool, name: str
+) -> None:
+    if name == "no multicast" and not namespaces:
         pytest.skip("this machine does not allow a network namespace")
-    demo = start_demo(place, *FAST, prefix=prefix)
-    stdout, stderr = demo.communicate(timeout=PATIENCE)
-    assert demo.returncode == 0, stdout + stderr
+    code, stdout, stderr = demos[name].end()
+    assert code == 0, stdout + stderr
     assert "heard no announcement" in stdout
     assert "All three ended as they should" in stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_in_the_middle_leaves_nothing_behind(place: Path, number: signal.Signals) -> None:
-    demo = start_demo(place)
-    read_until(demo, "CARD_PRESENTED")
-    demo.send_signal(number)
-    _, stderr = demo.communicate(timeout=PATIENCE)
-    assert demo.returncode == 1
-    assert "nothing is left behind" in stderr
-    assert "Traceback" not in stderr
-
-
-@pytest.mark.parametrize("name", ["simulate", "run"])
-def test_a_process_that_dies_is_told_with_the_end_of_the_logs(place: Path, name: str) -> None:
-    demo = start_demo(place)
-    read_until(demo, "TERMINAL_ACKNOWLEDGED")
-    [victim] = [pid for pid, line in processes_naming(place).items() if f" {name}" in line]
-    os.kill(victim, signal.SIGKILL)
-    _, stderr = demo.communicate(timeout=PATIENCE)
-    assert demo.returncode == 1
-    assert "ended by itself" in stderr
-    assert "log:" in stderr
-    assert "Traceback" not in stderr
-
-
-def test_keep_leaves_it_running_for_the_commands_that_it_prints(place: Path) -> None:
-    demo = start_demo(place, *FAST, "--keep")
-    told = read_until(demo, "/proc/sys/kernel/random/uuid")
+def test_keep_leaves_it_running_for_the_commands_that_it_prints(demos: Mapping[str, Demo]) -> None:
+    demo = demos["keep"]
+    told = read_until(demo.process, "/proc/sys/kernel/random/uuid")
     [socket] = {word for word in told.split() if word.endswith("till.sock")}
     with httpx2.Client(transport=httpx2.HTTPTransport(uds=socket)) as till:
-        assert till.get("http://posd/v1/health").status_code == 200
-    demo.send_signal(signal.SIGINT)
-    _, stderr = demo.communicate(timeout=PATIENCE)
-    assert demo.returncode == 0, stderr
+        assert till.get("http://posd/v1/version").status_code == 200
+    demo.process.send_signal(signal.SIGINT)
+    code, _, stderr = demo.end()
+    assert code == 0, stderr
 
 
 def test_a_long_temporary_directory_still_leaves_room_for_the_sockets(

@@ -11,11 +11,6 @@ from posd.cli.api import Api, Problem, Unreachable
 from posd.cli.waiting import Arrived, Away, Snapshot, TimedOut, follow, start
 from tests.cli.stub import Answer, Stub, problem
 
-pytestmark = [
-    pytest.mark.usefixtures("unconnected_sockets_may_leak"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
-
 OPEN = Answer(200, b'{"phase":"active"}')
 FINAL = Answer(200, b'{"phase":"final"}')
 REQUEST = {"amount": {"subtotal_iva0": Decimal("10.10")}}

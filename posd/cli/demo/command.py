@@ -100,7 +100,7 @@ def _play(output: Output, machine: Machine, speed: float) -> None:
             "             the configuration.",
             "yellow",
         )
-        machine.restart_with_address()
+        machine.use_address()
     with Api(machine.till_socket) as api:
         charges = [_charge(output, machine, api, plan, speed, number) for number, plan in enumerate(PLANS, 1)]
     faults = [fault for charge in charges if (fault := charge.fault())]

@@ -172,7 +172,7 @@ class Machine:
         self._port = free_port()
         self._write_config(terminal.ca_certificate, base_url="")
         self._terminal_ca = terminal.ca_certificate
-        self._start_daemon()
+        self.start_daemon()
         self._base_url = self.wait_for(self._simulator_ready, START_SECONDS, "the simulated terminal did not start")[
             "base_url"
         ]
@@ -192,11 +192,20 @@ class Machine:
         except TimeoutError:
             return None
 
-    def restart_with_address(self) -> None:
-        """Write the terminal's address into the configuration and restart the daemon with it."""
-        self._children.pop("posd").stop()
+    def use_address(self) -> None:
+        """Write the terminal's address into the configuration, and restart the daemon with it."""
+        self.stop_daemon()
         self._write_config(self._terminal_ca, base_url=self._base_url)
-        self._start_daemon()
+        self.start_daemon()
+
+    def start_daemon(self) -> None:
+        """Start the daemon and wait until it answers."""
+        self._children["posd"] = Child("posd", ["--config", str(self.config_path), "run"], self.directory / "posd.log")
+        self.wait_for(self._daemon_answers, START_SECONDS, "posd did not start")
+
+    def stop_daemon(self) -> None:
+        """Stop the daemon, and leave everything else as it is."""
+        self._children.pop("posd").stop()
 
     def check(self) -> None:
         """Raise DemoFailed where a process is gone."""
@@ -228,10 +237,6 @@ class Machine:
             base_url=base_url,
         )
         self.config_path.write_text(text, "utf-8")
-
-    def _start_daemon(self) -> None:
-        self._children["posd"] = Child("posd", ["--config", str(self.config_path), "run"], self.directory / "posd.log")
-        self.wait_for(self._daemon_answers, START_SECONDS, "posd did not start")
 
     def _daemon_answers(self) -> bool | None:
         try:

@@ -71,7 +71,7 @@ def make_charge(
 ) -> Charge:
     """Run one charge as a till would: PUT it, then follow its events until the outcome.
 
-    Each step goes to `show` as it comes. `check` is called whenever the daemon is away.
+    Each step goes to `show` as it comes. `check` is called again and again meanwhile.
     Raise Problem, Unreachable, or TimedOut after `seconds`.
     """
     steps: list[Step] = []
@@ -89,9 +89,8 @@ def make_charge(
     note(time.monotonic() - began, POSD, TERMINAL, f"charge, over TLS; answered: {answered(reply.body)}")
     transaction: Mapping[str, Any] = reply.body
     for update in follow(api, transaction_id, deadline=deadline):
+        check()
         match update:
-            case Away():
-                check()
             case Arrived(item):
                 at = datetime.fromisoformat(item["received_at"])
                 event = item["event"]
@@ -99,6 +98,8 @@ def make_charge(
                 note(max(0.0, (at - began_at).total_seconds()), TERMINAL, POSD, what)
             case Snapshot():
                 transaction = update.transaction
+            case Away():
+                pass
     outcome = transaction["outcome"]
     ticket = f", ticket {outcome['ticket_number']}" if outcome["ticket_number"] else ""
     note(time.monotonic() - began, POSD, TILL, f"outcome: {outcome['result']}{ticket}")

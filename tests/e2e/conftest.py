@@ -1,0 +1,40 @@
+"""A real daemon and a scripted terminal, over real TLS and Unix sockets."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import pytest
+
+from tests.support.daemon import Daemon, running
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
+
+
+@pytest.fixture
+def home() -> Path:
+    """A directory with a path short enough for Unix sockets."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+async def terminal(home: Path) -> AsyncIterator[ScriptedTerminal]:
+    """A terminal that acknowledges unless the test scripts it."""
+    async with scripted_terminal(home) as terminal:
+        yield terminal
+
+
+@pytest.fixture
+async def posd(home: Path, terminal: ScriptedTerminal) -> AsyncIterator[Daemon]:
+    """A running daemon whose fleet is the scripted terminal."""
+    async with running(home, terminal.toml) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def identity() -> str:
+    """A new client_transaction_id."""
+    return str(uuid4())

@@ -1,0 +1,200 @@
+"""A real posd process with its own directory: start it, talk to it, kill it, start it again."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from posd import tls
+
+#: Longest that a daemon may take to say that it started, in seconds; it takes about half a second.
+START_SECONDS = 30.0
+
+
+@dataclass
+class Reply:
+    """An answer of the local API; `json` has exact decimals."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body, parse_float=Decimal)
+
+
+@dataclass
+class Daemon:
+    """One posd and everything it owns. `config` is the TOML that it runs with."""
+
+    directory: Path
+    config: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    process: asyncio.subprocess.Process | None = None
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    port: int = 0
+    _reading: asyncio.Task[None] | None = None
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def ca(self) -> Path:
+        return self.directory / "state" / "tls" / "ca.crt"
+
+    @property
+    def till_socket(self) -> Path:
+        return self.directory / "run" / "till.sock"
+
+    @property
+    def admin_socket(self) -> Path:
+        return self.directory / "run" / "admin.sock"
+
+    @property
+    def database(self) -> Path:
+        return self.directory / "state" / "posd.db"
+
+    @property
+    def config_file(self) -> Path:
+        return self.directory / "config.toml"
+
+    async def start(self, *, wait: bool = True) -> None:
+        """Start the process; with `wait`, until it says that it started (or raise with its log)."""
+        assert self.process is None
+        self.config_file.write_text(self.config)
+        self.lines.clear()
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "posd",
+            "--config",
+            str(self.config_file),
+            "run",
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=os.environ | dict(self.environment),
+        )
+        self._reading = asyncio.create_task(self._read())
+        if wait:
+            started = await self.log_line("posd.started")
+            self.port = int(started["listen"].rsplit(":", 1)[1])
+
+    async def _read(self) -> None:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            try:
+                self.lines.append(json.loads(line))
+            except ValueError:
+                self.lines.append({"event": "not json", "text": line.decode("utf-8", "replace")})
+            self._news.set()
+        self._news.set()
+
+    async def log_line(self, event: str, after: int = 0, **fields: Any) -> dict[str, Any]:
+        """Wait for a log line of that event (and fields), from line number `after` on."""
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                self._news.clear()
+                for line in self.lines[after:]:
+                    if line.get("event") == event and fields.items() <= line.items():
+                        return line
+                if self._reading is None or self._reading.done():
+                    raise AssertionError(f"posd ended without {event}: {self.lines}")
+                await self._news.wait()
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send a signal, wait for the end, return the exit code."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        code = await self.process.wait()
+        if self._reading is not None:
+            await self._reading
+        self.process = None
+        return code
+
+    async def kill(self) -> None:
+        """Pull the plug of the process."""
+        await self.stop(signal.SIGKILL)
+
+    async def call(
+        self, method: str, path: str, body: Any = None, *, socket: Path | None = None, headers: Any = None
+    ) -> Reply:
+        """Call the local API (`path` below /v1); a body that is not bytes is sent as JSON."""
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        transport = httpx2.AsyncHTTPTransport(uds=str(socket or self.till_socket))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=60) as client:
+            sent = {"content-type": "application/json", **(headers or {})} if content is not None else headers
+            response = await client.request(method, path, content=content, headers=sent)
+            return Reply(response.status_code, response.headers, response.content)
+
+    async def transaction(self, identity: str) -> Any:
+        """Return a transaction as the local API shows it."""
+        return (await self.call("GET", f"/transactions/{identity}")).json
+
+    async def outcome(self, identity: str, timeout: float = 30) -> Any:
+        """Wait for the outcome; None where the time-out passed."""
+        reply = await self.call("GET", f"/transactions/{identity}/outcome?timeout={timeout}")
+        return reply.json if reply.status == 200 else None
+
+    async def wait_for(self, identity: str, what: Any, timeout: float = 20) -> Any:
+        """Follow the feed until `what(transaction)` holds; return the transaction."""
+        async with asyncio.timeout(timeout):
+            async for _ in self.changes():
+                document = await self.transaction(identity)
+                if what(document):
+                    return document
+        raise AssertionError("the feed ended")
+
+    async def changes(self) -> AsyncIterator[Any]:
+        """Yield once at the beginning, and then at each change of anything (the feed as a stream)."""
+        yield None
+        transport = httpx2.AsyncHTTPTransport(uds=str(self.till_socket))
+        async with (
+            httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=60) as client,
+            client.stream("GET", "/feed", headers={"accept": "text/event-stream"}) as response,
+        ):
+            async for line in response.aiter_lines():
+                if line.startswith("data:"):
+                    yield json.loads(line[5:])
+
+
+def toml(directory: Path, terminals: str, extra: str = "") -> str:
+    """Return a configuration for tests: everything in one directory, loopback, any free port, no mDNS."""
+    return f"""
+[local_api]
+directory = "{directory}/run"
+till_group = ""
+admin_group = ""
+[webhooks]
+listen = "127.0.0.1:0"
+[database]
+path = "{directory}/state/posd.db"
+[discovery]
+enabled = false
+{extra}
+{terminals}
+"""
+
+
+@asynccontextmanager
+async def running(directory: Path, terminals: str, extra: str = "") -> AsyncIterator[Daemon]:
+    """Run a daemon for the block; its log must not have internal errors at the end."""
+    daemon = Daemon(directory, toml(directory, terminals, extra))
+    tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    await daemon.start()
+    try:
+        yield daemon
+    finally:
+        if daemon.process is not None:
+            await daemon.stop()
+    faults = [line for line in daemon.lines if line["event"] in ("posd.internal_error", "not json")]
+    assert not faults, faults

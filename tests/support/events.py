@@ -1,0 +1,52 @@
+"""Events as a terminal sends them (spec 2.1), for tests; every field can be replaced."""
+
+import json
+from typing import Any
+from uuid import uuid4
+
+FINALS = ("APPROVAL", "DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED")
+
+#: An approved contactless charge, in order, with the state before each (spec 3.1, rule 7).
+APPROVED = (
+    ("TERMINAL_ACKNOWLEDGED", None),
+    ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
+    ("APPROVAL_REQUESTED", "CARD_PRESENTED"),
+    ("APPROVAL", "APPROVAL_REQUESTED"),
+)
+
+
+def event(
+    identity: str, status: str, previous: str | None = None, serial: str = "SN-TEST", **changes: Any
+) -> dict[str, Any]:
+    """Return an event; keyword arguments replace or add top-level fields, None removes one."""
+    document: dict[str, Any] = {
+        "event_id": str(uuid4()),
+        "occurred_at": "2026-11-20T10:42:03.120Z",
+        "status": status,
+        "merchant_id": "M-1",
+        "client_transaction_id": identity,
+        "terminal": {"serial_number": serial, "brand": "Brand", "model": "Model"},
+    }
+    if previous is not None:
+        document["previous_status"] = previous
+    if status not in ("TERMINAL_ACKNOWLEDGED", "TERMINAL_CANCELED"):
+        document["reading_type"] = "CONTACTLESS"
+    if status in ("DECLINED", "TERMINAL_REJECTED"):
+        document["failure_reason"] = {"type": "T", "code": "51", "message": "no"}
+    if status == "APPROVAL":
+        document["raw_response"] = {
+            "transaction_reference": str(uuid4()),
+            "ticket_number": "000123",
+            "authorized_amount": 11.20,
+            "card_type": "credit",
+            "cvm_type": "NONE",
+            "franchise": "VISA",
+            "message_fields": {"F38": "A1B2C3", "F39": "00"},
+        }
+    document |= changes
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def body(*arguments: Any, **changes: Any) -> bytes:
+    """Return an event's bytes; see `event`."""
+    return json.dumps(event(*arguments, **changes)).encode()

@@ -1,0 +1,41 @@
+"""Raw HTTPS to the webhook listener: exactly the bytes that a test wants, and the answer."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+
+async def connect(port: int, ca: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a verified TLS connection to the listener on loopback."""
+    context = ssl.create_default_context(cafile=str(ca))
+    return await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="127.0.0.1")
+
+
+async def send(port: int, ca: Path, data: bytes) -> bytes:
+    """Send raw bytes and return all that comes until the listener closes."""
+    reader, writer = await connect(port, ca)
+    try:
+        writer.write(data)
+        await writer.drain()
+        return await asyncio.wait_for(reader.read(), 30)
+    finally:
+        writer.close()
+
+
+def post(url: str, body: bytes, *, method: str = "POST", headers: str = "") -> bytes:
+    """Return a request on the wire that asks to close after the answer."""
+    parts = urlsplit(url)
+    head = f"{method} {parts.path} HTTP/1.1\r\nhost: {parts.netloc}\r\ncontent-type: application/json\r\n"
+    return f"{head}{headers}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def deliver(url: str, body: bytes, ca: Path, *, method: str = "POST") -> int:
+    """Deliver a callback as a terminal does; return the status."""
+    answer = await send(urlsplit(url).port or 443, ca, post(url, body, method=method))
+    return status_of(answer)
+
+
+def status_of(answer: bytes) -> int:
+    """Return the status of a raw HTTP answer."""
+    return int(answer.split(b" ", 2)[1])

@@ -1,0 +1,116 @@
+"""A scripted terminal: a raw TLS server that does to each request exactly what the test says, and counts them."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trustme
+
+
+@dataclass
+class Request:
+    """A request as it came."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def callback(self) -> str:
+        """The callback URL that it carries."""
+        return str(self.json["events_webhook_url"])
+
+
+#: What to do with a request: answer by the writer, or not; the connection is closed afterwards.
+Script = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
+
+
+def http(status: int, body: bytes, content_type: str = "application/json") -> bytes:
+    """Return an HTTP response on the wire."""
+    head = f"HTTP/1.1 {status} X\r\ncontent-type: {content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def acknowledgement(request: Request, serial: str, **changes: Any) -> bytes:
+    """Return the acknowledgement of spec 2.2 for a request."""
+    document = {
+        "event_id": "00000000-0000-4000-8000-000000000000",
+        "status": "TERMINAL_ACKNOWLEDGED",
+        "previous_status": "",
+        "operation": {"type": "charge", "client_transaction_id": request.json["client_transaction_id"]},
+        "terminal": {"serialNumber": serial, "model": "M", "wifiMac": "00:00", "room": "", "terminal_id": "1"},
+    }
+    return json.dumps(document | changes).encode()
+
+
+@dataclass
+class ScriptedTerminal:
+    """What came, and what is to be done with what comes. `start` and `abort` are the scripts of the two paths."""
+
+    serial: str
+    ca_file: Path
+    base_url: str = ""
+    requests: list[Request] = field(default_factory=list)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    start: Script | None = None
+    abort: Script | None = None
+
+    @property
+    def toml(self) -> str:
+        """The terminal's entry in a configuration."""
+        return f"""
+[[terminals]]
+serial = "{self.serial}"
+base_url = "{self.base_url}"
+ca_file = "{self.ca_file}"
+"""
+
+    def starts_of(self, identity: str) -> int:
+        """How many start requests came for an id."""
+        return sum(1 for request in self.requests if request.method == "POST" and identity in request.body.decode())
+
+    async def acknowledge(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        """The script of a terminal that takes the payment."""
+        writer.write(http(200, acknowledgement(request, self.serial)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            line, *rest = head.split("\r\n")
+            method, path, _ = line.split(" ")
+            headers = {name.lower(): value.strip() for name, _, value in (item.partition(":") for item in rest if item)}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            request = Request(method, path, headers, body)
+            self.requests.append(request)
+            self.arrived.set()
+            script = self.abort if path.endswith("/abort") else self.start
+            await (script or self.acknowledge)(request, writer)
+            await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def scripted_terminal(directory: Path, serial: str = "SN-TEST") -> AsyncIterator[ScriptedTerminal]:
+    """Run a scripted terminal on loopback over TLS."""
+    authority = trustme.CA()
+    ca_file = directory / f"{serial}.ca.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    terminal = ScriptedTerminal(serial, ca_file)
+    server = await asyncio.start_server(terminal._serve, "127.0.0.1", 0, ssl=context)
+    terminal.base_url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield terminal
+    finally:
+        server.close()

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from posd.cli.api import Api, Problem, Reply, Unreachable, decode
@@ -83,7 +84,7 @@ def start(
 def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator[Update]:
     """Yield what happens to a transaction, until a Snapshot that is final.
 
-    The first update is a Snapshot, or an Away; events that came before the call are among the updates.
+    Events that came before the call are among the updates.
     Raise Problem, or TimedOut when `deadline` (a time of `time.monotonic()`) passes.
     """
     updates: queue.SimpleQueue[Update | Exception] = queue.SimpleQueue()
@@ -91,7 +92,7 @@ def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator
     path = f"/transactions/{transaction_id}"
     # A thread, because a blocked read can neither keep a deadline nor redraw; a daemon thread, because a blocked
     # read must not hold the exit.
-    threading.Thread(target=_read, args=(api, path, updates, stop), daemon=True).start()
+    threading.Thread(target=_read, args=(api.socket, path, updates, stop), daemon=True).start()
     try:
         while True:
             left = REFRESH_SECONDS if deadline is None else min(REFRESH_SECONDS, deadline - time.monotonic())
@@ -110,28 +111,30 @@ def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator
         stop.set()
 
 
-def _read(api: Api, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
+def _read(socket: Path, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
     """Feed the queue from the event stream until the outcome is there; a broken stream is resumed."""
     last_id = ""
-    while not stop.is_set():
-        try:
-            snapshot = Snapshot(api.get(path))
-            updates.put(snapshot)
-            if snapshot.final:
-                return
-            for item in api.stream(f"{path}/events", after=last_id):
-                last_id = item.id or last_id
-                if item.name == "outcome":
-                    break
-                updates.put(Arrived(decode(item.data)))
-            else:
+    # A client of its own: the caller may close its client while this thread still reads.
+    with Api(socket) as api:
+        while not stop.is_set():
+            try:
+                snapshot = Snapshot(api.get(path))
+                # The final transaction comes last, behind the events that came while the daemon was away.
+                if not snapshot.final:
+                    updates.put(snapshot)
+                for item in api.stream(f"{path}/events", after=last_id):
+                    last_id = item.id or last_id
+                    if item.name == "outcome":
+                        updates.put(Snapshot(api.get(path)))
+                        return
+                    updates.put(Arrived(decode(item.data)))
                 stop.wait(RETRY_SECONDS)
-        except (Unreachable, Problem) as error:
-            away = _as_away(error)
-            updates.put(away or error)
-            if away is None:
-                return
-            stop.wait(RETRY_SECONDS)
+            except Exception as error:  # noqa: BLE001 - the caller's thread raises it
+                away = _as_away(error)
+                updates.put(away or error)
+                if away is None:
+                    return
+                stop.wait(RETRY_SECONDS)
 
 
 def _glance(api: Api, path: str) -> Update:
@@ -145,8 +148,12 @@ def _glance(api: Api, path: str) -> Update:
         return away
 
 
-def _as_away(error: Unreachable | Problem) -> Away | None:
-    """Return what is only a daemon that is away (gone, or stopping) as an update; None for a real refusal."""
-    if isinstance(error, Unreachable):
-        return Away(error.reason)
-    return Away(error.detail) if error.code == "draining" else None
+def _as_away(error: Exception) -> Away | None:
+    """Return what is only a daemon that is away (gone, or stopping) as an update; None for anything else."""
+    match error:
+        case Unreachable():
+            return Away(error.reason)
+        case Problem(code="draining"):
+            return Away(error.detail)
+        case _:
+            return None

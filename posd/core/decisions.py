@@ -3,9 +3,11 @@
 Pure functions from a transaction to a transaction; the store saves the difference in the commit of what caused it.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum, auto
+from typing import assert_never
 
 import msgspec
 
@@ -42,10 +44,18 @@ WIRE_TYPES = {
 
 
 class Seen(Enum):
-    """Whether the `event_id` of an event that is to be recorded was recorded before."""
+    """Whether the `event_id` of an event was recorded before."""
 
     NEW = auto()
+    REPEATED = auto()  # the same bytes: a retry or a replay of the terminal's queue (spec 6.2)
     REUSED = auto()  # the same event_id with other bytes
+
+
+def recognise(body: bytes, recorded: Sequence[bytes]) -> Seen:
+    """Compare an event's bytes with those that were recorded under its `event_id` in its transaction (spec 6.3)."""
+    if not recorded:
+        return Seen.NEW
+    return Seen.REPEATED if body in recorded else Seen.REUSED
 
 
 def attend(transaction: Transaction, code: AttentionCode, now: datetime, detail: str) -> Transaction:
@@ -63,11 +73,14 @@ def clear(transaction: Transaction, code: AttentionCode) -> Transaction:
 
 def advance(
     transaction: Transaction, event: TransactionEvent, *, seen: Seen, now: datetime
-) -> tuple[Transaction, Verdict]:
-    """Apply an authentic event of this transaction; an exact repeat never comes here.
+) -> tuple[Transaction, Verdict | None]:
+    """Apply an authentic event of this transaction.
 
-    Returns the transaction as it then stands and what became of the event.
+    Returns the transaction as it then stands and what became of the event; None for an exact repeat, which is not
+    recorded again.
     """
+    if seen is Seen.REPEATED:
+        return transaction, None
     before = transaction
     if event.terminal.serial_number != transaction.terminal:
         transaction = attend(
@@ -144,6 +157,8 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
         case Doubtful(reason=reason):
             if transaction.phase is Phase.STARTING:
                 transaction = doubt(transaction, reason, now)
+        case _:
+            assert_never(judgement)
     return _touch(transaction, before, now)
 
 
@@ -180,6 +195,8 @@ def not_started(judgement: Refused | Unsent, now: datetime) -> Outcome:
         case Unsent(reason=reason):
             evidence = Evidence(kind=EvidenceKind.UNSENT, at=iso(now), reason=reason)
             failure = Failure(type="posd", code="unsent", message=f"the request was never sent: {reason}")
+        case _:
+            assert_never(judgement)
     return Outcome(
         result=Result.NOT_STARTED,
         status=None,

@@ -75,9 +75,7 @@ class _Reader:
             return None
         try:
             return _EXACT.decode(raw)
-        except RecursionError:
-            self.fault(f"/{name}", "is nested too deeply")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             self.fault(f"/{name}", f"cannot be read: {error}")
         return None
 

@@ -5,6 +5,7 @@ anything of the request was written: before it nothing can have been charged, af
 """
 
 from collections.abc import Mapping
+from typing import assert_never
 
 import msgspec
 
@@ -82,6 +83,8 @@ def judge(attempt: Attempt, client_transaction_id: str) -> Judgement:
             return Refused(status, body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT])
         case Replied(status=status):
             return Doubtful(f"the terminal answered HTTP {status}")
+        case _:
+            assert_never(attempt)
 
 
 def _judge_success(reply: Replied, client_transaction_id: str) -> Judgement:

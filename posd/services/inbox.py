@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from posd.core.callbacks import Channel
-from posd.core.decisions import Seen, advance, quarantined, rebuild
+from posd.core.decisions import advance, quarantined, rebuild, recognise
 from posd.core.events import NotAnEvent, TransactionEvent, read_event
 from posd.core.lifecycle import Verdict
 from posd.core.times import iso
@@ -107,13 +107,13 @@ class Inbox:
         if refusal is not None:
             return self._quarantine(unit, identity, refusal, body, peer, at)
         before = transactions.get(unit.db, identity)
-        same_id = events.bodies(unit.db, identity, event.event_id) if before else []
-        if body in same_id:
-            return Receipt(200)
         stored = before or rebuild(event, identity, at)
         if before is None:
             transactions.insert(unit, stored, "orphan")
-        after, verdict = advance(stored, event, seen=Seen.REUSED if same_id else Seen.NEW, now=at)
+        seen = recognise(body, events.bodies(unit.db, identity, event.event_id))
+        after, verdict = advance(stored, event, seen=seen, now=at)
+        if verdict is None:
+            return Receipt(200)
         seq = events.append(unit, identity, event, verdict, iso(at), body)
         after = transactions.move(unit, stored, after, f"event:{event.status}")
         if verdict is Verdict.APPLIED and after.phase is Phase.FINAL:

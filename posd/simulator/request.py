@@ -6,6 +6,8 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx2
+
 from posd.simulator import wire
 from posd.simulator.scenarios import SCENARIOS
 
@@ -101,8 +103,9 @@ def _is_web_address(url: Any) -> bool:
         return False
     try:
         parts = urlsplit(url)
+        httpx2.URL(url)  # what the sender cannot call is refused now, not found out after the payment
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+    except (ValueError, httpx2.InvalidURL):
         return False
 
 

@@ -3,17 +3,39 @@
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+
+from click.testing import CliRunner
+
+from posd.cli.main import main
 
 #: seconds: far above what any command here takes; a test that hangs should fail, not hang.
 PATIENCE = 40.0
 
 
-def posd(*arguments: str, config: Path | None = None, socket: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end."""
-    return subprocess.run(
-        command(arguments, config, socket), capture_output=True, text=True, timeout=PATIENCE, check=False
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def posd(*arguments: str, config: Path | None = None, socket: Path | None = None) -> Done:
+    """Run a command to its end, inside this process: starting Python would take most of a test's time."""
+    result = CliRunner().invoke(main, command(arguments, config, socket)[3:])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return Done(result.exit_code, result.stdout, result.stderr)
+
+
+def posd_process(*arguments: str, config: Path | None = None) -> Done:
+    """Run a command to its end, as a process."""
+    done = subprocess.run(
+        command(arguments, config, None), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def start_posd(

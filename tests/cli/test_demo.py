@@ -7,12 +7,14 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from posd.cli.demo.machine import MAX_SOCKET_PATH_BYTES, temporary_directory
+from posd.cli.demo.timeline import Charge, Plan
 from tests.cli.processes import PATIENCE, processes_naming, read_until, start_posd
 
 #: the simulated customer's speed: a charge takes well under a second.
@@ -139,6 +141,24 @@ def test_keep_leaves_it_running_for_the_commands_that_it_prints(demos: Mapping[s
     demo.process.send_signal(signal.SIGINT)
     code, _, stderr = demo.end()
     assert code == 0, stderr
+
+
+@pytest.mark.parametrize(
+    ("result", "authorized", "fault"),
+    [
+        ("approved", Decimal("11.20"), None),
+        ("approved", Decimal("11.2"), None),
+        ("approved", Decimal("11.21"), "asked for 11.20, and 11.21 was authorized"),
+        ("approved", None, "asked for 11.20, and None was authorized"),
+        ("declined", None, "the charge of 11.20 should be approved, and is declined"),
+    ],
+)
+def test_a_charge_that_ends_otherwise_than_planned_is_a_fault(
+    result: str, authorized: Decimal | None, fault: str | None
+) -> None:
+    plan = Plan("approved", "approve-contactless", {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")})
+    transaction = {"outcome": {"result": result, "authorized_amount": authorized}}
+    assert Charge(plan, transaction).fault() == fault
 
 
 def test_a_long_temporary_directory_still_leaves_room_for_the_sockets(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import posd
+from tests.cli.processes import posd, posd_process
+from tests.cli.stub import Answer, Stub, problem
 
 ID = "00000000-0000-4000-8000-000000000000"
 
@@ -25,9 +26,30 @@ def test_a_charge_that_reached_nobody_says_that_nothing_was_started(tmp_path: Pa
     assert "Nothing was started" in posd("charge", "1", socket=tmp_path / "till.sock").stderr
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [problem(500, "internal_error", "a fault"), Answer(404, b"<html>", "text/html")],
+    ids=["a fault of posd", "not posd"],
+)
+def test_a_charge_of_which_nothing_is_known_is_left_open(tmp_path: Path, answer: Answer) -> None:
+    with Stub(tmp_path / "s", [answer]):
+        done = posd("charge", "1", "--id", ID, socket=tmp_path / "s")
+    assert done.returncode == 4
+    assert "may have started" in done.stderr
+    assert f"posd await {ID}" in done.stderr
+
+
+def test_a_charge_that_is_refused_tells_which_fields_are_wrong(tmp_path: Path) -> None:
+    errors = ',"errors":[{"path":"/amount/tip","message":"too many digits"}]'
+    with Stub(tmp_path / "s", [problem(422, "invalid_request", "the request is wrong", errors)]):
+        done = posd("charge", "1", socket=tmp_path / "s")
+    assert done.returncode == 2
+    assert "/amount/tip: too many digits" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["status", "run"])
 def test_a_configuration_that_is_not_there_exits_2(tmp_path: Path, command: str) -> None:
-    done = posd(command, config=tmp_path / "none.toml")
+    done = posd_process(command, config=tmp_path / "none.toml")
     assert done.returncode == 2
     assert str(tmp_path / "none.toml") in done.stderr
     assert "Traceback" not in done.stderr
@@ -37,7 +59,7 @@ def test_every_problem_of_a_configuration_is_told_at_once(tmp_path: Path) -> Non
     config = tmp_path / "config.toml"
     config.write_text('[webhooks]\nlisten = 7\nadvertize_host = "x"\n')
     for command in ("status", "run"):
-        done = posd(command, config=config)
+        done = posd_process(command, config=config)
         assert done.returncode == 2
         assert "webhooks.listen" in done.stderr
         assert "advertise_host" in done.stderr

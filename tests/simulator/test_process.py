@@ -96,8 +96,8 @@ async def test_it_stops_in_a_second_with_mdns_and_a_payment_in_progress(tmp_path
 async def test_killed_and_started_again_it_keeps_its_ca_and_delivers_what_it_owes(
     tmp_path: Path, receiver: Receiver, pem: dict[str, Path]
 ) -> None:
-    state = tmp_path / "state"
-    options = ("--no-mdns", "--state", str(state), "--trust", str(pem["ca"]))
+    ledger = tmp_path / "ledger.jsonl"
+    options = ("--no-mdns", "--state", str(tmp_path / "state"), "--trust", str(pem["ca"]), "--ledger", str(ledger))
     receiver.answer = lambda _: 503
     async with simulate(*options, tmp=tmp_path) as (process, ready):
         ca = ssl.create_default_context(cafile=ready["ca_file"]).get_ca_certs(binary_form=True)
@@ -106,6 +106,7 @@ async def test_killed_and_started_again_it_keeps_its_ca_and_delivers_what_it_owe
         await until(process, "final")
         process.send_signal(signal.SIGKILL)
         await process.wait()
+    assert '"kind":"final"' in ledger.read_text()
     receiver.deliveries.clear()
     receiver.answer = lambda _: 200
     async with simulate(*options, tmp=tmp_path) as (_, ready):

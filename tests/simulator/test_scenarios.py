@@ -2,12 +2,15 @@
 
 import re
 import uuid
-from decimal import Decimal
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import httpx2
 import pytest
 
+from posd.simulator import Settings, Simulator
 from posd.simulator.scenarios import FINALS, SCENARIOS, Pause, Status
 from tests.simulator.conftest import SPEED, Receiver, Till
 
@@ -172,17 +175,17 @@ def test_the_waiting_limit_is_the_settings() -> None:
     assert Pause.WAIT_LIMIT.seconds(Random(1), None) is None
 
 
-async def test_a_seed_gives_the_same_payment_again(till: Till, receiver: Receiver, settings: Any, client: Any) -> None:
-    from posd.simulator import Simulator
-
-    bodies = []
-    for directory in ("one", "two"):
-        state = settings().state / directory
+async def test_a_seed_gives_the_same_payment_again(
+    settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    body = b'{"client_transaction_id":"7f3c0000-0000-4000-8000-000000000001","amount":{"iva":1.50}}'
+    finals: list[dict[str, Any]] = []
+    for seed in (7, 7, 8):
+        state = tmp_path / str(len(finals))
         state.mkdir()
-        async with Simulator(settings(seed=7, state=state)) as terminal:
-            body = b'{"client_transaction_id":"7f3c0000-0000-4000-8000-000000000001","amount":{"iva":1}}'
+        async with Simulator(settings(seed=seed, state=state)) as terminal:
             await Till(terminal, client).post(body)
             final = await terminal.ledger.wait_for("final")
-            bodies.append({name: value for name, value in final.items() if name != "at"})
-    assert bodies[0] == bodies[1]
-    assert isinstance(bodies[0]["amount"], Decimal)
+        finals.append({name: value for name, value in final.items() if name != "at"})
+    assert finals[0] == finals[1]
+    assert finals[0]["transaction_reference"] != finals[2]["transaction_reference"]

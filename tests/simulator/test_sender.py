@@ -163,7 +163,8 @@ async def test_a_receiver_that_the_ca_does_not_vouch_for_gets_nothing(
 
 
 async def test_a_name_that_does_not_resolve_is_a_dns_failure(till: Till) -> None:
-    await till.charge(metadata=CANCEL, events_webhook_url="https://consumer.invalid/hook")
+    """An empty label cannot be a name: the resolver says so without asking the network."""
+    await till.charge(metadata=CANCEL, events_webhook_url="https://consumer..invalid/hook")
     attempt = await till.terminal.ledger.wait_for("attempt")
     assert (attempt["result"], attempt["retry_in_seconds"] is None) == ("dns_failure", False)
 

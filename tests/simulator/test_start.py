@@ -55,6 +55,8 @@ REFUSED: list[tuple[bytes, int, str]] = [
             ({"events_webhook_url": "ftp://127.0.0.1/x"}, "events_webhook_url"),
             ({"events_webhook_url": "https://"}, "events_webhook_url"),
             ({"events_webhook_url": "https://[::1/x"}, "events_webhook_url"),
+            ({"events_webhook_url": "https://127.0.0.1:99999/x"}, "events_webhook_url"),
+            ({"events_webhook_url": "https://127.0.0.1/\x00"}, "events_webhook_url"),
             ({"metadata": "x"}, "metadata"),
             ({"metadata": {"scenario": "aprove"}}, "metadata.scenario"),
             ({"metadata": {"scenario": ["decline"]}}, "metadata.scenario"),

@@ -16,7 +16,7 @@ APPROVED = (
 
 
 def event(
-    identity: str, status: str, previous: str | None = None, serial: str = "SN-TEST", **changes: Any
+    identity: str, status: str, /, previous: str | None = None, serial: str = "SN-TEST", **changes: Any
 ) -> dict[str, Any]:
     """Return an event; keyword arguments replace or add top-level fields, None removes one."""
     document: dict[str, Any] = {

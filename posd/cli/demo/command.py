@@ -117,7 +117,7 @@ def _charge(output: Output, machine: Machine, api: Api, plan: Plan, speed: float
 
     parts = ", ".join(f"{name} {value}" for name, value in plan.amount.items())
     output.line()
-    output.line(f"Charge {number} of {len(PLANS)}: {money(plan.total)} ({parts}); customer: {plan.scenario}", "bold")
+    output.line(f"Charge {number} of {len(PLANS)}: {money(plan.total)} ({parts}), {plan.scenario}", "bold")
     seconds = LONGEST_CHARGE_SECONDS / speed + CHARGE_MARGIN_SECONDS
     return make_charge(api, plan, machine.serial, seconds=seconds, show=show, check=machine.check)
 
@@ -149,6 +149,7 @@ def _summarise(output: Output, charges: list[Charge], took: float, discovery: st
     ]
     output.table(("amount", "outcome", "reference", "took"), rows)
     if not faults:
+        output.line()
         output.line(f"All three ended as they should, in {took:.1f} s.", "green")
 
 

@@ -161,8 +161,8 @@ class Machine:
             "--trust": own.ca_certificate,
             "--speed": self._speed,
             "--mdns-interface": LOOPBACK,
-            # The customer's habits: the same demo every time, and no long think about the card.
-            "--seed": 1,
+            # With wait-for-abort the customer thinks for as long as whoever tries posd abort does.
+            "--wait-seconds": 0,
         }
         flags = ["--json"] if self._announce else ["--json", "--no-mdns"]
         simulate = ["simulate", *flags, *(str(word) for pair in arguments.items() for word in pair)]

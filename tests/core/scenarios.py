@@ -1,0 +1,64 @@
+"""The lifecycles of the spec as lists of events: each a (status, previous_status), the last one final."""
+
+from datetime import UTC, datetime
+
+from posd.core.events import TransactionEvent, read_event
+from posd.core.transactions import Phase, Result, Transaction
+from tests.support.events import body
+
+NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
+IDENTITY = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
+
+ACK, CARD, REQUESTED = "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"
+CANCELED, REJECTED = "TERMINAL_CANCELED", "TERMINAL_REJECTED"
+
+Path = tuple[tuple[str, str | None], ...]
+
+SCENARIOS: dict[str, tuple[Path, Result]] = {
+    "approve contactless": (
+        ((ACK, None), (CARD, ACK), (REQUESTED, CARD), ("APPROVAL", REQUESTED)),
+        Result.APPROVED,
+    ),
+    "approve after the second presentation": (
+        ((ACK, None), (CARD, ACK), (CARD, CARD), (REQUESTED, CARD), ("APPROVAL", REQUESTED)),
+        Result.APPROVED,
+    ),
+    "approve after the third presentation": (
+        ((ACK, None), (CARD, ACK), (CARD, CARD), (CARD, CARD), (REQUESTED, CARD), ("APPROVAL", REQUESTED)),
+        Result.APPROVED,
+    ),
+    "decline": (((ACK, None), (CARD, ACK), (REQUESTED, CARD), ("DECLINED", REQUESTED)), Result.DECLINED),
+    "reject before the card": (((ACK, None), (REJECTED, ACK)), Result.REJECTED),
+    "reject after the card": (((ACK, None), (CARD, ACK), (REJECTED, CARD)), Result.REJECTED),
+    "reject after the third presentation": (
+        ((ACK, None), (CARD, ACK), (CARD, CARD), (CARD, CARD), (REJECTED, CARD)),
+        Result.REJECTED,
+    ),
+    "cancel before the card": (((ACK, None), (CANCELED, ACK)), Result.CANCELED),
+    "cancel after the card": (((ACK, None), (CARD, ACK), (CANCELED, CARD)), Result.CANCELED),
+}
+
+
+def event_bodies(path: Path, serial: str = "SN-TEST") -> tuple[bytes, ...]:
+    """Return the events of a path as bytes."""
+    return tuple(body(IDENTITY, status, previous, serial) for status, previous in path)
+
+
+def read(data: bytes) -> TransactionEvent:
+    """Read an event."""
+    return read_event(data)
+
+
+def starting(**changes: object) -> Transaction:
+    """Return a transaction whose request is being sent."""
+    fields = {
+        "client_transaction_id": IDENTITY,
+        "terminal": "SN-TEST",
+        "type": "charge",
+        "created_at": "2026-11-20T10:42:00.000Z",
+        "updated_at": "2026-11-20T10:42:00.000Z",
+        "phase": Phase.STARTING,
+        "amount": b'{"iva":1.20,"subtotal_iva":10.00,"subtotal_iva0":0}',
+        "sent_to": "https://terminal",
+    }
+    return Transaction(**fields | changes)  # type: ignore[arg-type]

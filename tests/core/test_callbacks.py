@@ -1,0 +1,34 @@
+"""Callback tokens."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core.callbacks import Channel, path, token, verify
+from tests.core.scenarios import IDENTITY
+
+KEY, OLD = b"k" * 32, b"o" * 32
+
+
+def test_a_token_is_valid_for_its_id_and_key_alone() -> None:
+    mine = token(KEY, Channel.TRANSACTION, IDENTITY)
+    assert verify([KEY], Channel.TRANSACTION, IDENTITY, mine)
+    assert not verify([KEY], Channel.TRANSACTION, IDENTITY.replace("7", "8"), mine)
+    assert not verify([OLD], Channel.TRANSACTION, IDENTITY, mine)
+    assert not verify([], Channel.TRANSACTION, IDENTITY, mine)
+
+
+def test_an_older_key_stays_valid() -> None:
+    assert verify([KEY, OLD], Channel.TRANSACTION, IDENTITY, token(OLD, Channel.TRANSACTION, IDENTITY))
+
+
+@given(st.text())
+def test_no_other_text_is_a_token(text: str) -> None:
+    mine = token(KEY, Channel.TRANSACTION, IDENTITY)
+    assert verify([KEY], Channel.TRANSACTION, IDENTITY, text) == (text == mine)
+
+
+def test_the_path_needs_no_escaping() -> None:
+    mine = token(KEY, Channel.TRANSACTION, IDENTITY)
+    assert path(Channel.TRANSACTION, IDENTITY, mine) == f"/webhooks/transactions/{IDENTITY}/{mine}"
+    assert len(mine) == 43
+    assert all(character.isalnum() or character in "-_" for character in mine)

@@ -1,0 +1,149 @@
+"""The wire codec: strict about the envelope, lenient about the rest, nothing lost."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core.events import MAX_TEXT, NotAnEvent, read_acknowledgement, read_event
+from tests.core.scenarios import IDENTITY
+from tests.support.events import body, event
+
+
+@pytest.mark.parametrize(
+    "field", ["event_id", "occurred_at", "status", "merchant_id", "client_transaction_id", "terminal"]
+)
+@pytest.mark.parametrize(
+    "value", [None, 7, "", [], "x" * (MAX_TEXT + 1)], ids=["absent", "number", "empty", "list", "huge"]
+)
+def test_what_is_always_there_must_be_there(field: str, value: object) -> None:
+    with pytest.raises(NotAnEvent, match=field):
+        read_event(body(IDENTITY, "APPROVAL", **{field: value}))
+
+
+@pytest.mark.parametrize("terminal", [{}, {"serial_number": 7}, {"serial_number": ""}])
+def test_the_serial_must_be_there(terminal: object) -> None:
+    with pytest.raises(NotAnEvent, match="serial_number"):
+        read_event(body(IDENTITY, "APPROVAL", terminal=terminal))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"<html>", "not JSON"),
+        (b'{"event_id": "x"', "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b'"text"', "not a JSON object"),
+        (b"{}", "terminal"),
+        (b'{"a": NaN}', "not JSON"),
+        (b'{"a": "\\ud800"}', "not JSON"),
+        (b"\xef\xbb\xbf{}", "not JSON"),
+        ("{}".encode("utf-16"), "not JSON"),
+        (b'{"a": "\xff"}', "UTF-8"),
+        (b"[" * 100_000 + b"]" * 100_000, "deeply"),
+    ],
+)
+def test_what_is_no_event_says_why(data: bytes, reason: str) -> None:
+    with pytest.raises(NotAnEvent, match=reason):
+        read_event(data)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"previous_status": 7}, "previous_status", "7"),
+        ({"previous_status": ""}, "previous_status", None),
+        ({"previous_status": []}, "previous_status", None),
+        ({"reading_type": {}}, "reading_type", None),
+        ({"raw_response": []}, "raw_response", None),
+        ({"operation": "CHARGE"}, "operation_type", None),
+        ({"operation": {"type": "CHARGE", "amount": 7}}, "operation_type", "CHARGE"),
+        ({"operation": {"amount": {"tip": "1.50"}}}, "tip", Decimal("1.50")),
+        ({"failure_reason": 7}, "failure_reason", None),
+        ({"status": "TERMINAL_WARMING_UP"}, "status", "TERMINAL_WARMING_UP"),
+        ({"client_transaction_id": IDENTITY.upper()}, "client_transaction_id", IDENTITY),
+    ],
+)
+def test_the_rest_is_read_as_far_as_it_goes(changes: dict[str, object], field: str, value: object) -> None:
+    assert getattr(read_event(body(IDENTITY, "APPROVAL", **changes)), field) == value
+
+
+@pytest.mark.parametrize("amount", ["11.20", '"11.20"'])
+def test_an_approval_is_not_refused_for_a_number_as_a_string(amount: str) -> None:
+    data = body(IDENTITY, "APPROVAL", raw_response={"authorized_amount": 0, "ticket_number": 123})
+    response = read_event(
+        data.replace(b'"authorized_amount": 0', f'"authorized_amount": {amount}'.encode())
+    ).raw_response
+    assert response is not None
+    assert (response.authorized_amount, response.ticket_number) == (Decimal("11.20"), "123")
+
+
+def test_a_number_that_nothing_can_hold_does_not_hide_an_event() -> None:
+    data = body(IDENTITY, "APPROVAL", extra=0).replace(b'"extra": 0', b'"extra": 1e99999999999999999999')
+    assert read_event(data).status == "APPROVAL"
+
+
+@pytest.mark.parametrize("field", ["event_id", "status", "client_transaction_id", "previous_status"])
+def test_a_field_that_says_two_things_is_refused(field: str) -> None:
+    data = body(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED")
+    with pytest.raises(NotAnEvent, match=f"{field} stands more than once"):
+        read_event(data[:-1] + f', "{field}": "other"}}'.encode())
+
+
+def test_a_reference_that_says_two_things_is_refused() -> None:
+    data = body(IDENTITY, "APPROVAL", raw_response={"ticket_number": "1"})
+    with pytest.raises(NotAnEvent, match=r"raw_response\.ticket_number"):
+        read_event(data.replace(b'{"ticket_number": "1"}', b'{"ticket_number": "1", "ticket_number": "2"}'))
+
+
+@pytest.mark.parametrize(
+    "twice", [b', "status": "APPROVAL"}', b', "metadata": {"a": 1, "a": 2}}', b', "x": 1, "x": 2}']
+)
+def test_harmless_repetition_is_no_reason_to_lose_an_event(twice: bytes) -> None:
+    assert read_event(body(IDENTITY, "APPROVAL")[:-1] + twice).status == "APPROVAL"
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_an_event_or_say_why_not(data: bytes) -> None:
+    with pytest.raises(NotAnEvent):
+        read_event(data)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(sorted(event(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED"))), json_values)
+def test_any_value_in_any_field_is_read_or_refused(field: str, value: object) -> None:
+    document = event(IDENTITY, "APPROVAL", "APPROVAL_REQUESTED") | {field: value}
+    try:
+        assert read_event(json.dumps(document).encode()).terminal.serial_number
+    except NotAnEvent as error:
+        assert str(error)  # noqa: PT017 - both ends are right; what matters is that there is no other
+
+
+@pytest.mark.parametrize("data", [b"", b"<html>", b"[]", b"7", b'{"status":'])
+def test_what_is_no_acknowledgement_is_none(data: bytes) -> None:
+    assert read_acknowledgement(data) is None
+
+
+def test_the_acknowledgement_is_read_by_its_own_shape() -> None:
+    acknowledgement = read_acknowledgement(
+        json.dumps(
+            {
+                "status": "TERMINAL_ACKNOWLEDGED",
+                "previous_status": "",
+                "terminal": {"serialNumber": "SN-1", "serial_number": "no", "model": "M"},
+                "operation": {"client_transaction_id": IDENTITY.upper()},
+            }
+        ).encode()
+    )
+    assert acknowledgement is not None
+    assert (acknowledgement.serial_number, acknowledgement.model) == ("SN-1", "M")
+    assert acknowledgement.client_transaction_id == IDENTITY

@@ -1,0 +1,148 @@
+"""The table of moves against the spec's own table of transitions, and gaps."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core import lifecycle
+from posd.core.lifecycle import FINALS, MAX_EDGES, MOVES, TRANSITIONS, Move, Status, Trail, Verdict, step
+
+STATES = (None, *Status)
+EVERY_PAIR = tuple(itertools.product(STATES, Status))
+#: How far along each state is; finals are all at the end.
+RANK = {None: 0, "TERMINAL_ACKNOWLEDGED": 1, "CARD_PRESENTED": 2, "APPROVAL_REQUESTED": 3} | dict.fromkeys(FINALS, 4)
+
+
+def reachable(start: Status | None) -> set[Status]:
+    """Every state that the spec's table can come to from a state."""
+    found: set[Status] = set()
+    waiting = [start]
+    while waiting:
+        for following in TRANSITIONS[waiting.pop()]:
+            if following not in found:
+                found.add(following)
+                waiting.append(following)
+    return found
+
+
+def test_both_tables_have_every_state_and_every_event() -> None:
+    assert set(TRANSITIONS) == set(MOVES) == set(STATES)
+    assert all(set(row) == set(Status) for row in MOVES.values())
+    assert {state for state, following in TRANSITIONS.items() if not following} == FINALS
+
+
+@pytest.mark.parametrize(("state", "event"), EVERY_PAIR, ids=str)
+def test_each_state_times_each_event_is_decided_as_the_spec_has_it(state: Status | None, event: Status) -> None:
+    move = MOVES[state][event]
+    if state in FINALS:
+        assert move is Move.AFTER_FINAL
+    elif event in TRANSITIONS[state]:
+        assert move is Move.NEXT
+    elif event in reachable(state):
+        assert move is Move.SKIP
+    elif event in FINALS:
+        assert move is Move.ILLEGAL
+    else:
+        assert move is Move.LATE
+
+
+@pytest.mark.parametrize(("state", "event"), EVERY_PAIR, ids=str)
+def test_a_state_never_goes_back(state: Status | None, event: Status) -> None:
+    after = step(Trail(position=state, last=state), event, state).trail.position
+    assert RANK[after] == max(RANK[state], RANK[event])
+    assert after in (state, event)
+    if state in FINALS:
+        assert after is state
+
+
+def walk(*edges: tuple[str, str | None]) -> list[lifecycle.Step]:
+    trail, steps = Trail(), []
+    for status, previous in edges:
+        steps.append(step(trail, status, previous))
+        trail = steps[-1].trail
+    return steps
+
+
+def test_a_mismatch_of_previous_status_marks_a_gap_and_the_late_event_connects_it() -> None:
+    skipped, late = walk(
+        ("TERMINAL_ACKNOWLEDGED", None),
+        ("APPROVAL_REQUESTED", "CARD_PRESENTED"),
+        ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
+    )[1:]
+    assert (skipped.gap, skipped.verdict, skipped.trail.connected) == (True, Verdict.APPLIED, False)
+    assert (late.gap, late.verdict, late.trail.connected) == (False, Verdict.LATE, True)
+    assert late.trail.position is Status.APPROVAL_REQUESTED
+
+
+def test_the_card_presented_again_is_applied_each_time() -> None:
+    steps = walk(("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"))
+    steps += walk(*[("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")])
+    again = step(steps[-1].trail, "CARD_PRESENTED", "CARD_PRESENTED")
+    assert (again.verdict, again.gap) == (Verdict.APPLIED, False)
+
+
+def test_the_first_presentation_that_a_second_overtook_is_late() -> None:
+    second, first = walk(
+        ("TERMINAL_ACKNOWLEDGED", None),
+        ("CARD_PRESENTED", "CARD_PRESENTED"),
+        ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
+    )[1:]
+    assert (second.gap, second.trail.connected) == (True, False)
+    assert (first.verdict, first.trail.connected) == (Verdict.LATE, True)
+
+
+@pytest.mark.parametrize("final", ["TERMINAL_CANCELED", "TERMINAL_REJECTED"])
+def test_a_local_final_and_a_call_to_the_acquirer_break_the_table_in_either_order(final: str) -> None:
+    to_requested = (("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"))
+    requested = ("APPROVAL_REQUESTED", "CARD_PRESENTED")
+    after = walk(*to_requested, requested, (final, "APPROVAL_REQUESTED"))[-1]
+    assert (after.illegal, after.verdict, after.trail.position) == (True, Verdict.APPLIED, final)
+    before = walk(*to_requested, (final, "CARD_PRESENTED"), requested)[-1]
+    assert (before.illegal, before.verdict, before.trail.position) == (True, Verdict.AFTER_FINAL, final)
+
+
+def test_a_jump_that_names_the_last_state_as_its_own_is_illegal_not_a_gap() -> None:
+    jump = walk(("TERMINAL_ACKNOWLEDGED", None), ("APPROVAL", "TERMINAL_ACKNOWLEDGED"))[-1]
+    assert (jump.illegal, jump.gap) == (True, False)
+
+
+def test_an_unknown_state_moves_nothing_and_is_the_last_one_where_it_is_in_sequence() -> None:
+    known, unknown, following = walk(
+        ("TERMINAL_ACKNOWLEDGED", None),
+        ("TERMINAL_WARMING_UP", "TERMINAL_ACKNOWLEDGED"),
+        ("CARD_PRESENTED", "TERMINAL_WARMING_UP"),
+    )
+    assert (unknown.verdict, unknown.trail.position) == (Verdict.UNKNOWN_STATUS, known.trail.position)
+    assert (following.verdict, following.gap) == (Verdict.APPLIED, False)
+
+
+def test_an_unknown_state_out_of_sequence_marks_no_gap_for_the_next_event() -> None:
+    steps = walk(
+        ("TERMINAL_ACKNOWLEDGED", None),
+        ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
+        ("TERMINAL_WARMING_UP", "TERMINAL_ACKNOWLEDGED"),
+        ("APPROVAL_REQUESTED", "CARD_PRESENTED"),
+    )
+    assert not steps[-1].gap
+
+
+def test_invented_states_cannot_make_a_trail_grow_without_end() -> None:
+    steps = walk(*[(f"STATE_{number}", None) for number in range(MAX_EDGES + 5)])
+    assert len(steps[-1].trail.edges) == MAX_EDGES
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([*Status, "STRANGE"]), st.sampled_from([None, *Status, "STRANGE"])), max_size=12)
+)
+def test_whatever_comes_in_whatever_order_the_first_final_stays(edges: list[tuple[str, str | None]]) -> None:
+    trail, final = Trail(), None
+    for status, previous in edges:
+        laid = step(trail, status, previous)
+        trail = laid.trail
+        if final is None and status in FINALS:
+            final = status
+        if final is not None:
+            assert trail.position == final
+        assert (laid.verdict is Verdict.UNKNOWN_STATUS) == (Status.known(status) is None)

@@ -1,0 +1,93 @@
+"""Money stays exact from JSON to JSON."""
+
+from decimal import Decimal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core.money import numbers, parse_money, read_money, to_decimal
+from posd.core.transactions import encode
+
+DECODER = msgspec.json.Decoder(float_hook=to_decimal)
+
+amounts = st.decimals(min_value=0, max_value=Decimal("999999999999.9999"), places=4, allow_nan=False)
+
+
+def through(literal: str) -> bytes:
+    """Return a literal of the till as it stands on the terminal's wire."""
+    return encode(parse_money(DECODER.decode(literal.encode())))
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        ("0.1", "0.1"),
+        ("0.2", "0.2"),
+        ("10.10", "10.10"),
+        ("19999999.99", "19999999.99"),
+        ('"10.10"', "10.10"),
+        ("0", "0"),
+        ("0.00", "0.00"),
+        ("-0", "0"),
+        ("-0.0", "0.0"),
+        ("0e9", "0"),
+        ("1e1", "10"),
+        ("1.5e1", "15"),
+        ("12e-1", "1.2"),
+        ("999999999999.9999", "999999999999.9999"),
+        ('"007.5"', "7.5"),
+    ],
+)
+def test_a_number_arrives_as_it_was_written(written: str, sent: str) -> None:
+    assert through(written) == sent.encode()
+
+
+REFUSED = """
+    -1  -0.01  0.00001  1000000000000  1e12  1e999999999  true  null  [] {}
+    "" "1e1" "-1" "+1" "1_0" "NaN" "Infinity" "1." "٣" "1.23456" "1234567890123"
+"""
+
+
+@pytest.mark.parametrize("written", [*REFUSED.split(), '" 1"'])
+def test_everything_else_is_refused_with_a_reason(written: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        parse_money(DECODER.decode(written.encode()))
+
+
+def test_numbers_that_no_decimal_can_hold_are_refused() -> None:
+    with pytest.raises(ValueError, match="too large"):
+        DECODER.decode(b"1e99999999999999999999")
+    with pytest.raises(ValueError, match="finite"):
+        parse_money(Decimal("NaN"))
+
+
+@given(amounts)
+def test_every_amount_survives_the_round_trip_to_the_digit(amount: Decimal) -> None:
+    assert through(str(amount)) == str(amount).encode()
+    assert through(f'"{amount}"') == str(amount).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        (Decimal("11.20"), Decimal("11.20")),
+        (7, Decimal(7)),
+        ("11.20", Decimal("11.20")),
+        ("", None),
+        ("a lot", None),
+        ("NaN", None),
+        ("1e99", None),
+        (True, None),
+        (None, None),
+        ({}, None),
+    ],
+)
+def test_numbers_of_the_wire_are_read_as_far_as_they_are_numbers(value: object, read: Decimal | None) -> None:
+    assert read_money(value) == read
+
+
+def test_the_numbers_of_an_amount_are_those_of_nested_objects_too() -> None:
+    amount = {"currency": "USD", "iva": Decimal("1.20"), "extra_taxes": {"ice": "0.30", "note": "none"}}
+    assert list(numbers(amount)) == [Decimal("1.20"), Decimal("0.30")]

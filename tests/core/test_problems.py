@@ -1,0 +1,40 @@
+"""Problems and moments, as the contract writes them."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from posd.core.problems import PROBLEMS, Problem
+from posd.core.times import iso, parse_iso
+from posd.core.uuids import canonical_uuid
+
+
+@pytest.mark.parametrize("code", PROBLEMS)
+def test_every_problem_has_its_document(code: str) -> None:
+    document = Problem(code, "what to do", extra=1).document()
+    assert document["type"] == f"urn:posd:problem:{code}"
+    assert (document["code"], document["detail"], document["extra"]) == (code, "what to do", 1)
+    assert document["status"] == Problem(code, "").status
+    assert 400 <= document["status"] < 600
+
+
+def test_moments_are_utc_with_milliseconds() -> None:
+    moment = datetime(2026, 11, 20, 5, 42, 3, 120_900, tzinfo=timezone(timedelta(hours=-5)))
+    assert iso(moment) == "2026-11-20T10:42:03.120Z"
+    assert (
+        parse_iso("2026-11-20T10:42:03.120Z")
+        == parse_iso("2026-11-20T10:42:03.120")
+        == moment.replace(microsecond=120_000)
+    )
+    assert parse_iso("2026-11-20").tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "{7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11}", "7f3c1f0e3b0a4d7c9d550f6b1c2a9e11"]
+)
+def test_what_is_no_uuid(text: str) -> None:
+    assert canonical_uuid(text) is None
+
+
+def test_uuids_are_lower_case() -> None:
+    assert canonical_uuid("7F3C1F0E-3B0A-4D7C-9D55-0F6B1C2A9E11") == "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"

@@ -1,0 +1,173 @@
+"""The till's request: every fault at once with its pointer, and the body for the terminal."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core.requests import (
+    MAX_FREE_FORM_BYTES,
+    MalformedJson,
+    StartRequest,
+    differing_fields,
+    read_start,
+    start_body,
+)
+from posd.core.transactions import Transaction
+from tests.core.scenarios import IDENTITY, NOW, read, starting
+from tests.support.events import body as event_body
+
+AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
+
+
+def faults(document: object) -> dict[str, str]:
+    data = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return {fault.path: fault.message for fault in read_start(data)[1]}
+
+
+def recorded(document: dict[str, object]) -> Transaction:
+    request, wrong = read_start(json.dumps(document).encode())
+    assert not wrong
+    fields = {name: getattr(request, name) for name in ("type", "amount", "sale", "metadata", "options", "repeat")}
+    return starting(**fields, transaction_reference=request.transaction_reference, original=request.original)
+
+
+def test_the_least_request() -> None:
+    request, wrong = read_start(b'{"amount": {"subtotal_iva0": 5}}')
+    assert not wrong
+    assert request == StartRequest(amount=b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":5}')
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"nonsense", b'{"amount": {"iva": 1}'])
+def test_what_is_not_json(data: bytes) -> None:
+    with pytest.raises(MalformedJson):
+        read_start(data)
+
+
+@pytest.mark.parametrize(
+    ("document", "paths"),
+    [
+        ([], {""}),
+        (b"7", {""}),
+        ({}, {"/amount"}),
+        ({"amount": None}, {"/amount"}),
+        ({"amount": []}, {"/amount"}),
+        ({"amount": {}}, {"/amount"}),
+        ({"amount": {"iva": 0}}, {"/amount"}),
+        ({"amount": {"iva": -1, "subtotal_iva": "x"}}, {"/amount/iva", "/amount/subtotal_iva"}),
+        ({"amount": {"iva": 1, "tip": "x"}}, {"/amount/tip"}),
+        ({"amount": {"iva": 1, "a/b~c": True}}, {"/amount/a~1b~0c"}),
+        ({"amount": {"iva": 1, "extra_taxes": {"ice": -1}}}, {"/amount/extra_taxes/ice"}),
+        ({"amount": {"iva": 1, "extra_taxes": {"extra_taxes": {}}}}, {"/amount/extra_taxes/extra_taxes"}),
+        ({"amount": {"iva": 1, "extra_taxes": 7}}, set()),
+        ({"amount": {"iva": 1, "taxes": {}}}, {"/amount/taxes"}),
+        ({"amount": AMOUNT, "terminal": 7}, {"/terminal"}),
+        ({"amount": AMOUNT, "terminal": ""}, {"/terminal"}),
+        ({"amount": AMOUNT, "sale": "x" * 129}, {"/sale"}),
+        ({"amount": AMOUNT, "type": "refund"}, {"/type"}),
+        ({"amount": AMOUNT, "type": 7}, {"/type"}),
+        ({"amount": AMOUNT, "type": ["charge"]}, {"/type"}),
+        ({"amount": AMOUNT, "metadata": []}, {"/metadata"}),
+        ({"amount": AMOUNT, "options": "x"}, {"/options"}),
+        ({"amount": AMOUNT, "options": {"amount": 1, "webhookUrl": ""}}, {"/options/amount", "/options/webhookUrl"}),
+        ({"amount": AMOUNT, "repeat": "yes"}, {"/repeat"}),
+        ({"amount": AMOUNT, "transaction_reference": "x"}, {"/transaction_reference"}),
+        ({"amount": AMOUNT, "original": 7}, {"/original"}),
+        ({"amount": AMOUNT, "original": IDENTITY}, {"/original"}),
+        ({"amount": AMOUNT, "transaction_reference": IDENTITY}, {"/transaction_reference"}),
+        ({"amount": AMOUNT, "ammount": 1}, {"/ammount"}),
+        ({"amount": {"iva": "no"}, "terminal": 7, "x": 1}, {"/amount/iva", "/terminal", "/x"}),
+        ({"type": "void", "transaction_reference": IDENTITY}, set()),
+        ({"type": "capture", "original": IDENTITY.upper(), "amount": AMOUNT}, set()),
+    ],
+    ids=str,
+)
+def test_every_fault_is_named_at_once(document: object, paths: set[str]) -> None:
+    assert set(faults(document)) == paths
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"amount": {"iva": 1e99999999999999999999}}',
+        b'{"amount": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"amount": {"iva": 1}, "metadata": {"a": "\\ud800"}}',
+    ],
+    ids=["number", "nesting", "surrogate"],
+)
+def test_a_field_that_cannot_be_read_is_named_or_the_body_is_no_json(data: bytes) -> None:
+    try:
+        assert faults(data)
+    except MalformedJson as error:
+        assert str(error)  # noqa: PT017 - the decoder may notice it for the whole body
+
+
+def test_metadata_and_options_share_a_limit() -> None:
+    half = "x" * (MAX_FREE_FORM_BYTES // 2)
+    assert faults({"amount": AMOUNT, "metadata": {"a": half}}) == {}
+    assert set(faults({"amount": AMOUNT, "metadata": {"a": half}, "options": {"b": half}})) == {"/metadata"}
+
+
+def test_the_terminal_gets_the_tills_own_bytes() -> None:
+    data = (
+        b'{"amount": {"iva": 0.1, "subtotal_iva": 0.2, "tip": "1.50", "extra_taxes": {"ice": 10.10}},'
+        b' "metadata": {"z": 1.10, "a": [1e5, "\xc3\xa9", "\\u00e9"]}, "options": {"is_deferred": false, "n": 1.0}}'
+    )
+    request, wrong = read_start(data)
+    assert not wrong
+    transaction = starting(amount=request.amount, metadata=request.metadata, options=request.options)
+    sent = start_body(transaction, "https://posd/callback")
+    assert b'"amount":{"iva":0.1,"subtotal_iva":0.2,"subtotal_iva0":0,"tip":1.50,"extra_taxes":{"ice":10.10}}' in sent
+    assert b'{"z": 1.10, "a": [1e5, "\xc3\xa9", "\\u00e9"]}' in sent
+    document = json.loads(sent)
+    assert document["events_webhook_url"] == "https://posd/callback"
+    assert (document["is_deferred"], document["n"]) == (False, 1.0)
+    assert document["client_transaction_id"] == IDENTITY
+
+
+def test_no_metadata_is_sent_where_the_till_gave_none() -> None:
+    assert b"metadata" not in start_body(starting(), "https://posd/callback")
+
+
+@pytest.mark.parametrize(
+    ("document", "fields"),
+    [
+        ({"amount": AMOUNT}, []),
+        ({"amount": {"subtotal_iva": "10.0", "iva": 1.2, "subtotal_iva0": 0.00}}, []),
+        ({"amount": AMOUNT, "terminal": "SN-TEST", "type": "charge", "options": {}, "metadata": {}}, []),
+        ({"amount": AMOUNT, "sale": None, "repeat": False, "original": None}, []),
+        ({"amount": AMOUNT, "terminal": "SN-2"}, ["terminal"]),
+        ({"amount": {"iva": 1}}, ["amount"]),
+        ({"amount": AMOUNT, "metadata": {"a": 1}, "repeat": True}, ["metadata", "repeat"]),
+        ({"amount": {"iva": -1}}, ["amount"]),
+        ({"amount": AMOUNT, "surprise": 1}, ["surprise"]),
+    ],
+    ids=str,
+)
+def test_a_repeated_call_is_compared_by_value(document: dict[str, object], fields: list[str]) -> None:
+    request, wrong = read_start(json.dumps(document).encode())
+    assert differing_fields(recorded({"amount": AMOUNT}), request, wrong) == fields
+
+
+def test_metadata_is_compared_by_content() -> None:
+    known = recorded({"amount": AMOUNT, "metadata": {"a": 1.10, "b": [1]}})
+    again, wrong = read_start(b'{"metadata": {"b": [1.0], "a": 1.1}, "amount": {"iva": 1.20, "subtotal_iva": 10}}')
+    assert differing_fields(known, again, wrong) == []
+
+
+def test_of_an_orphan_nothing_can_differ() -> None:
+    from posd.core.decisions import rebuild
+
+    orphan = rebuild(read(event_body(IDENTITY, "APPROVAL")), IDENTITY, NOW)
+    request, wrong = read_start(json.dumps({"amount": {"iva": 99}}).encode())
+    assert differing_fields(orphan, request, wrong) == []
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_a_request_or_say_why_not(data: bytes) -> None:
+    try:
+        _, wrong = read_start(data)
+    except MalformedJson:
+        return
+    assert wrong

@@ -1,0 +1,69 @@
+"""What the one attempt to send a start proves, row by row (design 4, step 5)."""
+
+import json
+
+import pytest
+
+from posd.core.starts import (
+    MAX_REFUSAL_TEXT,
+    Acknowledged,
+    Attempt,
+    Doubtful,
+    Lost,
+    NotSent,
+    Refused,
+    Replied,
+    Unsent,
+    judge,
+)
+from tests.core.scenarios import IDENTITY
+
+GOOD = {
+    "event_id": "e",
+    "status": "TERMINAL_ACKNOWLEDGED",
+    "previous_status": "",
+    "operation": {"type": "charge", "client_transaction_id": IDENTITY.upper()},
+    "terminal": {"serialNumber": "SN-1", "terminal_id": "1"},
+}
+
+
+def reply(document: object, status: int = 200) -> Replied:
+    return Replied(status, json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    ("attempt", "kind"),
+    [
+        (NotSent("connection refused"), Unsent),
+        (Lost("reset"), Doubtful),
+        (reply(GOOD), Acknowledged),
+        (reply(GOOD, 202), Acknowledged),
+        (reply({"status": "TERMINAL_ACKNOWLEDGED"}), Acknowledged),
+        (reply(GOOD | {"client_transaction_id": IDENTITY}), Acknowledged),
+        (reply(GOOD | {"status": "CARD_PRESENTED"}), Doubtful),
+        (reply(GOOD | {"status": None}), Doubtful),
+        (reply(GOOD | {"client_transaction_id": "another"}), Doubtful),
+        (reply(GOOD | {"operation": {"client_transaction_id": "another"}}), Doubtful),
+        (reply([GOOD]), Doubtful),
+        (Replied(200, b"<html>"), Doubtful),
+        (Replied(200, b""), Doubtful),
+        (Replied(200, json.dumps(GOOD).encode(), complete=False), Doubtful),
+        (Replied(204, b""), Doubtful),
+        *[(Replied(status, b"no"), Refused) for status in (300, 301, 302, 307, 400, 401, 403, 404, 409, 422, 429, 499)],
+        *[(Replied(status, b"no"), Doubtful) for status in (100, 199, 408, 500, 502, 503, 504, 599, 600)],
+    ],
+    ids=str,
+)
+def test_judge(attempt: Attempt, kind: type) -> None:
+    assert type(judge(attempt, IDENTITY)) is kind
+
+
+def test_acknowledgement_tells_who_answered() -> None:
+    assert judge(reply(GOOD), IDENTITY) == Acknowledged("SN-1")
+    assert judge(reply(GOOD | {"terminal": "none"}), IDENTITY) == Acknowledged(None)
+
+
+def test_refusal_keeps_what_the_terminal_said_within_bounds() -> None:
+    judged = judge(Replied(422, b"\xff" + b"x" * 10_000), IDENTITY)
+    assert isinstance(judged, Refused)
+    assert (judged.status, len(judged.body)) == (422, MAX_REFUSAL_TEXT)

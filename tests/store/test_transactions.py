@@ -1,0 +1,190 @@
+"""Rows of transactions: what goes in comes out, changes are guarded and have their history, lists are complete."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from posd.core.decisions import Seen, advance, conclude_start
+from posd.core.starts import Acknowledged, Refused
+from posd.core.times import iso
+from posd.core.transactions import Phase, Transaction
+from posd.store import changes, events, leases, listing, transactions
+from posd.store.errors import StaleState
+from posd.store.listing import Page
+from posd.store.store import Store
+from posd.store.writer import Unit
+from tests.core.scenarios import IDENTITY, NOW, SCENARIOS, event_bodies, read, starting
+
+
+def inserting(transaction: Transaction):  # type: ignore[no-untyped-def]
+    return lambda unit: transactions.insert(unit, transaction, "intent")
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_a_transaction_comes_back_as_it_was_stored_at_every_step(store: Store, name: str) -> None:
+    transaction = starting(metadata=b'{"a": 1.10}', options=b'{"b": true}', sale="s", repeat=True)
+    await store.write(inserting(transaction))
+    transaction = conclude_start(transaction, Refused(409, "busy"), NOW)
+    before = starting(metadata=b'{"a": 1.10}', options=b'{"b": true}', sale="s", repeat=True)
+    transaction = await store.write(lambda unit: transactions.move(unit, before, transaction, "refused"))
+    for data in event_bodies(SCENARIOS[name][0]):
+        after, _ = advance(transaction, read(data), seen=Seen.NEW, now=NOW)
+        stored = await store.write(partial(_move, before=transaction, after=after))
+        assert await store.read(partial(transactions.get, client_transaction_id=IDENTITY)) == stored
+        transaction = stored
+    assert transaction.outcome is not None
+    assert transaction.outcome.supersedes is not None
+
+
+def _move(unit: Unit, before: Transaction, after: Transaction) -> Transaction:
+    return transactions.move(unit, before, after, "event")
+
+
+async def test_a_change_from_another_state_than_the_row_has_is_refused(store: Store) -> None:
+    first = starting()
+    await store.write(inserting(first))
+    acknowledged = conclude_start(first, Acknowledged("SN-TEST"), NOW)
+    await store.write(partial(_move, before=first, after=acknowledged))
+    with pytest.raises(StaleState):
+        await store.write(partial(_move, before=first, after=conclude_start(first, Refused(409, ""), NOW)))
+    kept = await store.read(partial(transactions.get, client_transaction_id=IDENTITY))
+    assert kept is not None
+    assert (kept.phase, kept.revision) == (Phase.ACTIVE, 1)
+
+
+async def test_each_change_has_its_history_in_the_same_commit_and_no_change_has_none(store: Store) -> None:
+    first = starting()
+    await store.write(inserting(first))
+    assert await store.write(partial(_move, before=first, after=first)) == first
+    await store.write(partial(_move, before=first, after=conclude_start(first, Refused(409, ""), NOW)))
+    history = await store.read(partial(changes.after, seq=0, limit=10))
+    assert [(change.reason, change.phase, change.result) for change in history] == [
+        ("intent", "starting", None),
+        ("event", "final", "not_started"),
+    ]
+    assert [change.seq for change in history] == [1, 2]
+
+
+async def test_waiters_hear_of_a_change_after_its_commit_and_not_of_what_failed(store: Store) -> None:
+    with store.hub.subscribe(IDENTITY) as mine, store.hub.subscribe() as any_change, store.hub.subscribe("x") as other:
+
+        def fail(unit: Unit) -> None:
+            transactions.insert(unit, starting(), "intent")
+            raise KeyError
+
+        with pytest.raises(KeyError):
+            await store.write(fail)
+        assert not mine.is_set()
+        await store.write(inserting(starting()))
+        assert (mine.is_set(), any_change.is_set(), other.is_set()) == (True, True, False)
+    assert store.hub._waiters == {}
+
+
+@dataclass
+class Lister:
+    store: Store
+
+    async def ids(self, **filters: object) -> list[str]:
+        """Walk all pages of two and return the ids."""
+        page = Page(limit=2, **filters)  # type: ignore[arg-type]
+        found: list[str] = []
+        while True:
+            rows, cursor = await self.store.read(partial(listing.read_page, page=page))
+            found += [row.client_transaction_id[-2:] for row in rows]
+            if cursor is None:
+                return found
+            page = msgspec.structs.replace(page, cursor=listing.decode_cursor(cursor))
+
+
+@pytest.fixture
+async def lister(store: Store) -> Lister:
+    """Seven transactions, two at each moment, of two terminals."""
+    for number in range(7):
+        transaction = starting(
+            client_transaction_id=f"00000000-0000-4000-8000-0000000000{number:02}",
+            created_at=iso(NOW + timedelta(seconds=number // 2)),
+            terminal=f"SN-{number % 2}",
+            metadata=b'{"reference": "%d", "n": %d, "it\\"s": "q"}' % (number % 3, number),
+            sale="a" if number == 3 else None,
+        )
+        await store.write(inserting(transaction))
+        if number == 4:
+            await store.write(
+                partial(_move, before=transaction, after=conclude_start(transaction, Refused(1, ""), NOW))
+            )
+    return Lister(store)
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, ["06", "05", "04", "03", "02", "01", "00"]),
+        ({"terminal": "SN-1"}, ["05", "03", "01"]),
+        ({"phase": Phase.FINAL}, ["04"]),
+        ({"open": True}, ["06", "05", "03", "02", "01", "00"]),
+        ({"sale": "a"}, ["03"]),
+        ({"attention": True}, []),
+        ({"since": iso(NOW + timedelta(seconds=2))}, ["06", "05", "04"]),
+        ({"until": iso(NOW + timedelta(seconds=1))}, ["01", "00"]),
+        ({"metadata": {"reference": "1"}}, ["04", "01"]),
+        ({"metadata": {"n": "5"}}, ["05"]),
+        ({"metadata": {"reference": "1", "n": "4"}}, ["04"]),
+        ({"metadata": {'x" OR 1': "1"}}, []),
+        ({"terminal": "SN-1", "open": True, "since": iso(NOW + timedelta(seconds=1))}, ["05", "03"]),
+    ],
+    ids=str,
+)
+async def test_lists_are_complete_in_order_and_filtered(
+    lister: Lister, filters: dict[str, object], expected: list[str]
+) -> None:
+    assert await lister.ids(**filters) == expected
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "!!", "YQ==", "ü"])
+def test_a_foreign_cursor_is_refused(cursor: str) -> None:
+    with pytest.raises(ValueError, match="cursor"):
+        listing.decode_cursor(cursor)
+
+
+async def test_a_terminal_has_one_holder(store: Store) -> None:
+    other = IDENTITY.replace("7", "8")
+    await store.write(inserting(starting()))
+    await store.write(inserting(starting(client_transaction_id=other)))
+    await store.write(lambda unit: leases.take(unit, "SN-1", IDENTITY))
+    await store.write(lambda unit: leases.take(unit, "SN-1", other))
+    assert await store.read(leases.all_held) == {"SN-1": other}
+    await store.write(lambda unit: leases.give_up(unit, IDENTITY))
+    assert await store.read(partial(leases.holder, terminal="SN-1")) == other
+    await store.write(lambda unit: leases.give_up(unit, other))
+    assert await store.read(partial(leases.holder, terminal="SN-1")) is None
+
+
+async def test_the_quarantine_keeps_the_same_bytes_once_and_is_bounded(store: Store) -> None:
+    for number in range(events.MAX_QUARANTINED + 5):
+        body = b"%d" % (number // 2 if number < 10 else number)
+        await store.write(
+            partial(events.quarantine, channel="c", subject=IDENTITY, reason="r", peer="p", received_at="t", body=body)
+        )
+    bodies = await store.read(lambda db: [row[0] for row in db.execute("SELECT body FROM quarantine")])
+    assert len(bodies) == len(set(bodies)) == events.MAX_QUARANTINED
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3))
+async def test_any_metadata_comes_back_verbatim(tmp_path: Path, metadata: dict[str, str]) -> None:
+    stored = starting(metadata=msgspec.json.encode(metadata))
+    path = tmp_path / "one.db"
+    path.unlink(missing_ok=True)
+    store = await Store.open(path, tmp_path / "one.lock")
+    try:
+        await store.write(inserting(stored))
+        back = await store.read(partial(transactions.get, client_transaction_id=IDENTITY))
+    finally:
+        await store.close()
+    assert back == stored

@@ -1,0 +1,167 @@
+"""The single writer: group commit, savepoints, trouble with the disk - on real SQLite files."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from posd.store import writer
+from posd.store.errors import CommitUncertain, StorageUnavailable
+from posd.store.store import Store
+from posd.store.writer import Unit, run_batch
+
+
+def quarantine(unit: Unit, reason: str) -> str:
+    unit.db.execute(
+        "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body) VALUES ('t','c','s',?,'p',x'00')",
+        (reason,),
+    )
+    return reason
+
+
+def insert(reason: str) -> Callable[[Unit], str]:
+    return lambda unit: quarantine(unit, reason)
+
+
+def reasons(db: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in db.execute("SELECT reason FROM quarantine ORDER BY id")]
+
+
+async def test_what_was_answered_is_on_disk_for_another_process(store: Store, tmp_path: Path) -> None:
+    assert await store.write(insert("a")) == "a"
+    with sqlite3.connect(tmp_path / "posd.db") as other:
+        assert reasons(other) == ["a"]
+    other.close()
+
+
+async def test_a_burst_is_one_commit(store: Store) -> None:
+    def commits(db: sqlite3.Connection) -> int:
+        """Frames of the WAL count pages by commit; the data version counts commits of other connections."""
+        version: int = db.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    before = await store.read(commits)
+    assert await asyncio.gather(*(store.write(insert(str(number))) for number in range(100)))
+    assert len(await store.read(reasons)) == 100
+    # The first function may have started a commit of its own; the others gathered behind it.
+    assert await store.read(commits) - before <= 2
+
+
+async def test_a_function_that_fails_takes_nothing_with_it(store: Store) -> None:
+    def fail(unit: Unit) -> None:
+        quarantine(unit, "half")
+        raise KeyError("mine")
+
+    results = await asyncio.gather(
+        store.write(insert("a")), store.write(fail), store.write(insert("b")), return_exceptions=True
+    )
+    assert isinstance(results[1], KeyError)
+    assert await store.read(reasons) == ["a", "b"]
+
+
+async def test_functions_run_in_the_order_in_which_they_came(store: Store) -> None:
+    names = [str(number) for number in range(2 * writer.MAX_BATCH + 7)]
+    await asyncio.gather(*(store.write(insert(name)) for name in names))
+    assert await store.read(reasons) == names
+
+
+async def test_a_caller_that_gives_up_does_not_stop_its_function(store: Store) -> None:
+    task = asyncio.create_task(store.write(insert("left")))
+    await asyncio.sleep(0)  # let it hand its function over
+    task.cancel()
+    await store.write(insert("next"))
+    assert await store.read(reasons) == ["left", "next"]
+
+
+async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> None:
+    def bound(pages: int) -> Callable[[Unit], int]:
+        def pragma(unit: Unit) -> int:
+            used: int = unit.db.execute("PRAGMA page_count").fetchone()[0]
+            unit.db.execute(f"PRAGMA max_page_count = {used + pages}")
+            return used
+
+        return pragma
+
+    def big(unit: Unit) -> None:
+        unit.db.execute(
+            "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body)"
+            " VALUES ('t','c','s','big','p', zeroblob(1000000))"
+        )
+
+    await store.write(insert("before"))
+    await store.write(bound(2))
+    results = await asyncio.gather(
+        store.write(insert("beside")), store.write(big), store.write(insert("after")), return_exceptions=True
+    )
+    # SQLite rolled all of the commit back: everybody in it hears that nothing was written.
+    assert [type(result) for result in results] == [StorageUnavailable] * 3
+    assert store.write_error is not None
+    await store.write(bound(1000))
+    await store.write(big)
+    assert store.write_error is None
+    assert await store.read(reasons) == ["before", "big"]
+
+
+async def test_a_foreign_lock_is_said_and_heals(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 50").close())
+    other = sqlite3.connect(tmp_path / "posd.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StorageUnavailable):
+        await store.write(insert("locked out"))
+    other.execute("ROLLBACK")
+    other.close()
+    await store.write(insert("again"))
+    assert await store.read(reasons) == ["again"]
+
+
+async def test_more_than_may_wait_is_refused_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "MAX_WAITING", 3)
+    tasks = [asyncio.create_task(store.write(insert(str(number)))) for number in range(5)]
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [str, str, str, StorageUnavailable, StorageUnavailable]
+
+
+async def test_after_the_end_nothing_is_taken(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
+    last = asyncio.create_task(store.write(insert("last")))
+    await asyncio.sleep(0)  # let it hand its function over
+    await store.close()
+    assert await last == "last", "what was handed over before the end is written"
+    with pytest.raises(StorageUnavailable):
+        await store.write(insert("too late"))
+
+
+class FailingCommit(sqlite3.Connection):
+    """A connection whose COMMIT fails as it does on a broken disk."""
+
+    code = sqlite3.SQLITE_IOERR
+
+    def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:  # type: ignore[override]
+        if sql == "COMMIT":
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = self.code
+            raise error
+        return super().execute(sql, *arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "reopen"),
+    [
+        (sqlite3.SQLITE_FULL, StorageUnavailable, False),
+        (sqlite3.SQLITE_BUSY, StorageUnavailable, False),
+        (sqlite3.SQLITE_IOERR | 4 << 8, CommitUncertain, True),
+        (sqlite3.SQLITE_CORRUPT, CommitUncertain, True),
+    ],
+)
+def test_a_commit_that_fails_is_trusted_only_where_its_end_is_certain(
+    tmp_path: Path, code: int, kind: type, reopen: bool
+) -> None:
+    db = sqlite3.connect(tmp_path / "x.db", isolation_level=None, factory=FailingCommit)
+    db.execute("CREATE TABLE t (a)")
+    db.code = code  # type: ignore[attr-defined]
+    results, changes, broken = run_batch(db, [lambda unit: unit.db.execute("INSERT INTO t VALUES (1)").close()])
+    assert [type(result) for result in results] == [kind]
+    assert (changes, broken, db.in_transaction) == ([], reopen, False)
+    db.close()

@@ -6,8 +6,10 @@ from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 
 from tests.support.daemon import Daemon, running
+from tests.support.shop import Shop, open_shop
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
@@ -38,3 +40,11 @@ async def posd(home: Path, terminal: ScriptedTerminal) -> AsyncIterator[Daemon]:
 def identity() -> str:
     """A new client_transaction_id."""
     return str(uuid4())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    """One daemon and many terminals for a file whose tests run on the file's loop."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with open_shop(Path(directory)) as shop:
+            yield shop

@@ -1,6 +1,7 @@
 """A scripted terminal: a raw TLS server that does to each request exactly what the test says, and counts them."""
 
 import asyncio
+import hashlib
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -64,6 +65,10 @@ class ScriptedTerminal:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     start: Script | None = None
     abort: Script | None = None
+    #: Runs before a request is read; the connection is closed after it and nothing counts as a request.
+    instead: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
+    fingerprint: str = ""
+    base_urls: list[str] = field(default_factory=list)
 
     @property
     def toml(self) -> str:
@@ -85,6 +90,10 @@ ca_file = "{self.ca_file}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            if self.instead is not None:
+                await self.instead(reader, writer)
+                writer.close()
+                return
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             line, *rest = head.split("\r\n")
             method, path, _ = line.split(" ")
@@ -100,17 +109,27 @@ ca_file = "{self.ca_file}"
 
 
 @asynccontextmanager
-async def scripted_terminal(directory: Path, serial: str = "SN-TEST") -> AsyncIterator[ScriptedTerminal]:
-    """Run a scripted terminal on loopback over TLS."""
+async def scripted_terminal(
+    directory: Path,
+    serial: str = "SN-TEST",
+    issue: Callable[[trustme.CA], trustme.LeafCert] = lambda authority: authority.issue_cert("127.0.0.1"),
+    ports: int = 1,
+) -> AsyncIterator[ScriptedTerminal]:
+    """Run a scripted terminal on loopback over TLS; `issue` makes its certificate, `ports` is on how many it listens."""
     authority = trustme.CA()
     ca_file = directory / f"{serial}.ca.pem"
     authority.cert_pem.write_to_path(str(ca_file))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    certificate = issue(authority)
+    certificate.configure_cert(context)
     terminal = ScriptedTerminal(serial, ca_file)
-    server = await asyncio.start_server(terminal._serve, "127.0.0.1", 0, ssl=context)
-    terminal.base_url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    der = ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
+    terminal.fingerprint = hashlib.sha256(der).hexdigest()
+    servers = [await asyncio.start_server(terminal._serve, "127.0.0.1", 0, ssl=context) for _ in range(ports)]
+    terminal.base_urls = [f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
+    terminal.base_url = terminal.base_urls[0]
     try:
         yield terminal
     finally:
-        server.close()
+        for server in servers:
+            server.close()

@@ -1,0 +1,392 @@
+"""The start of a payment: what each answer of the terminal proves, and never more than one request (design 4)."""
+
+import asyncio
+import json
+import ssl
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.support.shop import (
+    AMOUNT,
+    OFFLINE,
+    Payment,
+    Shop,
+    acknowledging,
+    answering,
+    held,
+)
+from tests.support.terminal import Request, Script, acknowledgement, http
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
+    """Close without a word."""
+
+
+async def reset(_request: Request, writer: asyncio.StreamWriter) -> None:
+    """Tear the connection down."""
+    writer.transport.abort()
+
+
+async def half_a_reply(request: Request, writer: asyncio.StreamWriter) -> None:
+    """Break off in the middle of the acknowledgement."""
+    writer.write(http(200, acknowledgement(request, "SN"))[:-20])
+
+
+async def half_a_head(_request: Request, writer: asyncio.StreamWriter) -> None:
+    """Break off in the middle of the status line."""
+    writer.write(b"HTTP/1.1 20")
+
+
+async def no_http(_request: Request, writer: asyncio.StreamWriter) -> None:
+    """Answer with something that is not HTTP."""
+    writer.write(b"\x15\x03\x01 hello\r\n\r\n")
+
+
+async def another_id(request: Request, writer: asyncio.StreamWriter) -> None:
+    """Acknowledge somebody else's payment."""
+    writer.write(http(200, acknowledgement(request, "SN", operation={"client_transaction_id": str(uuid4())})))
+
+
+async def another_status(request: Request, writer: asyncio.StreamWriter) -> None:
+    """Answer 200 with a state that is no acknowledgement."""
+    writer.write(http(200, acknowledgement(request, "SN", status="APPROVAL")))
+
+
+async def half_json(request: Request, writer: asyncio.StreamWriter) -> None:
+    """Answer 200 with a body that breaks off, of the right length."""
+    writer.write(http(200, acknowledgement(request, "SN")[:-9]))
+
+
+async def too_long(request: Request, writer: asyncio.StreamWriter) -> None:
+    """Acknowledge in a reply that is over the limit."""
+    writer.write(http(200, acknowledgement(request, "SN", padding="x" * 300_000)))
+
+
+IN_DOUBT: dict[str, Script] = {
+    "cut after the request": no_reply,
+    "reset after the request": reset,
+    "cut in the reply's body": half_a_reply,
+    "cut in the reply's head": half_a_head,
+    "not HTTP": no_http,
+    "200 another id": another_id,
+    "200 another status": another_status,
+    "200 HTML": answering(200, b"<html>hello</html>"),
+    "200 empty": answering(200),
+    "204": answering(204),
+    "200 half JSON": half_json,
+    "200 over the size limit": too_long,
+    "408": answering(408, b"{}"),
+    "500": answering(500, b"{}"),
+    "502": answering(502, b"bad gateway"),
+    "503": answering(503),
+}
+
+
+@pytest.mark.parametrize("case", IN_DOUBT, ids=str)
+async def test_it_stays_in_doubt_where_the_terminal_may_run_it(shop: Shop, case: str) -> None:
+    payment = shop.payment()
+    shop.terminal.start = IN_DOUBT[case]
+    await assert_in_doubt(payment)
+
+
+async def assert_in_doubt(payment: Payment, requests: int = 1) -> None:
+    reply = await payment.put()
+    assert reply.status == 201
+    document = reply.json
+    assert (document["phase"], document["status"], document["outcome"]) == ("in_doubt", None, None)
+    assert document["next_step"] == "wait"
+    assert [item["code"] for item in document["attention"]] == ["in_doubt"]
+    assert payment.serial in document["attention"][0]["detail"]
+    repeated = await payment.put()
+    assert (repeated.status, repeated.json["phase"]) == (200, "in_doubt")
+    waited = await payment.shop.daemon.call("GET", f"/transactions/{payment.identity}/outcome?timeout=0")
+    assert (waited.status, waited.json["phase"]) == (202, "in_doubt")
+    other = await Payment(payment.shop, str(uuid4()), payment.serial).put()
+    assert (other.status, other.json["blocking_transaction"]) == (409, payment.identity)
+    assert len(payment.requests) == requests
+
+
+async def test_a_connection_cut_before_the_request_was_read(shop: Shop) -> None:
+    payment = shop.payment()
+
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    shop.terminal.instead = hang_up
+    await assert_in_doubt(payment, requests=0)
+
+
+async def test_a_reply_that_never_comes(shop: Shop) -> None:
+    payment = shop.payment(quick=True)
+    shop.terminal.start = script = held(no_reply)
+    await assert_in_doubt(payment)
+    script.release.set()
+
+
+async def test_a_reply_that_drips_for_ever_is_cut_at_the_total_deadline(shop: Shop) -> None:
+    payment = shop.payment(quick=True)
+    enough = asyncio.Event()
+
+    async def drip(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+        while not enough.is_set():
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.02)  # the drip itself, far below the time-out of one read
+
+    shop.terminal.start = drip
+    began = asyncio.get_running_loop().time()
+    await assert_in_doubt(payment)
+    assert asyncio.get_running_loop().time() - began < 3
+    enough.set()
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 307, 308, 400, 401, 403, 404, 409, 410, 422, 429])
+async def test_a_refusal_is_final_and_keeps_what_the_terminal_said(shop: Shop, status: int) -> None:
+    payment = shop.payment()
+    content = json.dumps({"code": f"NO-{status}"})
+
+    async def refuse(_request: Request, writer: asyncio.StreamWriter) -> None:
+        elsewhere = f"location: {shop.terminal.base_url}/elsewhere\r\ncontent-length".encode()
+        writer.write(http(status, content.encode()).replace(b"content-length", elsewhere))
+
+    shop.terminal.start = refuse
+    seen = len(shop.terminal.requests)
+    reply = await payment.put()
+    assert reply.status == 201
+    document = reply.json
+    outcome = document["outcome"]
+    assert (document["phase"], document["status"], document["next_step"]) == ("final", None, "new_id_ok")
+    assert (outcome["result"], outcome["status"], outcome["reached_acquirer"]) == ("not_started", None, False)
+    (evidence,) = outcome["evidence"]
+    assert (evidence["kind"], evidence["status"], evidence["body"]) == ("refusal", status, content)
+    assert set(outcome["failure_reason"]) == {"type", "code", "message"}
+    assert outcome["failure_reason"]["type"] == "posd"
+    assert document["attention"] == []
+    assert (await payment.put()).status == 200
+    assert len(shop.terminal.requests) == seen + 1  # a redirect is not followed, a repeated call is not sent
+    shop.terminal.start = acknowledging(payment.serial)
+    assert (await Payment(shop, str(uuid4()), payment.serial).put()).json["phase"] == "active"
+
+
+async def test_an_acknowledgement(shop: Shop) -> None:
+    payment = await shop.started()
+    document = await payment.get()
+    assert (document["phase"], document["status"], document["outcome"]) == ("active", "TERMINAL_ACKNOWLEDGED", None)
+    assert (document["next_step"], document["abortable"], document["attention"]) == ("wait", True, [])
+    assert (await payment.put()).status == 200
+    (request,) = payment.requests
+    assert request.headers["accept-encoding"] == "identity"  # a packed acknowledgement would be unreadable
+    assert request.headers["connection"] == "close"
+    assert request.headers["content-type"] == "application/json"
+
+
+async def test_an_acknowledgement_that_names_no_id_and_no_serial(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = answering(202, {"status": "TERMINAL_ACKNOWLEDGED", "previous_status": ""})
+    document = (await payment.put()).json
+    assert (document["phase"], document["attention"]) == ("active", [])
+
+
+async def test_another_serial_acknowledges(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = acknowledging("SN-SOMEBODY-ELSE")
+    document = (await payment.put()).json
+    assert document["phase"] == "active"
+    (attention,) = document["attention"]
+    assert attention["code"] == "serial_mismatch"
+    assert "SN-SOMEBODY-ELSE" in attention["detail"]
+    refused = await shop.daemon.call("POST", f"/transactions/{payment.identity}/abort")
+    assert refused.status == 409
+    assert not [item for item in shop.terminal.requests if item.path.endswith("/abort")]
+
+
+async def test_an_acknowledgement_is_lost_and_the_events_decide(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = no_reply
+    assert (await payment.put()).json["phase"] == "in_doubt"
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+    document = await payment.get()
+    assert (document["phase"], document["attention"]) == ("active", [])
+    assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200
+    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    assert await payment.event("DECLINED", "APPROVAL_REQUESTED") == 200
+    document = await payment.get()
+    assert (document["outcome"]["result"], document["next_step"]) == ("declined", "new_id_ok")
+    assert len(payment.requests) == 1
+
+
+#: What the terminal answers after its event was faster -> what the till sees.
+FASTER: dict[str, tuple[list[tuple[str, str | None]], Script | None, str, str]] = {
+    "event, then 409": ([("TERMINAL_ACKNOWLEDGED", None)], answering(409), "active", "TERMINAL_ACKNOWLEDGED"),
+    "event, then 500": ([("TERMINAL_ACKNOWLEDGED", None)], answering(500), "active", "TERMINAL_ACKNOWLEDGED"),
+    "event, then nothing": ([("TERMINAL_ACKNOWLEDGED", None)], no_reply, "active", "TERMINAL_ACKNOWLEDGED"),
+    "events, then the acknowledgement": (
+        [("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")],
+        None,
+        "active",
+        "CARD_PRESENTED",
+    ),
+    "final, then the acknowledgement": ([("TERMINAL_CANCELED", None)], None, "final", "TERMINAL_CANCELED"),
+    "final, then 409": ([("TERMINAL_CANCELED", None)], answering(409), "final", "TERMINAL_CANCELED"),
+    "final, then 500": ([("TERMINAL_CANCELED", None)], answering(500), "final", "TERMINAL_CANCELED"),
+    "final, then nothing": ([("TERMINAL_CANCELED", None)], no_reply, "final", "TERMINAL_CANCELED"),
+}
+
+
+@pytest.mark.parametrize("case", FASTER, ids=str)
+async def test_an_event_that_is_faster_than_the_reply_beats_it(shop: Shop, case: str) -> None:
+    delivered, then, phase, status = FASTER[case]
+    payment = shop.payment()
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        for name, previous in delivered:
+            assert await payment.event(name, previous) == 200
+        await (then or acknowledging(payment.serial))(request, writer)
+
+    shop.terminal.start = script
+    reply = await payment.put()
+    assert reply.status == 201
+    assert (reply.json["phase"], reply.json["status"]) == (phase, status)
+    assert "in_doubt" not in [item["code"] for item in reply.json["attention"]]
+    if phase == "final":
+        assert (reply.json["outcome"]["result"], reply.json["outcome"]["evidence"][0]["kind"]) == ("canceled", "event")
+    # A final frees the terminal once the call has returned; an open one holds it.
+    shop.terminal.start = acknowledging(payment.serial)
+    following = await Payment(shop, str(uuid4()), payment.serial).put()
+    assert following.status == (201 if phase == "final" else 409)
+    assert len(payment.requests) == 1
+
+
+async def test_a_final_frees_the_terminal_only_when_the_call_has_returned(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = script = held(acknowledging(payment.serial))
+    running = asyncio.create_task(payment.put())
+    await script.arrived.wait()
+    assert await payment.event("TERMINAL_CANCELED") == 200
+    assert (await shop.daemon.outcome(payment.identity))["result"] == "canceled"
+    busy = await Payment(shop, str(uuid4()), payment.serial).put()
+    assert (busy.status, busy.json["blocking_transaction"]) == (409, payment.identity)
+    script.release.set()
+    assert (await running).json["phase"] == "final"
+    shop.terminal.start = acknowledging(payment.serial)
+    assert (await Payment(shop, str(uuid4()), payment.serial).put()).status == 201
+
+
+async def test_a_refusal_that_an_event_disproves(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = answering(409)
+    assert (await payment.put()).json["outcome"]["result"] == "not_started"
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+    document = await payment.get()
+    assert (document["phase"], document["outcome"]) == ("active", None)
+    assert document["next_step"] in ("wait", "ask_person")
+    assert await payment.event("APPROVAL", "APPROVAL_REQUESTED") == 200
+    document = await payment.get()
+    assert document["outcome"]["result"] == "approved"
+    assert document["outcome"]["supersedes"]["result"] == "not_started"
+    assert "outcome_corrected" in [item["code"] for item in document["attention"]]
+    assert document["next_step"] == "ask_person"
+
+
+@pytest.mark.parametrize("count", [2, 20])
+async def test_the_same_call_many_times_at_once_is_one_request(shop: Shop, count: int) -> None:
+    payment = shop.payment()
+    shop.terminal.start = script = held(acknowledging(payment.serial))
+    running = [asyncio.create_task(payment.put()) for _ in range(count)]
+    await script.arrived.wait()
+    script.release.set()
+    replies = await asyncio.gather(*running)
+    assert sorted(reply.status for reply in replies) == [200] * (count - 1) + [201]
+    assert {reply.json["phase"] for reply in replies} == {"active"}
+    assert len(payment.requests) == 1
+
+
+async def test_another_request_under_the_same_id(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = script = held(acknowledging(payment.serial))
+    first = asyncio.create_task(payment.put(amount={"iva": 10.10, "subtotal_iva": 1}, metadata={"b": 1, "a": 2}))
+    await script.arrived.wait()
+    joined = asyncio.create_task(payment.put())
+    script.release.set()
+    assert (await first).status == 201
+    refused = await joined
+    assert (refused.status, refused.json["code"]) == (409, "id_reused")
+    assert refused.json["fields"] == ["amount", "metadata"]
+
+    same: list[dict[str, Any]] = [
+        {"amount": {"iva": "10.10", "subtotal_iva": 1.0}, "metadata": {"a": 2, "b": 1.0}},
+        {"amount": {"subtotal_iva": 1, "iva": 10.1, "subtotal_iva0": 0}, "metadata": {"a": 2, "b": 1}, "options": {}},
+    ]
+    for changes in same:
+        assert (await payment.put(**changes)).status == 200
+    text = b'{"amount": {"iva": 1010e-2, "subtotal_iva": 1}, "metadata": {"a": 2, "b": 1}}'  # and no terminal
+    assert (await shop.daemon.call("PUT", f"/transactions/{payment.identity}", text)).status == 200
+    kept = {"amount": {"iva": 10.1, "subtotal_iva": 1}, "metadata": {"a": 2, "b": 1}}
+    other: list[tuple[dict[str, Any], list[str]]] = [
+        ({"terminal": "SN-000"}, ["terminal"]),
+        ({"amount": {"iva": 10.11, "subtotal_iva": 1}}, ["amount"]),
+        ({"metadata": {"a": "2", "b": 1}}, ["metadata"]),
+        ({"options": {"omit_card": True}, "sale": "s"}, ["options", "sale"]),
+        ({"type": "void"}, ["type"]),
+        ({"repeat": True}, ["repeat"]),
+    ]
+    for changes, fields in other:
+        reply = await payment.put(**kept | changes)
+        assert (reply.status, reply.json.get("fields")) == (409, fields)
+    assert (await shop.daemon.call("PUT", f"/transactions/{payment.identity}", b"{")).json["code"] == "id_reused"
+    assert (await shop.daemon.call("PUT", f"/transactions/{payment.identity.upper()}", text)).status == 200
+    assert len(payment.requests) == 1
+
+
+async def test_two_payments_at_once_on_one_terminal(shop: Shop) -> None:
+    one = shop.payment()
+    two = Payment(shop, str(uuid4()), one.serial)
+    shop.terminal.start = acknowledging(one.serial)
+    replies = await asyncio.gather(one.put(), two.put())
+    by_status = {reply.status: (payment, reply) for payment, reply in zip((one, two), replies, strict=True)}
+    assert set(by_status) == {201, 409}
+    started, (refused, problem) = by_status[201][0], by_status[409]
+    assert problem.json["code"] == "terminal_busy"
+    assert problem.json["blocking_transaction"] == started.identity
+    assert (await shop.daemon.call("GET", f"/transactions/{refused.identity}")).status == 404
+    assert refused.requests == []
+    assert await started.event("TERMINAL_CANCELED") == 200
+    assert (await refused.put()).status == 201  # the refused one may use its id, right after the outcome
+
+
+async def test_a_till_that_hangs_up_changes_nothing(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = script = held(acknowledging(payment.serial))
+    content = json.dumps({"terminal": payment.serial, "amount": AMOUNT}).encode()
+    _reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
+    head = f"PUT /v1/transactions/{payment.identity} HTTP/1.1\r\nhost: posd\r\ncontent-length: {len(content)}\r\n\r\n"
+    writer.write(head.encode() + content)
+    await script.arrived.wait()
+    writer.transport.abort()
+    script.release.set()
+    document = await shop.daemon.wait_for(payment.identity, lambda document: document["phase"] == "active")
+    assert document["status"] == "TERMINAL_ACKNOWLEDGED"
+    assert len(payment.requests) == 1
+
+
+async def test_a_terminal_without_an_address_is_refused(shop: Shop) -> None:
+    payment = Payment(shop, str(uuid4()), OFFLINE)
+    reply = await payment.put()
+    assert (reply.status, reply.json["code"]) == (503, "terminal_offline")
+    assert OFFLINE in reply.json["detail"]
+    assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
+
+
+async def test_the_call_uses_the_local_network_and_no_proxy(shop: Shop) -> None:
+    """The helper that counts requests really counts: one start, and a second id is a second request."""
+    first, second = await shop.started(), await shop.started()
+    assert len(first.requests) == len(second.requests) == 1
+    assert first.requests[0].path == "/terminal/v1/async/charge"
+    assert isinstance(ssl.create_default_context(), ssl.SSLContext)
+    assert httpx2.URL(first.requests[0].callback).scheme == "https"

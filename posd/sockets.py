@@ -1,11 +1,12 @@
 """The listening sockets: who may have them, and whose they are."""
 
-import fcntl
 import grp
 import os
 import socket
 import stat
 from pathlib import Path
+
+from posd import locks
 
 #: Owner and group may connect, nobody else.
 SOCKET_MODE = 0o660
@@ -23,21 +24,17 @@ def lock_directory(directory: Path) -> int:
     path = directory / "posd.lock"
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return locks.take(path)
+    except locks.Held:
+        raise SocketError(
+            f"another posd is serving {directory} ({path} is locked); stop it first, or give this one its own "
+            "local_api.directory"
+        ) from None
     except OSError as error:
         raise SocketError(
             f"cannot use {directory} for the sockets ({error.strerror}); create it, writable for posd, "
             "or set local_api.directory"
         ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise SocketError(
-            f"another posd is serving {directory} ({path} is locked); stop it first, or give this one its own "
-            "local_api.directory"
-        ) from error
-    return descriptor
 
 
 def unix_socket(path: Path, group: str) -> socket.socket:

@@ -6,6 +6,7 @@ between two of these lines leaves `starting` on disk, which the next start turns
 """
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -96,7 +97,15 @@ class Payments:
         try:
             return await self._store.read(partial(transactions.get, client_transaction_id=client_transaction_id))
         except StorageUnavailable as error:
-            raise _unavailable(error) from error
+            # No 503 here: it would say that nothing was sent under this id, and that is not known.
+            error_id = secrets.token_hex(8)
+            log.warning("payment.not_readable", transaction=client_transaction_id, error=str(error), error_id=error_id)
+            raise Problem(
+                "internal_error",
+                f"it cannot be looked up whether this id was started before: {error}; repeat the same call with the "
+                "same id, and check the disk",
+                error_id=error_id,
+            ) from error
 
     async def _begin(
         self, client_transaction_id: str, request: StartRequest, faults: tuple[Fault, ...]

@@ -1,12 +1,12 @@
 """Opening the database file: who may, which pragmas, which schema."""
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
+from posd import locks
 from posd.store.errors import StoreError
 
 #: How long a statement waits for a lock that another process holds, in milliseconds; then callers hear 503.
@@ -22,20 +22,16 @@ def lock(path: Path) -> int:
     Raise StoreError where another daemon has it, or where the directory cannot be written.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return locks.take(path)
+    except locks.Held:
+        raise StoreError(
+            f"another posd is running on this database ({path} is locked); stop it first, "
+            "or give this one its own database.path"
+        ) from None
     except OSError as error:
         raise StoreError(
             f"cannot open {path} ({error.strerror}); the directory must exist and be writable for the user of posd"
         ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise StoreError(
-            f"another posd is running on this database ({path} is locked); stop it first, "
-            "or give this one its own database.path"
-        ) from error
-    return descriptor
 
 
 def create_private(path: Path) -> None:

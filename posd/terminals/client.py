@@ -25,7 +25,7 @@ class Device:
 
     def __init__(
         self,
-        trust: ssl.SSLContext | bool,
+        trust: ssl.SSLContext,
         connect_timeout: float,
         reply_timeout: float,
         headers: Mapping[str, str],
@@ -41,7 +41,13 @@ class Device:
             follow_redirects=False,
             limits=httpx2.Limits(max_keepalive_connections=0),
             timeout=httpx2.Timeout(reply_timeout, connect=connect_timeout),
-            headers={"user-agent": "posd", "connection": "close", "accept": "application/json", **headers},
+            headers={
+                "user-agent": "posd",
+                "connection": "close",
+                "accept": "application/json",
+                "accept-encoding": "identity",  # replies are read as they come: a packed one could not be judged
+                **headers,
+            },
         )
 
     async def call(self, method: str, url: str, body: bytes | None = None) -> Attempt:

@@ -4,7 +4,10 @@ A terminal is its serial. Its address comes from the configuration, which always
 change at any time: the next request uses the newest. An announced serial outside the fleet is shown, never used.
 """
 
-from collections.abc import Iterator, Mapping
+import functools
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -47,7 +50,8 @@ class Fleet:
     def __init__(self, terminals: tuple[TerminalConfig, ...]) -> None:
         """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used."""
         self._terminals: Mapping[str, TerminalConfig] = {terminal.serial: terminal for terminal in terminals}
-        self._devices = {terminal.serial: _device(terminal) for terminal in terminals}
+        contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
+        self._devices = {terminal.serial: _device(terminal, contexts) for terminal in terminals}
         self._announced: dict[str, Announcement] = {}
         self._known = {terminal.serial: Known() for terminal in terminals}
 
@@ -175,10 +179,9 @@ class Fleet:
         }
 
 
-def _device(terminal: TerminalConfig) -> Device:
-    secure = terminal.scheme == "https"
+def _device(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.SSLContext]) -> Device:
     return Device(
-        trust=trust.context(terminal.ca_file, terminal.fingerprint_sha256) if secure else True,
+        trust=contexts(terminal.ca_file, terminal.fingerprint_sha256),
         connect_timeout=terminal.connect_timeout_seconds,
         reply_timeout=terminal.reply_timeout_seconds,
         headers={name: value.resolve() for name, value in terminal.headers.items()},

@@ -2,4 +2,4 @@
 
 from posd.cli.main import main
 
-main()
+main(prog_name="posd")

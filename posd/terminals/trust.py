@@ -11,10 +11,16 @@ def context(ca_file: Path | None, fingerprint_sha256: str) -> ssl.SSLContext:
 
     With a fingerprint (64 hex digits, lower case) exactly that certificate is accepted, whatever its name and issuer.
     Otherwise the chain and the name are verified against `ca_file`, or the system's CAs where there is none.
-    Raise OSError (ssl.SSLError is one) where the CA file cannot be used.
+    Raise OSError, which names the file, where the CA file cannot be used.
     """
     if not fingerprint_sha256:
-        verified = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+        try:
+            verified = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+        except OSError as error:  # ssl.SSLError is one; neither names the file
+            raise OSError(
+                f"the CA file {ca_file} holds no certificate that can be read ({error}); it must be the CA of the "
+                "terminal, in PEM form"
+            ) from error
         verified.minimum_version = ssl.TLSVersion.TLSv1_2
         return verified
     pinned = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

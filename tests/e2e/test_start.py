@@ -2,11 +2,9 @@
 
 import asyncio
 import json
-import ssl
 from typing import Any
 from uuid import uuid4
 
-import httpx2
 import pytest
 
 from tests.support.shop import (
@@ -381,12 +379,3 @@ async def test_a_terminal_without_an_address_is_refused(shop: Shop) -> None:
     assert (reply.status, reply.json["code"]) == (503, "terminal_offline")
     assert OFFLINE in reply.json["detail"]
     assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
-
-
-async def test_the_call_uses_the_local_network_and_no_proxy(shop: Shop) -> None:
-    """The helper that counts requests really counts: one start, and a second id is a second request."""
-    first, second = await shop.started(), await shop.started()
-    assert len(first.requests) == len(second.requests) == 1
-    assert first.requests[0].path == "/terminal/v1/async/charge"
-    assert isinstance(ssl.create_default_context(), ssl.SSLContext)
-    assert httpx2.URL(first.requests[0].callback).scheme == "https"

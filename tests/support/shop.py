@@ -48,6 +48,10 @@ class Payment:
         content = body(self.identity, status, previous, self.serial, **changes)
         return await deliver(self.requests[0].callback, content, self.shop.daemon.ca)
 
+    async def end(self, status: str = "TERMINAL_CANCELED") -> None:
+        """End it by a final event."""
+        assert await self.event(status, "TERMINAL_ACKNOWLEDGED") == 200
+
     async def get(self) -> Any:
         """Return it as the local API shows it."""
         return await self.shop.daemon.transaction(self.identity)

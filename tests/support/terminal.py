@@ -115,7 +115,7 @@ async def scripted_terminal(
     issue: Callable[[trustme.CA], trustme.LeafCert] = lambda authority: authority.issue_cert("127.0.0.1"),
     ports: int = 1,
 ) -> AsyncIterator[ScriptedTerminal]:
-    """Run a scripted terminal on loopback over TLS; `issue` makes its certificate, `ports` is on how many it listens."""
+    """Run a scripted terminal on loopback over TLS; `issue` makes its certificate, it listens on `ports` ports."""
     authority = trustme.CA()
     ca_file = directory / f"{serial}.ca.pem"
     authority.cert_pem.write_to_path(str(ca_file))

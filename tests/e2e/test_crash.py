@@ -1,0 +1,253 @@
+"""SIGKILL at each step of a charge (design 1 and 4): one request at most, nothing acknowledged is lost."""
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+import trustme
+
+from posd.simulator import Settings, Simulator
+from tests.e2e.conftest import CHARGE
+from tests.support.daemon import Daemon, running
+from tests.support.events import APPROVED, body
+from tests.support.https import deliver
+from tests.support.shop import AMOUNT, held
+from tests.support.terminal import ScriptedTerminal
+
+#: Steps after which the plug is pulled: the request is there and not answered, answered, each event is answered 200.
+STEPS = ("request read", "acknowledged", *(status for status, _ in APPROVED))
+
+
+async def quietly(call: Any) -> Any:
+    """Return what a call returns, None where the daemon died under it."""
+    try:
+        return await call
+    except httpx2.TransportError:
+        return None
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_killed_at_each_step_the_till_gets_the_right_outcome(
+    posd: Daemon, terminal: ScriptedTerminal, identity: str, step: str
+) -> None:
+    script = held(terminal.acknowledge)
+    terminal.start = script
+    asking = asyncio.create_task(quietly(posd.call("PUT", f"/transactions/{identity}", CHARGE)))
+    await script.arrived.wait()
+    if step != "request read":
+        script.release.set()
+        assert (await asking).json["phase"] == "active"
+    waiting = asyncio.create_task(quietly(posd.call("GET", f"/transactions/{identity}/outcome")))
+    callback = terminal.requests[0].callback
+    bodies = [body(identity, status, previous) for status, previous in APPROVED]
+    done = max(0, STEPS.index(step) - 1)
+    for content in bodies[:done]:
+        assert await deliver(callback, content, posd.ca) == 200
+
+    await posd.restart()
+    script.release.set()
+    assert (await asking is None) == (step == "request read")
+    answered = await waiting
+    assert answered is None or step == "APPROVAL"
+
+    document = await posd.transaction(identity)
+    expected = {"request read": "in_doubt", "APPROVAL": "final"}.get(step, "active")
+    assert document["phase"] == expected
+    if expected == "in_doubt":
+        assert [item["code"] for item in document["attention"]] == ["in_doubt"]
+    repeated = await posd.call("PUT", f"/transactions/{identity}", CHARGE)
+    assert (repeated.status, repeated.json["phase"]) == (200, expected)
+    blocked = await posd.call("PUT", f"/transactions/{uuid4()}", CHARGE | {"metadata": {"n": 2}})
+    assert blocked.status == (201 if expected == "final" else 409)
+
+    waiting = asyncio.create_task(posd.call("GET", f"/transactions/{identity}/outcome"))
+    if done:  # the terminal may not have heard the last 200: it sends that event again
+        assert await deliver(callback, bodies[done - 1], posd.ca) == 200
+    for content in bodies[done:]:
+        assert await deliver(callback, content, posd.ca) == 200
+    outcome = (await waiting).json
+    assert (outcome["result"], outcome["status"]) == ("approved", "APPROVAL")
+    assert outcome["final_event"] == json.loads(bodies[-1], parse_float=type(outcome["authorized_amount"]))
+    listed = (await posd.call("GET", f"/transactions/{identity}/events")).json["events"]
+    assert [item["event"]["event_id"] for item in listed] == [json.loads(item)["event_id"] for item in bodies]
+    assert (await posd.transaction(identity))["attention"] == []
+    assert terminal.starts_of(identity) == 1
+
+
+async def test_killed_while_it_connects_it_is_in_doubt_and_never_sent(home: Path, identity: str) -> None:
+    connected = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        connected.set()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with running(home, f'[[terminals]]\nserial = "SN-TEST"\nbase_url = "{address}"\n') as posd:
+        asking = asyncio.create_task(quietly(posd.call("PUT", f"/transactions/{identity}", CHARGE)))
+        await connected.wait()
+        connected.clear()
+        await posd.restart()
+        assert await asking is None
+        repeated = await posd.call("PUT", f"/transactions/{identity}", CHARGE)
+        assert (repeated.status, repeated.json["phase"]) == (200, "in_doubt")
+        assert (await posd.call("GET", "/terminals/SN-TEST")).json["transaction"] == identity
+        await posd.restart()
+        assert (await posd.transaction(identity))["phase"] == "in_doubt"
+        assert not connected.is_set()  # no start of the daemon has sent it again
+    server.close()
+
+
+async def test_killed_before_the_daemon_has_read_the_call_nothing_is_there(posd: Daemon, identity: str) -> None:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(posd.till_socket))
+    connection.sendall(
+        f"PUT /v1/transactions/{identity} HTTP/1.1\r\nhost: posd\r\ncontent-length: 99\r\n\r\n{{".encode()
+    )
+    await posd.restart()
+    connection.close()
+    assert (await posd.call("GET", f"/transactions/{identity}")).status == 404
+    assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+
+
+#: How many terminals pay at once, and how often the plug is pulled meanwhile.
+TERMINALS = 6
+KILLS = 8
+#: Terminals run this much faster than people; the ten delivery attempts then outlast a restart (302 s / 40 > 7 s).
+SPEED = 40.0
+
+
+class Street:
+    """Simulated terminals, a daemon that is killed again and again, and tills that never give up."""
+
+    def __init__(self, posd: Daemon, terminals: list[Simulator]) -> None:
+        self.posd = posd
+        self.terminals = terminals
+        self.paid: dict[str, Simulator] = {}
+        self.over = False
+        self.up = asyncio.Event()
+        self.up.set()
+
+    async def call(self, method: str, path: str, content: Any = None) -> Any:
+        """Call until the daemon answers."""
+        while True:
+            await self.up.wait()
+            try:
+                return await self.posd.call(method, path, content)
+            except httpx2.TransportError:
+                # Killed under the call, and the killer has not said so yet: it does at once.
+                await asyncio.sleep(0.001)
+
+    async def till(self, serial: str, terminal: Simulator, rng: Random) -> None:
+        """Pay on one terminal, one payment after the other."""
+        while not self.over:
+            identity = str(uuid4())
+            self.paid[identity] = terminal
+            scenario = rng.choice(["approve-contactless", "decline", "cancel-by-cardholder", "approve-chip-pin"])
+            wanted = {"terminal": serial, "amount": AMOUNT, "metadata": {"scenario": scenario}}
+            reply = await self.call("PUT", f"/transactions/{identity}", wanted)
+            assert reply.status in (200, 201), reply.body
+            while (await self.call("GET", f"/transactions/{identity}/outcome?timeout=1")).status == 202:
+                if not terminal.ledger.of("start", client_transaction_id=identity):
+                    return  # killed before it was sent: it stays in doubt, and its terminal with it
+
+    async def kill(self, rng: Random) -> None:
+        """Pull the plug in the middle of what happens, by counting what happens."""
+        for _ in range(KILLS):
+            happened, enough, count = 0, asyncio.Event(), rng.randrange(5, 60)
+
+            def listen(_entry: Any, enough: asyncio.Event = enough, count: int = count) -> None:
+                nonlocal happened
+                happened += 1
+                if happened >= count:
+                    enough.set()
+
+            for terminal in self.terminals:
+                terminal.ledger.listen(listen)
+            async with asyncio.timeout(20):
+                await enough.wait()
+            self.up.clear()
+            await self.posd.restart()
+            self.up.set()
+        self.over = True
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_killed_again_and_again_the_outcomes_are_those_of_the_terminals(home: Path, seed: int) -> None:
+    rng = Random(seed)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(home / "ca.pem"))
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.cert_chain_pems[0].write_to_path(str(home / "cert.pem"))
+    certificate.private_key_pem.write_to_path(str(home / "key.pem"))
+    listening = [socket.socket() for _ in range(TERMINALS)]
+    for item in listening:
+        item.bind(("127.0.0.1", 0))
+    ports = [item.getsockname()[1] for item in listening]
+    entries = "".join(
+        f'[[terminals]]\nserial = "SN-{number}"\nbase_url = "https://127.0.0.1:{port}"\nca_file = "{home}/ca.pem"\n'
+        for number, port in enumerate(ports)
+    )
+    async with running(home, entries) as posd:
+        terminals = []
+        for number, port in enumerate(ports):
+            listening[number].close()
+            state = home / f"terminal-{number}"
+            state.mkdir()
+            settings = Settings(
+                state=state,
+                serial=f"SN-{number}",
+                port=port,
+                certificate=home / "cert.pem",
+                private_key=home / "key.pem",
+                trust=posd.ca,
+                speed=SPEED,
+                seed=seed,
+                mdns=False,
+            )
+            terminals.append(await Simulator(settings).__aenter__())
+        street = Street(posd, terminals)
+        tills = [street.till(f"SN-{number}", terminal, rng) for number, terminal in enumerate(terminals)]
+        async with asyncio.timeout(60):
+            await asyncio.gather(street.kill(rng), *tills)
+        counted = {"same outcome": 0, "never sent": 0}
+        for identity, terminal in street.paid.items():
+            counted[await assert_agrees(posd, identity, terminal)] += 1
+        print(counted)
+        assert counted["same outcome"] > KILLS
+        for terminal in terminals:
+            await terminal.__aexit__(None, None, None)
+
+
+#: The terminal's final -> posd's result (spec 3.1).
+RESULTS = {
+    "APPROVAL": "approved",
+    "DECLINED": "declined",
+    "TERMINAL_REJECTED": "rejected",
+    "TERMINAL_CANCELED": "canceled",
+}
+
+
+async def assert_agrees(posd: Daemon, identity: str, terminal: Simulator) -> str:
+    """Hold what posd says of a payment against what really happened."""
+    document = await posd.transaction(identity)
+    starts = terminal.ledger.of("start", client_transaction_id=identity)
+    assert len(starts) <= 1
+    listed = (await posd.call("GET", f"/transactions/{identity}/events")).json["events"]
+    accepted = terminal.ledger.of("attempt", client_transaction_id=identity, result=200)
+    assert {item["event_id"] for item in accepted} <= {item["event"]["event_id"] for item in listed}
+    if not starts:
+        assert document["phase"] == "in_doubt"
+        return "never sent"
+    (final,) = terminal.ledger.of("final", client_transaction_id=identity)
+    assert (document["phase"], document["outcome"]["result"]) == ("final", RESULTS[final["status"]])
+    assert document["outcome"]["transaction_reference"] == final["transaction_reference"]
+    return "same outcome"

@@ -1,0 +1,238 @@
+"""The end of a daemon and what keeps it from starting: exit codes, messages, and what is left behind."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from posd import tls
+from tests.e2e.conftest import CHARGE
+from tests.support import https
+from tests.support.daemon import Daemon, running, toml
+from tests.support.events import body
+from tests.support.shop import held
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+#: The promise, in seconds.
+STOP_SECONDS = 3.0
+
+
+async def stop_in_time(posd: Daemon, number: signal.Signals = signal.SIGTERM) -> None:
+    """Stop the daemon; it ends with 0 and in time."""
+    began = asyncio.get_running_loop().time()
+    code = await posd.stop(number)
+    assert asyncio.get_running_loop().time() - began < STOP_SECONDS
+    assert code == 0, posd.lines
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_idle_daemon_stops_at_once_and_leaves_the_place_free(posd: Daemon, number: signal.Signals) -> None:
+    port = posd.port
+    began = asyncio.get_running_loop().time()
+    await stop_in_time(posd, number)
+    assert asyncio.get_running_loop().time() - began < 1
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        free.bind(("127.0.0.1", port))
+    for lock in (posd.directory / "run" / "posd.lock", posd.database.with_name("posd.db.lock")):
+        descriptor = os.open(lock, os.O_RDWR)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+    with pytest.raises(httpx2.ConnectError):
+        await posd.call("GET", "/version")
+    await posd.start()
+    assert (await posd.call("GET", "/version")).status == 200
+
+
+async def test_it_drains_tills_streams_and_idle_terminals(posd: Daemon, terminal: ScriptedTerminal) -> None:
+    waited_for, in_flight = str(uuid4()), str(uuid4())
+    other = terminal
+    assert (await posd.call("PUT", f"/transactions/{waited_for}", CHARGE)).status == 201
+    callback = terminal.requests[0].callback
+    assert await https.deliver(callback, body(waited_for, "TERMINAL_CANCELED"), posd.ca) == 200
+    script = held(terminal.acknowledge)
+    other.start = script
+    asking = asyncio.create_task(posd.call("PUT", f"/transactions/{in_flight}", CHARGE))
+    await script.arrived.wait()
+    waiting = [asyncio.create_task(posd.call("GET", f"/transactions/{in_flight}/outcome")) for _ in range(5)]
+    idle = [await https.connect(posd.port, posd.ca) for _ in range(5)]
+    kept_alive = await https.connect(posd.port, posd.ca)
+    kept_alive[1].write(
+        https.post(callback, body(waited_for, "TERMINAL_CANCELED")).replace(b"connection: close\r\n", b"")
+    )
+    assert (await kept_alive[0].readline()).startswith(b"HTTP/1.1 200")
+    half = await https.connect(posd.port, posd.ca)
+    half[1].write(b"POST /webhooks/transac")
+    feed = posd.changes()
+    await anext(feed)
+    first = await anext(feed)
+    assert first["id"] == waited_for
+    await till_sockets(posd, 7)  # five tills, the one that starts, the stream: all are there
+
+    await stop_in_time(posd)
+
+    for task in waiting:
+        reply = await task
+        assert (reply.status, reply.json["code"]) == (503, "draining")
+        assert reply.headers["retry-after"]
+    started = await asking
+    assert (started.status, started.json["phase"]) == (201, "in_doubt")
+    assert [item async for item in feed if item["id"] not in (waited_for, in_flight)] == []
+    for _, writer in (*idle, kept_alive, half):
+        writer.transport.abort()
+    script.release.set()
+    posd.keep_port()
+    await posd.start()
+    callback = next(item.callback for item in terminal.requests if in_flight in item.callback)
+    assert await https.deliver(callback, body(in_flight, "TERMINAL_CANCELED"), posd.ca) == 200
+    assert (await posd.outcome(in_flight))["result"] == "canceled"
+    assert terminal.starts_of(in_flight) == 1
+
+
+async def till_sockets(posd: Daemon, count: int) -> None:
+    """Wait until the daemon has so many connections of tills."""
+    assert posd.process is not None
+    async with asyncio.timeout(10):
+        while connections(posd.till_socket) < count + 1:  # noqa: ASYNC110 - the kernel tells nobody; one is the listening socket
+            await asyncio.sleep(0.005)
+
+
+def connections(path: Path) -> int:
+    """Count the sockets that bear the path."""
+    return sum(1 for line in Path("/proc/net/unix").read_text().splitlines() if line.endswith(f" {path}"))
+
+
+async def test_the_socket_files_of_a_killed_daemon_are_in_nobodys_way(posd: Daemon) -> None:
+    await posd.kill()
+    assert posd.till_socket.is_socket()
+    await posd.start()
+    assert (await posd.call("GET", "/version")).status == 200
+    assert posd.till_socket.stat().st_mode & 0o777 == 0o660
+    assert posd.database.stat().st_mode & 0o777 == 0o600
+
+
+def same_database(home: Path) -> str:
+    (home / "run2").mkdir()
+    return toml(home, "").replace(f"{home}/run", f"{home}/run2")
+
+
+def same_directory(home: Path) -> str:
+    tls.init(home / "state2" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    return toml(home, "").replace(f"{home}/state", f"{home}/state2")
+
+
+#: What the second daemon shares with the first -> what its message names.
+SECOND: dict[str, tuple[Callable[[Path], str], list[str]]] = {
+    "database": (same_database, ["posd.db.lock", "another posd", "database.path"]),
+    "socket directory": (same_directory, ["run", "another posd", "local_api.directory"]),
+}
+
+
+@pytest.mark.parametrize("shared", SECOND)
+async def test_the_second_daemon_refuses_and_the_first_goes_on(home: Path, shared: str) -> None:
+    config, words = SECOND[shared]
+    async with running(home, "") as posd:
+        (home / "second").mkdir()
+        second = Daemon(home / "second", config(home))
+        await assert_refuses(second, words)
+        assert (await posd.call("GET", "/version")).status == 200
+        assert (await posd.call("GET", "/version", socket=posd.admin_socket)).status == 200
+
+
+async def assert_refuses(daemon: Daemon, words: list[str]) -> None:
+    """It does not start, and says what the words name, in one line and without a traceback."""
+    code, said = await daemon.cannot_start()
+    assert code != 0
+    for word in words:
+        assert word in said
+    everything = str(daemon.lines)
+    assert "Traceback" not in everything
+    assert not [line for line in daemon.lines if "exception" in line or line.get("event") == "posd.started"]
+
+
+def no_certificate(home: Path) -> str:
+    return toml(home, "").replace(f"{home}/state/", f"{home}/elsewhere/")
+
+
+def unknown_group(home: Path) -> str:
+    return toml(home, "").replace('till_group = ""', 'till_group = "no-such-group"')
+
+
+def port_taken(home: Path) -> str:
+    return toml(home, "").replace("127.0.0.1:0", f"127.0.0.1:{TAKEN.getsockname()[1]}")
+
+
+def newer_schema(home: Path) -> str:
+    with sqlite3.connect(home / "state" / "posd.db") as db:
+        db.execute("PRAGMA user_version = 999")
+    db.close()
+    return toml(home, "")
+
+
+def no_database(home: Path) -> str:
+    (home / "state" / "posd.db").write_bytes(b"this is no database" * 100)
+    return toml(home, "")
+
+
+def bad_key(home: Path) -> str:
+    (home / "state" / "callback.key").write_text("not a key\n")
+    return toml(home, "")
+
+
+def bad_ca(home: Path) -> str:
+    (home / "ca.pem").write_text("not a certificate\n")
+    return toml(home, f'[[terminals]]\nserial = "SN-1"\nbase_url = "https://127.0.0.1:1"\nca_file = "{home}/ca.pem"\n')
+
+
+def directory_is_a_file(home: Path) -> str:
+    (home / "run").write_text("")
+    return toml(home, "")
+
+
+TAKEN = socket.socket()
+TAKEN.bind(("127.0.0.1", 0))
+TAKEN.listen()
+
+#: What is wrong -> what the message names.
+WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
+    "no certificate": (no_certificate, ["posd tls init"]),
+    "unknown group": (unknown_group, ["no-such-group", "groupadd"]),
+    "port taken": (port_taken, ["in use", "webhooks.listen"]),
+    "newer schema": (newer_schema, ["newer", "posd.db"]),
+    "not a database": (no_database, ["posd.db", "backup"]),
+    "bad callback key": (bad_key, ["callback.key"]),
+    "bad CA file": (bad_ca, ["ca.pem"]),
+    "directory is a file": (directory_is_a_file, ["run", "local_api.directory"]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_it_says_why_it_cannot_start(home: Path, wrong: str) -> None:
+    tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    config, words = WRONG[wrong]
+    await assert_refuses(Daemon(home, config(home)), words)
+
+
+async def test_a_stop_while_the_terminal_is_silent_ends_the_call_with_doubt(home: Path, identity: str) -> None:
+    """The longest call there may be: the terminal holds the reply for ever."""
+    async with scripted_terminal(home) as terminal:
+        terminal.start = script = held(terminal.acknowledge)
+        async with running(home, terminal.toml) as posd:
+            asking = asyncio.create_task(posd.call("PUT", f"/transactions/{identity}", CHARGE))
+            joined = asyncio.create_task(posd.call("PUT", f"/transactions/{identity}", CHARGE))
+            await script.arrived.wait()
+            await till_sockets(posd, 2)
+            await stop_in_time(posd)
+            assert {(await asking).json["phase"], (await joined).json["phase"]} == {"in_doubt"}
+            await posd.start()
+            assert (await posd.transaction(identity))["phase"] == "in_doubt"
+        script.release.set()
+        assert len(terminal.requests) == 1

@@ -1,0 +1,99 @@
+"""Waiting on the local API at the level of connections: many of them, hung up at will, and event streams."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+#: Longest that anything of this may take, in seconds.
+PATIENCE_SECONDS = 30.0
+
+
+@dataclass
+class Connection:
+    """One request under way on a connection of its own."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def reply(self) -> tuple[int, Any]:
+        """Wait for the answer: status and JSON."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            content = await self.reader.readexactly(int(length.split(b":")[1]))
+        return int(head.split(b" ", 2)[1]), json.loads(content, parse_float=Decimal)
+
+    def hang_up(self) -> None:
+        """Close without a word."""
+        self.writer.transport.abort()
+
+
+async def ask(socket: Path, path: str, headers: str = "") -> Connection:
+    """Send a GET on a new connection, and do not wait for the answer."""
+    reader, writer = await asyncio.open_unix_connection(str(socket))
+    writer.write(f"GET /v1{path} HTTP/1.1\r\nhost: posd\r\n{headers}\r\n".encode())
+    return Connection(reader, writer)
+
+
+@dataclass
+class Message:
+    """One server-sent event; `json` is its data with exact decimals."""
+
+    id: int | None
+    event: str
+    data: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.data, parse_float=Decimal)
+
+
+@asynccontextmanager
+async def stream(socket: Path, path: str, last_event_id: int | None = None) -> AsyncIterator[AsyncIterator[Message]]:
+    """Open an event stream; the messages end where the daemon ends the stream."""
+    resume = "" if last_event_id is None else f"last-event-id: {last_event_id}\r\n"
+    connection = await ask(socket, path, f"accept: text/event-stream\r\n{resume}")
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            head = await connection.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head
+        assert b"text/event-stream" in head
+        yield messages(connection.reader)
+    finally:
+        connection.hang_up()
+
+
+async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
+    """Read chunked server-sent events as the standard says: data lines are joined by line feeds."""
+    text = ""
+    while True:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            size = int(await reader.readline() or b"0", 16)
+            if size == 0:
+                return
+            text += (await reader.readexactly(size)).decode()
+            await reader.readline()
+        *whole, text = text.split("\n\n")
+        for block in whole:
+            fields: dict[str, list[str]] = {}
+            for line in block.split("\n"):
+                name, _, value = line.partition(":")
+                fields.setdefault(name, []).append(value.removeprefix(" "))
+            if "data" in fields:
+                identity = int(fields["id"][0]) if "id" in fields else None
+                yield Message(identity, fields["event"][0], "\n".join(fields["data"]))
+
+
+async def collect(source: AsyncIterator[Message], until: Callable[[Message], bool]) -> list[Message]:
+    """Read messages up to and with the one that fits."""
+    read = []
+    async for message in source:
+        read.append(message)
+        if until(message):
+            return read
+    raise AssertionError(f"the stream ended before it came: {read}")

@@ -1,0 +1,49 @@
+"""What the log says, and what it never says."""
+
+import json
+from pathlib import Path
+
+from posd import logs
+from tests.support.daemon import running
+from tests.support.events import APPROVED, body
+from tests.support.https import deliver
+from tests.support.terminal import ScriptedTerminal
+
+SECRETS = {"reference": "ticket-4711", "customer_email": "somebody@example.com"}
+
+
+async def test_a_payment_is_told_without_token_metadata_body_or_header(
+    home: Path, terminal: ScriptedTerminal, identity: str
+) -> None:
+    toml = terminal.toml + '[terminals.headers]\nX-Api-Key = "secret-header-value"\n'
+    async with running(home, toml, '[logging]\nlevel = "debug"\n') as posd:
+        request = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}, "metadata": SECRETS}
+        await posd.call("PUT", f"/transactions/{identity}", request)
+        assert terminal.requests[0].headers["x-api-key"] == "secret-header-value"
+        callback = terminal.requests[0].callback
+        for status, previous in APPROVED:
+            operation = {"type": "CHARGE", "metadata": SECRETS, "events_webhook_url": callback}
+            await deliver(callback, body(identity, status, previous, operation=operation), posd.ca)
+        assert await deliver(callback, b'{"reference": "ticket-4711"', posd.ca) == 400
+        assert await deliver(callback[:-2] + "xx", b"ticket-4711", posd.ca) == 403
+        await posd.outcome(identity)
+        lines = list(posd.lines)
+
+    told = [line["event"] for line in lines]
+    for event in ("payment.started", "payment.answered", "webhook.event", "payment.outcome", "webhook.quarantined"):
+        assert event in told
+    text = json.dumps(lines)
+    token = callback.rsplit("/", 1)[1]
+    for secret in (token, "secret-header-value", "ticket-4711", "somebody@example.com", "events_webhook_url", "A1B2C3"):
+        assert secret not in text
+    assert not [line for line in lines if "dropped" in line]
+    assert all(line["level"] in ("debug", "info", "warning") for line in lines)
+
+
+def test_a_field_that_no_line_may_have_is_dropped_and_named() -> None:
+    fields = {"event": "payment.started", "transaction": "t", "token": "secret", "reason": None}
+    assert logs.allow_listed(None, "info", fields) == {
+        "event": "payment.started",
+        "transaction": "t",
+        "dropped": ["token"],
+    }

@@ -14,7 +14,10 @@ def take(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         os.close(descriptor)
         raise Held from error
+    except OSError:
+        os.close(descriptor)
+        raise
     return descriptor

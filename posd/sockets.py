@@ -23,7 +23,9 @@ def lock_directory(directory: Path) -> int:
     """
     path = directory / "posd.lock"
     try:
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not directory.exists():
+            directory.mkdir(parents=True)
+            directory.chmod(0o755)  # tills pass through it to their socket, whatever the umask
         return locks.take(path)
     except locks.Held:
         raise SocketError(

@@ -106,7 +106,7 @@ def advance(
         case Verdict.AFTER_FINAL:
             transaction = _compare_finals(transaction, event, now)
         case _:
-            transaction = _disprove(transaction, event, now)
+            transaction = _disprove(transaction, event.status, now)
     return _touch(transaction, before, now), step.verdict
 
 
@@ -136,7 +136,7 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
     an acknowledgement never reopens a final.
     """
     before = transaction
-    heard = bool(transaction.trail.edges)
+    heard = bool(transaction.trail.edges) or transaction.attention_of(AttentionCode.QUARANTINED_EVENT) is not None
     match judgement:
         case Acknowledged(serial_number=serial):
             transaction = _set(transaction, acknowledged=True)
@@ -152,8 +152,9 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
         case Refused() | Unsent() if not heard:
             transaction = _finish(transaction, not_started(judgement, now), now)
         case Refused() | Unsent():
-            if transaction.phase is Phase.STARTING:  # an event of a state that posd does not know was faster
-                transaction = _set(transaction, phase=Phase.ACTIVE)
+            # A callback was faster that posd could not use, or that told of a state which it does not know.
+            if transaction.phase is Phase.STARTING:
+                transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it came", now)
         case Doubtful(reason=reason):
             if transaction.phase is Phase.STARTING:
                 transaction = doubt(transaction, reason, now)
@@ -179,11 +180,14 @@ def interrupted(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def quarantined(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Note that an authentic callback of this transaction was refused and kept in quarantine."""
+    """Note that an authentic callback of this transaction was refused and kept in quarantine.
+
+    Its token shows that the request had reached a terminal, whatever posd had inferred.
+    """
     noted = attend(
         transaction, AttentionCode.QUARANTINED_EVENT, now, f"a callback of this payment could not be used: {reason}"
     )
-    return _touch(noted, transaction, now)
+    return _touch(_disprove(noted, "a callback that could not be used", now), transaction, now)
 
 
 def not_started(judgement: Refused | Unsent, now: datetime) -> Outcome:
@@ -255,22 +259,24 @@ def _apply(transaction: Transaction, event: TransactionEvent, now: datetime) -> 
     if status in lifecycle.FINALS:
         return _finish(_final_attention(transaction, event, now), _outcome(transaction, event, now), now)
     if transaction.phase is Phase.FINAL:
-        return _disprove(transaction, event, now)
+        return _disprove(transaction, event.status, now)
     return clear(_set(transaction, phase=Phase.ACTIVE), AttentionCode.IN_DOUBT)
 
 
-def _disprove(transaction: Transaction, event: TransactionEvent, now: datetime) -> Transaction:
-    """Withdraw a `not_started` that posd inferred: an authentic event shows that the terminal did start it."""
+def _disprove(transaction: Transaction, news: str, now: datetime) -> Transaction:
+    """Withdraw a `not_started` that was inferred: an authentic callback shows that a terminal did get the request."""
     outcome = transaction.outcome
     if outcome is None or outcome.result is not Result.NOT_STARTED or outcome.stated_by_terminal:
         return transaction
+    running = transaction.trail.position is not None
     transaction = _set(transaction, phase=Phase.ACTIVE, outcome=None, withdrawn=outcome)
-    return attend(
+    transaction = attend(
         transaction,
         AttentionCode.OUTCOME_CORRECTED,
         now,
-        f"posd had concluded not_started, but the terminal reports {event.status}: the payment is running or did run",
+        f"posd had concluded not_started, but the terminal sent {news}: the payment is running or did run",
     )
+    return transaction if running else doubt(transaction, f"it sent {news} after posd had concluded not_started", now)
 
 
 def _finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transaction:

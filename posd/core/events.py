@@ -5,13 +5,13 @@ there and be readable; everything else is read leniently, field by field: an app
 came as a string or an object that posd does not need has another shape. The raw bytes are the record.
 """
 
-import json
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
+from posd.core.jsontext import Object, decode
 from posd.core.money import read_money
 
 #: Longest text that is kept of a name or code of the wire, in characters; the raw bytes keep it whole.
@@ -73,45 +73,6 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     status: str | None
     client_transaction_id: str | None
     serial_number: str | None
-    model: str | None
-
-
-class _Object(dict[str, Any]):
-    """A JSON object that remembers which of its keys came more than once with different values."""
-
-    repeated: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, pairs: list[tuple[str, Any]]) -> "_Object":
-        members = cls(pairs)
-        if len(members) != len(pairs):
-            members.repeated = frozenset(key for key, value in pairs if members[key] != value)
-        return members
-
-
-#: Checks what the standard library lets pass: NaN, lone surrogates, and nesting that would exhaust the stack.
-_STRICT = msgspec.json.Decoder(float_hook=str)
-
-
-def _number(literal: str) -> Decimal | str:
-    """Keep a number exact; one that even Decimal cannot hold stays text: it is nothing that posd reads."""
-    try:
-        return Decimal(literal)
-    except InvalidOperation:
-        return literal
-
-
-def decode(body: bytes) -> Any:
-    """Decode JSON strictly (RFC 8259, UTF-8), with every number an exact Decimal. Raise ValueError with the reason."""
-    try:
-        _STRICT.decode(body)
-        return json.loads(body.decode("utf-8"), object_pairs_hook=_Object.of, parse_float=_number, parse_int=_number)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    except UnicodeDecodeError as error:
-        raise ValueError("it is not UTF-8") from error
-    except (msgspec.DecodeError, ValueError) as error:
-        raise ValueError(f"it is not JSON: {error}") from error
 
 
 def read_event(body: bytes) -> TransactionEvent:
@@ -120,10 +81,10 @@ def read_event(body: bytes) -> TransactionEvent:
         members = decode(body)
     except ValueError as error:
         raise NotAnEvent(str(error)) from error
-    if not isinstance(members, _Object):
+    if not isinstance(members, Object):
         raise NotAnEvent("it is not a JSON object")
     terminal = members.get("terminal")
-    if not isinstance(terminal, _Object):
+    if not isinstance(terminal, Object):
         raise NotAnEvent("terminal is missing or not an object")
     event = TransactionEvent(
         event_id=_required(members, "event_id"),
@@ -154,7 +115,7 @@ def read_acknowledgement(body: bytes) -> Acknowledgement | None:
         members = decode(body)
     except ValueError:
         return None
-    if not isinstance(members, _Object):
+    if not isinstance(members, Object):
         return None
     operation = _object(members, "operation")
     terminal = _object(members, "terminal")
@@ -163,11 +124,10 @@ def read_acknowledgement(body: bytes) -> Acknowledgement | None:
         status=_text(members, "status"),
         client_transaction_id=echoed.lower() if echoed else None,
         serial_number=_text(terminal, "serialNumber"),
-        model=_text(terminal, "model"),
     )
 
 
-def _required(members: _Object, name: str, prefix: str = "") -> str:
+def _required(members: Object, name: str, prefix: str = "") -> str:
     _unambiguous(members, (name,), prefix)
     value = members.get(name)
     if not isinstance(value, str) or not value:
@@ -179,7 +139,7 @@ def _required(members: _Object, name: str, prefix: str = "") -> str:
 
 def _unambiguous(members: Mapping[str, Any], names: tuple[str, ...], prefix: str) -> None:
     for name in names:
-        if isinstance(members, _Object) and name in members.repeated:
+        if isinstance(members, Object) and name in members.repeated:
             raise NotAnEvent(f"{prefix}{name} stands more than once, with different values")
 
 

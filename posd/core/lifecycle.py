@@ -104,8 +104,8 @@ VERDICTS: Mapping[Move, Verdict] = {
 
 Edge = tuple[str | None, str]
 
-#: The seven states have 49 edges; a terminal that invents states cannot make a transaction grow without end.
-MAX_EDGES = 64
+#: Edges of invented states that are remembered: a terminal cannot make a transaction grow without end.
+MAX_STRANGE_EDGES = 16
 
 
 class Trail(msgspec.Struct, frozen=True):
@@ -148,7 +148,7 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
     The event is a new one: repeats of an `event_id` never come here.
     """
     edge = (previous, status)
-    edges = trail.edges if edge in trail.edges or len(trail.edges) >= MAX_EDGES else (*trail.edges, edge)
+    edges = trail.edges if edge in trail.edges or _full(trail, edge) else (*trail.edges, edge)
     known = Status.known(status)
     if known is None:
         in_sequence = previous in (None, trail.last)
@@ -172,3 +172,12 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
         gap=mismatch or skipped,
         illegal=move is Move.ILLEGAL or (move is Move.SKIP and not skipped),
     )
+
+
+def _strange(edge: Edge) -> bool:
+    return any(word is not None and Status.known(word) is None for word in edge)
+
+
+def _full(trail: Trail, edge: Edge) -> bool:
+    """Whether no more edges like this one are remembered; those between known states always are."""
+    return _strange(edge) and sum(map(_strange, trail.edges)) >= MAX_STRANGE_EDGES

@@ -12,6 +12,7 @@ MAX_INTEGER_DIGITS = 12
 MAX_FRACTION_DIGITS = 4
 ZERO = Decimal(0)
 
+_WIRE_NUMBER = re.compile(r"-?\d{1,24}(\.\d{1,24})?", re.ASCII)
 _DECIMAL_STRING = re.compile(r"\d{1,12}(\.\d{1,4})?", re.ASCII)
 
 
@@ -51,14 +52,15 @@ def parse_money(value: object) -> Decimal:
 
 
 def read_money(value: object) -> Decimal | None:
-    """Return a number of the wire (number or numeric string) as Decimal, None where it is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+    """Return a number of the wire (number or numeric string) as Decimal in fixed notation, None where it is none."""
+    if isinstance(value, str):
+        value = Decimal(value) if _WIRE_NUMBER.fullmatch(value) else None
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
-    try:
-        number = Decimal(value)
-    except InvalidOperation:
+    number = Decimal(value)
+    if not number.is_finite() or abs(number.adjusted()) > MAX_INTEGER_DIGITS * 2:
         return None
-    return number if number.is_finite() and abs(number.adjusted()) <= MAX_INTEGER_DIGITS * 2 else None
+    return Decimal(format(number, "f"))
 
 
 def numbers(amount: Mapping[str, object]) -> Iterator[Decimal]:

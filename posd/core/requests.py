@@ -4,11 +4,12 @@ Every fault is collected with its JSON Pointer, so that a developer sees all of 
 till's own (metadata, options) go to the terminal with the bytes that the till wrote.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from posd.core.jsontext import Object, decode
 from posd.core.money import ZERO, numbers, parse_money, to_decimal
 from posd.core.transactions import OperationType, Transaction, encode
 from posd.core.uuids import canonical_uuid
@@ -112,14 +113,15 @@ def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
     Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
     """
     try:
-        members = _RAW.decode(body)
-    except msgspec.ValidationError:
-        return StartRequest(), (Fault("", "must be a JSON object"),)
-    except RecursionError as error:
-        raise MalformedJson("it is nested too deeply") from error
+        document = decode(body)
     except ValueError as error:
         raise MalformedJson(str(error)) from error
+    if not isinstance(document, Object):
+        return StartRequest(), (Fault("", "must be a JSON object"),)
+    members = _RAW.decode(body)
     reader = _Reader(members)
+    for name in _repeated(document):
+        reader.fault(f"/{name}", "stands more than once, with different values")
     for name in members:
         if name not in FIELDS:
             reader.fault(f"/{_pointer(name)}", f"is not a field of this request; fields are {', '.join(FIELDS)}")
@@ -202,12 +204,35 @@ def _numbers(reader: _Reader, members: Mapping[str, object], path: str, *, neste
     return checked
 
 
+def _repeated(document: Object) -> Iterator[str]:
+    """Yield pointers to the names of the body or its amount that stand more than once and say different things."""
+    yield from (_pointer(name) for name in sorted(document.repeated))
+    amount = document.get("amount")
+    if isinstance(amount, Object):
+        yield from (f"amount/{_pointer(name)}" for name in sorted(amount.repeated))
+
+
 def _pointer(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
 def _by_value(text: bytes) -> Any:
-    return _EXACT.decode(text)
+    return _comparable(decode(text))
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value that equals another exactly where the JSON means the same: true is not 1."""
+    match value:
+        case dict():
+            return {name: _comparable(member) for name, member in value.items()}
+        case list():
+            return [_comparable(item) for item in value]
+        case bool():
+            return f"JSON {value}"
+        case str():
+            return f"text {value}"
+        case _:
+            return value
 
 
 #: How each field of a repeated call is compared with the record: numbers by value, objects by content.

@@ -204,8 +204,12 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def abortable(self) -> bool:
-        """Not final, and not past the point of no return (spec 3.1, rule 2)."""
-        return self.phase is not Phase.FINAL and not past_point_of_no_return(self)
+        """Not final, not past the point of no return (spec 3.1, rule 2), and answered by the device that was asked."""
+        return not (
+            self.phase is Phase.FINAL
+            or past_point_of_no_return(self)
+            or self.attention_of(AttentionCode.SERIAL_MISMATCH)
+        )
 
     @property
     def total(self) -> Decimal:
@@ -219,18 +223,24 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
 def past_point_of_no_return(transaction: Transaction) -> bool:
     """Whether the acquirer was asked, so that only the final event can tell (spec 3.1, rule 2)."""
-    return transaction.status in (lifecycle.APPROVAL_REQUESTED, *lifecycle.FINALS)
+    return transaction.trail.approval_requested or transaction.status in lifecycle.FINALS
 
 
 def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:
     """Tell the till what to do; `grace` is how long a doubt may clear up by itself before a person is asked."""
+    outcome = transaction.outcome
     if any(item.code in CONFLICTS for item in transaction.attention):
         return NextStep.ASK_PERSON
-    if transaction.outcome is not None:
-        return NextStep.DONE if transaction.outcome.result is Result.APPROVED else NextStep.NEW_ID_OK
+    if outcome is not None and outcome.result is Result.APPROVED:
+        return NextStep.DONE
+    if outcome is not None:
+        # Ended by the terminal after the acquirer was asked: nobody knows what the acquirer did.
+        return NextStep.NEW_ID_OK if outcome.reached_acquirer is not None else NextStep.ASK_PERSON
     doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
     if doubt is not None and now - parse_iso(doubt.since) > grace:
         return NextStep.ASK_PERSON
+    if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
+        return NextStep.ASK_PERSON  # what came under the used id was not applied, and may be the final
     return NextStep.WAIT
 
 

@@ -75,12 +75,7 @@ class Aborts:
         transaction = transactions.get(unit.db, client_transaction_id)
         if transaction is None:
             raise Problem("not_found", f"cannot abort: no transaction {client_transaction_id} is known here")
-        if transaction.phase is Phase.FINAL and transaction.outcome is not None:
-            raise Problem(
-                "already_final",
-                f"cannot abort: it has already ended ({transaction.outcome.result})",
-                outcome=transaction.outcome.result,
-            )
+        _require_open(transaction)
         if past_point_of_no_return(transaction):
             raise Problem(
                 "past_point_of_no_return",
@@ -110,26 +105,44 @@ class Aborts:
         return transaction
 
 
+def _require_open(transaction: Transaction) -> None:
+    """Raise Problem where it has ended."""
+    if transaction.phase is Phase.FINAL and transaction.outcome is not None:
+        raise Problem(
+            "already_final",
+            f"cannot abort: it has already ended ({transaction.outcome.result})",
+            outcome=transaction.outcome.result,
+        )
+
+
 def _judge(attempt: Attempt, transaction: Transaction) -> None:
     """Raise Problem where the terminal certainly did not take the abort."""
+    refusal = _refusal(attempt, transaction.terminal)
+    if refusal is not None:
+        _require_open(transaction)  # it may have ended while the abort was under way: that says more
+        raise refusal
+
+
+def _refusal(attempt: Attempt, terminal: str) -> Problem | None:
+    """Return why the terminal did not take an abort, None where it did or may have."""
     match attempt:
         case NotSent(reason=reason):
-            raise Problem(
+            return Problem(
                 "terminal_offline",
-                f"cannot abort: terminal {transaction.terminal} cannot be reached ({reason}); "
+                f"cannot abort: terminal {terminal} cannot be reached ({reason}); "
                 "the payment goes on there. Cancel it on the terminal, or try again",
             )
         case Replied(status=409):
-            raise Problem(
+            return Problem(
                 "nothing_running",
-                f"cannot abort: terminal {transaction.terminal} says that it runs nothing it could abort; "
+                f"cannot abort: terminal {terminal} says that it runs nothing it could abort; "
                 "the outcome is still awaited",
             )
         case Replied(status=status) if 300 <= status < 500 and status != 408:
-            raise Problem(
+            return Problem(
                 "not_configured",
-                f"cannot abort: terminal {transaction.terminal} does not take this request (HTTP {status}); check "
+                f"cannot abort: terminal {terminal} does not take this request (HTTP {status}); check "
                 "[profile.abort] in the configuration, and cancel on the terminal meanwhile",
             )
         case Replied() | Lost():
-            return
+            return None

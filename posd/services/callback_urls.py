@@ -16,6 +16,9 @@ from posd.core.problems import Problem
 #: Name under which systemd can pass the key (LoadCredential).
 CREDENTIAL = "callback.key"
 
+#: How long the name of a terminal may take to resolve, in seconds; most have an address instead.
+RESOLVE_SECONDS = 3.0
+
 _LINE = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -90,9 +93,10 @@ async def _facing(terminal_url: str) -> str:
     """Return this machine's address on the way to the terminal; connecting a datagram socket sends nothing."""
     parts = urlsplit(terminal_url)
     try:
-        resolved = await asyncio.get_running_loop().getaddrinfo(
-            parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM
-        )
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            resolved = await asyncio.get_running_loop().getaddrinfo(
+                parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM
+            )
         family, kind, protocol, _, address = resolved[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)
@@ -100,7 +104,7 @@ async def _facing(terminal_url: str) -> str:
     except OSError as error:
         raise Problem(
             "terminal_offline",
-            f"cannot start: this machine has no way to {parts.hostname} ({error.strerror or error}); "
+            f"cannot start: this machine has no way to {parts.hostname} ({error.strerror or 'its name is not found'}); "
             "check the network of this machine, or the terminal's address",
         ) from error
     return host

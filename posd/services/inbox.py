@@ -84,8 +84,11 @@ class Inbox:
         self._tell(client_transaction_id, receipt)
         return receipt.status
 
-    async def too_large(self, client_transaction_id: str, limit: int, peer: str) -> None:
-        """Note on the transaction that an authentic body was over the limit and could not be read."""
+    async def too_large(self, client_transaction_id: str, limit: int, peer: str) -> int:
+        """Note on the transaction that an authentic body was over the limit and could not be read.
+
+        Return the HTTP status to answer with: 413, or 503 where that could not be noted.
+        """
         reason = f"it was larger than {limit} bytes"
         log.warning("webhook.too_large", transaction=client_transaction_id, limit_bytes=limit, peer=peer)
         try:
@@ -94,6 +97,8 @@ class Inbox:
             )
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
+            return 503
+        return 413
 
     def _note_sign_of_life(self, event: TransactionEvent) -> None:
         terminal = event.terminal

@@ -91,9 +91,21 @@ class Payments:
 
     async def _known(self, client_transaction_id: str) -> Transaction | None:
         """Return the transaction of that id; one that is being started is waited for first."""
+        await self._concluded(client_transaction_id)
+        found = await self._look_up(client_transaction_id)
+        if found is None or found.phase is not Phase.STARTING:
+            return found
+        # Another call has begun to start it since: this one joins that.
+        await self._concluded(client_transaction_id)
+        return await self._look_up(client_transaction_id)
+
+    async def _concluded(self, client_transaction_id: str) -> None:
+        """Wait for the call that is starting the transaction, if there is one."""
         running = self._running.get(client_transaction_id)
         if running is not None:
             await asyncio.wait({running})
+
+    async def _look_up(self, client_transaction_id: str) -> Transaction | None:
         try:
             return await self._store.read(partial(transactions.get, client_transaction_id=client_transaction_id))
         except StorageUnavailable as error:

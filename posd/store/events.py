@@ -68,14 +68,16 @@ def of_transaction(db: sqlite3.Connection, client_transaction_id: str, after: in
     return [StoredEvent(*row) for row in rows]
 
 
-def quarantine(unit: Unit, channel: str, subject: str, reason: str, peer: str, received_at: str, body: bytes) -> None:
-    """Keep a refused body of an authentic callback; the same bytes are kept once, and not more than the limit."""
-    kept = unit.db.execute(
-        "SELECT body FROM quarantine WHERE channel = ? AND subject = ? LIMIT ?", (channel, subject, MAX_QUARANTINED)
-    ).fetchall()
-    if len(kept) >= MAX_QUARANTINED or any(row[0] == body for row in kept):
-        return
+def quarantine(unit: Unit, channel: str, subject: str, reason: str, peer: str, received_at: str, body: bytes) -> bool:
+    """Keep a refused body of an authentic callback, the same bytes once; tell whether it is kept: there is a limit."""
+    kept, there = unit.db.execute(
+        "SELECT count(*), coalesce(max(body = ?), 0) FROM quarantine WHERE channel = ? AND subject = ?",
+        (body, channel, subject),
+    ).fetchone()
+    if there or kept >= MAX_QUARANTINED:
+        return bool(there)
     unit.db.execute(
         "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body) VALUES (?,?,?,?,?,?)",
         (received_at, channel, subject, reason, peer, body),
     )
+    return True

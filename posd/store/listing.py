@@ -13,7 +13,7 @@ from posd.store import transactions
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What to list. `metadata` is key -> text; times are ISO 8601 texts as stored."""
+    """What to list. `metadata` is key (without quotes or backslashes) -> text; times are as stored."""
 
     limit: int
     phase: Phase | None = None
@@ -45,8 +45,9 @@ def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[Transaction], st
         if value is not None:
             conditions.append((f"{column} {operator} ?", (value,)))
     for key, text in page.metadata.items():
-        path = '$."' + key.replace('"', "") + '"'
-        conditions.append(("CAST(json_extract(metadata, ?) AS TEXT) = ?", (path, text)))
+        # A text by its value; a number, true or false as it stands in the till's JSON.
+        path = f'$."{key}"'
+        conditions.append(("(metadata ->> ? = ? OR metadata -> ? = ?)", (path, text, path, text)))
     if page.cursor is not None:
         conditions.append(("(created_at, client_transaction_id) < (?, ?)", page.cursor))
     where = " AND ".join(condition for condition, _ in conditions)

@@ -9,9 +9,9 @@ from typing import TypeVar
 import aiosqlite
 
 from posd.store.changes import Hub
-from posd.store.errors import StorageUnavailable
+from posd.store.errors import StorageUnavailable, StoreError
 from posd.store.opening import connect_reader, lock
-from posd.store.writer import Unit, Writer, on_thread
+from posd.store.writer import Unit, Writer, connect, on_thread
 
 T = TypeVar("T")
 
@@ -23,6 +23,7 @@ class Store:
         self._writer = writer
         self._reader = reader
         self._lock = lock_descriptor
+        self._closed = False
         self.hub = hub
 
     @classmethod
@@ -32,10 +33,14 @@ class Store:
         try:
             hub = Hub()
             writer = await Writer.open(path, hub.publish)
+            try:
+                reader = await connect(lambda: connect_reader(path))
+            except sqlite3.Error as error:
+                await writer.close()
+                raise StoreError(f"the database {path} cannot be read ({error}); start posd again") from error
         except BaseException:
             os.close(descriptor)
             raise
-        reader = await aiosqlite.Connection(lambda: connect_reader(path), 64)
         return cls(writer, reader, hub, descriptor)
 
     async def write(self, function: Callable[[Unit], T]) -> T:
@@ -45,17 +50,20 @@ class Store:
     @property
     def write_error(self) -> str | None:
         """Why the newest commit failed, None where it did not."""
-        return self._writer.error
+        return self._writer.error if self._writer.running else "the writer has ended; restart posd"
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function on one consistent state of the database. Raise StorageUnavailable."""
+        if self._closed:
+            raise StorageUnavailable("posd is stopping")
         try:
             return await on_thread(self._reader, _snapshot, function)
-        except (sqlite3.OperationalError, sqlite3.DatabaseError, ValueError) as error:
+        except sqlite3.DatabaseError as error:
             raise StorageUnavailable(f"the database cannot be read now ({error})") from error
 
     async def close(self) -> None:
         """Finish what is waiting, close the connections, give up the lock."""
+        self._closed = True
         await self._writer.close()
         await self._reader.close()
         os.close(self._lock)

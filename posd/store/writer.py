@@ -8,13 +8,14 @@ decided by one thread in one order.
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiosqlite
 import msgspec
 
-from posd.store.errors import CommitUncertain, StorageUnavailable, StoreError
+from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.opening import connect_writer, open_database
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class Writer:
 
         Raise StoreError.
         """
-        return cls(path, await aiosqlite.Connection(lambda: open_database(path), 64), publish)
+        return cls(path, await connect(lambda: open_database(path)), publish)
 
     async def write(self, function: Callable[[Unit], T]) -> T:
         """Run a function in the next COMMIT and return what it returned, once that is on disk.
@@ -89,6 +90,11 @@ class Writer:
         self._waiting.append((function, future))
         self._wake.set()
         return await future
+
+    @property
+    def running(self) -> bool:
+        """Whether functions are still run; only a fault of posd's own can end that before `close`."""
+        return not self._pump.done()
 
     async def close(self) -> None:
         """Run what is waiting, then close."""
@@ -112,7 +118,7 @@ class Writer:
         try:
             results, changes, broken = await on_thread(self._connection, run_batch, [job[0] for job in batch])
         except Exception as error:  # noqa: BLE001 - the writer outlives whatever it was; each caller hears of it
-            results, changes, broken = [_unavailable(error)] * len(batch), [], True
+            results, changes, broken = [_uncertain(error)] * len(batch), [], True
         for (_, future), result in zip(batch, results, strict=True):
             if future.done():
                 continue
@@ -122,19 +128,32 @@ class Writer:
                 future.set_result(result)
         failed = [result for result in results if isinstance(result, StorageUnavailable | CommitUncertain)]
         self.error = str(failed[0]) if failed else None
-        if changes:
-            self._publish(changes)
+        self._publish(changes)
         if broken:
             await self._reopen()
 
     async def _reopen(self) -> None:
         """Replace a connection that is no longer trusted; where that fails, the next batch fails and tries again."""
         try:
-            fresh = await aiosqlite.Connection(lambda: connect_writer(self._path), 64)
-        except (sqlite3.Error, StoreError):
+            fresh = await connect(lambda: connect_writer(self._path))
+        except sqlite3.Error:
             return
         old, self._connection = self._connection, fresh
-        await old.close()
+        with suppress(sqlite3.Error):  # what it had open is gone either way
+            await old.close()
+
+
+async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:
+    """Open a connection on a thread of its own. Raise what the connector raises, when that thread has ended.
+
+    aiosqlite does not wait for the thread of a connection that failed; it could outlive the loop (pinned, tested).
+    """
+    connection = aiosqlite.Connection(connector, 64)
+    try:
+        return await connection
+    except BaseException:
+        await asyncio.to_thread(connection._thread.join)
+        raise
 
 
 async def on_thread(connection: aiosqlite.Connection, function: Callable[..., T], *arguments: Any) -> T:
@@ -162,7 +181,7 @@ def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> tuple[li
                 return [_unavailable(error)] * len(functions), [], _broken(error)
             db.execute("ROLLBACK TO job")
             del unit.changes[known:]
-            results.append(_unavailable(error) if isinstance(error, sqlite3.OperationalError) else error)
+            results.append(_unavailable(error) if _is_trouble(error) else error)
         db.execute("RELEASE job")
     try:
         db.execute("COMMIT")
@@ -172,6 +191,11 @@ def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> tuple[li
         outcome = _unavailable(error) if not _broken(error) else _uncertain(error)
         return [outcome] * len(functions), [], _broken(error)
     return results, unit.changes, False
+
+
+def _is_trouble(error: Exception) -> bool:
+    """Whether it is trouble with the disk or the file, rather than a fault of the function."""
+    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
 def _broken(error: BaseException) -> bool:

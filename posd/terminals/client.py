@@ -7,6 +7,7 @@ the first byte of the request is about to be written: before that a failure is `
 import asyncio
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import httpx2
@@ -77,6 +78,7 @@ class Device:
 
     async def _send(self, method: str, url: str, body: bytes | None, trace: object) -> Replied:
         headers = {} if body is None else {"content-type": "application/json"}
+        self._client.cookies.clear()  # no state from one payment to the next
         request = self._client.build_request(method, url, content=body, headers=headers, extensions={"trace": trace})
         response = await self._client.send(request, stream=True)
         try:
@@ -93,7 +95,8 @@ class Device:
         """End the calls under way now, as if their time were up; later ones are not sent."""
         self._hurried = True
         for deadline in self._deadlines:
-            deadline.reschedule(0)
+            with suppress(RuntimeError):  # it has just run out by itself
+                deadline.reschedule(0)
 
     async def close(self) -> None:
         """Close whatever is open."""

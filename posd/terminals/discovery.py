@@ -61,7 +61,7 @@ class Discovery:
 
     def _on_change(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         if state_change is ServiceStateChange.Removed:
-            if (gone := self._fleet.withdraw(name)) is not None:
+            if (gone := self._fleet.withdraw(name)) is not None and gone.serial in self._fleet:
                 log.info("discovery.gone", terminal=gone.serial, host=gone.host)
             return
         if name in self._resolving or len(self._resolving) >= MAX_RESOLVING:
@@ -88,7 +88,10 @@ class Discovery:
             seen_at=iso(self._now()),
         )
         if self._fleet.announce(found):
-            log.info("discovery.found", terminal=serial, host=host, port=info.port, in_fleet=serial in self._fleet)
+            in_fleet = serial in self._fleet
+            # Anybody can announce anything, without end: that is a line for those who look for it.
+            tell = log.info if in_fleet else log.debug
+            tell("discovery.found", terminal=serial, host=host, port=info.port, in_fleet=in_fleet)
 
 
 def read_serial(

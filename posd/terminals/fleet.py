@@ -17,8 +17,10 @@ from posd.core.problems import Problem
 from posd.terminals import trust
 from posd.terminals.client import Device
 
-#: Announced terminals outside the fleet that are remembered to be shown; the LAN can announce without end.
+#: Announcements that are remembered, of terminals outside the fleet (to be shown) and of each one in it (two devices
+#: can claim one serial); the LAN can announce without end.
 MAX_STRANGERS = 64
+MAX_OF_ONE_SERIAL = 4
 
 Source = Literal["config", "mdns"]
 
@@ -102,9 +104,14 @@ class Fleet:
     def announce(self, announcement: Announcement) -> bool:
         """Take an announcement; tell whether it brought anything new."""
         old = self._announced.pop(announcement.name, None)
-        strangers = [name for name, item in self._announced.items() if item.serial not in self]
-        if announcement.serial not in self and len(strangers) >= MAX_STRANGERS:
-            del self._announced[strangers[0]]
+        if announcement.serial in self:
+            alike = [name for name, item in self._announced.items() if item.serial == announcement.serial]
+            limit = MAX_OF_ONE_SERIAL
+        else:
+            alike = [name for name, item in self._announced.items() if item.serial not in self]
+            limit = MAX_STRANGERS
+        if len(alike) >= limit:
+            del self._announced[alike[0]]  # the oldest
         self._announced[announcement.name] = announcement  # last in the order: the newest
         if announcement.serial in self:
             self._known[announcement.serial].last_seen = announcement.seen_at

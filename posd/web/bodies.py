@@ -62,15 +62,26 @@ async def answer_early(
     body: bytes = b"",
     headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> None:
-    """Send an answer while the body was not read to its end; the connection closes after it."""
+    """Send an answer while the body was not read to its end; the connection closes after it.
+
+    The close waits until the client has heard: one that is still sending would meet a reset instead of the answer.
+    """
     draining = asyncio.create_task(_drain(receive))
+    length = (b"content-length", str(len(body)).encode())
+    close = (b"connection", b"close")
+    start_headers = [length, *headers, close]
     try:
-        await answer(send, status, body, (*headers, (b"connection", b"close")))
+        await send({"type": "http.response.start", "status": status, "headers": start_headers, "trailers": False})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
         await asyncio.wait({draining}, timeout=DRAIN_SECONDS)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
     finally:
         draining.cancel()
 
 
 async def _drain(receive: ASGIReceiveCallable) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    """Take what comes of the body until it ends or the client hangs up."""
+    while True:
+        message = await receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return

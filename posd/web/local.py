@@ -128,7 +128,12 @@ def _endpoint(methods: dict[str, Route]) -> Any:
         route = methods.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
             allowed = ", ".join(sorted(methods))
-            raise Problem("method_not_allowed", f"{request.method} is not possible here; possible: {allowed}")
+            refusal = problem_response(
+                Problem("method_not_allowed", f"{request.method} is not possible here; possible: {allowed}")
+            )
+            refusal.headers["allow"] = allowed
+            await refusal(scope, receive, send)
+            return
         if route.admin and not request.state.admin:
             raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
         parameters.check_query(request, route.query, metadata=route.metadata_query)

@@ -104,4 +104,7 @@ def moment(text: str) -> str:
 def metadata(request: Request) -> Mapping[str, str]:
     """Return the metadata filters, key -> text."""
     items: Mapping[str, Any] = request.query_params
+    for name in items:
+        if name.startswith(METADATA) and ('"' in name or "\\" in name):
+            raise invalid(name, "cannot be searched: quotes and backslashes in a key are not possible here")
     return {name.removeprefix(METADATA): text for name, text in items.items() if name.startswith(METADATA)}

@@ -10,13 +10,18 @@ import socket
 import ssl
 import struct
 from collections import Counter
+from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
+import h11
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
+from hypercorn.events import Closed, Event, Updated
+from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.typing import ASGIFramework
 
 from posd.web.noise import Noise
@@ -29,8 +34,9 @@ TLS_SHUTDOWN_SECONDS = 1.0
 ACCEPT_RETRY_SECONDS = 0.1
 #: Request line and headers together, in bytes; ours are a few hundred.
 MAX_HEADER_BYTES = 16 * 1024
-#: Connections that wait to be accepted; a burst of terminals after an outage fits.
-BACKLOG = 256
+#: Connections that wait to be accepted; a burst of terminals after an outage fits, and a thousand tills at once:
+#: a Unix socket fails a non-blocking connect at once where the queue is full. The kernel may cap it (somaxconn).
+BACKLOG = 4096
 
 
 def http_config(keep_alive_seconds: float) -> Config:
@@ -43,6 +49,70 @@ def http_config(keep_alive_seconds: float) -> Config:
     config.keep_alive_timeout = keep_alive_seconds
     config.keep_alive_max_requests = 2**31  # its own limit of 1000 would cut busy terminals
     return config
+
+
+class Http11(H11Protocol):
+    """HTTP/1.1 and nothing else, with a bounded head.
+
+    Who asks for HTTP/2 or a WebSocket is answered as if the question were not there: Hypercorn would switch, and
+    neither the limits here nor the apps are made for what comes then.
+    """
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        """Do not take the HTTP/2 preface or an `Upgrade: h2c` up."""
+
+    async def _create_stream(self, request: h11.Request) -> None:
+        if _head_bytes(request) > MAX_HEADER_BYTES:  # h11 limits only a head that comes in several pieces
+            await self._send_error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            await self.send(Closed())
+            return
+        headers = [(name, value) for name, value in request.headers if name != b"upgrade"]
+        await super()._create_stream(
+            h11.Request(
+                method=request.method, target=request.target, headers=headers, http_version=request.http_version
+            )
+        )
+
+
+def _head_bytes(request: h11.Request) -> int:
+    return len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
+
+
+class Connection(TCPServer):
+    """Hypercorn's connection; it speaks HTTP/1.1 only, and ends when its peer has closed it and nothing is under way.
+
+    Hypercorn's own would stay, socket and task, until the keep-alive time-out: a till that opens a connection a call
+    would run into the limit.
+    """
+
+    async def protocol_send(self, event: Event) -> None:
+        """Do not wait for the next request of a peer that has closed; a peer that is gone is no fault of the app's."""
+        if isinstance(event, Updated) and event.idle and self.reader.at_eof():
+            return
+        try:
+            await super().protocol_send(event)
+        except OSError:  # ssl.SSLError: Hypercorn knows ConnectionError only
+            await self.protocol.handle(Closed())
+
+    async def _read_data(self) -> None:
+        old = self.protocol
+        old.protocol = Http11(
+            old.app,
+            old.config,
+            old.context,
+            old.task_group,
+            old.state,
+            old.ssl,
+            old.client,
+            old.server,
+            old.send,
+        )
+        await super()._read_data()
+        await self.idle_task.stop()
+
+    async def _close(self) -> None:
+        with suppress(OSError):  # a peer that goes on sending over TLS, or does not say goodbye in time
+            await super()._close()
 
 
 class Listener:
@@ -162,7 +232,7 @@ class Listener:
         self._connections[task] = transport
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
-            await TCPServer(self._app, loop, self._config, self._context, state, reader, writer)
+            await Connection(self._app, loop, self._config, self._context, state, reader, writer)
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
             self._noise.note("connection_broke", peer, type(error).__name__)
         finally:

@@ -34,13 +34,9 @@ class WebhookApp:
         self._callback_urls = callback_urls
         self._noise = noise
         self._max_body_bytes = max_body_bytes
-        self.draining = False
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request; a fault of posd's own answers 500, which the terminal retries."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000, "reason": None})
-            return
         if scope["type"] != "http":
             return
         peer = scope["client"][0] if scope["client"] else "unknown"
@@ -71,9 +67,6 @@ class WebhookApp:
         if method != "POST":
             await bodies.answer_early(receive, send, 405, headers=((b"allow", b"POST"),))
             return
-        if self.draining:
-            await bodies.answer_early(receive, send, 503, headers=(RETRY_AFTER,))
-            return
         try:
             body = await bodies.read(receive, headers, self._max_body_bytes, BODY_SECONDS)
         except bodies.Gone:
@@ -83,11 +76,11 @@ class WebhookApp:
             await bodies.answer_early(receive, send, 408)
             return
         except bodies.TooLarge:
-            await self._inbox.too_large(identity, self._max_body_bytes, peer)
-            await bodies.answer_early(receive, send, 413)
+            status = await self._inbox.too_large(identity, self._max_body_bytes, peer)
+            await bodies.answer_early(receive, send, status, headers=_retry(status))
             return
         status = await self._inbox.receive(identity, body, peer)
-        await bodies.answer(send, status, headers=(RETRY_AFTER,) if status == 503 else ())
+        await bodies.answer(send, status, headers=_retry(status))
 
     def _authentic(self, path: str) -> str | None:
         """Return the id of an authentic callback address: /webhooks/CHANNEL/ID/TOKEN."""
@@ -98,3 +91,7 @@ class WebhookApp:
         if identity is None or not self._callback_urls.authentic(Channel.TRANSACTION, identity, parts[2]):
             return None
         return identity
+
+
+def _retry(status: int) -> tuple[tuple[bytes, bytes], ...]:
+    return (RETRY_AFTER,) if status == 503 else ()

@@ -94,10 +94,12 @@ def test_an_event_that_was_faster_beats_the_answer(judgement: Judgement) -> None
 
 
 @pytest.mark.parametrize("judgement", [Refused(409, "busy"), Unsent("refused")])
-def test_even_an_event_of_an_unknown_state_shows_that_it_runs(judgement: Judgement) -> None:
+def test_after_any_authentic_callback_a_refusal_proves_nothing(judgement: Judgement) -> None:
     strange = along(starting(), ("TERMINAL_WARMING_UP", None))
-    assert strange.phase is Phase.STARTING
-    assert conclude_start(strange, judgement, NOW).phase is Phase.ACTIVE
+    unusable = quarantined(starting(), "not JSON", NOW)
+    for transaction in (strange, unusable):
+        assert transaction.phase is Phase.STARTING
+        assert conclude_start(transaction, judgement, NOW).phase is Phase.IN_DOUBT
 
 
 def test_a_refusal_of_what_is_in_doubt_with_an_event_leaves_it_so() -> None:
@@ -179,7 +181,8 @@ def test_reached_acquirer(
     after = apply(along(starting(), *path), status, previous)
     assert after.outcome is not None
     assert after.outcome.reached_acquirer is reached
-    assert next_step(after, NOW, GRACE) is NextStep.NEW_ID_OK
+    step = NextStep.ASK_PERSON if reached is None else NextStep.NEW_ID_OK
+    assert next_step(after, NOW, GRACE) is step, "after the acquirer was asked a cancellation proves too little"
 
 
 def test_a_call_to_the_acquirer_that_shows_up_later_takes_the_certainty_back() -> None:
@@ -214,8 +217,11 @@ def test_an_event_disproves_an_inferred_not_started() -> None:
     assert next_step(final, NOW, GRACE) is NextStep.ASK_PERSON
 
 
-def test_an_event_of_an_unknown_state_disproves_it_too() -> None:
-    assert apply(refused(), "TERMINAL_WARMING_UP").phase is Phase.ACTIVE
+def test_a_callback_that_tells_of_no_known_state_disproves_it_too() -> None:
+    for after in (apply(refused(), "TERMINAL_WARMING_UP"), quarantined(refused(), "not JSON", NOW)):
+        assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
+        assert {"outcome_corrected", "in_doubt"} <= codes(after)
+        assert next_step(after, NOW, GRACE) is NextStep.ASK_PERSON
 
 
 def test_a_final_supersedes_an_inferred_not_started_at_once() -> None:
@@ -265,6 +271,7 @@ def test_an_event_id_used_again_is_kept_and_moves_nothing() -> None:
     before = along(starting(), (ACK, None))
     after, verdict = advance(before, read(body(IDENTITY, CARD, ACK)), seen=Seen.REUSED, now=NOW)
     assert (verdict, after.status, codes(after)) == (Verdict.DUPLICATE, ACK, {"event_id_reused"})
+    assert next_step(after, NOW, GRACE) is NextStep.ASK_PERSON, "what was not applied may have been the final"
 
 
 def test_a_conflicting_final_under_a_used_event_id_is_shown_as_well() -> None:
@@ -308,3 +315,9 @@ def test_a_quarantined_callback_is_shown_once_with_the_newest_reason() -> None:
 )
 def test_abortable_until_the_acquirer_is_asked(path: tuple[tuple[str, str | None], ...], abortable: bool) -> None:
     assert along(starting(), *path).abortable is abortable
+
+
+def test_no_abort_once_an_event_says_that_the_acquirer_was_asked_or_that_another_device_answered() -> None:
+    asked = apply(along(starting(), *PATH[:2]), "TERMINAL_WARMING_UP", REQUESTED)
+    assert not asked.abortable
+    assert not conclude_start(starting(), Acknowledged("SN-OTHER"), NOW).abortable

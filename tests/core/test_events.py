@@ -145,5 +145,5 @@ def test_the_acknowledgement_is_read_by_its_own_shape() -> None:
         ).encode()
     )
     assert acknowledgement is not None
-    assert (acknowledgement.serial_number, acknowledgement.model) == ("SN-1", "M")
+    assert acknowledgement.serial_number == "SN-1"
     assert acknowledgement.client_transaction_id == IDENTITY

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.core import lifecycle
-from posd.core.lifecycle import FINALS, MAX_EDGES, MOVES, TRANSITIONS, Move, Status, Trail, Verdict, step
+from posd.core.lifecycle import FINALS, MAX_STRANGE_EDGES, MOVES, TRANSITIONS, Move, Status, Trail, Verdict, step
 
 STATES = (None, *Status)
 EVERY_PAIR = tuple(itertools.product(STATES, Status))
@@ -128,9 +128,11 @@ def test_an_unknown_state_out_of_sequence_marks_no_gap_for_the_next_event() -> N
     assert not steps[-1].gap
 
 
-def test_invented_states_cannot_make_a_trail_grow_without_end() -> None:
-    steps = walk(*[(f"STATE_{number}", None) for number in range(MAX_EDGES + 5)])
-    assert len(steps[-1].trail.edges) == MAX_EDGES
+def test_invented_states_cannot_make_a_trail_grow_without_end_nor_hide_a_known_one() -> None:
+    strange = [(f"STATE_{number}", None) for number in range(MAX_STRANGE_EDGES + 5)]
+    trail = walk(*strange, ("APPROVAL_REQUESTED", "CARD_PRESENTED"))[-1].trail
+    assert len(trail.edges) == MAX_STRANGE_EDGES + 1
+    assert trail.approval_requested
 
 
 @given(

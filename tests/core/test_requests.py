@@ -77,6 +77,9 @@ def test_what_is_not_json(data: bytes) -> None:
         ({"amount": AMOUNT, "original": IDENTITY}, {"/original"}),
         ({"amount": AMOUNT, "transaction_reference": IDENTITY}, {"/transaction_reference"}),
         ({"amount": AMOUNT, "ammount": 1}, {"/ammount"}),
+        (b'{"amount": {"iva": 1}, "terminal": "a", "terminal": "b"}', {"/terminal"}),
+        (b'{"amount": {"iva": 1, "iva": 2}}', {"/amount/iva"}),
+        (b'{"amount": {"iva": 1, "iva": 1.0}}', set()),
         ({"amount": {"iva": "no"}, "terminal": 7, "x": 1}, {"/amount/iva", "/terminal", "/x"}),
         ({"type": "void", "transaction_reference": IDENTITY}, set()),
         ({"type": "capture", "original": IDENTITY.upper(), "amount": AMOUNT}, set()),
@@ -152,6 +155,10 @@ def test_a_repeated_call_is_compared_by_value(document: dict[str, object], field
 
 def test_metadata_is_compared_by_content() -> None:
     known = recorded({"amount": AMOUNT, "metadata": {"a": 1.10, "b": [1]}})
+    other, _ = read_start(b'{"metadata": {"b": [true], "a": 1.1}, "amount": {"iva": 1.20, "subtotal_iva": 10}}')
+    assert differing_fields(known, other, ()) == ["metadata"], "true is not 1"
+    text, _ = read_start(b'{"metadata": {"b": ["1"], "a": 1.1}, "amount": {"iva": 1.20, "subtotal_iva": 10}}')
+    assert differing_fields(known, text, ()) == ["metadata"], "neither is a text"
     again, wrong = read_start(b'{"metadata": {"b": [1.0], "a": 1.1}, "amount": {"iva": 1.20, "subtotal_iva": 10}}')
     assert differing_fields(known, again, wrong) == []
 

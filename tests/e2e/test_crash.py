@@ -119,7 +119,7 @@ async def test_killed_before_the_daemon_has_read_the_call_nothing_is_there(posd:
 
 
 #: How many terminals pay at once, and how often the plug is pulled meanwhile.
-TERMINALS = 6
+TERMINALS = 8
 KILLS = 8
 #: Terminals run this much faster than people; the ten delivery attempts then outlast a restart (302 s / 40 > 7 s).
 SPEED = 40.0
@@ -162,7 +162,7 @@ class Street:
     async def kill(self, rng: Random) -> None:
         """Pull the plug in the middle of what happens, by counting what happens."""
         for _ in range(KILLS):
-            happened, enough, count = 0, asyncio.Event(), rng.randrange(5, 60)
+            happened, enough, count = 0, asyncio.Event(), rng.randrange(5, 80)
 
             def listen(_entry: Any, enough: asyncio.Event = enough, count: int = count) -> None:
                 nonlocal happened

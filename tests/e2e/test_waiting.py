@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED, body, event
 from tests.support.https import deliver
-from tests.support.shop import Shop
+from tests.support.shop import AMOUNT, Shop, acknowledging, held
 from tests.support.streams import Message, ask, collect, stream
 from tests.support.terminal import ScriptedTerminal
 
@@ -22,22 +23,26 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 MANY = 1000
 
 
-def descriptors(posd: Daemon) -> int:
-    """Count the open files of the daemon: its connections among them."""
+def sockets(posd: Daemon) -> int:
+    """Count the sockets of the daemon: what is above those that it listens on is its connections."""
     assert posd.process is not None
-    return len(list(Path(f"/proc/{posd.process.pid}/fd").iterdir()))
+    count = 0
+    for entry in Path(f"/proc/{posd.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            count += str(entry.readlink()).startswith("socket:")
+    return count
 
 
 async def settles(posd: Daemon, count: int) -> None:
-    """Wait until the daemon has no more open files than that."""
+    """Wait until the daemon has no more connections than that."""
     async with asyncio.timeout(10):
-        while descriptors(posd) > count:  # noqa: ASYNC110 - the kernel tells nobody
+        while sockets(posd) > count:  # noqa: ASYNC110 - the kernel tells nobody
             await asyncio.sleep(0.005)
 
 
 async def test_two_tills_wait_and_one_is_killed(shop: Shop) -> None:
     payment = await shop.started()
-    before = descriptors(shop.daemon)
+    before = sockets(shop.daemon)
     path = f"/transactions/{payment.identity}/outcome"
     killed, patient = [await ask(shop.daemon.till_socket, path) for _ in range(2)]
     killed.hang_up()
@@ -51,7 +56,7 @@ async def test_two_tills_wait_and_one_is_killed(shop: Shop) -> None:
 
 async def test_a_thousand_wait_at_once(shop: Shop) -> None:
     payment = await shop.started()
-    before = descriptors(shop.daemon)
+    before = sockets(shop.daemon)
     path = f"/transactions/{payment.identity}/outcome"
     waiting = [await ask(shop.daemon.till_socket, path) for _ in range(MANY)]
     began = asyncio.get_running_loop().time()
@@ -86,7 +91,7 @@ async def test_a_wait_that_is_cut_short_says_still_open(shop: Shop, timeout: str
 
 async def test_the_events_of_a_payment_live_until_the_outcome(shop: Shop) -> None:
     payment = await shop.started()
-    before = descriptors(shop.daemon)
+    before = sockets(shop.daemon)
     path = f"/transactions/{payment.identity}/events"
     sent = [event(payment.identity, status, previous, payment.serial) for status, previous in APPROVED]
     async with stream(shop.daemon.till_socket, path) as live:
@@ -135,7 +140,7 @@ async def test_a_place_that_no_stream_gave_is_refused(shop: Shop, value: str) ->
 
 async def test_streams_that_are_hung_up_leave_nothing(shop: Shop) -> None:
     payment = await shop.started()
-    before = descriptors(shop.daemon)
+    before = sockets(shop.daemon)
     places = (f"/transactions/{payment.identity}/events", "/feed", f"/transactions/{payment.identity}/outcome")
     streams = [
         await ask(shop.daemon.till_socket, path, "accept: text/event-stream\r\n") for path in places for _ in range(10)
@@ -144,6 +149,22 @@ async def test_streams_that_are_hung_up_leave_nothing(shop: Shop) -> None:
         await item.reader.readuntil(b"\r\n\r\n")
     for item in streams:
         item.hang_up()
+    await settles(shop.daemon, before)
+    await payment.end()
+
+
+async def test_a_till_that_hangs_up_during_its_start_leaves_nothing(shop: Shop) -> None:
+    payment = shop.payment()
+    before = sockets(shop.daemon)
+    shop.terminal.start = script = held(acknowledging(payment.serial))
+    content = json.dumps({"terminal": payment.serial, "amount": AMOUNT}).encode()
+    _, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
+    head = f"PUT /v1/transactions/{payment.identity} HTTP/1.1\r\nhost: posd\r\ncontent-length: {len(content)}\r\n\r\n"
+    writer.write(head.encode() + content)
+    await script.arrived.wait()
+    writer.transport.abort()
+    script.release.set()
+    await shop.daemon.wait_for(payment.identity, lambda document: document["phase"] == "active")
     await settles(shop.daemon, before)
     await payment.end()
 
@@ -177,6 +198,7 @@ async def test_the_feed_in_pages_and_live_says_the_same(shop: Shop) -> None:
         assert [await anext(rest) for _ in read[2:]] == read[2:]
 
 
+@pytest.mark.asyncio(loop_scope="function")
 async def test_the_feed_over_restarts_without_gap_or_repeat(
     home: Path, terminal: ScriptedTerminal, posd: Daemon
 ) -> None:
@@ -195,6 +217,7 @@ async def test_the_feed_over_restarts_without_gap_or_repeat(
     assert len({message.id for message in seen}) == len(seen) == 9
 
 
+@pytest.mark.asyncio(loop_scope="function")
 async def test_a_till_waits_over_a_restart_by_asking_again(
     terminal: ScriptedTerminal, posd: Daemon, identity: str
 ) -> None:

@@ -110,7 +110,8 @@ async def lister(store: Store) -> Lister:
             client_transaction_id=f"00000000-0000-4000-8000-0000000000{number:02}",
             created_at=iso(NOW + timedelta(seconds=number // 2)),
             terminal=f"SN-{number % 2}",
-            metadata=b'{"reference": "%d", "n": %d, "it\\"s": "q"}' % (number % 3, number),
+            metadata=b'{"reference": "%d", "n": %d, "a.b": "c", "price": 1.10, "flag": %s}'
+            % (number % 3, number, b"false" if number % 2 else b"true"),
             sale="a" if number == 3 else None,
         )
         await store.write(inserting(transaction))
@@ -135,7 +136,9 @@ async def lister(store: Store) -> Lister:
         ({"metadata": {"reference": "1"}}, ["04", "01"]),
         ({"metadata": {"n": "5"}}, ["05"]),
         ({"metadata": {"reference": "1", "n": "4"}}, ["04"]),
-        ({"metadata": {'x" OR 1': "1"}}, []),
+        ({"metadata": {"flag": "true"}}, ["06", "04", "02", "00"]),
+        ({"metadata": {"price": "1.10"}}, ["06", "05", "04", "03", "02", "01", "00"]),
+        ({"metadata": {"a.b": "c"}}, ["06", "05", "04", "03", "02", "01", "00"]),
         ({"terminal": "SN-1", "open": True, "since": iso(NOW + timedelta(seconds=1))}, ["05", "03"]),
     ],
     ids=str,

@@ -186,7 +186,7 @@ class Daemon:
                     yield json.loads(line[5:])
 
 
-def toml(directory: Path, terminals: str, extra: str = "") -> str:
+def toml(directory: Path, terminals: str, extra: str = "", discovery: str = "enabled = false") -> str:
     """Return a configuration for tests: everything in one directory, loopback, any free port, no mDNS."""
     return f"""
 [local_api]
@@ -198,16 +198,18 @@ listen = "127.0.0.1:0"
 [database]
 path = "{directory}/state/posd.db"
 [discovery]
-enabled = false
+{discovery}
 {extra}
 {terminals}
 """
 
 
 @asynccontextmanager
-async def running(directory: Path, terminals: str, extra: str = "") -> AsyncIterator[Daemon]:
+async def running(
+    directory: Path, terminals: str, extra: str = "", discovery: str = "enabled = false"
+) -> AsyncIterator[Daemon]:
     """Run a daemon for the block; its log must not have internal errors at the end."""
-    daemon = Daemon(directory, toml(directory, terminals, extra))
+    daemon = Daemon(directory, toml(directory, terminals, extra, discovery))
     tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     await daemon.start()
     try:

@@ -69,6 +69,7 @@ class ScriptedTerminal:
     instead: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
     fingerprint: str = ""
     base_urls: list[str] = field(default_factory=list)
+    servers: list[asyncio.Server] = field(default_factory=list)
 
     @property
     def toml(self) -> str:
@@ -79,6 +80,11 @@ serial = "{self.serial}"
 base_url = "{self.base_url}"
 ca_file = "{self.ca_file}"
 """
+
+    @property
+    def aborts(self) -> int:
+        """How many abort requests came."""
+        return sum(1 for request in self.requests if request.path.endswith("/abort"))
 
     def starts_of(self, identity: str) -> int:
         """How many start requests came for an id."""
@@ -128,6 +134,7 @@ async def scripted_terminal(
     servers = [await asyncio.start_server(terminal._serve, "127.0.0.1", 0, ssl=context) for _ in range(ports)]
     terminal.base_urls = [f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
     terminal.base_url = terminal.base_urls[0]
+    terminal.servers = servers
     try:
         yield terminal
     finally:

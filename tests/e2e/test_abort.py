@@ -1,0 +1,172 @@
+"""Abort: a request to the terminal that the transaction holds; the outcome is still awaited (design 6; spec 3.1)."""
+
+import asyncio
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.e2e.conftest import CHARGE
+from tests.support.daemon import Reply, running
+from tests.support.events import body
+from tests.support.https import deliver
+from tests.support.shop import Payment, Shop, acknowledging, answering, held
+from tests.support.terminal import Request, Script, scripted_terminal
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def abort(payment: Payment) -> Reply:
+    """Ask for an abort."""
+    return await payment.shop.daemon.call("POST", f"/transactions/{payment.identity}/abort")
+
+
+async def no_reply(_request: Request, _writer: asyncio.StreamWriter) -> None:
+    """Close without a word."""
+
+
+#: What the terminal answers to an abort that it took, or may have taken.
+TAKEN: dict[str, Script] = {
+    "200": answering(200, {"code": "ABORTED"}),
+    "204": answering(204),
+    "408": answering(408),
+    "500": answering(500),
+    "503": answering(503),
+    "no reply": no_reply,
+}
+
+
+@pytest.mark.parametrize("answer", TAKEN)
+async def test_an_abort_that_may_have_been_taken(shop: Shop, answer: str) -> None:
+    payment = await shop.started()
+    shop.terminal.abort = TAKEN[answer]
+    before = shop.terminal.aborts
+    reply = await abort(payment)
+    assert reply.status == 202
+    assert (reply.json["phase"], reply.json["outcome"]) == ("active", None)
+    assert shop.terminal.aborts == before + 1
+    sent = shop.terminal.requests[-1]
+    assert (sent.method, sent.path, sent.body) == ("GET", "/terminal/v1/abort", b"")
+    await payment.end()
+    outcome = (await payment.get())["outcome"]
+    assert (outcome["result"], outcome["evidence"][0]["kind"]) == ("canceled", "event")
+    feed = (await shop.daemon.call("GET", "/feed?limit=500")).json["changes"]
+    assert [item["reason"] for item in feed if item["id"] == payment.identity][-2] == "abort_requested"
+
+
+async def test_an_approval_that_was_faster(shop: Shop) -> None:
+    payment = await shop.started()
+    shop.terminal.abort = TAKEN["200"]
+    assert (await abort(payment)).status == 202
+    assert await payment.event("APPROVAL", "APPROVAL_REQUESTED") == 200
+    assert (await payment.get())["outcome"]["result"] == "approved"
+
+
+#: What the terminal answers to an abort that it did not take -> the problem.
+NOT_TAKEN = {
+    409: (409, "nothing_running"),
+    404: (501, "not_configured"),
+    400: (501, "not_configured"),
+    301: (501, "not_configured"),
+}
+
+
+@pytest.mark.parametrize("status", NOT_TAKEN)
+async def test_an_abort_that_the_terminal_did_not_take(shop: Shop, status: int) -> None:
+    payment = await shop.started()
+    shop.terminal.abort = answering(status)
+    reply = await abort(payment)
+    assert (reply.status, reply.json["code"]) == NOT_TAKEN[status]
+    document = await payment.get()
+    assert (document["phase"], document["outcome"]) == ("active", None)
+    await payment.end()
+
+
+async def test_past_the_point_of_no_return_nothing_is_sent(shop: Shop) -> None:
+    payment = await shop.started()
+    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    before = shop.terminal.aborts
+    assert not (await payment.get())["abortable"]
+    reply = await abort(payment)
+    assert (reply.status, reply.json["code"]) == (409, "past_point_of_no_return")
+    assert shop.terminal.aborts == before
+
+
+async def test_what_has_ended_is_not_aborted(shop: Shop) -> None:
+    payment = await shop.started()
+    await payment.end("APPROVAL")
+    before = shop.terminal.aborts
+    reply = await abort(payment)
+    assert (reply.status, reply.json["code"], reply.json["outcome"]) == (409, "already_final", "approved")
+    assert shop.terminal.aborts == before
+
+
+async def test_a_payment_in_doubt_can_be_aborted(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = no_reply
+    assert (await payment.put()).json["phase"] == "in_doubt"
+    shop.terminal.abort = TAKEN["200"]
+    reply = await abort(payment)
+    assert (reply.status, reply.json["phase"]) == (202, "in_doubt")
+    await payment.end()
+    assert (await payment.get())["outcome"]["result"] == "canceled"
+
+
+async def test_an_abort_while_the_reply_to_the_start_is_outstanding(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = script = held(acknowledging(payment.serial))
+    starting = asyncio.create_task(payment.put())
+    await script.arrived.wait()
+    shop.terminal.abort = TAKEN["200"]
+    reply = await abort(payment)
+    assert (reply.status, reply.json["phase"]) == (202, "starting")
+    await payment.end()
+    script.release.set()
+    started = await starting
+    assert (started.status, started.json["phase"], started.json["outcome"]["result"]) == (201, "final", "canceled")
+
+
+@pytest.mark.parametrize(("answer", "code"), [(200, None), (409, "already_final")])
+async def test_the_lease_lasts_until_the_abort_has_returned(shop: Shop, answer: int, code: str | None) -> None:
+    payment = await shop.started()
+    script = held(answering(answer))
+    shop.terminal.abort = script
+    aborting = asyncio.create_task(abort(payment))
+    await script.arrived.wait()
+    await payment.end()
+    assert (await payment.get())["phase"] == "final"
+    following = Payment(shop, str(uuid4()), payment.serial)
+    busy = await following.put()
+    assert (busy.status, busy.json["blocking_transaction"]) == (409, payment.identity)
+    script.release.set()
+    reply = await aborting
+    assert (reply.status, reply.json.get("code")) == ((409, code) if code else (202, None))
+    assert (await following.put()).status == 201
+    known = (await shop.daemon.call("GET", f"/terminals/{payment.serial}")).json
+    assert known["transaction"] == following.identity
+
+
+async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = answering(409)
+    assert (await payment.put()).json["phase"] == "final"
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the refusal was wrong
+    before = shop.terminal.aborts
+    reply = await abort(payment)
+    assert reply.status == 409
+    assert shop.terminal.aborts == before
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_terminal_that_cannot_be_reached(home: Path, identity: str) -> None:
+    async with scripted_terminal(home) as terminal, running(home, terminal.toml) as posd:
+        assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+        terminal.servers[0].close()
+        reply = await posd.call("POST", f"/transactions/{identity}/abort")
+        assert (reply.status, reply.json["code"]) == (503, "terminal_offline")
+        assert reply.headers["retry-after"]
+        assert (await posd.call("GET", "/terminals/SN-TEST")).json["reachable"] is False
+        assert (await posd.transaction(identity))["phase"] == "active"
+        assert await deliver(terminal.requests[0].callback, body(identity, "TERMINAL_CANCELED"), posd.ca) == 200
+        assert (await posd.outcome(identity))["result"] == "canceled"
+        assert (await posd.call("GET", "/terminals/SN-TEST")).json["transaction"] is None

@@ -1,0 +1,131 @@
+"""Forged callbacks: without the right token nothing changes, nothing is stored, and a flood is one line of log."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from posd.core import callbacks
+from posd.core.callbacks import Channel
+from tests.support.events import body
+from tests.support.https import post, send
+from tests.support.shop import Payment, Shop
+from tests.support.webhooks import Answer, address, attention, deliver, everything, parse
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Forged calls of the flood.
+FLOOD = 100
+
+
+@dataclass(frozen=True)
+class Genuine:
+    """The parts of a payment's own callback address."""
+
+    identity: str
+    token: str
+
+    @classmethod
+    def of(cls, payment: Payment) -> "Genuine":
+        _, _, _, identity, token = urlsplit(payment.requests[0].callback).path.split("/")
+        assert identity == payment.identity
+        return cls(identity, token)
+
+
+def foreign(identity: str) -> str:
+    """Return the token that a daemon with another key would give."""
+    return callbacks.token(bytes(32), Channel.TRANSACTION, identity)
+
+
+def flipped(token: str) -> str:
+    """Return the token with its first character changed."""
+    return ("A" if token[0] != "A" else "B") + token[1:]
+
+
+#: name -> the path that a forger tries.
+FORGED: dict[str, Callable[[Genuine], str]] = {
+    "wrong token": lambda it: f"/webhooks/transactions/{it.identity}/{flipped(it.token)}",
+    "no token": lambda it: f"/webhooks/transactions/{it.identity}",
+    "empty token": lambda it: f"/webhooks/transactions/{it.identity}/",
+    "half a token": lambda it: f"/webhooks/transactions/{it.identity}/{it.token[:20]}",
+    "token and more": lambda it: f"/webhooks/transactions/{it.identity}/{it.token}A",
+    "token with padding": lambda it: f"/webhooks/transactions/{it.identity}/{it.token}=",
+    "token in other case": lambda it: f"/webhooks/transactions/{it.identity}/{it.token.swapcase()}",
+    "token in the query": lambda it: f"/webhooks/transactions/{it.identity}?token={it.token}",
+    "token of another id": lambda it: f"/webhooks/transactions/{uuid4()}/{it.token}",
+    "token of another key": lambda it: f"/webhooks/transactions/{it.identity}/{foreign(it.identity)}",
+    "another channel": lambda it: f"/webhooks/print-jobs/{it.identity}/{it.token}",
+    "no channel": lambda it: f"/webhooks/{it.identity}/{it.token}",
+    "not a UUID": lambda it: f"/webhooks/transactions/{it.identity[:-1]}/{it.token}",
+    "one segment more": lambda it: f"/webhooks/transactions/{it.identity}/{it.token}/x",
+    "two slashes": lambda it: f"/webhooks//transactions/{it.identity}/{it.token}",
+    "not UTF-8": lambda it: f"/webhooks/transactions/{it.identity}/%ff%fe",
+    "a surrogate": lambda it: f"/webhooks/transactions/{it.identity}/%ed%a0%80",
+    "a NUL": lambda it: f"/webhooks/transactions/{it.identity}/{it.token}%00",
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+async def test_a_forged_callback_changes_nothing(shop: Shop, name: str) -> None:
+    payment = await shop.started()
+    path = FORGED[name](Genuine.of(payment))
+    before = everything(shop.daemon)
+    content = body(payment.identity, "APPROVAL", "APPROVAL_REQUESTED", payment.serial)
+    answer = await deliver(shop.daemon, path, content)
+    assert (answer.status, answer.body) == (403, b"")
+    assert everything(shop.daemon) == before
+    assert (await payment.get())["phase"] == "active"
+
+
+async def test_the_right_token_with_the_event_of_another_payment_moves_neither(shop: Shop) -> None:
+    mine, other = await shop.started(), await shop.started()
+    content = body(other.identity, "APPROVAL", "APPROVAL_REQUESTED", other.serial)
+    assert (await deliver(shop.daemon, mine.requests[0].callback, content)).status == 400
+    documents = [await mine.get(), await other.get()]
+    assert [document["phase"] for document in documents] == ["active", "active"]
+    assert [attention(document) for document in documents] == [{"quarantined_event"}, set()]
+
+
+async def test_the_id_in_other_case_is_the_same_id(shop: Shop) -> None:
+    payment = await shop.started()
+    it = Genuine.of(payment)
+    path = f"/webhooks/transactions/{it.identity.upper()}/{it.token}"
+    content = body(payment.identity, "TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED", payment.serial)
+    assert (await deliver(shop.daemon, path, content)).status == 200
+    assert (await payment.get())["phase"] == "final"
+
+
+async def test_a_large_forged_body_is_refused_and_the_forger_hears_it(shop: Shop) -> None:
+    before = everything(shop.daemon)
+    answer = await deliver(shop.daemon, f"/webhooks/transactions/{uuid4()}/x", b" " * 10_000_000)
+    assert answer.status == 403
+    assert everything(shop.daemon) == before
+
+
+async def test_a_flood_is_one_line_and_no_line_has_a_token(shop: Shop) -> None:
+    payment = await shop.started()
+    it = Genuine.of(payment)
+    before = everything(shop.daemon)
+    for _ in range(FLOOD):
+        answer = await deliver(shop.daemon, f"/webhooks/transactions/{it.identity}/{flipped(it.token)}")
+        assert answer.status == 403
+    lines = [line for line in shop.daemon.lines if line.get("kind") == "wrong_token"]
+    assert len(lines) == 1
+    assert (lines[0]["event"], lines[0]["peer"]) == ("listener.refused", "127.0.0.1")
+    assert everything(shop.daemon) == before
+    assert it.token not in str(shop.daemon.lines)
+    assert flipped(it.token) not in str(shop.daemon.lines)
+
+
+async def test_a_refused_connection_is_closed(shop: Shop) -> None:
+    """A second request on it, genuine or not, is not served: the forger starts again with a handshake."""
+    payment = await shop.started()
+    genuine = body(payment.identity, "TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED", payment.serial)
+    forged = post("https://x/webhooks/transactions/x/x", b"").replace(b"connection: close\r\n", b"")
+    data = forged + post(payment.requests[0].callback, genuine)
+    answers: list[Answer] = parse(await send(shop.daemon.port, shop.daemon.ca, data))
+    assert [(answer.status, answer.headers["connection"]) for answer in answers] == [(403, "close")]
+    assert (await payment.get())["phase"] == "active"
+    assert address(shop.daemon, payment.identity) == urlsplit(payment.requests[0].callback).path

@@ -1,0 +1,445 @@
+"""Limits of the webhook listener against whoever is on the LAN: real sockets and TLS, with short time-outs."""
+
+import asyncio
+import select
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from posd import sockets, tls
+from posd.config import load
+from posd.core import callbacks
+from posd.core.callbacks import Channel
+from posd.services.callback_urls import CallbackUrls
+from posd.services.inbox import Inbox
+from posd.services.outstanding import Outstanding
+from posd.store.store import Store
+from posd.terminals.fleet import Fleet
+from posd.web import bodies, server, webhooks
+from posd.web.noise import Noise
+from posd.web.server import Listener
+from posd.web.webhooks import WebhookApp
+from tests.support import events
+from tests.support.daemon import Daemon, toml
+from tests.support.https import connect
+from tests.support.terminal import ScriptedTerminal
+from tests.support.webhooks import Answer, chunked, parse
+
+#: Every time-out of the listener under test, in seconds.
+SHORT = 0.25
+#: Longest that anything here may take, in seconds; the real time-outs of the daemon are longer.
+PATIENCE = 5.0
+KEY = bytes(32)
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass
+class Lan:
+    """A listener in this process, with everything behind it."""
+
+    listener: Listener
+    noise: Noise
+    ca: Path
+
+    @property
+    def port(self) -> int:
+        return self.listener.port
+
+    async def connect(self, source: str = "127.0.0.1") -> Streams:
+        """Open a TLS connection from an address of loopback."""
+        context = ssl.create_default_context(cafile=str(self.ca))
+        return await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=context, server_hostname="127.0.0.1", local_addr=(source, 0)
+        )
+
+    async def plain(self) -> Streams:
+        """Open a TCP connection without TLS."""
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def talk(self, data: bytes) -> bytes:
+        """Send bytes and return all that comes until the listener closes."""
+        reader, writer = await self.connect()
+        writer.write(data)
+        answer = await until_closed(reader)
+        writer.close()
+        return answer
+
+    async def empty(self, tasks: set[asyncio.Task[Any]] | None = None) -> None:
+        """Wait until no connection is left, nor any task beside those."""
+        async with asyncio.timeout(PATIENCE):
+            while self.listener.connections or (tasks is not None and asyncio.all_tasks() - tasks):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)  # the listener tells nobody that a connection has ended
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    """Return what comes until the other side closes or resets; it must do so in time."""
+    received = bytearray()
+    with suppress(ConnectionError, ssl.SSLError):
+        async with asyncio.timeout(PATIENCE):
+            while data := await reader.read(65536):
+                received += data
+    return bytes(received)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the time-outs that are constants of the code."""
+    monkeypatch.setattr(webhooks, "BODY_SECONDS", SHORT)
+    monkeypatch.setattr(bodies, "DRAIN_SECONDS", SHORT)
+    monkeypatch.setattr(server, "TLS_HANDSHAKE_SECONDS", SHORT)
+
+
+@asynccontextmanager
+async def listening(home: Path, **limits: Any) -> AsyncIterator[Lan]:
+    """Run a listener for the block; at its end no connection may be left."""
+    tls.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    files = tls.files(home / "tls")
+    async with AsyncExitStack() as stack:
+        store = await Store.open(home / "posd.db", home / "posd.lock")
+        stack.push_async_callback(store.close)
+        (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-TEST"\n'))
+        fleet = Fleet(load(home / "config.toml").terminals)
+        stack.push_async_callback(fleet.close)
+        sock = sockets.tcp_socket("127.0.0.1", 0)
+        urls = CallbackUrls((KEY,), "127.0.0.1", sock.getsockname()[1])
+        inbox = Inbox(store, fleet, "", Outstanding(), lambda: datetime.now(UTC))
+        noise = Noise()
+        listener = Listener(
+            WebhookApp(inbox, urls, noise, 100_000),
+            sock,
+            name="test",
+            noise=noise,
+            tls=tls.server_context(files.certificate, files.private_key),
+            **{"keep_alive_seconds": SHORT, "max_connections": 50} | limits,
+        )
+        listener.start()
+        stack.push_async_callback(listener.close, SHORT)
+        yield Lan(listener, noise, home / "tls" / "ca.crt")
+
+
+@pytest.fixture
+async def lan(home: Path, short: None) -> AsyncIterator[Lan]:
+    """A listener with short time-outs."""
+    async with listening(home) as lan:
+        yield lan
+
+
+def path_of(identity: str) -> str:
+    """Return the callback path of an id."""
+    return callbacks.path(Channel.TRANSACTION, identity, callbacks.token(KEY, Channel.TRANSACTION, identity))
+
+
+def head(path: str, *fields: str, method: str = "POST") -> bytes:
+    """Return a request line and headers."""
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "host: posd", *fields, "", ""]).encode()
+
+
+def request(identity: str, content: bytes, *fields: str) -> bytes:
+    """Return a whole callback."""
+    return head(path_of(identity), f"content-length: {len(content)}", *fields) + content
+
+
+async def answers(reader: asyncio.StreamReader, count: int) -> list[Answer]:
+    """Read a number of answers without bodies."""
+    async with asyncio.timeout(PATIENCE):
+        return parse(b"".join([await reader.readuntil(b"\r\n\r\n") for _ in range(count)]))
+
+
+#: What a silent or half client has sent before it falls silent.
+SILENT = {
+    "nothing": b"",
+    "half a request line": b"POST /web",
+    "half a header": b"POST / HTTP/1.1\r\nhost: po",
+    "all but the last line": b"POST / HTTP/1.1\r\nhost: posd\r\n",
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+async def test_silence_is_closed_in_time(lan: Lan, name: str) -> None:
+    assert await lan.talk(SILENT[name]) == b""
+    await lan.empty()
+
+
+async def trickle(lan: Lan, first: bytes, drop: bytes) -> bytes:
+    """Send a first part, then a drop at a time for as long as the listener takes it; return what it said."""
+    reader, writer = await lan.connect()
+    writer.write(first)
+    received = b""
+    async with asyncio.timeout(PATIENCE):
+        while not reader.at_eof():
+            with suppress(TimeoutError, ConnectionError, ssl.SSLError):
+                received += await asyncio.wait_for(reader.read(1000), SHORT / 10)
+            writer.write(drop)
+    writer.transport.abort()
+    return received
+
+
+async def test_a_header_that_trickles_is_closed_in_time(lan: Lan) -> None:
+    assert await trickle(lan, b"POST / HTTP/1.1\r\nx: ", b"y") == b""
+    await lan.empty()
+
+
+@pytest.mark.parametrize("drop", [b"", b" "], ids=["stalls", "trickles"])
+@pytest.mark.parametrize("framing", ["content-length: 1000", "transfer-encoding: chunked"])
+async def test_a_body_that_does_not_come_is_answered_408(lan: Lan, drop: bytes, framing: str) -> None:
+    if framing.startswith("transfer") and drop:
+        drop = b"1\r\n \r\n"
+    received = await trickle(lan, head(path_of(str(uuid4())), framing), drop)
+    assert [answer.status for answer in parse(received)] == [408]
+    await lan.empty()
+    assert lan.noise.counts["slow_body"] == 1
+
+
+#: Requests that break HTTP or its limits, and the status of the answer.
+BROKEN: dict[str, tuple[bytes, int]] = {
+    "one header of 20 KiB": (head("/", f"x: {'y' * 20_000}"), 431),
+    "many headers": (head("/", *[f"x{number}: y" for number in range(4000)]), 431),
+    "a path of 20 KiB": (head("/" + "p" * 20_000), 431),
+    "a head of 16 KiB that fits": (head("/", f"x: {'y' * 16_300}"), 404),
+    "headers without end": (b"POST / HTTP/1.1\r\n" + b"x: y\r\n" * 10_000, 431),
+    "no HTTP": (b"\x00\x01\x02\x03\r\n\r\n", 400),
+    "no host": (b"POST / HTTP/1.1\r\n\r\n", 400),
+    "a length that is none": (head("/", "content-length: -1"), 400),
+    "a length of 5,000 digits": (head(path_of(str(uuid4())), f"content-length: {'9' * 5000}"), 400),
+    "two lengths": (head("/", "content-length: 1", "content-length: 2"), 400),
+    "another coding": (head("/", "transfer-encoding: gzip"), 501),
+    "HTTP/2 by its preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9), 404),
+    "HTTP/0.9": (b"GET /\r\n\r\n", 400),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_what_is_no_request_is_refused_and_closed(lan: Lan, name: str) -> None:
+    data, status = BROKEN[name]
+    before = asyncio.all_tasks()
+    (answer,) = parse(await lan.talk(data))
+    assert (answer.status, answer.headers["connection"]) == (status, "close")
+    await lan.empty(before)
+
+
+UPGRADES = {
+    "h2c": ("connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQCAAAAAAIAAAAA"),
+    "websocket": (
+        "connection: upgrade",
+        "upgrade: websocket",
+        "sec-websocket-version: 13",
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+    ),
+    "WebSocket in capitals": ("Connection: Upgrade", "UPGRADE: WebSocket", "sec-websocket-version: 13"),
+}
+
+
+@pytest.mark.parametrize("name", UPGRADES)
+async def test_no_other_protocol_is_spoken(lan: Lan, name: str) -> None:
+    flood = b"\x82\xfe\xff\xff" + bytes(200_000)
+    for path, status in (("/", 404), (path_of("x"), 403), (path_of(str(uuid4())), 405)):
+        (answer, *_rest) = parse(await lan.talk(head(path, *UPGRADES[name], method="GET") + flood))
+        assert answer.status == status
+    await lan.empty()
+
+
+async def test_http2_is_not_negotiated(lan: Lan) -> None:
+    context = ssl.create_default_context(cafile=str(lan.ca))
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    _, writer = await asyncio.open_connection("127.0.0.1", lan.port, ssl=context, server_hostname="127.0.0.1")
+    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\xff"], ids=["silent", "header", "half"])
+async def test_half_a_handshake_is_closed_in_time(lan: Lan, first: bytes) -> None:
+    before = asyncio.all_tasks()
+    reader, writer = await lan.plain()
+    writer.write(first)
+    await until_closed(reader)
+    writer.close()
+    await lan.empty(before)
+    assert lan.noise.counts["tls_handshake_failed"] == 1
+
+
+@pytest.mark.parametrize(
+    "first", [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 1000, b"SSH-2.0-x\r\n"], ids=["HTTP", "0", "SSH"]
+)
+async def test_what_is_no_tls_is_closed(lan: Lan, first: bytes) -> None:
+    before = asyncio.all_tasks()
+    reader, writer = await lan.plain()
+    writer.write(first)
+    assert b"HTTP" not in await until_closed(reader)
+    writer.close()
+    await lan.empty(before)
+    assert lan.noise.counts["tls_handshake_failed"] == 1
+
+
+async def refused(lan: Lan, source: str) -> bool:
+    """Tell whether a new connection from an address is turned away."""
+    try:
+        _, writer = await lan.connect(source)
+    except (ConnectionError, ssl.SSLError):
+        return True
+    writer.transport.abort()
+    return False
+
+
+@pytest.mark.parametrize("limits", [{"max_connections": 4}, {"max_per_address": 4}], ids=["in total", "of one address"])
+async def test_connections_are_limited(home: Path, limits: dict[str, int]) -> None:
+    async with listening(home, keep_alive_seconds=PATIENCE, **limits) as lan:
+        streams = [await lan.connect() for _ in range(4)]
+        assert await refused(lan, "127.0.0.1")
+        assert await refused(lan, "127.0.0.2") == ("max_connections" in limits)
+        assert lan.listener.connections >= 4
+        identity = str(uuid4())
+        streams[0][1].write(request(identity, events.body(identity, "CARD_PRESENTED")))
+        assert [answer.status for answer in await answers(streams[0][0], 1)] == [200]
+        for _, writer in streams:
+            writer.close()
+            await writer.wait_closed()
+        await lan.empty()
+        assert not await refused(lan, "127.0.0.1")
+        await lan.empty()
+        assert lan.noise.counts["too_many_connections"] >= 1
+
+
+async def test_several_events_on_one_connection(lan: Lan) -> None:
+    reader, writer = await lan.connect()
+    identity = str(uuid4())
+    for status, previous in events.APPROVED:
+        writer.write(request(identity, events.body(identity, status, previous)))
+        (answer,) = await answers(reader, 1)
+        assert (answer.status, answer.headers.get("connection")) == (200, None)
+    writer.close()
+    await lan.empty()
+
+
+async def test_pipelined_events_are_answered_in_order(lan: Lan) -> None:
+    reader, writer = await lan.connect()
+    identity = str(uuid4())
+    contents = [events.body(identity, status, previous) for status, previous in events.APPROVED]
+    contents.insert(2, b"not an event")
+    contents.append(events.body(identity, "DECLINED", serial="SN-FOREIGN"))
+    writer.write(b"".join(request(identity, content) for content in contents))
+    assert [answer.status for answer in await answers(reader, 6)] == [200, 200, 400, 200, 200, 403]
+    writer.close()
+    await lan.empty()
+
+
+#: More than the thousand after which Hypercorn would close by itself.
+MANY = 2000
+
+
+async def test_two_thousand_requests_on_one_connection(home: Path) -> None:
+    async with listening(home, keep_alive_seconds=PATIENCE) as lan:
+        before = asyncio.all_tasks()
+        reader, writer = await lan.connect()
+        identity = str(uuid4())
+        data = request(identity, events.body(identity, "CARD_PRESENTED"))
+        for _ in range(MANY // 20):
+            writer.write(data * 20)
+            assert {answer.status for answer in await answers(reader, 20)} == {200}
+        writer.close()
+        await lan.empty(before)
+
+
+#: What to answer while a large body is still coming: name -> (path, headers, status).
+EARLY: dict[str, tuple[Callable[[], str], str, int]] = {
+    "forged": (lambda: "/webhooks/transactions/x/y", "content-length: 30000000", 403),
+    "unknown": (lambda: "/", "content-length: 30000000", 404),
+    "too large": (lambda: path_of(str(uuid4())), "content-length: 30000000", 413),
+    "too large, chunked": (lambda: path_of(str(uuid4())), "transfer-encoding: chunked", 413),
+    "forged, chunked": (lambda: "/webhooks/transactions/x/y", "transfer-encoding: chunked", 403),
+}
+
+
+def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: threading.Event) -> bytes:
+    """Send pieces for ever, on a thread of its own; end at the answer where it `reads`, else when it is cut off."""
+    context = ssl.create_default_context(cafile=str(ca))
+    with (
+        suppress(OSError),  # cut off
+        socket.create_connection(("127.0.0.1", port), PATIENCE) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
+    ):
+        connection.sendall(first)
+        while not stop.is_set():
+            if reads and (connection.pending() or select.select([connection], [], [], 0)[0]):
+                connection.settimeout(SHORT / 10)
+                with suppress(TimeoutError):  # a session ticket, not the answer
+                    return connection.recv(65_536)
+                connection.settimeout(PATIENCE)
+            connection.sendall(piece)
+    return b""
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["who reads", "who never reads"])
+@pytest.mark.parametrize("name", EARLY)
+async def test_an_answer_in_the_middle_of_an_endless_body_leaves_nothing(lan: Lan, name: str, reads: bool) -> None:
+    make, framing, status = EARLY[name]
+    before = asyncio.all_tasks()
+    piece = b" " * 65_536
+    if "chunked" in framing:
+        piece = b"%x\r\n%s\r\n" % (len(piece), piece)
+    async with asyncio.timeout(PATIENCE):
+        received = await asyncio.to_thread(
+            endless, lan.port, lan.ca, head(make(), framing), piece, reads, threading.Event()
+        )
+    assert [answer.status for answer in parse(received)] == ([status] if reads else [])
+    await lan.empty(before)
+
+
+async def test_a_body_of_many_pieces_that_ends_gets_its_answer_and_leaves_nothing(lan: Lan) -> None:
+    before = asyncio.all_tasks()
+    data = head("/webhooks/transactions/x/y", "transfer-encoding: chunked") + chunked(b" " * 300_000, 10)
+    assert [answer.status for answer in parse(await lan.talk(data))] == [403]
+    await lan.empty(before)
+
+
+@pytest.mark.parametrize("sent", [10, 50_000, 99_999])
+async def test_who_hangs_up_in_the_middle_of_a_body_leaves_nothing(lan: Lan, sent: int) -> None:
+    before = asyncio.all_tasks()
+    _, writer = await lan.connect()
+    writer.write(head(path_of(str(uuid4())), "content-length: 100000") + b" " * sent)
+    await writer.drain()
+    writer.transport.abort()
+    await lan.empty(before)
+
+
+#: Nuisances that the daemon is under while the till calls, and how many calls.
+NUISANCES = 60
+CALLS = 30
+#: Longest that a call of the till may take meanwhile, in seconds; it takes a few milliseconds.
+QUICK_SECONDS = 1.0
+
+
+async def test_the_till_is_answered_meanwhile(posd: Daemon, terminal: ScriptedTerminal) -> None:
+    half = [await asyncio.open_connection("127.0.0.1", posd.port) for _ in range(NUISANCES // 2)]
+    stalled = [await connect(posd.port, posd.ca) for _ in range(NUISANCES // 4)]
+    for _, writer in stalled:
+        writer.write(b"POST / HTTP/1.1\r\nhost: ")
+    stop = threading.Event()
+
+    def flood() -> int:
+        count = 0
+        while not stop.is_set():
+            first = head("/webhooks/transactions/x/y", "content-length: 100000000")
+            endless(posd.port, posd.ca, first, b" " * 65_536, False, stop)
+            count += 1
+        return count
+
+    floods = [asyncio.create_task(asyncio.to_thread(flood)) for _ in range(4)]
+    try:
+        for _ in range(CALLS):
+            async with asyncio.timeout(QUICK_SECONDS):
+                assert (await posd.call("GET", "/version")).status == 200
+    finally:
+        stop.set()
+        assert all(await asyncio.gather(*floods))
+        for _, writer in (*half, *stalled):
+            writer.transport.abort()

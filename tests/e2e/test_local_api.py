@@ -1,0 +1,295 @@
+"""The local API row by row: problems in their exact shape, lists, documents (local API)."""
+
+import asyncio
+import json
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from posd.core.problems import PROBLEMS
+from tests.support.daemon import Reply
+from tests.support.shop import AMOUNT, OFFLINE, TERMINALS, Shop, acknowledging
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NEW = "/transactions/{new}"
+KNOWN = "/transactions/{known}"
+CHARGE: dict[str, Any] = {"terminal": "SN-119", "amount": AMOUNT}
+ORIGINAL = str(uuid4())
+REFERENCE = str(uuid4())
+
+
+def charge(**changes: Any) -> dict[str, Any]:
+    return CHARGE | changes
+
+
+#: Call -> status, code. `{new}` is an id that nobody used, `{known}` one that waits on terminal SN-119.
+PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
+    ("PUT", NEW, b"{", 400, "malformed_json"),
+    ("PUT", NEW, b"", 400, "malformed_json"),
+    ("PUT", NEW, b"[1]", 422, "invalid_request"),
+    ("PUT", NEW, charge(amuont={}), 422, "invalid_request"),
+    ("PUT", NEW, charge(type="refund"), 422, "invalid_request"),
+    ("PUT", NEW, charge(sale=""), 422, "invalid_request"),
+    ("PUT", NEW, charge(sale="x" * 129), 422, "invalid_request"),
+    ("PUT", NEW, charge(metadata=[]), 422, "invalid_request"),
+    ("PUT", NEW, charge(repeat=1), 422, "invalid_request"),
+    ("PUT", NEW, charge(transaction_reference="x"), 422, "invalid_request"),
+    ("PUT", NEW, charge(original=ORIGINAL), 422, "invalid_request"),
+    ("PUT", NEW, {"terminal": "SN-119"}, 422, "invalid_request"),
+    ("PUT", f"{NEW}?a=1", CHARGE, 422, "invalid_request"),
+    ("PUT", "/transactions/not-a-uuid", CHARGE, 422, "invalid_request"),
+    ("GET", "/transactions/not-a-uuid", None, 422, "invalid_request"),
+    ("GET", f"{KNOWN}/outcome?timeout=-1", None, 422, "invalid_request"),
+    ("GET", f"{KNOWN}/outcome?timeout=3601", None, 422, "invalid_request"),
+    ("GET", f"{KNOWN}/outcome?timeout=nan", None, 422, "invalid_request"),
+    ("GET", f"{KNOWN}/outcome?timeout=1&timeout=2", None, 422, "invalid_request"),
+    ("GET", "/transactions?limit=0", None, 422, "invalid_request"),
+    ("GET", "/transactions?limit=501", None, 422, "invalid_request"),
+    ("GET", "/transactions?phase=done", None, 422, "invalid_request"),
+    ("GET", "/transactions?open=yes", None, 422, "invalid_request"),
+    ("GET", "/transactions?since=yesterday", None, 422, "invalid_request"),
+    ("GET", "/transactions?cursor=xx", None, 422, "invalid_request"),
+    ("GET", "/transactions?color=red", None, 422, "invalid_request"),
+    ("GET", "/transactions?metadata.=x", None, 422, "invalid_request"),
+    ("GET", "/feed?after=-1", None, 422, "invalid_request"),
+    ("GET", "/feed?after=1.5", None, 422, "invalid_request"),
+    ("GET", "/feed?limit=1e1", None, 422, "invalid_request"),
+    ("GET", "/terminals?all=1", None, 422, "invalid_request"),
+    ("PUT", NEW, {"amount": AMOUNT}, 422, "unknown_terminal"),
+    ("PUT", NEW, charge(terminal="SN-NOBODY"), 422, "unknown_terminal"),
+    ("PUT", NEW, charge(terminal=OFFLINE), 503, "terminal_offline"),
+    ("PUT", NEW, CHARGE, 409, "terminal_busy"),
+    ("PUT", KNOWN, charge(metadata={"other": 1}), 409, "id_reused"),
+    ("PUT", KNOWN, b"{", 409, "id_reused"),
+    ("GET", NEW, None, 404, "not_found"),
+    ("GET", f"{NEW}/outcome", None, 404, "not_found"),
+    ("GET", f"{NEW}/outcome?timeout=0", None, 404, "not_found"),
+    ("GET", f"{NEW}/events", None, 404, "not_found"),
+    ("POST", f"{NEW}/abort", None, 404, "not_found"),
+    ("GET", "/terminals/SN-NOBODY", None, 404, "not_found"),
+    ("GET", "/nothing", None, 404, "not_found"),
+    ("GET", "/transactions/", None, 404, "not_found"),
+    ("GET", f"{KNOWN}/../..", None, 404, "not_found"),
+    ("PUT", NEW, charge(sale="s"), 501, "not_configured"),
+    ("PUT", NEW, charge(type="capture", transaction_reference=REFERENCE), 501, "not_configured"),
+    ("PUT", NEW, charge(type="capture", original=ORIGINAL), 501, "not_configured"),
+    ("PUT", NEW, charge(type="re-auth", transaction_reference=REFERENCE), 501, "not_configured"),
+    ("PUT", NEW, charge(type="post-tip", transaction_reference=REFERENCE), 501, "not_configured"),
+    ("PUT", NEW, charge(type="pre-auth"), 501, "not_configured"),
+    ("PUT", NEW, {"terminal": "SN-119", "type": "void", "transaction_reference": REFERENCE}, 501, "not_configured"),
+    ("POST", f"{KNOWN}/reconcile", None, 501, "not_configured"),
+    ("POST", f"{KNOWN}/release", {"operator": "o", "note": "n"}, 501, "not_configured"),
+    ("POST", f"{KNOWN}/resolve", {"result": "canceled"}, 403, "forbidden"),
+    ("POST", f"{KNOWN}/acknowledge", {"code": "gap"}, 403, "forbidden"),
+    ("DELETE", KNOWN, None, 405, "method_not_allowed"),
+    ("POST", "/version", {}, 405, "method_not_allowed"),
+    ("PUT", NEW, b'{"a": "' + b"x" * 300_000 + b'"}', 413, "payload_too_large"),
+]
+
+#: The fields that a problem has beside those of every problem.
+EXTRA = {
+    "invalid_request": {"errors"},
+    "unknown_terminal": {"fleet"},
+    "terminal_busy": {"blocking_transaction"},
+    "id_reused": {"fields"},
+    "payload_too_large": {"limit_bytes"},
+}
+
+
+@pytest.fixture(scope="module")
+def known() -> str:
+    return str(uuid4())
+
+
+async def start_known(shop: Shop, known: str) -> None:
+    shop.terminal.start = None
+    assert (await shop.daemon.call("PUT", f"/transactions/{known}", CHARGE)).status in (200, 201)
+
+
+def assert_problem(reply: Reply, status: int, code: str) -> Any:
+    """The exact shape of a problem; return it."""
+    assert reply.status == status, reply.body
+    assert reply.headers["content-type"] == "application/problem+json"
+    problem = reply.json
+    assert set(problem) == {"type", "title", "status", "detail", "code"} | EXTRA.get(code, set())
+    assert (problem["code"], problem["status"]) == (code, status)
+    assert (problem["type"], problem["title"]) == (f"urn:posd:problem:{code}", PROBLEMS[code][1])
+    assert len(problem["detail"]) > 20
+    assert ("retry-after" in reply.headers) == (status == 503)
+    for error in problem.get("errors", []):
+        assert set(error) == {"path", "message"}
+    return problem
+
+
+def row_name(row: Any) -> str:
+    return f"{row[0]} {row[1]} {row[4]} {str(row[2])[:40]}"
+
+
+@pytest.mark.parametrize("row", PROBLEM_ROWS, ids=row_name)
+async def test_a_problem(shop: Shop, known: str, row: tuple[str, str, Any, int, str]) -> None:
+    method, path, content, status, code = row
+    await start_known(shop, known)
+    new = str(uuid4())
+    seen = len(shop.terminal.requests)
+    reply = await shop.daemon.call(method, path.format(new=new, known=known), content)
+    problem = assert_problem(reply, status, code)
+    if code == "unknown_terminal":
+        assert problem["fleet"][:2] == ["SN-000", "SN-001"]
+        assert len(problem["fleet"]) > TERMINALS
+    if code == "terminal_busy":
+        assert problem["blocking_transaction"] == known
+    if code == "method_not_allowed":
+        assert "GET" in reply.headers["allow"]
+    assert len(shop.terminal.requests) == seen
+    assert (await shop.daemon.call("GET", f"/transactions/{new}")).status == 404
+
+
+async def test_admin_calls_are_for_the_admin_socket(shop: Shop, known: str) -> None:
+    await start_known(shop, known)
+    for call in ("resolve", "acknowledge"):
+        reply = await shop.daemon.call("POST", f"/transactions/{known}/{call}", {}, socket=shop.daemon.admin_socket)
+        assert_problem(reply, 501, "not_configured")
+    seen = await shop.daemon.call("GET", f"/transactions/{known}", socket=shop.daemon.admin_socket)
+    assert seen.json == await shop.daemon.transaction(known)
+
+
+async def test_a_body_has_to_be_json(shop: Shop) -> None:
+    identity = str(uuid4())
+    for kind, status in (("text/plain", 415), ("application/x-www-form-urlencoded", 415)):
+        reply = await shop.daemon.call(
+            "PUT", f"/transactions/{identity}", json.dumps(CHARGE).encode(), headers={"content-type": kind}
+        )
+        assert_problem(reply, status, "unsupported_media_type")
+    for kind in ("application/json; charset=utf-8", "application/vnd.till+json"):
+        reply = await shop.daemon.call("PUT", f"/transactions/{identity}", b"{", headers={"content-type": kind})
+        assert_problem(reply, 400, "malformed_json")
+
+
+@pytest.mark.parametrize("size", [b"content-length: 900000", b"transfer-encoding: chunked"])
+async def test_a_body_that_is_too_large_is_answered_while_it_is_still_coming(shop: Shop, size: bytes) -> None:
+    reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
+    writer.write(b"PUT /v1/transactions/%s HTTP/1.1\r\nhost: x\r\n%s\r\n\r\n" % (str(uuid4()).encode(), size))
+    for _ in range(20):
+        writer.write((b"4000\r\n%s\r\n" if b"chunked" in size else b"%s") % (b"x" * 0x4000))
+    async with asyncio.timeout(10):
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+    writer.transport.abort()
+
+
+async def ids(shop: Shop, query: str) -> list[str]:
+    """Return the ids of a list of transactions."""
+    reply = await shop.daemon.call("GET", f"/transactions?{query}")
+    assert reply.status == 200, reply.body
+    return [item["client_transaction_id"] for item in reply.json["transactions"]]
+
+
+async def test_the_list_of_transactions(shop: Shop) -> None:
+    batch = str(uuid4())
+    payments = []
+    for number in range(5):
+        payment = shop.payment()
+        shop.terminal.start = acknowledging(payment.serial)
+        await payment.put(metadata={"batch": batch, "n": number, "note": "a b&c=d"})
+        payments.append(payment)
+    newest_first = [payment.identity for payment in reversed(payments)]
+    mine = f"metadata.batch={batch}"
+    assert await ids(shop, mine) == newest_first
+    assert await ids(shop, f"{mine}&metadata.n=3") == [payments[3].identity]
+    assert await ids(shop, f"{mine}&metadata.note=a%20b%26c%3Dd") == newest_first
+    assert await ids(shop, f"{mine}&metadata.absent=1") == []
+    assert await ids(shop, "metadata.batch=x%27%20OR%201=1") == []
+    assert await ids(shop, f"terminal={payments[2].serial}") == [payments[2].identity]
+    assert await payments[0].event("TERMINAL_ACKNOWLEDGED") == 200
+    await payments[0].end()
+    assert await payments[1].event("MYSTERY") == 200
+    assert await ids(shop, f"{mine}&phase=final") == [payments[0].identity]
+    assert await ids(shop, f"{mine}&open=true") == newest_first[:4]
+    assert await ids(shop, f"{mine}&open=false") == newest_first
+    assert await ids(shop, f"{mine}&attention=true") == [payments[1].identity]
+    moments = {payment.identity: (await payment.get())["created_at"] for payment in payments}
+    edge = moments[payments[2].identity]
+    assert await ids(shop, f"{mine}&since={edge}") == [item for item in newest_first if moments[item] >= edge]
+    assert await ids(shop, f"{mine}&until={edge}") == [item for item in newest_first if moments[item] < edge]
+    assert await ids(shop, f"{mine}&since=2100-01-01T00:00:00Z") == []
+    seen: list[str] = []
+    query = f"{mine}&limit=2"
+    while query:
+        document = (await shop.daemon.call("GET", f"/transactions?{query}")).json
+        seen += [item["client_transaction_id"] for item in document["transactions"]]
+        if len(seen) == 2:
+            late = shop.payment()  # what comes meanwhile moves no page
+            await late.put(metadata={"batch": batch})
+        query = document["next_cursor"] and f"{mine}&limit=2&cursor={document['next_cursor']}"
+    assert seen == newest_first
+
+
+#: Fields of the documents, in full (local API).
+TRANSACTION = {
+    *("client_transaction_id", "terminal", "type", "sale", "phase", "status", "reading_type", "next_step"),
+    *("abortable", "released", "amount", "metadata", "options", "transaction_reference", "original", "derived"),
+    *("created_at", "updated_at", "last_search", "outcome", "attention"),
+}
+OUTCOME = {
+    *("result", "status", "transaction_reference", "ticket_number", "failure_reason", "reached_acquirer"),
+    *("reading_type", "authorized_amount", "receipt", "reversal", "decided_at", "evidence", "supersedes"),
+    "final_event",
+}
+TERMINAL = {"serial", "brand", "model", "base_url", "source", "reachable", "last_seen", "transaction"}
+
+
+async def test_the_documents(shop: Shop) -> None:
+    payment = await shop.started()
+    assert set(await payment.get()) == TRANSACTION
+    known = (await shop.daemon.call("GET", f"/terminals/{payment.serial}")).json
+    assert set(known) == TERMINAL
+    assert (known["source"], known["reachable"], known["transaction"]) == ("config", True, payment.identity)
+    await payment.end("APPROVAL")
+    document = await payment.get()
+    assert set(document["outcome"]) == OUTCOME
+    assert set(document["outcome"]["receipt"]) == {"authorization_code", "franchise", "card_type", "cvm_type"}
+    assert document["outcome"]["receipt"]["authorization_code"] == "A1B2C3"
+    known = (await shop.daemon.call("GET", f"/terminals/{payment.serial}")).json
+    assert (known["brand"], known["model"], known["transaction"]) == ("Brand", "Model", None)
+    every = (await shop.daemon.call("GET", "/terminals")).json["terminals"]
+    assert known in every
+    assert {"base_url": None, "source": None, "reachable": None}.items() <= every[-1].items()
+    version = (await shop.daemon.call("GET", "/version")).json
+    assert (set(version), version["api"]) == ({"version", "api", "schema"}, "v1")
+
+
+async def test_health(shop: Shop) -> None:
+    reply = await shop.daemon.call("GET", "/health")
+    assert (reply.status, reply.json["status"]) == (200, "ok")
+    assert set(reply.json["checks"]) == {"storage", "webhook_listener", "certificate", "discovery", "clock"}
+
+
+async def test_head_is_a_get_without_a_body(shop: Shop) -> None:
+    reply = await shop.daemon.call("HEAD", "/version")
+    assert (reply.status, reply.body) == (200, b"")
+
+
+async def test_many_calls_on_one_connection(shop: Shop, known: str) -> None:
+    await start_known(shop, known)
+    reader, writer = await asyncio.open_unix_connection(str(shop.daemon.till_socket))
+    for _ in range(3):
+        writer.write(b"GET /v1/version HTTP/1.1\r\nhost: x\r\n\r\n" * 2)  # two at a time: pipelined
+        for _ in range(2):
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            await reader.readexactly(length)
+    writer.transport.abort()
+
+
+async def test_the_log_of_all_this_has_no_token_metadata_or_body(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = None
+    await payment.put(metadata={"customer_email": "somebody@example.com", "reference": "secret-reference"})
+    token = payment.requests[0].callback.rsplit("/", 1)[1]
+    await payment.end("APPROVAL")
+    await shop.daemon.log_line("payment.outcome", transaction=payment.identity)
+    text = json.dumps(shop.daemon.lines)
+    for word in (token, "somebody@example.com", "secret-reference", "raw_response"):
+        assert word not in text

@@ -1,0 +1,315 @@
+"""Every row of the reply table (design 5), by raw HTTPS to a running daemon: the answer, and what is on the disk."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.e2e.conftest import CHARGE
+from tests.support.daemon import Daemon, running, toml
+from tests.support.events import APPROVED, body
+from tests.support.https import connect, post, status_of
+from tests.support.shop import OFFLINE, Payment, Shop
+from tests.support.terminal import ScriptedTerminal
+from tests.support.webhooks import (
+    Answer,
+    address,
+    attention,
+    chunked,
+    deliver,
+    disk,
+    everything,
+    quarantined,
+    recorded,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ACK = "TERMINAL_ACKNOWLEDGED"
+
+
+async def send(payment: Payment, content: bytes, **options: Any) -> Answer:
+    """Deliver bytes to the payment's own callback address."""
+    return await deliver(payment.shop.daemon, payment.requests[0].callback, content, **options)
+
+
+async def test_a_new_event_is_kept_verbatim_and_has_its_effect(shop: Shop) -> None:
+    payment = await shop.started()
+    content = b"  " + body(payment.identity, ACK, None, payment.serial).replace(b", ", b" ,\n")
+    answer = await send(payment, content)
+    assert (answer.status, answer.body) == (200, b"")
+    assert recorded(shop.daemon, payment.identity) == [("applied", content)]
+    document = await payment.get()
+    assert (document["phase"], document["status"], document["attention"]) == ("active", ACK, [])
+
+
+async def test_the_same_event_again_adds_nothing(shop: Shop) -> None:
+    payment = await shop.started()
+    content = body(payment.identity, ACK, None, payment.serial)
+    assert (await send(payment, content)).status == 200
+    before = everything(shop.daemon)
+    assert [(await send(payment, content)).status for _ in range(3)] == [200, 200, 200]
+    assert everything(shop.daemon) == before
+
+
+async def test_the_same_event_id_with_other_bytes_is_kept_beside_it(shop: Shop) -> None:
+    payment = await shop.started()
+    first = body(payment.identity, ACK, None, payment.serial)
+    second = body(payment.identity, "CARD_PRESENTED", ACK, payment.serial, event_id=json.loads(first)["event_id"])
+    assert [(await send(payment, content)).status for content in (first, second)] == [200, 200]
+    assert recorded(shop.daemon, payment.identity) == [("applied", first), ("duplicate", second)]
+    document = await payment.get()
+    assert (document["status"], attention(document)) == (ACK, {"event_id_reused"})
+
+
+async def test_an_event_of_an_unknown_transaction_rebuilds_it_and_its_id_is_taken(shop: Shop) -> None:
+    payment = shop.payment()
+    content = body(payment.identity, "CARD_PRESENTED", ACK, payment.serial)
+    assert (await deliver(shop.daemon, address(shop.daemon, payment.identity), content)).status == 200
+    assert recorded(shop.daemon, payment.identity) == [("applied", content)]
+    document = await payment.get()
+    assert (document["phase"], document["terminal"], document["status"]) == (
+        "active",
+        payment.serial,
+        "CARD_PRESENTED",
+    )
+    assert "orphan" in attention(document)
+    repeated = await payment.put()
+    assert (repeated.status, repeated.json["phase"]) == (200, "active")
+    assert payment.requests == []
+    final = body(payment.identity, "APPROVAL", "APPROVAL_REQUESTED", payment.serial)
+    assert (await deliver(shop.daemon, address(shop.daemon, payment.identity), final)).status == 200
+    assert (await payment.get())["outcome"]["result"] == "approved"
+
+
+async def test_an_unknown_status_is_kept_and_moves_nothing(shop: Shop) -> None:
+    payment = await shop.started()
+    content = body(payment.identity, "TERMINAL_WARMING_UP", None, payment.serial)
+    assert (await send(payment, content)).status == 200
+    assert recorded(shop.daemon, payment.identity) == [("unknown_status", content)]
+    document = await payment.get()
+    assert (document["phase"], document["status"], attention(document)) == ("active", ACK, {"unknown_status"})
+
+
+@pytest.mark.parametrize("kind", ["CAPTURE", "PREAUTH", "REAUTHORIZATION", "NEVER_HEARD_OF"])
+async def test_other_operation_types_and_extra_fields_are_no_obstacle(shop: Shop, kind: str) -> None:
+    payment = await shop.started()
+    content = body(
+        payment.identity,
+        "TERMINAL_CANCELED",
+        ACK,
+        payment.serial,
+        operation={"type": kind, "transaction_reference": str(uuid4()), "new": {"deep": [1, {}]}},
+        firmware="9.1",
+    )
+    assert (await send(payment, content)).status == 200
+    assert recorded(shop.daemon, payment.identity) == [("applied", content)]
+    document = await payment.get()
+    assert (document["phase"], document["type"], document["outcome"]["result"]) == ("final", "charge", "canceled")
+    assert document["outcome"]["final_event"] == json.loads(content)
+
+
+async def test_another_terminal_of_the_fleet_is_applied_and_shown(shop: Shop) -> None:
+    payment = await shop.started()
+    content = body(payment.identity, "TERMINAL_CANCELED", ACK, OFFLINE)
+    assert (await send(payment, content)).status == 200
+    assert recorded(shop.daemon, payment.identity) == [("applied", content)]
+    document = await payment.get()
+    assert (document["phase"], document["terminal"]) == ("final", payment.serial)
+    assert attention(document) >= {"serial_mismatch"}
+
+
+def without(name: str) -> Callable[[Payment], bytes]:
+    """Return the maker of an event that lacks one field."""
+    return lambda payment: body(payment.identity, "APPROVAL", ACK, payment.serial, **{name: None})
+
+
+REFUSED: dict[str, tuple[Callable[[Payment], bytes], int, str]] = {
+    "not JSON": (lambda _: b"<html>ACK</html>", 400, "not JSON"),
+    "no object": (lambda _: b"[]", 400, "not a JSON object"),
+    "cut short": (lambda payment: body(payment.identity, ACK, None, payment.serial)[:-1], 400, "not JSON"),
+    "another id": (lambda payment: body(str(uuid4()), ACK, None, payment.serial), 400, "client_transaction_id"),
+    "foreign serial": (lambda payment: body(payment.identity, ACK, None, "SN-FOREIGN"), 403, "not in the fleet"),
+    "serial missing": (lambda payment: body(payment.identity, ACK, terminal={"brand": "B"}), 400, "serial_number"),
+} | {
+    f"{name} missing": (without(name), 400, name)
+    for name in ("event_id", "occurred_at", "status", "merchant_id", "client_transaction_id", "terminal")
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_cannot_be_used_is_refused_for_good_and_kept(shop: Shop, case: str) -> None:
+    make, status, reason = REFUSED[case]
+    payment = await shop.started()
+    content = make(payment)
+    assert [(await send(payment, content)).status for _ in range(2)] == [status, status]
+    ((why, kept),) = quarantined(shop.daemon, payment.identity)
+    assert (reason in why, kept) == (True, content)
+    assert recorded(shop.daemon, payment.identity) == []
+    document = await payment.get()
+    assert (document["phase"], document["status"]) == ("active", ACK)
+    assert attention(document) == {"quarantined_event"}
+
+
+@pytest.mark.parametrize("way", ["content-length", "chunked"])
+async def test_a_body_over_the_limit_is_noted(shop: Shop, way: str) -> None:
+    payment = await shop.started()
+    content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial, extra="x" * 1_048_576)
+    if way == "content-length":
+        answer = await send(payment, content)
+    else:
+        answer = await deliver(
+            shop.daemon, payment.requests[0].callback, chunked(content), headers="transfer-encoding: chunked\r\n"
+        )
+    assert answer.status == 413
+    assert recorded(shop.daemon, payment.identity) == quarantined(shop.daemon, payment.identity) == []
+    document = await payment.get()
+    assert (document["phase"], attention(document)) == ("active", {"quarantined_event"})
+    (item,) = document["attention"]
+    assert "1048576 bytes" in item["detail"]
+
+
+async def test_a_body_at_the_limit_is_taken(shop: Shop) -> None:
+    payment = await shop.started()
+    content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
+    assert (await send(payment, content + b" " * (1_048_576 - len(content)))).status == 200
+    assert (await payment.get())["phase"] == "final"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "PRI"])
+async def test_another_method_is_not_allowed(shop: Shop, method: str) -> None:
+    payment = await shop.started()
+    before = everything(shop.daemon)
+    answer = await send(payment, body(payment.identity, ACK, None, payment.serial), method=method)
+    assert (answer.status, answer.headers["allow"]) == (405, "POST")
+    assert everything(shop.daemon) == before
+
+
+async def test_a_locked_database_is_answered_503_and_the_next_delivery_is_taken(shop: Shop) -> None:
+    payment, large = await shop.started(), await shop.started()
+    content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
+    with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        answers = await asyncio.gather(send(payment, content), send(payment, b"<html>"), send(large, b" " * 1_048_577))
+        assert [answer.status for answer in answers] == [503, 503, 503]
+        assert all(int(answer.headers["retry-after"]) > 0 for answer in answers)
+    assert recorded(shop.daemon, payment.identity) == quarantined(shop.daemon, payment.identity) == []
+    assert (await send(payment, content)).status == 200
+    assert (await send(large, b" " * 1_048_577)).status == 413
+    assert recorded(shop.daemon, payment.identity) == [("applied", content)]
+    assert (await payment.get())["phase"] == "final"
+    assert attention(await large.get()) == {"quarantined_event"}
+
+
+async def test_the_200_comes_after_the_commit(shop: Shop) -> None:
+    payment = await shop.started()
+    content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
+    with closing(sqlite3.connect(shop.daemon.database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        delivery = asyncio.create_task(send(payment, content))
+        for _ in range(20):  # other callers are answered meanwhile
+            assert (await deliver(shop.daemon, "/webhooks/nobody")).status == 403
+        assert not delivery.done()
+        assert recorded(shop.daemon, payment.identity) == []
+        other.execute("ROLLBACK")
+    assert (await delivery).status == 200
+    assert recorded(shop.daemon, payment.identity) == [("applied", content)]
+
+
+async def test_unknown_addresses_get_404_and_leave_nothing(shop: Shop) -> None:
+    before = everything(shop.daemon)
+    for path in ("/", "/metrics", "/v1/health", "/webhook/", "/webhooks"):
+        assert (await deliver(shop.daemon, path)).status == 404
+    assert everything(shop.daemon) == before
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_another_merchant_is_refused_where_one_is_configured(
+    home: Path, terminal: ScriptedTerminal, identity: str
+) -> None:
+    async with running(home, terminal.toml, '[merchant]\nid = "M-1"') as posd:
+        assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+        callback = terminal.requests[0].callback
+        foreign = body(identity, "APPROVAL", ACK, merchant_id="M-2")
+        assert (await deliver(posd, callback, foreign)).status == 403
+        ((reason, kept),) = quarantined(posd, identity)
+        assert ("merchant" in reason, kept) == (True, foreign)
+        document = await posd.transaction(identity)
+        assert (document["phase"], attention(document)) == ("active", {"quarantined_event"})
+        assert (await deliver(posd, callback, body(identity, "TERMINAL_CANCELED", ACK))).status == 200
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_serial_that_left_the_fleet_may_end_its_open_transaction(
+    posd: Daemon, terminal: ScriptedTerminal, identity: str
+) -> None:
+    assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+    await posd.stop()
+    posd.config = toml(posd.directory, '[[terminals]]\nserial = "SN-NEW"\n')
+    await posd.start()
+    callback = terminal.requests[0].callback
+    assert (await deliver(posd, callback, body(identity, "TERMINAL_CANCELED", ACK))).status == 200
+    assert (await posd.transaction(identity))["outcome"]["result"] == "canceled"
+    late = body(identity, "CARD_PRESENTED", ACK)
+    assert (await deliver(posd, callback, late)).status == 403
+    assert [kept for _, kept in quarantined(posd, identity)] == [late]
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_stop_finishes_what_is_under_way_and_refuses_the_rest(
+    posd: Daemon, terminal: ScriptedTerminal, identity: str
+) -> None:
+    assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+    callback = terminal.requests[0].callback
+    first, second = (body(identity, status, previous) for status, previous in APPROVED[:2])
+    reader, writer = await connect(posd.port, posd.ca)
+    data = post(callback, first)
+    writer.write(data[:-1])
+    await writer.drain()
+    assert (await deliver(posd, "/webhooks/nobody")).status == 403  # by now it is being read
+    assert posd.process is not None
+    posd.process.send_signal(signal.SIGTERM)
+    await posd.log_line("posd.stopping")
+    writer.write(data[-1:])
+    assert status_of(await reader.read()) == 200
+    writer.close()
+    assert await posd.stop() == 0
+    with pytest.raises(OSError, match=r"refused|reset|Connect"):
+        await deliver(posd, callback, second)
+    posd.keep_port()
+    await posd.start()
+    assert (await deliver(posd, callback, second)).status == 200
+    assert recorded(posd, identity) == [("applied", first), ("applied", second)]
+
+
+#: How often the plug is pulled.
+ROUNDS = 5
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_what_was_answered_200_is_there_after_sigkill(
+    posd: Daemon, terminal: ScriptedTerminal, identity: str
+) -> None:
+    assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+    callback = terminal.requests[0].callback
+    sent = []
+    for _ in range(ROUNDS):
+        content = body(identity, "CARD_PRESENTED", ACK if not sent else "CARD_PRESENTED")
+        reader, writer = await connect(posd.port, posd.ca)
+        writer.write(post(callback, content))
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
+        await posd.restart()
+        writer.transport.abort()
+        sent.append(content)
+        assert [kept for _, kept in recorded(posd, identity)] == sent
+    listed = (await posd.call("GET", f"/transactions/{identity}/events")).json["events"]
+    assert [item["event"] for item in listed] == [json.loads(content) for content in sent]
+    with disk(posd) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -1,0 +1,105 @@
+"""What a test of the webhook listener needs: whole answers, callback addresses, and what is on the disk."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from posd.core import callbacks
+from posd.core.callbacks import Channel
+from tests.support.daemon import Daemon
+from tests.support.https import post, send
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One HTTP answer; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def parse(raw: bytes) -> list[Answer]:
+    """Return the answers that stand in what a connection gave, in order; raise where one is not whole."""
+    answers = []
+    while raw:
+        head, _, rest = raw.partition(b"\r\n\r\n")
+        line, *fields = head.decode("ascii").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        length = int(headers.get("content-length", 0))
+        assert len(rest) >= length, raw
+        if int(line.split(" ")[1]) >= 200:
+            answers.append(Answer(int(line.split(" ")[1]), headers, rest[:length]))
+        raw = rest[length:]
+    return answers
+
+
+async def answer_to(posd: Daemon, data: bytes) -> Answer:
+    """Send raw bytes that make one request, return its whole answer."""
+    (answer,) = parse(await send(posd.port, posd.ca, data))
+    return answer
+
+
+async def deliver(
+    posd: Daemon, address: str, content: bytes = b"{}", *, method: str = "POST", headers: str = ""
+) -> Answer:
+    """Call an address (a URL or a path) of the listener and return the whole answer."""
+    path = urlsplit(address).path if address.startswith("https://") else address
+    url = f"https://127.0.0.1:{posd.port}{path}"
+    return await answer_to(posd, post(url, content, method=method, headers=headers))
+
+
+def chunked(content: bytes, size: int = 16_000) -> bytes:
+    """Return a body in the chunked transfer coding."""
+    pieces = [content[start : start + size] for start in range(0, len(content), size)]
+    return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+def key_file(posd: Daemon) -> Path:
+    """The daemon's secret, from which every token comes."""
+    return posd.directory / "state" / "callback.key"
+
+
+def address(posd: Daemon, identity: str) -> str:
+    """Return the path of the callback address of any id, as this daemon would make it."""
+    key = bytes.fromhex(key_file(posd).read_text().split()[0])
+    return callbacks.path(Channel.TRANSACTION, identity, callbacks.token(key, Channel.TRANSACTION, identity))
+
+
+@contextmanager
+def disk(posd: Daemon) -> Iterator[sqlite3.Connection]:
+    """Open the daemon's database read-only."""
+    db = sqlite3.connect(f"{posd.database.as_uri()}?mode=ro", uri=True)
+    try:
+        yield db
+    finally:
+        db.close()
+
+
+def everything(posd: Daemon) -> dict[str, list[tuple[Any, ...]]]:
+    """Return every row of every table."""
+    with disk(posd) as db:
+        tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        return {table: db.execute(f"SELECT * FROM {table}").fetchall() for table in tables}
+
+
+def recorded(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:
+    """Return verdict and raw bytes of each recorded event of a transaction."""
+    with disk(posd) as db:
+        query = "SELECT verdict, body FROM events WHERE client_transaction_id = ? ORDER BY seq"
+        return db.execute(query, (identity,)).fetchall()
+
+
+def quarantined(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:
+    """Return reason and raw bytes of each refused body of a transaction's address."""
+    with disk(posd) as db:
+        return db.execute("SELECT reason, body FROM quarantine WHERE subject = ? ORDER BY id", (identity,)).fetchall()
+
+
+def attention(document: Any) -> set[str]:
+    """Return the codes of the attentions of a transaction."""
+    return {item["code"] for item in document["attention"]}

@@ -1,0 +1,203 @@
+"""Discovery: real mDNS on loopback, from the announcement to the payment and to the goodbye (design 8)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import pytest
+from zeroconf import ServiceInfo
+from zeroconf.asyncio import AsyncZeroconf
+
+from posd.terminals.discovery import choose_address, read_serial
+from posd.terminals.fleet import MAX_STRANGERS, Announcement, Fleet
+from tests.support.daemon import Daemon, running
+from tests.support.shop import AMOUNT, acknowledging
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+#: Of this test run alone: others announce on the same loopback interface.
+MARK = token_hex(3)
+TYPE = f"_posd-{MARK}._tcp.local."
+BY_KEY, BY_OTHER_KEY, BY_NAME, STRANGER = (f"SN-{MARK}-{number}" for number in range(4))
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory with a path short enough for Unix sockets."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+async def network() -> AsyncIterator[AsyncZeroconf]:
+    """The terminals' side of mDNS."""
+    zeroconf = AsyncZeroconf(interfaces=["127.0.0.1"])
+    yield zeroconf
+    await zeroconf.async_close()
+
+
+def service(instance: str, port: int, properties: dict[str, str]) -> ServiceInfo:
+    """Return an announcement."""
+    return ServiceInfo(
+        TYPE,
+        f"{instance}.{TYPE}",
+        port=port,
+        properties=properties,
+        server=f"{instance}-{MARK}.local.",
+        parsed_addresses=["127.0.0.1"],
+    )
+
+
+async def charge(posd: Daemon, serial: str) -> tuple[int, str]:
+    """Start a payment: the HTTP status, and the phase or the problem's code."""
+    reply = await posd.call("PUT", f"/transactions/{uuid4()}", {"terminal": serial, "amount": AMOUNT})
+    return reply.status, reply.json.get("phase") or reply.json["code"]
+
+
+def port_of(url: str) -> int:
+    return int(url.rsplit(":", 1)[1])
+
+
+def fleet_of(terminal: ScriptedTerminal, *serials: str) -> str:
+    return "".join(f'[[terminals]]\nserial = "{serial}"\nca_file = "{terminal.ca_file}"\n' for serial in serials)
+
+
+#: Announcements of strangers are told at this level only.
+DEBUG = '[logging]\nlevel = "debug"\n'
+
+
+async def test_from_the_announcement_to_the_goodbye(home: Path, network: AsyncZeroconf) -> None:
+    discovery = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
+    async with scripted_terminal(home, ports=4) as terminal:
+        fleet = fleet_of(terminal, BY_KEY, BY_OTHER_KEY, BY_NAME)
+        ports = [port_of(url) for url in terminal.base_urls]
+        async with running(home, fleet, DEBUG, discovery=discovery) as posd:
+            assert await charge(posd, BY_KEY) == (503, "terminal_offline")
+            services = [
+                service("Front desk", ports[0], {"serial": BY_KEY, "brand": "B", "model": "M"}),
+                service("Bar", ports[1], {"SERIALNUMBER": BY_OTHER_KEY}),
+                service(BY_NAME, ports[2], {"vendor": "x"}),
+                service("Next door", ports[3], {"sn": STRANGER}),
+            ]
+            for item in services:
+                await network.async_register_service(item, cooperating_responders=True)
+            for serial in (BY_KEY, BY_OTHER_KEY, BY_NAME, STRANGER):
+                line = await posd.log_line("discovery.found", terminal=serial)
+                assert line["in_fleet"] == (serial != STRANGER)
+
+            for serial, url in zip((BY_KEY, BY_OTHER_KEY, BY_NAME), terminal.base_urls, strict=False):
+                terminal.start = acknowledging(serial)
+                assert await charge(posd, serial) == (201, "active")
+                known = (await posd.call("GET", f"/terminals/{serial}")).json
+                assert (known["base_url"], known["source"], known["reachable"]) == (url, "mdns", True)
+            known = (await posd.call("GET", f"/terminals/{BY_KEY}")).json
+            assert (known["brand"], known["model"]) == ("B", "M")
+
+            # The stranger is shown to who asks for all, and never used.
+            assert await charge(posd, STRANGER) == (422, "unknown_terminal")
+            fleet_only = (await posd.call("GET", "/terminals")).json["terminals"]
+            assert [item["serial"] for item in fleet_only] == [BY_KEY, BY_OTHER_KEY, BY_NAME]
+            assert all("in_fleet" not in item for item in fleet_only)
+            everything = (await posd.call("GET", "/terminals?all=true")).json["terminals"]
+            assert [(item["serial"], item.get("in_fleet")) for item in everything[3:]] == [(STRANGER, False)]
+
+            await moved(posd, network, terminal)
+
+            seen = len(posd.lines)
+            await network.async_unregister_service(services[2])
+            await posd.log_line("discovery.gone", after=seen, terminal=BY_NAME)
+            known = (await posd.call("GET", f"/terminals/{BY_NAME}")).json
+            assert (known["base_url"], known["source"]) == (None, None)
+
+
+async def moved(posd: Daemon, network: AsyncZeroconf, terminal: ScriptedTerminal) -> None:
+    """The terminal changes its address with a payment under way: the abort and the next start go to the new one."""
+    current = (await posd.call("GET", "/terminals")).json["terminals"][0]
+    elsewhere = terminal.base_urls[3]
+    seen = len(posd.lines)
+    changed = service("Front desk", port_of(elsewhere), {"serial": BY_KEY, "brand": "B", "model": "M"})
+    await network.async_update_service(changed)
+    await posd.log_line("discovery.found", after=seen, terminal=BY_KEY, port=port_of(elsewhere))
+    assert (await posd.call("GET", f"/terminals/{BY_KEY}")).json["base_url"] == elsewhere
+    terminal.servers[0].close()  # at the old address there is nobody any more
+    reply = await posd.call("POST", f"/transactions/{current['transaction']}/abort")
+    assert (reply.status, terminal.aborts) == (202, 1)
+
+
+async def test_no_usable_interface_hurts_nobody(home: Path) -> None:
+    async with scripted_terminal(home) as terminal:
+        discovery = f'service_types = ["{TYPE}"]\ninterfaces = ["192.0.2.1"]'  # an address that no interface has
+        async with running(home, terminal.toml, discovery=discovery) as posd:
+            await posd.log_line("discovery.unavailable")
+            assert await charge(posd, terminal.serial) == (201, "active")
+            health = (await posd.call("GET", "/health")).json
+            assert (health["status"], health["checks"]["discovery"]["status"]) == ("degraded", "degraded")
+
+
+async def test_a_configured_address_always_wins(home: Path, network: AsyncZeroconf) -> None:
+    discovery = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
+    async with (
+        scripted_terminal(home, f"SN-{MARK}-9") as terminal,
+        running(home, terminal.toml, discovery=discovery) as posd,
+    ):
+        impostor = service("Impostor", 9, {"serial": terminal.serial})
+        await network.async_register_service(impostor, cooperating_responders=True)
+        await posd.log_line("discovery.found", terminal=terminal.serial)
+        known = (await posd.call("GET", f"/terminals/{terminal.serial}")).json
+        assert (known["base_url"], known["source"]) == (terminal.base_url, "config")
+        assert await charge(posd, terminal.serial) == (201, "active")
+
+
+@pytest.mark.parametrize(
+    ("properties", "serial"),
+    [
+        ({"serial": "A", "sn": "B"}, "A"),
+        ({"sn": "B", "serialNumber": "C"}, "B"),
+        ({"SERIAL": " A "}, "A"),
+        ({"serial": "", "serialNumber": "C"}, "C"),
+        ({"serial": None}, "Instance"),
+        ({}, "Instance"),
+        ({"serial": "x" * 1000}, "x" * 128),
+    ],
+)
+def test_the_serial_of_an_announcement(properties: dict[str, str | None], serial: str) -> None:
+    assert read_serial(properties, f"Instance.{TYPE}", TYPE, ("serial", "sn", "serialNumber")) == serial
+
+
+@pytest.mark.parametrize(
+    ("addresses", "interfaces", "chosen"),
+    [
+        (["192.0.2.7"], (), "192.0.2.7"),
+        (["2001:db8::7", "192.0.2.7"], (), "192.0.2.7"),
+        (["2001:db8::7"], (), "[2001:db8::7]"),
+        (["127.0.0.1", "192.0.2.7"], (), "192.0.2.7"),
+        (["127.0.0.1"], (), None),
+        (["127.0.0.1"], ("127.0.0.1",), "127.0.0.1"),
+        (["169.254.1.1", "fe80::1%eth0"], (), None),
+        (["0.0.0.0", "224.0.0.1"], (), None),
+        ([], (), None),
+    ],
+)
+def test_the_address_of_an_announcement(addresses: list[str], interfaces: tuple[str, ...], chosen: str | None) -> None:
+    assert choose_address(addresses, interfaces) == chosen
+
+
+def test_strangers_without_end_are_forgotten_the_oldest_first() -> None:
+    fleet = Fleet(())
+    for number in range(MAX_STRANGERS + 10):
+        at = f"2026-11-20T10:00:{number % 60:02}.000Z"
+        fleet.announce(Announcement(f"n{number}", f"S{number}", "192.0.2.1", 6869, None, None, at))
+    shown = [item["serial"] for item in fleet.documents({}, everything=True)]
+    assert shown == [f"S{number}" for number in range(10, MAX_STRANGERS + 10)]
+
+
+async def test_nothing_is_left_when_the_daemon_stops_while_it_resolves(home: Path, network: AsyncZeroconf) -> None:
+    discovery = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
+    await network.async_register_service(service("Late", 9, {"serial": "SN-LATE"}), cooperating_responders=True)
+    async with running(home, "", discovery=discovery) as posd:
+        await posd.log_line("discovery.started")
+        began = asyncio.get_running_loop().time()
+        assert await posd.stop() == 0
+        assert asyncio.get_running_loop().time() - began < 3

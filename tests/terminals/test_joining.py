@@ -1,0 +1,52 @@
+"""Two calls for one new id, in the one order of events that a test from outside cannot bring about."""
+
+import asyncio
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+from posd.config import load
+from posd.core.transactions import Phase
+from posd.services.callback_urls import CallbackUrls
+from posd.services.outstanding import Outstanding
+from posd.services.payments import Payments
+from posd.store.store import Store
+from posd.terminals.fleet import Fleet
+from tests.support.daemon import toml
+from tests.support.shop import AMOUNT, held
+from tests.support.terminal import scripted_terminal
+
+
+async def test_a_call_that_looks_up_the_id_in_the_middle_of_its_start_joins_it(tmp_path: Path) -> None:
+    """The second call found nothing running, and its look-up, made slow here, finds what the first has begun since."""
+    home, identity = tmp_path, str(uuid4())
+    hurdle = threading.Event()
+    async with scripted_terminal(home) as terminal:
+        terminal.start = script = held(terminal.acknowledge)
+        (home / "config.toml").write_text(toml(home, terminal.toml))
+        config = load(home / "config.toml")
+        store = await Store.open(home / "posd.db", home / "posd.db.lock")
+        fleet, outstanding = Fleet(config.terminals), Outstanding()
+        urls = CallbackUrls((b"k" * 32,), "", 1)
+        payments = Payments(store, fleet, config.profile, urls, outstanding, lambda: datetime.now(UTC))
+        content = json.dumps({"amount": AMOUNT}).encode()
+        calls = [asyncio.create_task(payments.start(identity, content))]
+        await asyncio.sleep(0)  # its look-up is the first in the reader's queue
+        blocked = asyncio.create_task(store.read(lambda _db: hurdle.wait(30)))
+        await asyncio.sleep(0)
+        calls.append(asyncio.create_task(payments.start(identity, content)))
+        await script.arrived.wait()
+        hurdle.set()
+        assert await blocked
+        assert await store.read(lambda db: db.execute("SELECT phase FROM transactions").fetchall()) == [("starting",)]
+        script.release.set()
+        answers = await asyncio.gather(*calls)
+        assert [(transaction.phase, created) for transaction, created in answers] == [
+            (Phase.ACTIVE, True),
+            (Phase.ACTIVE, False),
+        ]
+        assert terminal.starts_of(identity) == 1
+        await fleet.close()
+        await store.close()

@@ -22,7 +22,7 @@ from posd.services.inbox import Inbox
 from posd.services.outstanding import Outstanding
 from posd.services.payments import Payments
 from posd.services.recovery import recover
-from posd.store.errors import StorageUnavailable, StoreError
+from posd.store.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.store.store import Store
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
@@ -172,7 +172,7 @@ def _make_state_directory(directory: Path) -> None:
 async def _recover(store: Store) -> None:
     try:
         await recover(store, now)
-    except StorageUnavailable as error:
+    except (StorageUnavailable, CommitUncertain) as error:
         raise StoreError(f"the database cannot be written: {error}") from error
 
 

@@ -6,6 +6,7 @@ The outcome is still awaited: it is a cancellation, or an approval that was fast
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
@@ -41,9 +42,16 @@ class Aborts:
     async def abort(self, client_transaction_id: str) -> Transaction:
         """Ask the terminal to abort; return the transaction as it then stands. Raise Problem."""
         with self._outstanding.call(client_transaction_id):
-            transaction = await self._write(partial(self._fence, client_transaction_id=client_transaction_id))
+            try:
+                transaction = await self._store.write(partial(self._fence, client_transaction_id=client_transaction_id))
+            except (StorageUnavailable, CommitUncertain) as error:
+                detail = f"cannot abort now: {error}; nothing was sent. Try again, and check the disk"
+                raise Problem("storage_unavailable", detail) from error
             attempt = await self._send(transaction)
-        after = await self._write(partial(self._settle, client_transaction_id=client_transaction_id))
+        after = transaction
+        # The abort is under way whatever the disk does now; a lease that is left the next start takes over.
+        with suppress(StorageUnavailable, CommitUncertain):
+            after = await self._store.write(partial(self._settle, client_transaction_id=client_transaction_id))
         log.info(
             "payment.abort",
             transaction=client_transaction_id,
@@ -53,12 +61,6 @@ class Aborts:
         )
         _judge(attempt, after)
         return after
-
-    async def _write(self, function: Callable[[Unit], Transaction]) -> Transaction:
-        try:
-            return await self._store.write(function)
-        except (StorageUnavailable, CommitUncertain) as error:
-            raise Problem("storage_unavailable", f"cannot abort now: {error}; try again, and check the disk") from error
 
     async def _send(self, transaction: Transaction) -> Attempt:
         row = self._profile.local["abort"]

@@ -1,16 +1,20 @@
-"""Starting and aborting transactions (design 4).
+"""Starting transactions (design 4).
 
-Each start runs as a task of its own, so that neither a till that hangs up nor one that repeats its call changes
-anything: the intent is committed, the request is sent once, the answer is judged and committed. What can crash
-between two of these lines leaves `starting` on disk, which the next start turns into `in_doubt`.
+Each call runs as a task of its own, so that a till that hangs up changes nothing, and calls of one id run one after the
+other, so that a repeated call is answered from what the first one did. The intent is committed, the request is sent
+once, the answer is judged and committed. What can crash between two of these leaves `starting` on disk, which the next
+start of the daemon turns into `in_doubt`.
 """
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
+from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from posd.core.callbacks import Channel
@@ -32,10 +36,15 @@ from posd.terminals.fleet import Fleet
 #: While the disk is full, how often the judgement of a start is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
 
-#: A transaction, and whether this call started it.
-Started = tuple[Transaction, bool]
+T = TypeVar("T")
 
 log = structlog.get_logger("posd.payments")
+
+
+class Existing(msgspec.Struct, frozen=True):
+    """The id was there already when the intent was to be recorded."""
+
+    transaction: Transaction
 
 
 class Payments:
@@ -56,26 +65,19 @@ class Payments:
         self._callback_urls = callback_urls
         self._outstanding = outstanding
         self._now = now
-        self._running: dict[str, asyncio.Future[Started]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy: dict[str, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._draining = False
 
-    async def start(self, client_transaction_id: str, body: bytes) -> tuple[Transaction, bool]:
+    async def start(
+        self, client_transaction_id: str, body: bytes, refusal: Problem | None = None
+    ) -> tuple[Transaction, bool]:
         """Start a transaction, or answer for one that is known: the transaction, and whether it was started now.
 
-        Raise Problem: nothing was sent then, and nothing of the call is recorded.
+        `refusal` is what is wrong with the call as such; an id that is known is answered before it counts.
+        Raise Problem: with a 4xx or 503 nothing was sent, and nothing of the call is recorded.
         """
-        malformed: MalformedJson | None = None
-        try:
-            request, faults = read_start(body)
-        except MalformedJson as error:
-            request, faults, malformed = StartRequest(), (Fault("", str(error)),), error
-        known = await self._known(client_transaction_id)
-        if known is not None:
-            return _same(known, request, faults), False
-        if malformed is not None:
-            raise Problem("malformed_json", f"the body is not JSON ({malformed}); nothing was started")
-        return await self._begin(client_transaction_id, request, faults)
+        return await asyncio.shield(self._keep(self._start(client_transaction_id, body, refusal)))
 
     async def drain(self, seconds: float) -> None:
         """Start nothing any more; give calls under way some seconds, then stop waiting for their replies.
@@ -89,39 +91,62 @@ class Payments:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _known(self, client_transaction_id: str) -> Transaction | None:
-        """Return the transaction of that id; one that is being started is waited for first."""
-        await self._concluded(client_transaction_id)
-        found = await self._look_up(client_transaction_id)
-        if found is None or found.phase is not Phase.STARTING:
-            return found
-        # Another call has begun to start it since: this one joins that.
-        await self._concluded(client_transaction_id)
-        return await self._look_up(client_transaction_id)
+    def _keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Run to the end, whoever waits for it or not."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
 
-    async def _concluded(self, client_transaction_id: str) -> None:
-        """Wait for the call that is starting the transaction, if there is one."""
-        running = self._running.get(client_transaction_id)
-        if running is not None:
-            await asyncio.wait({running})
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: the till that would have heard of it may have hung up
+
+    @asynccontextmanager
+    async def _alone(self, client_transaction_id: str) -> AsyncIterator[None]:
+        """Let one call of an id through at a time."""
+        while (busy := self._busy.get(client_transaction_id)) is not None:
+            await asyncio.wait({busy})
+        mine = self._busy[client_transaction_id] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._busy[client_transaction_id]
+            mine.set_result(None)
+
+    async def _start(
+        self, client_transaction_id: str, body: bytes, refusal: Problem | None
+    ) -> tuple[Transaction, bool]:
+        request = StartRequest()
+        faults: tuple[Fault, ...] = (Fault("", "is not a request"),)
+        try:
+            request, faults = read_start(body)
+        except MalformedJson as error:
+            refusal = refusal or Problem("malformed_json", f"the body is not JSON ({error}); nothing was started")
+        async with self._alone(client_transaction_id):
+            known = await self._look_up(client_transaction_id)
+            if known is not None:
+                return _same(known, request, faults), False
+            if refusal is not None:
+                raise refusal
+            transaction = self._plan(client_transaction_id, request, faults)
+            assert transaction.sent_to is not None  # noqa: S101 - `_plan` gives it the terminal's address
+            url = await self._callback_urls.url(Channel.TRANSACTION, client_transaction_id, transaction.sent_to)
+            recorded = await self._run(transaction, start_body(transaction, url))
+            if isinstance(recorded, Existing):
+                return _same(recorded.transaction, request, faults), False
+            return recorded, True
 
     async def _look_up(self, client_transaction_id: str) -> Transaction | None:
         try:
             return await self._store.read(partial(transactions.get, client_transaction_id=client_transaction_id))
         except StorageUnavailable as error:
             # No 503 here: it would say that nothing was sent under this id, and that is not known.
-            error_id = secrets.token_hex(8)
-            log.warning("payment.not_readable", transaction=client_transaction_id, error=str(error), error_id=error_id)
-            raise Problem(
-                "internal_error",
-                f"it cannot be looked up whether this id was started before: {error}; repeat the same call with the "
-                "same id, and check the disk",
-                error_id=error_id,
-            ) from error
+            raise _not_known(client_transaction_id, error) from error
 
-    async def _begin(
-        self, client_transaction_id: str, request: StartRequest, faults: tuple[Fault, ...]
-    ) -> tuple[Transaction, bool]:
+    def _plan(self, client_transaction_id: str, request: StartRequest, faults: tuple[Fault, ...]) -> Transaction:
+        """Return the transaction that the request asks for. Raise Problem: nothing is recorded."""
         if faults:
             what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
             raise Problem("invalid_request", f"cannot start: {what}", errors=[_fields(fault) for fault in faults])
@@ -143,7 +168,7 @@ class Payments:
         if self._draining:
             raise Problem("draining", "posd is stopping; repeat the same call in a moment")
         at = iso(self._now())
-        transaction = Transaction(
+        return Transaction(
             client_transaction_id=client_transaction_id,
             terminal=serial,
             type=request.type,
@@ -159,53 +184,37 @@ class Payments:
             repeat=request.repeat,
             sent_to=address[0],
         )
-        url = await self._callback_urls.url(Channel.TRANSACTION, client_transaction_id, address[0])
-        running = self._running.get(client_transaction_id)
-        if running is None:
-            started, created = await asyncio.shield(self._launch(transaction, url))
-            return (started, True) if created else (_same(started, request, faults), False)
-        # The same new id came twice at once: the first call starts it, this one joins it.
-        started, _ = await asyncio.shield(running)
-        return _same(started, request, faults), False
 
-    def _launch(self, transaction: Transaction, callback_url: str) -> "asyncio.Future[Started]":
-        answer: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(_retrieved)
-        self._running[transaction.client_transaction_id] = answer
-        task = asyncio.create_task(self._run(transaction, callback_url, answer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return answer
-
-    async def _run(self, transaction: Transaction, callback_url: str, answer: "asyncio.Future[Started]") -> None:
+    async def _run(self, transaction: Transaction, body: bytes) -> "Transaction | Existing":
+        """Commit the intent, send the request, commit what the answer proves; return the transaction as recorded."""
         identity = transaction.client_transaction_id
-        try:
-            with self._outstanding.call(identity):
-                attempt = await self._intend_and_send(transaction, start_body(transaction, callback_url))
-            if isinstance(attempt, Transaction):
-                answer.set_result((attempt, False))
+        certain = True
+        with self._outstanding.call(identity):
+            try:
+                existing = await self._store.write(partial(self._record_intent, transaction=transaction))
+            except StorageUnavailable as error:
+                raise _unavailable(error) from error
+            except CommitUncertain as error:
+                log.warning("payment.commit_uncertain", transaction=identity, error=str(error))
+                attempt: Attempt = NotSent("its intent could not be committed for certain, so it was not sent")
+                certain = False
             else:
-                await self._conclude(transaction, attempt, answer)
-        except Exception as error:  # noqa: BLE001 - whatever it was, it is the answer to the till's call
-            if not answer.done():
-                answer.set_exception(error)
-        finally:
-            self._running.pop(identity, None)
-
-    async def _intend_and_send(self, transaction: Transaction, body: bytes) -> Attempt | Transaction:
-        """Commit the intent and the lease, then send the request; a transaction that is there already is returned.
-
-        Raise Problem where nothing was recorded.
-        """
+                if existing is not None:  # a callback was faster than the till: an orphan
+                    return Existing(existing)
+                attempt = await self._send(transaction, body)
         try:
-            existing = await self._store.write(partial(self._record_intent, transaction=transaction))
-        except StorageUnavailable as error:
-            raise _unavailable(error) from error
-        except CommitUncertain as error:
-            log.warning("payment.commit_uncertain", transaction=transaction.client_transaction_id, error=str(error))
-            return NotSent("its intent could not be committed for certain, so it was not sent")
-        if existing is not None:
-            return existing
+            concluded = await self._conclude(transaction, attempt)
+        except Exception as error:
+            self._report(identity, error)
+            self._keep(self._conclude_later(transaction, attempt))
+            if not certain:
+                raise _not_known(identity, error) from error
+            return transaction
+        if concluded is None:
+            raise _unavailable(StorageUnavailable("the commit failed"))
+        return concluded
+
+    async def _send(self, transaction: Transaction, body: bytes) -> Attempt:
         row = self._profile.local[OperationType.CHARGE]
         log.info("payment.started", transaction=transaction.client_transaction_id, terminal=transaction.terminal)
         device = self._fleet.device(transaction.terminal)
@@ -233,37 +242,38 @@ class Payments:
         leases.take(unit, transaction.terminal, transaction.client_transaction_id)
         return None
 
-    async def _conclude(self, transaction: Transaction, attempt: Attempt, answer: "asyncio.Future[Started]") -> None:
-        """Commit what the attempt proves. While the disk refuses, the till gets what is on disk, and it is retried."""
+    async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:
+        """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
         identity = transaction.client_transaction_id
-        while True:
-            try:
-                concluded = await self._store.write(
-                    partial(self._record_attempt, identity=identity, attempt=attempt, now=self._now())
-                )
-            except (StorageUnavailable, CommitUncertain) as error:
-                log.warning("payment.not_recorded", transaction=identity, error=str(error))
-                if not answer.done():
-                    answer.set_result((transaction, True))
-                if self._draining:
-                    return
-                await asyncio.sleep(RETRY_STORING_SECONDS)
-            else:
-                break
-        if concluded is None:
-            raise _unavailable(StorageUnavailable("the commit failed"))
+        concluded = await self._store.write(
+            partial(self._record_attempt, identity=identity, attempt=attempt, now=self._now())
+        )
         judgement = judge(attempt, identity)
         log.info(
             "payment.answered",
             transaction=identity,
             terminal=transaction.terminal,
             judgement=NAMES[type(judgement)],
-            phase=concluded.phase,
+            phase=concluded.phase if concluded else None,
             reason=getattr(judgement, "reason", None),
             http_status=attempt.status if isinstance(attempt, Replied) else None,
         )
-        if not answer.done():
-            answer.set_result((concluded, True))
+        return concluded
+
+    async def _conclude_later(self, transaction: Transaction, attempt: Attempt) -> None:
+        """Try again until the store takes it, or posd stops: the next start then puts the transaction in doubt."""
+        while not self._draining:
+            await asyncio.sleep(RETRY_STORING_SECONDS)
+            with suppress(Exception):  # it was told the first time
+                await self._conclude(transaction, attempt)
+                return
+
+    def _report(self, identity: str, error: Exception) -> None:
+        """Tell once that what an attempt proves could not be recorded."""
+        if isinstance(error, StorageUnavailable | CommitUncertain):
+            log.warning("payment.not_recorded", transaction=identity, error=str(error))
+        else:
+            log.error("posd.internal_error", error_id=secrets.token_hex(8), transaction=identity, exc_info=error)
 
     def _record_attempt(self, unit: Unit, identity: str, attempt: Attempt, now: datetime) -> Transaction | None:
         """Record what the attempt proves; None where the intent had not come to disk."""
@@ -292,10 +302,16 @@ def _same(known: Transaction, request: StartRequest, faults: tuple[Fault, ...]) 
     return known
 
 
-def _retrieved(answer: "asyncio.Future[Started]") -> None:
-    """Mark an exception as seen: the till that asked may have hung up."""
-    if not answer.cancelled():
-        answer.exception()
+def _not_known(client_transaction_id: str, error: Exception) -> Problem:
+    """Return the answer where nobody can say now whether something was sent under the id: repeat the call."""
+    error_id = secrets.token_hex(8)
+    log.warning("payment.not_readable", transaction=client_transaction_id, error=str(error), error_id=error_id)
+    return Problem(
+        "internal_error",
+        f"it cannot be looked up whether this id was started: {error}; repeat the same call with the same id, and "
+        "check the disk",
+        error_id=error_id,
+    )
 
 
 def _unavailable(error: Exception) -> Problem:

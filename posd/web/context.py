@@ -2,12 +2,13 @@
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
 from posd.core.problems import Problem
 from posd.store.changes import Hub
-from posd.store.errors import StorageUnavailable
+from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
 
 T = TypeVar("T")
@@ -29,6 +30,11 @@ class Context:
     def write_error(self) -> str | None:
         """Why the newest commit failed, None where it did not."""
         return self._store.write_error
+
+    async def probe_write(self) -> None:
+        """Commit nothing, to see whether it could be."""
+        with suppress(StorageUnavailable, CommitUncertain):
+            await self._store.write(lambda _unit: None)
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Read from the database. Raise Problem storage_unavailable."""

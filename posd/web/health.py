@@ -53,6 +53,8 @@ class Health:
         except Problem as problem:
             return ("failing", problem.detail), None
         if self._context.write_error is not None:
+            await self._context.probe_write()  # in an idle shop nothing else would show that it is well again
+        if self._context.write_error is not None:
             return ("failing", f"the last write failed: {self._context.write_error}; free the disk"), newest
         return ("ok", "the database can be read, and the last write succeeded"), newest
 

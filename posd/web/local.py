@@ -29,7 +29,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One call: method, path below /v1, handler, query parameters, and whether it is for admins only."""
+    """One call: method, path, handler, query parameters, and whether it is for admins only.
+
+    One that starts something `judges_refusal` itself: an id that is known is answered before any other check.
+    """
 
     method: str
     path: str
@@ -37,6 +40,7 @@ class Route(msgspec.Struct, frozen=True):
     query: frozenset[str] = frozenset()
     metadata_query: bool = False
     admin: bool = False
+    judges_refusal: bool = False
 
 
 def json_response(document: Any, status: int = 200) -> Response:
@@ -72,24 +76,21 @@ class LocalApp:
             return
         if scope["type"] != "http":
             return
+        body, refusal = b"", None
         try:
             body = await bodies.read(receive, dict(scope["headers"]), MAX_BODY_BYTES, BODY_SECONDS)
         except bodies.Gone:
             return
         except bodies.TooSlow:
-            problem = Problem("request_timeout", f"the body was not complete within {BODY_SECONDS:g} s; send it again")
-            await _refuse(receive, send, problem)
-            return
+            refusal = Problem("request_timeout", f"the body was not complete within {BODY_SECONDS:g} s; send it again")
         except bodies.TooLarge:
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes; make it smaller"
-            await _refuse(receive, send, Problem("payload_too_large", detail, limit_bytes=MAX_BODY_BYTES))
-            return
-        if body and not _is_json(dict(scope["headers"]).get(b"content-type", b"")):
-            detail = "the body must be JSON; send it with content-type: application/json"
-            await _refuse(receive, send, Problem("unsupported_media_type", detail))
-            return
-        scope["state"]["body"] = body
-        await self._dispatch(scope, receive, send)
+            refusal = Problem("payload_too_large", detail, limit_bytes=MAX_BODY_BYTES)
+        scope["state"] |= {"body": body, "refusal": refusal or _wrong_type(scope, body)}
+        if refusal is None:
+            await self._dispatch(scope, receive, send)
+        else:
+            await _answer_early(self._dispatch, scope, receive, send)
 
     async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
         started = False
@@ -128,15 +129,22 @@ def _endpoint(methods: dict[str, Route]) -> Any:
         route = methods.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
             allowed = ", ".join(sorted(methods))
-            refusal = problem_response(
+            answer = problem_response(
                 Problem("method_not_allowed", f"{request.method} is not possible here; possible: {allowed}")
             )
-            refusal.headers["allow"] = allowed
-            await refusal(scope, receive, send)
+            answer.headers["allow"] = allowed
+            await answer(scope, receive, send)
             return
         if route.admin and not request.state.admin:
             raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
-        parameters.check_query(request, route.query, metadata=route.metadata_query)
+        refusal: Problem | None = request.state.refusal
+        try:
+            parameters.check_query(request, route.query, metadata=route.metadata_query)
+        except Problem as problem:
+            refusal = refusal or problem
+        if refusal is not None and not route.judges_refusal:
+            raise refusal
+        request.state.refusal = refusal
         response = await route.handler(request)
         await response(scope, receive, send)
 
@@ -157,12 +165,23 @@ async def _nowhere(scope: Any, _receive: Any, _send: Any) -> None:
     raise Problem("not_found", f"there is nothing at {scope['path']}; the calls are listed in the documentation")
 
 
-def _is_json(content_type: bytes) -> bool:
-    """Whether a body of that type is taken; one that says nothing is."""
-    essence = content_type.split(b";", 1)[0].strip().lower()
-    return not essence or essence == b"application/json" or essence.endswith(b"+json")
+def _wrong_type(scope: Any, body: bytes) -> Problem | None:
+    """Return the problem of a body that says that it is something else than JSON; one that says nothing is taken."""
+    essence = dict(scope["headers"]).get(b"content-type", b"").split(b";", 1)[0].strip().lower()
+    if not body or not essence or essence == b"application/json" or essence.endswith(b"+json"):
+        return None
+    return Problem("unsupported_media_type", "the body must be JSON; send it with content-type: application/json")
 
 
-async def _refuse(receive: ASGIReceiveCallable, send: ASGISendCallable, problem: Problem) -> None:
-    content = (b"content-type", b"application/problem+json")
-    await bodies.answer_early(receive, send, problem.status, msgspec.json.encode(problem.document()), (content,))
+async def _answer_early(dispatch: Any, scope: Any, receive: Any, send: Any) -> None:
+    """Answer a request whose body was not read to its end."""
+    messages: list[Any] = []
+
+    async def collect(message: Any) -> None:
+        messages.append(message)
+
+    await dispatch(scope, receive, collect)
+    start, *rest = messages
+    headers = tuple((name, value) for name, value in start["headers"] if name != b"content-length")
+    body = b"".join(message.get("body", b"") for message in rest)
+    await bodies.answer_early(receive, send, start["status"], body, headers)

@@ -10,7 +10,6 @@ import socket
 import ssl
 import struct
 from collections import Counter
-from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -91,7 +90,7 @@ class Connection(TCPServer):
             return
         try:
             await super().protocol_send(event)
-        except OSError:  # ssl.SSLError: Hypercorn knows ConnectionError only
+        except OSError:  # an SSLError of one that goes on sending; Hypercorn knows ConnectionError only
             await self.protocol.handle(Closed())
 
     async def _read_data(self) -> None:
@@ -109,10 +108,6 @@ class Connection(TCPServer):
         )
         await super()._read_data()
         await self.idle_task.stop()
-
-    async def _close(self) -> None:
-        with suppress(OSError):  # a peer that goes on sending over TLS, or does not say goodbye in time
-            await super()._close()
 
 
 class Listener:

@@ -1,5 +1,6 @@
 """Calls on transactions (local API, Transactions)."""
 
+import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posd.core.lifecycle import Status
 from posd.core.problems import Problem
 from posd.core.transactions import Phase, Transaction
 from posd.services.aborts import Aborts
@@ -35,7 +37,7 @@ class TransactionCalls:
         one = "/v1/transactions/{id}"
         filters = frozenset({"phase", "open", "terminal", "sale", "attention", "since", "until", "limit", "cursor"})
         return (
-            Route("PUT", one, self.start),
+            Route("PUT", one, self.start, judges_refusal=True),
             Route("GET", one, self.show),
             Route("GET", f"{one}/outcome", self.outcome, query=frozenset({"timeout"})),
             Route("GET", f"{one}/events", self.events),
@@ -50,7 +52,7 @@ class TransactionCalls:
     async def start(self, request: Request) -> Response:
         """`PUT /transactions/{id}`: start, or answer for what is known."""
         identity = parameters.transaction_id(request)
-        transaction, created = await self._payments.start(identity, request.state.body)
+        transaction, created = await self._payments.start(identity, request.state.body, request.state.refusal)
         return json_response(await self._document(transaction), 201 if created else 200)
 
     async def show(self, request: Request) -> Response:
@@ -122,9 +124,14 @@ class TransactionCalls:
         now = self._context.now()
         if transaction.outcome is None:
             return views.transaction_document(None, transaction, now, self._grace)
-        return await self._context.read(
-            partial(views.transaction_document, transaction=transaction, now=now, grace=self._grace)
-        )
+        try:
+            return await self._context.read(
+                partial(views.transaction_document, transaction=transaction, now=now, grace=self._grace)
+            )
+        except Problem as problem:
+            # No 503: after a start it would say that nothing was sent.
+            detail = f"the transaction cannot be shown now: {problem.detail}"
+            raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
 
 
 def _final_outcome(db: Any, identity: str) -> dict[str, Any] | None:
@@ -137,13 +144,18 @@ def _final_outcome(db: Any, identity: str) -> dict[str, Any] | None:
 def _messages(db: Any, identity: str, after: int) -> list[Message]:
     """Return the events after a seq as messages, and the outcome when there is one."""
     messages = [
-        Message(event=item.status, data=views.event_document(item), id=item.seq)
+        Message(event=_name(item.status), data=views.event_document(item), id=item.seq)
         for item in events.of_transaction(db, identity, after)
     ]
     outcome = _final_outcome(db, identity)
     if outcome is not None:
         messages.append(Message(event="outcome", data=outcome, last=True))
     return messages
+
+
+def _name(status: str) -> str:
+    """Return the name of an event in the stream: its status; one that a terminal invents cannot pose as the outcome."""
+    return status if Status.known(status) else f"unknown:{status}"
 
 
 def _phase(text: str) -> Phase:

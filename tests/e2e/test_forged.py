@@ -1,6 +1,6 @@
 """Forged callbacks: without the right token nothing changes, nothing is stored, and a flood is one line of log."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -12,12 +12,19 @@ from posd.core.callbacks import Channel
 from tests.support.events import body
 from tests.support.https import post, send
 from tests.support.shop import Payment, Shop
-from tests.support.webhooks import Answer, address, attention, deliver, everything, parse
+from tests.support.webhooks import Answer, address, attention, deliver, everything, faults, parse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Forged calls of the flood.
 FLOOD = 100
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_faults(shop: Shop) -> Iterator[None]:
+    """After all that is done here to the daemon, its log tells of no fault."""
+    yield
+    assert faults(shop.daemon) == []
 
 
 @dataclass(frozen=True)

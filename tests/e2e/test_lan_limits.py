@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from posd import sockets, tls
 from posd.config import load
@@ -22,6 +23,7 @@ from posd.core.callbacks import Channel
 from posd.services.callback_urls import CallbackUrls
 from posd.services.inbox import Inbox
 from posd.services.outstanding import Outstanding
+from posd.store import writer as store_writer
 from posd.store.store import Store
 from posd.terminals.fleet import Fleet
 from posd.web import bodies, server, webhooks
@@ -101,7 +103,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def listening(home: Path, **limits: Any) -> AsyncIterator[Lan]:
-    """Run a listener for the block; at its end no connection may be left."""
+    """Run a listener for the block; its log must not have internal errors at the end."""
     tls.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
     files = tls.files(home / "tls")
     async with AsyncExitStack() as stack:
@@ -124,7 +126,9 @@ async def listening(home: Path, **limits: Any) -> AsyncIterator[Lan]:
         )
         listener.start()
         stack.push_async_callback(listener.close, SHORT)
-        yield Lan(listener, noise, home / "tls" / "ca.crt")
+        with capture_logs() as lines:
+            yield Lan(listener, noise, home / "tls" / "ca.crt")
+        assert not [line for line in lines if line["event"] == "posd.internal_error"], lines
 
 
 @pytest.fixture
@@ -328,6 +332,34 @@ async def test_pipelined_events_are_answered_in_order(lan: Lan) -> None:
     contents.append(events.body(identity, "DECLINED", serial="SN-FOREIGN"))
     writer.write(b"".join(request(identity, content) for content in contents))
     assert [answer.status for answer in await answers(reader, 6)] == [200, 200, 400, 200, 200, 403]
+    writer.close()
+    await lan.empty()
+
+
+async def test_a_full_queue_is_answered_503(lan: Lan, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = await lan.connect()
+    identity = str(uuid4())
+    data = request(identity, events.body(identity, "CARD_PRESENTED"))
+    with monkeypatch.context() as patched:
+        patched.setattr(store_writer, "MAX_WAITING", 0)
+        writer.write(data)
+        (answer,) = await answers(reader, 1)
+        assert (answer.status, answer.headers["retry-after"]) == (503, "2")
+    writer.write(data)
+    assert [answer.status for answer in await answers(reader, 1)] == [200]
+    writer.close()
+    await lan.empty()
+
+
+async def test_who_asks_first_whether_to_send_the_body_may(lan: Lan) -> None:
+    reader, writer = await lan.connect()
+    identity = str(uuid4())
+    content = events.body(identity, "CARD_PRESENTED")
+    writer.write(head(path_of(identity), f"content-length: {len(content)}", "expect: 100-continue"))
+    async with asyncio.timeout(PATIENCE):
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+    writer.write(content)
+    assert [answer.status for answer in await answers(reader, 1)] == [200]
     writer.close()
     await lan.empty()
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import signal
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from tests.support.webhooks import (
     deliver,
     disk,
     everything,
+    faults,
+    parse,
     quarantined,
     recorded,
 )
@@ -33,6 +35,13 @@ from tests.support.webhooks import (
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ACK = "TERMINAL_ACKNOWLEDGED"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_faults(shop: Shop) -> Iterator[None]:
+    """After all that is done here to the daemon, its log tells of no fault."""
+    yield
+    assert faults(shop.daemon) == []
 
 
 async def send(payment: Payment, content: bytes, **options: Any) -> Answer:
@@ -223,6 +232,34 @@ async def test_the_200_comes_after_the_commit(shop: Shop) -> None:
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
 
 
+async def test_what_cannot_be_used_of_an_unknown_transaction_makes_none(shop: Shop) -> None:
+    payment = shop.payment()
+    answer = await deliver(shop.daemon, address(shop.daemon, payment.identity), b"junk")
+    assert answer.status == 400
+    assert [kept for _, kept in quarantined(shop.daemon, payment.identity)] == [b"junk"]
+    assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
+
+
+#: Deliveries at once.
+AT_ONCE = 30
+
+
+async def test_one_event_many_times_at_once_is_there_once(shop: Shop) -> None:
+    payment = await shop.started()
+    content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
+    answers = await asyncio.gather(*(send(payment, content) for _ in range(AT_ONCE)))
+    assert {answer.status for answer in answers} == {200}
+    assert recorded(shop.daemon, payment.identity) == [("applied", content)]
+
+
+async def test_a_burst_of_many_events_is_all_there(shop: Shop) -> None:
+    payment = await shop.started()
+    contents = [body(payment.identity, "CARD_PRESENTED", ACK, payment.serial) for _ in range(AT_ONCE)]
+    answers = await asyncio.gather(*(send(payment, content) for content in contents))
+    assert {answer.status for answer in answers} == {200}
+    assert sorted(kept for _, kept in recorded(shop.daemon, payment.identity)) == sorted(contents)
+
+
 async def test_unknown_addresses_get_404_and_leave_nothing(shop: Shop) -> None:
     before = everything(shop.daemon)
     for path in ("/", "/metrics", "/v1/health", "/webhook/", "/webhooks"):
@@ -287,6 +324,30 @@ async def test_a_stop_finishes_what_is_under_way_and_refuses_the_rest(
     await posd.start()
     assert (await deliver(posd, callback, second)).status == 200
     assert recorded(posd, identity) == [("applied", first), ("applied", second)]
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_fault_of_posd_is_answered_500_and_nothing_is_lost(
+    posd: Daemon, terminal: ScriptedTerminal, identity: str
+) -> None:
+    assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+    callback = terminal.requests[0].callback
+    content = body(identity, "TERMINAL_CANCELED", ACK)
+    with closing(sqlite3.connect(posd.database, isolation_level=None)) as other:
+        other.execute("CREATE TRIGGER broken BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'broken'); END")
+        reader, writer = await connect(posd.port, posd.ca)
+        writer.write(post(callback, content))
+        (answer,) = parse(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+        assert (answer.status, answer.headers["retry-after"]) == (500, "2")
+        assert (await posd.transaction(identity))["phase"] == "active"
+        other.execute("DROP TRIGGER broken")
+    (fault,) = faults(posd)
+    assert (fault["event"], bool(fault["error_id"])) == ("posd.internal_error", True)
+    assert callback.rsplit("/", 1)[1] not in json.dumps(fault)
+    assert (await deliver(posd, callback, content)).status == 200
+    assert recorded(posd, identity) == [("applied", content)]
+    posd.lines.clear()  # the fault was wanted
 
 
 #: How often the plug is pulled.

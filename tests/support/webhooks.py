@@ -103,3 +103,8 @@ def quarantined(posd: Daemon, identity: str) -> list[tuple[str, bytes]]:
 def attention(document: Any) -> set[str]:
     """Return the codes of the attentions of a transaction."""
     return {item["code"] for item in document["attention"]}
+
+
+def faults(posd: Daemon) -> list[dict[str, Any]]:
+    """Return the lines of the log that tell of a fault of posd's own, or of a library's."""
+    return [line for line in posd.lines if line.get("level") in ("error", "critical") or "exception" in line]

@@ -1,0 +1,191 @@
+"""A start while the database refuses: what the till hears is never more, and never less, than what is known."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from posd.config import load
+from posd.core.problems import Problem
+from posd.core.transactions import Phase, Transaction
+from posd.services import payments as payments_module
+from posd.services.aborts import Aborts
+from posd.services.callback_urls import CallbackUrls
+from posd.services.outstanding import Outstanding
+from posd.services.payments import Payments
+from posd.store import transactions
+from posd.store.store import Store
+from posd.terminals.fleet import Fleet
+from tests.support.daemon import toml
+from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
+
+BODY = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
+
+
+@dataclass
+class Inside:
+    """The parts of a daemon that a start needs, in this process, and a foreign lock on its database."""
+
+    terminal: ScriptedTerminal
+    store: Store
+    payments: Payments
+    aborts: Aborts
+    foreign: sqlite3.Connection
+
+    def lock(self) -> None:
+        """Take the write lock, as a backup tool or an administrator's shell would."""
+        self.foreign.execute("BEGIN IMMEDIATE")
+
+    def unlock(self) -> None:
+        self.foreign.execute("ROLLBACK")
+
+    async def get(self, identity: str) -> Transaction | None:
+        return await self.store.read(lambda db: transactions.get(db, identity))
+
+
+@pytest.fixture
+async def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Inside]:
+    monkeypatch.setattr(payments_module, "RETRY_STORING_SECONDS", 0.01)
+    async with composed(tmp_path) as parts:
+        yield parts
+
+
+@asynccontextmanager
+async def composed(home: Path) -> AsyncIterator[Inside]:
+    def now() -> datetime:
+        return datetime.now(UTC)
+
+    async with scripted_terminal(home) as terminal:
+        (home / "config.toml").write_text(toml(home, terminal.toml))
+        config = load(home / "config.toml")
+        store = await Store.open(home / "posd.db", home / "posd.db.lock")
+        await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
+        fleet, outstanding = Fleet(config.terminals), Outstanding()
+        urls = CallbackUrls((b"k" * 32,), "", 1)
+        payments = Payments(store, fleet, config.profile, urls, outstanding, now)
+        aborts = Aborts(store, fleet, config.profile, outstanding, now)
+        foreign = sqlite3.connect(home / "posd.db", isolation_level=None)
+        yield Inside(terminal, store, payments, aborts, foreign)
+        foreign.close()
+        await payments.drain(0)
+        await fleet.close()
+        await store.close()
+
+
+async def test_what_cannot_be_recorded_is_not_sent_and_the_same_call_works_later(inside: Inside) -> None:
+    identity = str(uuid4())
+    inside.lock()
+    with pytest.raises(Problem) as refused:
+        await inside.payments.start(identity, BODY)
+    assert refused.value.code == "storage_unavailable"
+    assert inside.terminal.requests == []
+    inside.unlock()
+    transaction, created = await inside.payments.start(identity, BODY)
+    assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
+
+
+async def test_an_answer_that_cannot_be_recorded_is_recorded_later_and_the_till_hears_what_is_on_disk(
+    inside: Inside,
+) -> None:
+    identity = str(uuid4())
+
+    async def refuse(_request: Request, writer: asyncio.StreamWriter) -> None:
+        inside.lock()
+        writer.write(http(409, b"busy"))
+
+    inside.terminal.start = refuse
+    transaction, created = await inside.payments.start(identity, BODY)
+    assert (transaction.phase, transaction.outcome, created) == (Phase.STARTING, None, True)
+    with inside.store.hub.subscribe(identity) as changed:
+        inside.unlock()
+        await asyncio.wait_for(changed.wait(), 10)
+    concluded = await inside.get(identity)
+    assert concluded is not None
+    assert concluded.outcome is not None
+    assert (concluded.phase, concluded.outcome.result) == (Phase.FINAL, "not_started")
+    assert inside.terminal.starts_of(identity) == 1
+
+
+async def test_a_fault_of_our_own_after_the_send_is_no_answer_that_says_nothing_was_sent(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = str(uuid4())
+
+    def broken(*_arguments: object) -> None:
+        raise LookupError("a fault")
+
+    monkeypatch.setattr(payments_module, "conclude_start", broken)
+    transaction, created = await inside.payments.start(identity, BODY)
+    assert (transaction.phase, created) == (Phase.STARTING, True)
+    with inside.store.hub.subscribe(identity) as changed:
+        monkeypatch.undo()
+        await asyncio.wait_for(changed.wait(), 10)
+    concluded = await inside.get(identity)
+    assert concluded is not None
+    assert concluded.phase is Phase.ACTIVE
+
+
+async def test_a_known_id_is_answered_whatever_is_wrong_with_the_call(inside: Inside) -> None:
+    identity = str(uuid4())
+    await inside.payments.start(identity, BODY)
+    refusal = Problem("unsupported_media_type", "not JSON")
+    again, created = await inside.payments.start(identity, BODY, refusal)
+    assert (again.phase, created) == (Phase.ACTIVE, False)
+    with pytest.raises(Problem) as unread:
+        await inside.payments.start(identity, b"", Problem("request_timeout", "too slow"))
+    assert unread.value.code == "id_reused", "it is said that the id is in use, not that nothing was sent"
+    with pytest.raises(Problem) as unknown:
+        await inside.payments.start(str(uuid4()), BODY, refusal)
+    assert unknown.value.code == "unsupported_media_type"
+
+
+async def test_a_call_that_waited_for_the_first_one_is_not_told_that_posd_is_stopping(inside: Inside) -> None:
+    identity = str(uuid4())
+    arrived, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(request: Request, writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        await release.wait()
+        await inside.terminal.acknowledge(request, writer)
+
+    inside.terminal.start = hold
+    first = asyncio.create_task(inside.payments.start(identity, BODY))
+    await arrived.wait()
+    second = asyncio.create_task(inside.payments.start(identity, BODY))
+    draining = asyncio.create_task(inside.payments.drain(10))
+    with pytest.raises(Problem, match="posd is stopping"):
+        await inside.payments.start(str(uuid4()), BODY)
+    release.set()
+    answers = await asyncio.gather(first, second)
+    assert [(transaction.phase, created) for transaction, created in answers] == [
+        (Phase.ACTIVE, True),
+        (Phase.ACTIVE, False),
+    ]
+    await draining
+    assert inside.terminal.starts_of(identity) == 1
+
+
+async def test_an_abort_that_was_sent_is_not_taken_back_by_the_disk(inside: Inside) -> None:
+    identity = str(uuid4())
+    await inside.payments.start(identity, BODY)
+
+    async def take(_request: Request, writer: asyncio.StreamWriter) -> None:
+        inside.lock()
+        writer.write(http(200, b"{}"))
+
+    inside.terminal.abort = take
+    assert (await inside.aborts.abort(identity)).phase is Phase.ACTIVE
+    inside.unlock()
+    inside.terminal.requests.clear()
+    inside.lock()
+    with pytest.raises(Problem, match="nothing was sent"):
+        await inside.aborts.abort(identity)
+    assert inside.terminal.requests == []
+    inside.unlock()

@@ -17,7 +17,7 @@ HEARTBEAT_SECONDS = 15.0
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message: its id (to resume after), its name, its data, and whether it ends the stream."""
+    """One message: its id (to resume after), its name (one line), its data, and whether it ends the stream."""
 
     event: str
     data: object
@@ -28,8 +28,7 @@ class Message(msgspec.Struct, frozen=True):
         """Return the message on the wire; data may span lines."""
         data = encode(self.data).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = [] if self.id is None else [b"id: %d" % self.id]
-        # The name is the terminal's word; a line break in it must not start a field of its own.
-        lines.append(b"event: " + " ".join(self.event.split()).encode())
+        lines.append(b"event: " + self.event.encode())
         lines += [b"data: " + line for line in data.split(b"\n")]
         return b"\n".join(lines) + b"\n\n"
 

@@ -9,7 +9,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.core.lifecycle import Status
 from posd.core.problems import Problem
 from posd.core.transactions import Phase, Transaction
 from posd.services.aborts import Aborts
@@ -20,6 +19,9 @@ from posd.web import parameters, streams, views, waiting
 from posd.web.context import Context
 from posd.web.local import Route, json_response
 from posd.web.streams import Message
+
+#: Name of the message that ends the stream of a transaction's events.
+OUTCOME = "outcome"
 
 
 class TransactionCalls:
@@ -149,13 +151,14 @@ def _messages(db: Any, identity: str, after: int) -> list[Message]:
     ]
     outcome = _final_outcome(db, identity)
     if outcome is not None:
-        messages.append(Message(event="outcome", data=outcome, last=True))
+        messages.append(Message(event=OUTCOME, data=outcome, last=True))
     return messages
 
 
 def _name(status: str) -> str:
-    """Return the name of an event in the stream: its status; one that a terminal invents cannot pose as the outcome."""
-    return status if Status.known(status) else f"unknown:{status}"
+    """Return the name of an event in the stream: its status, on one line; none that poses as the outcome."""
+    name = " ".join(status.split())
+    return f"unknown:{name}" if name == OUTCOME else name
 
 
 def _phase(text: str) -> Phase:

@@ -230,3 +230,11 @@ async def test_a_till_waits_over_a_restart_by_asking_again(
     assert await deliver(terminal.requests[0].callback, body(identity, "APPROVAL"), posd.ca) == 200
     assert (await again.reply())[1]["result"] == "approved"
     again.hang_up()
+
+
+async def test_a_status_named_outcome_does_not_pose_as_the_outcome(shop: Shop) -> None:
+    payment = await shop.started()
+    async with stream(shop.daemon.till_socket, f"/transactions/{payment.identity}/events") as live:
+        assert await payment.event(" outcome\n") == 200
+        message = await anext(live)
+        assert (message.event, message.json["verdict"]) == ("unknown:outcome", "unknown_status")

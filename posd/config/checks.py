@@ -1,12 +1,10 @@
 """What can be wrong between values that are each right by themselves."""
 
-import ipaddress
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from posd.config.schema import Config, TerminalConfig
-from posd.config.values import is_address
 
 #: A Unix socket's path has to fit into sockaddr_un with its closing zero byte (unix(7)).
 MAX_SOCKET_PATH_BYTES = 107
@@ -81,31 +79,8 @@ def _unique_serials(config: Config) -> Iterator[Finding]:
             first[terminal.serial] = key
 
 
-def _unique_urls(config: Config) -> Iterator[Finding]:
-    first: dict[tuple[str, int | None, str], str] = {}
+def _pin_without_tls(config: Config) -> Iterator[Finding]:
     for at, terminal in _terminals(config):
-        if not terminal.base_url:
-            continue
-        key = f"{at}.base_url"
-        target = _target(terminal.base_url)
-        if target in first:
-            yield Finding(
-                (key, first[target]),
-                f"{terminal.base_url} is the address of {first[target].removesuffix('.base_url')} too",
-                "give each terminal its own address, or leave base_url empty to discover it",
-            )
-        else:
-            first[target] = key
-
-
-def _plain_http(config: Config) -> Iterator[Finding]:
-    for at, terminal in _terminals(config):
-        if terminal.base_url.startswith("http:") and terminal.scheme != "http":
-            yield Finding(
-                (f"{at}.base_url", f"{at}.scheme", "terminal_defaults.scheme"),
-                "begins with http://, but the terminal's scheme is https",
-                'write https://, or add scheme = "http" to this terminal if it really has no TLS',
-            )
         if terminal.fingerprint_sha256 and _scheme(terminal) == "http":
             yield Finding(
                 (f"{at}.fingerprint_sha256", f"{at}.base_url", f"{at}.scheme", "terminal_defaults.scheme"),
@@ -120,8 +95,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Finding]], ...] = (
     _print_poll,
     _access_mode,
     _unique_serials,
-    _unique_urls,
-    _plain_http,
+    _pin_without_tls,
 )
 
 
@@ -141,11 +115,3 @@ def _terminal(config: Config, key: str) -> TerminalConfig:
 
 def _scheme(terminal: TerminalConfig) -> str:
     return urlsplit(terminal.base_url).scheme if terminal.base_url else terminal.scheme
-
-
-def _target(url: str) -> tuple[str, int | None, str]:
-    parts = urlsplit(url)
-    host = (parts.hostname or "").rstrip(".")
-    if is_address(host):
-        host = str(ipaddress.ip_address(host))
-    return host, parts.port or {"https": 443, "http": 80}.get(parts.scheme), parts.path

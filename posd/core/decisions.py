@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from enum import Enum, auto
-from typing import assert_never
+from typing import Literal, assert_never
 
 import msgspec
 
@@ -72,15 +72,12 @@ def clear(transaction: Transaction, code: AttentionCode) -> Transaction:
 
 
 def advance(
-    transaction: Transaction, event: TransactionEvent, *, seen: Seen, now: datetime
-) -> tuple[Transaction, Verdict | None]:
-    """Apply an authentic event of this transaction.
+    transaction: Transaction, event: TransactionEvent, *, seen: Literal[Seen.NEW, Seen.REUSED], now: datetime
+) -> tuple[Transaction, Verdict]:
+    """Apply an authentic event of this transaction; an exact repeat (Seen.REPEATED) changes nothing and comes not here.
 
-    Returns the transaction as it then stands and what became of the event; None for an exact repeat, which is not
-    recorded again.
+    Returns the transaction as it then stands and what became of the event.
     """
-    if seen is Seen.REPEATED:
-        return transaction, None
     before = transaction
     if event.terminal.serial_number != transaction.terminal:
         transaction = attend(

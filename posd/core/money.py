@@ -11,6 +11,8 @@ from decimal import Decimal, InvalidOperation
 MAX_INTEGER_DIGITS = 12
 MAX_FRACTION_DIGITS = 4
 ZERO = Decimal(0)
+#: Digits before, and after, the point of a number of the wire; a longer one is no amount.
+MAX_WIRE_DIGITS = 24
 
 _WIRE_NUMBER = re.compile(r"-?\d{1,24}(\.\d{1,24})?", re.ASCII)
 _DECIMAL_STRING = re.compile(r"\d{1,12}(\.\d{1,4})?", re.ASCII)
@@ -58,7 +60,9 @@ def read_money(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
     number = Decimal(value)
-    if not number.is_finite() or abs(number.adjusted()) > MAX_INTEGER_DIGITS * 2:
+    if not number.is_finite() or abs(number.adjusted()) > MAX_WIRE_DIGITS:
+        return None
+    if len(number.as_tuple().digits) > 2 * MAX_WIRE_DIGITS:
         return None
     return Decimal(format(number, "f"))
 

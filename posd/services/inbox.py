@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from posd.core.callbacks import Channel
-from posd.core.decisions import advance, quarantined, rebuild, recognise
+from posd.core.decisions import Seen, advance, quarantined, rebuild, recognise
 from posd.core.events import NotAnEvent, TransactionEvent, read_event
 from posd.core.lifecycle import Verdict
 from posd.core.times import iso
@@ -108,6 +108,9 @@ class Inbox:
         self, unit: Unit, identity: str, event: TransactionEvent, body: bytes, peer: str, at: datetime
     ) -> Receipt:
         """Record an event and its effect (runs inside the commit)."""
+        seen = recognise(body, events.bodies(unit.db, identity, event.event_id))
+        if seen is Seen.REPEATED:
+            return Receipt(200)  # before all else: the configuration may have changed since it was taken
         refusal = self._unwelcome(unit, event)
         if refusal is not None:
             return self._quarantine(unit, identity, refusal, body, peer, at)
@@ -115,10 +118,7 @@ class Inbox:
         stored = before or rebuild(event, identity, at)
         if before is None:
             transactions.insert(unit, stored, "orphan")
-        seen = recognise(body, events.bodies(unit.db, identity, event.event_id))
         after, verdict = advance(stored, event, seen=seen, now=at)
-        if verdict is None:
-            return Receipt(200)
         seq = events.append(unit, identity, event, verdict, iso(at), body)
         after = transactions.move(unit, stored, after, f"event:{event.status}")
         if verdict is Verdict.APPLIED and after.phase is Phase.FINAL:
@@ -138,9 +138,11 @@ class Inbox:
 
     def _quarantine(self, unit: Unit, identity: str, refusal: Refusal, body: bytes, peer: str, at: datetime) -> Receipt:
         """Keep a body that cannot be used (runs inside the commit)."""
-        events.quarantine(unit, Channel.TRANSACTION, identity, refusal.reason, peer, iso(at), body)
-        _attend_quarantined(unit, identity, refusal.reason, at)
-        return Receipt(refusal.status, reason=refusal.reason)
+        reason = refusal.reason
+        if not events.quarantine(unit, Channel.TRANSACTION, identity, reason, peer, iso(at), body):
+            reason += f" (not kept: {events.MAX_QUARANTINED} callbacks of this payment are in quarantine already)"
+        _attend_quarantined(unit, identity, reason, at)
+        return Receipt(refusal.status, reason=reason)
 
     def _tell(self, identity: str, receipt: Receipt) -> None:
         if receipt.reason is not None:

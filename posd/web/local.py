@@ -71,9 +71,6 @@ class LocalApp:
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request; every failure becomes a problem response."""
-        if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000, "reason": None})
-            return
         if scope["type"] != "http":
             return
         body, refusal = b"", None

@@ -94,17 +94,17 @@ class Connection(TCPServer):
             await self.protocol.handle(Closed())
 
     async def _read_data(self) -> None:
-        old = self.protocol
-        old.protocol = Http11(
-            old.app,
-            old.config,
-            old.context,
-            old.task_group,
-            old.state,
-            old.ssl,
-            old.client,
-            old.server,
-            old.send,
+        chosen = self.protocol  # Hypercorn's switch between protocols: take the switch out
+        chosen.protocol = Http11(
+            chosen.app,
+            chosen.config,
+            chosen.context,
+            chosen.task_group,
+            chosen.state,
+            chosen.ssl,
+            chosen.client,
+            chosen.server,
+            chosen.send,
         )
         await super()._read_data()
         await self.idle_task.stop()

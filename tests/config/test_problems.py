@@ -105,25 +105,6 @@ WRONG = [
         "own serial",
     ),
     (
-        "terminals[1].base_url",
-        """
-        [[terminals]]
-        serial = "A"
-        base_url = "https://POS.example./x/"
-        [[terminals]]
-        serial = "B"
-        base_url = "https://pos.example:443/x"
-        """,
-        "is the address of terminals[0] too",
-        "own address",
-    ),
-    (
-        "terminals[0].base_url",
-        '[[terminals]]\nserial = "A"\nbase_url = "http://10.0.0.9:6868"',
-        "scheme is https",
-        'add scheme = "http"',
-    ),
-    (
         "terminals[0].fingerprint_sha256",
         f'[[terminals]]\nserial = "A"\nscheme = "http"\nfingerprint_sha256 = "{"ab" * 32}"',
         "called without TLS",

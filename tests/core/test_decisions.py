@@ -43,12 +43,6 @@ def test_recognise(recorded: list[bytes], expected: Seen) -> None:
     assert recognise(b"a", recorded) is expected
 
 
-def test_an_exact_repeat_changes_nothing_and_has_no_verdict() -> None:
-    transaction = along(starting(), *PATH)
-    event = read(body(IDENTITY, "APPROVAL", REQUESTED))
-    assert advance(transaction, event, seen=Seen.REPEATED, now=NOW) == (transaction, None)
-
-
 @pytest.mark.parametrize(
     ("judgement", "phase", "result", "evidence", "attention", "step"),
     [

@@ -6,91 +6,20 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
-from structlog.testing import capture_logs
 
-from posd import sockets, tls
-from posd.config import load
-from posd.core import callbacks
-from posd.core.callbacks import Channel
-from posd.services.callback_urls import CallbackUrls
-from posd.services.inbox import Inbox
-from posd.services.outstanding import Outstanding
 from posd.store import writer as store_writer
-from posd.store.store import Store
-from posd.terminals.fleet import Fleet
 from posd.web import bodies, server, webhooks
-from posd.web.noise import Noise
-from posd.web.server import Listener
-from posd.web.webhooks import WebhookApp
 from tests.support import events
-from tests.support.daemon import Daemon, toml
+from tests.support.daemon import Daemon
 from tests.support.https import connect
+from tests.support.lan import PATIENCE, SHORT, Lan, answers, head, listening, path_of, request, until_closed
 from tests.support.terminal import ScriptedTerminal
-from tests.support.webhooks import Answer, chunked, parse
-
-#: Every time-out of the listener under test, in seconds.
-SHORT = 0.25
-#: Longest that anything here may take, in seconds; the real time-outs of the daemon are longer.
-PATIENCE = 5.0
-KEY = bytes(32)
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@dataclass
-class Lan:
-    """A listener in this process, with everything behind it."""
-
-    listener: Listener
-    noise: Noise
-    ca: Path
-
-    @property
-    def port(self) -> int:
-        return self.listener.port
-
-    async def connect(self, source: str = "127.0.0.1") -> Streams:
-        """Open a TLS connection from an address of loopback."""
-        context = ssl.create_default_context(cafile=str(self.ca))
-        return await asyncio.open_connection(
-            "127.0.0.1", self.port, ssl=context, server_hostname="127.0.0.1", local_addr=(source, 0)
-        )
-
-    async def plain(self) -> Streams:
-        """Open a TCP connection without TLS."""
-        return await asyncio.open_connection("127.0.0.1", self.port)
-
-    async def talk(self, data: bytes) -> bytes:
-        """Send bytes and return all that comes until the listener closes."""
-        reader, writer = await self.connect()
-        writer.write(data)
-        answer = await until_closed(reader)
-        writer.close()
-        return answer
-
-    async def empty(self, tasks: set[asyncio.Task[Any]] | None = None) -> None:
-        """Wait until no connection is left, nor any task beside those."""
-        async with asyncio.timeout(PATIENCE):
-            while self.listener.connections or (tasks is not None and asyncio.all_tasks() - tasks):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)  # the listener tells nobody that a connection has ended
-
-
-async def until_closed(reader: asyncio.StreamReader) -> bytes:
-    """Return what comes until the other side closes or resets; it must do so in time."""
-    received = bytearray()
-    with suppress(ConnectionError, ssl.SSLError):
-        async with asyncio.timeout(PATIENCE):
-            while data := await reader.read(65536):
-                received += data
-    return bytes(received)
+from tests.support.webhooks import chunked, parse
 
 
 @pytest.fixture
@@ -101,62 +30,11 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "TLS_HANDSHAKE_SECONDS", SHORT)
 
 
-@asynccontextmanager
-async def listening(home: Path, **limits: Any) -> AsyncIterator[Lan]:
-    """Run a listener for the block; its log must not have internal errors at the end."""
-    tls.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    files = tls.files(home / "tls")
-    async with AsyncExitStack() as stack:
-        store = await Store.open(home / "posd.db", home / "posd.lock")
-        stack.push_async_callback(store.close)
-        (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-TEST"\n'))
-        fleet = Fleet(load(home / "config.toml").terminals)
-        stack.push_async_callback(fleet.close)
-        sock = sockets.tcp_socket("127.0.0.1", 0)
-        urls = CallbackUrls((KEY,), "127.0.0.1", sock.getsockname()[1])
-        inbox = Inbox(store, fleet, "", Outstanding(), lambda: datetime.now(UTC))
-        noise = Noise()
-        listener = Listener(
-            WebhookApp(inbox, urls, noise, 100_000),
-            sock,
-            name="test",
-            noise=noise,
-            tls=tls.server_context(files.certificate, files.private_key),
-            **{"keep_alive_seconds": SHORT, "max_connections": 50} | limits,
-        )
-        listener.start()
-        stack.push_async_callback(listener.close, SHORT)
-        with capture_logs() as lines:
-            yield Lan(listener, noise, home / "tls" / "ca.crt")
-        assert not [line for line in lines if line["event"] == "posd.internal_error"], lines
-
-
 @pytest.fixture
 async def lan(home: Path, short: None) -> AsyncIterator[Lan]:
     """A listener with short time-outs."""
     async with listening(home) as lan:
         yield lan
-
-
-def path_of(identity: str) -> str:
-    """Return the callback path of an id."""
-    return callbacks.path(Channel.TRANSACTION, identity, callbacks.token(KEY, Channel.TRANSACTION, identity))
-
-
-def head(path: str, *fields: str, method: str = "POST") -> bytes:
-    """Return a request line and headers."""
-    return "\r\n".join([f"{method} {path} HTTP/1.1", "host: posd", *fields, "", ""]).encode()
-
-
-def request(identity: str, content: bytes, *fields: str) -> bytes:
-    """Return a whole callback."""
-    return head(path_of(identity), f"content-length: {len(content)}", *fields) + content
-
-
-async def answers(reader: asyncio.StreamReader, count: int) -> list[Answer]:
-    """Read a number of answers without bodies."""
-    async with asyncio.timeout(PATIENCE):
-        return parse(b"".join([await reader.readuntil(b"\r\n\r\n") for _ in range(count)]))
 
 
 #: What a silent or half client has sent before it falls silent.

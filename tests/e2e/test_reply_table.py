@@ -292,8 +292,10 @@ async def test_a_serial_that_left_the_fleet_may_end_its_open_transaction(
     posd.config = toml(posd.directory, '[[terminals]]\nserial = "SN-NEW"\n')
     await posd.start()
     callback = terminal.requests[0].callback
-    assert (await deliver(posd, callback, body(identity, "TERMINAL_CANCELED", ACK))).status == 200
+    final = body(identity, "TERMINAL_CANCELED", ACK)
+    assert (await deliver(posd, callback, final)).status == 200
     assert (await posd.transaction(identity))["outcome"]["result"] == "canceled"
+    assert (await deliver(posd, callback, final)).status == 200, "what was taken once is taken for good"
     late = body(identity, "CARD_PRESENTED", ACK)
     assert (await deliver(posd, callback, late)).status == 403
     assert [kept for _, kept in quarantined(posd, identity)] == [late]

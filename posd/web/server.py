@@ -1,14 +1,13 @@
 """The server: an accept loop of our own around Hypercorn's connection class.
 
 Hypercorn speaks HTTP; what it has no place for is here: limits on connections (all, and of one address), a short TLS
-handshake, peer credentials of Unix sockets, and an orderly stop that no idle client can hold up.
+handshake, and an orderly stop that no idle client can hold up.
 """
 
 import asyncio
 import logging
 import socket
 import ssl
-import struct
 from collections import Counter
 from functools import partial
 from http import HTTPStatus
@@ -65,12 +64,14 @@ class Http11(H11Protocol):
             await self._send_error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             await self.send(Closed())
             return
-        headers = [(name, value) for name, value in request.headers if name != b"upgrade"]
-        await super()._create_stream(
-            h11.Request(
-                method=request.method, target=request.target, headers=headers, http_version=request.http_version
+        if any(name == b"upgrade" for name, _ in request.headers):
+            request = h11.Request(
+                method=request.method,
+                target=request.target,
+                headers=[(name, value) for name, value in request.headers if name != b"upgrade"],
+                http_version=request.http_version,
             )
-        )
+        await super()._create_stream(request)
 
 
 def _head_bytes(request: h11.Request) -> int:
@@ -209,7 +210,6 @@ class Listener:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
-        state = self._state | {"peer": peer, "peer_uid": _peer_uid(connection)}
         try:
             transport, _ = await loop.connect_accepted_socket(
                 lambda: protocol,
@@ -227,17 +227,8 @@ class Listener:
         self._connections[task] = transport
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
-            await Connection(self._app, loop, self._config, self._context, state, reader, writer)
+            await Connection(self._app, loop, self._config, self._context, self._state, reader, writer)
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
             self._noise.note("connection_broke", peer, type(error).__name__)
         finally:
             transport.abort()
-
-
-def _peer_uid(connection: socket.socket) -> int | None:
-    """Return the user id of the process at the other end of a Unix socket."""
-    if connection.family != socket.AF_UNIX:
-        return None
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    uid: int = struct.unpack("3i", credentials)[1]
-    return uid

@@ -110,11 +110,7 @@ class Aborts:
 def _require_open(transaction: Transaction) -> None:
     """Raise Problem where it has ended."""
     if transaction.phase is Phase.FINAL and transaction.outcome is not None:
-        raise Problem(
-            "already_final",
-            f"cannot abort: it has already ended ({transaction.outcome.result})",
-            outcome=transaction.outcome.result,
-        )
+        raise Problem("already_final", f"cannot abort: it has already ended ({transaction.outcome.result})")
 
 
 def _judge(attempt: Attempt, transaction: Transaction) -> None:

@@ -52,7 +52,7 @@ def problem_response(problem: Problem) -> Response:
     """Return a problem response (RFC 9457)."""
     headers = {"retry-after": "1"} if problem.status == 503 else None
     return Response(
-        msgspec.json.encode(problem.document()), problem.status, headers, media_type="application/problem+json"
+        encode(problem.document()), problem.status, headers, media_type="application/problem+json"
     )
 
 

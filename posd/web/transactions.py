@@ -89,7 +89,13 @@ class TransactionCalls:
 
     async def abort(self, request: Request) -> Response:
         """`POST /transactions/{id}/abort`."""
-        transaction = await self._aborts.abort(parameters.transaction_id(request))
+        identity = parameters.transaction_id(request)
+        try:
+            transaction = await self._aborts.abort(identity)
+        except Problem as problem:
+            if problem.code == "already_final":
+                problem.extra["outcome"] = await self._context.read(partial(_final_outcome, identity=identity))
+            raise
         return json_response(await self._document(transaction), 202)
 
     async def list(self, request: Request) -> Response:

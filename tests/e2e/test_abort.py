@@ -97,7 +97,11 @@ async def test_what_has_ended_is_not_aborted(shop: Shop) -> None:
     await payment.end("APPROVAL")
     before = shop.terminal.aborts
     reply = await abort(payment)
-    assert (reply.status, reply.json["code"], reply.json["outcome"]) == (409, "already_final", "approved")
+    assert (reply.status, reply.json["code"], reply.json["outcome"]["result"]) == (
+        409,
+        "already_final",
+        "approved",
+    )
     assert shop.terminal.aborts == before
 
 

@@ -57,7 +57,8 @@ def allow_listed(_logger: Any, _name: str, fields: MutableMapping[str, Any]) -> 
     """Drop fields that no log line may have, and those that say nothing (None)."""
     dropped = sorted(fields.keys() - FIELDS - _OWN)
     kept = {name: value for name, value in fields.items() if name not in dropped and value is not None}
-    return kept | {"dropped": dropped} if dropped else kept
+    first = {name: kept.pop(name) for name in ("timestamp", "level", "event") if name in kept}
+    return first | kept | ({"dropped": dropped} if dropped else {})
 
 
 def configure(level: str) -> None:

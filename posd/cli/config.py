@@ -1,5 +1,6 @@
 """`posd config`: is the configuration right, and what is in force."""
 
+import grp
 import json
 import sys
 from collections.abc import Iterable
@@ -7,9 +8,11 @@ from pathlib import Path
 
 import click
 
+from posd import tls
 from posd.cli.exit_codes import ExitCode
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.show import entries, profile_entries, toml_lines
+from posd.terminals import trust
 
 #: What stands behind a value that does not come from its own key.
 SOURCE_NOTES = {"default": "default", "terminal_defaults": "from [terminal_defaults]"}
@@ -29,12 +32,17 @@ def check(config_path: str, as_json: bool) -> None:
     Exit code 0: it can be used. 2: it cannot; every problem is listed, with what to do about it.
     """
     loaded = load_or_exit(config_path, as_json=as_json)
+    notes = list(_not_yet(loaded))
     if as_json:
-        click.echo(json.dumps({"file": str(loaded.file), "ok": True, "problems": []}))
+        click.echo(json.dumps({"file": str(loaded.file), "ok": True, "problems": [], "notes": notes}))
         return
     click.echo(f"{loaded.file}: the configuration is right.")
     for label, value in _summary(loaded):
         click.echo(f"  {label + ':':<12} {value}")
+    if notes:
+        click.echo("On this machine posd cannot start with it yet:")
+    for note in notes:
+        click.echo(f"  {click.style(note, fg='yellow')}")
 
 
 @config.command()
@@ -75,6 +83,28 @@ def _print_problems(problems: tuple[ConfigProblem, ...]) -> None:
         click.echo(f"    {problem.cure}", err=True)
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     click.echo(f"{count}: the configuration cannot be used until this is mended.", err=True)
+
+
+def _not_yet(loaded: Config) -> Iterable[str]:
+    """Say what else than the file keeps the daemon from starting here: certificates and groups."""
+    made = tls.files(loaded.database.tls_directory)
+    try:
+        tls.server_context(
+            loaded.webhooks.certificate or made.certificate, loaded.webhooks.private_key or made.private_key
+        )
+    except tls.TlsError as error:
+        yield str(error)
+    for ca_file in dict.fromkeys(terminal.ca_file for terminal in loaded.terminals):
+        try:
+            trust.context(ca_file, "")
+        except OSError as error:
+            yield str(error)
+    for group in dict.fromkeys((loaded.local_api.till_group, loaded.local_api.admin_group)):
+        try:
+            if group:
+                grp.getgrnam(group)
+        except KeyError:
+            yield f"the group {group} does not exist; create it (systemd-sysusers, or groupadd {group})"
 
 
 def _summary(loaded: Config) -> Iterable[tuple[str, str]]:

@@ -31,6 +31,7 @@ class Progress:
         self._now = Text("starting")
         self._away = False
         self._attention: set[str] = set()
+        self._next_step = "wait"
         self._spinner = Spinner("line" if output.stdout.options.ascii_only else "dots")
         self._live = Live(
             console=output.stdout, get_renderable=self._render, refresh_per_second=REDRAWS_PER_SECOND, transient=True
@@ -77,6 +78,9 @@ class Progress:
         news = [attention for attention in transaction["attention"] if attention["code"] not in self._attention]
         self._attention |= {attention["code"] for attention in news}
         show_attention(self.output, {"attention": news})
+        if transaction["next_step"] not in ("wait", self._next_step):
+            self.output.line(NEXT_STEPS[transaction["next_step"]], "yellow")
+        self._next_step = transaction["next_step"]
 
     def _tell(self, text: str, style: str) -> None:
         if self.output.as_json:

@@ -14,7 +14,8 @@ from posd.cli.exit_codes import ExitCode
 def run(config_path: str) -> None:
     """Run the daemon in the foreground, until SIGTERM or Ctrl-C.
 
-    Logs go to stdout, one JSON line a fact. Exit code 2: the configuration is wrong.
+    Logs go to stdout, one JSON line a fact. Exit code 2: the configuration or the certificate is wrong;
+    1: something else is in the way, such as another daemon or a port in use.
     """
     # structlog and the HTTP client import rich where they find it: megabytes that a daemon has no use for.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]

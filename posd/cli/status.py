@@ -22,13 +22,14 @@ STYLES: Mapping[str, str] = {"ok": "green", "degraded": "yellow", "failing": "re
 def status(ctx: click.Context, output: Output) -> None:
     """Show the daemon's health and open payments.
 
-    Exit code 0 only where all is well.
+    Exit code 0 where the daemon is well, whatever the payments are.
     """
     with connect(ctx) as api:
         # 503 is an answer here: a failing daemon says what fails.
         health = api.get("/health", also={503})
         version = api.get("/version")
         transactions = api.get("/transactions", {"open": "true"})
+        attention = api.get("/transactions", {"attention": "true"})
     word = health.body.get("status", "failing")
     if output.as_json:
         document = {
@@ -36,6 +37,7 @@ def status(ctx: click.Context, output: Output) -> None:
             "health": msgspec.Raw(health.raw),
             "version": msgspec.Raw(version.raw),
             "open": msgspec.Raw(transactions.raw),
+            "attention": msgspec.Raw(attention.raw),
         }
         output.json(msgspec.json.encode(document))
     else:
@@ -46,6 +48,8 @@ def status(ctx: click.Context, output: Output) -> None:
             ("open payments", str(len(transactions.body["transactions"]))),
         ]
         pairs += [("", open_text(transaction)) for transaction in transactions.body["transactions"]]
+        if attention.body["transactions"]:
+            pairs.append(("attention", f"{len(attention.body['transactions'])} (posd list --attention)"))
         output.panel(f"posd: {word}", pairs, STYLES.get(word, "red"))
     sys.exit(ExitCode.DONE if word == "ok" else ExitCode.NOT_DONE)
 
@@ -61,4 +65,5 @@ def check_text(check: object) -> str:
 def open_text(transaction: Mapping[str, Any]) -> str:
     """Write an open payment in a line."""
     amount = money(total(transaction["amount"] or {}))
-    return f"{transaction['client_transaction_id']}  {transaction['terminal']}  {amount}  {state(transaction)}"
+    person = "  needs a person" if transaction["next_step"] == "ask_person" else ""
+    return f"{transaction['client_transaction_id']}  {transaction['terminal']}  {amount}  {state(transaction)}{person}"

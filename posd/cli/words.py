@@ -24,7 +24,7 @@ OPEN_STATES: Mapping[str | None, str] = {
 
 #: phase -> hint, where the phase says more than the lifecycle state.
 PHASE_HINTS: Mapping[str, str] = {
-    "in_doubt": "not known whether the terminal took the payment; posd is finding out. Do not charge again",
+    "in_doubt": "not known whether the terminal took the payment: look at its screen. Do not charge again",
 }
 
 #: outcome's result -> (style, what it means).
@@ -46,8 +46,8 @@ NEXT_STEPS: Mapping[str, str] = {
 
 #: attention `code` -> what to do about it.
 ATTENTION_ADVICE: Mapping[str, str] = {
-    "in_doubt": "look at the terminal: did it take the payment? posd keeps asking it",
-    "gap": "an event of the terminal is missing; posd finds out by itself. If it stays, check the network",
+    "in_doubt": "look at the terminal: did it take the payment? An event of the terminal settles it",
+    "gap": "an event of the terminal is missing: it may come late. If it stays, check the network",
     "stalled": "the terminal has been silent for long: look at its screen and its network",
     "no_callback": "the terminal took it but does not call back: check that it can reach posd and trusts its CA",
     "orphan": "posd's database did not know this payment (was it restored?): compare it with the till's records",
@@ -55,12 +55,12 @@ ATTENTION_ADVICE: Mapping[str, str] = {
     "event_id_reused": "the terminal used one event id twice with different content: report it to its vendor",
     "unknown_status": "the terminal sent a status that this version does not know: update posd",
     "illegal_transition": "the terminal broke the order of its own states: check the payment in the acquirer's records",
-    "conflicting_final": "the terminal reported two ends: check whether the customer paid twice; either can be voided",
+    "conflicting_final": "the terminal reported two ends: check with the bank what the customer paid",
     "outcome_corrected": "the outcome was corrected by the terminal's word: check what the till booked before",
     "missing_reference": "approved without a reference: it can only be voided with the acquirer's help",
     "amount_differs": "the approved amount is not the one asked for: compare the receipt",
     "quarantined_event": "a message for this payment could not be read and was set aside: tell store IT",
-    "address_changed": "this machine's address changed while the payment ran; posd finds out by itself",
+    "address_changed": "this machine's address changed while the payment ran: look at the terminal",
     "released": "a person freed the terminal; the question of this payment is still open",
 }
 

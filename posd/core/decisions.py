@@ -372,7 +372,10 @@ def _compare_finals(transaction: Transaction, event: TransactionEvent, now: date
         transaction,
         AttentionCode.CONFLICTING_FINAL,
         now,
-        f"two finals: {outcome.status} (reference {outcome.transaction_reference}) stands, "
-        f"{status} (reference {reference}) came after it; "
-        "check with the acquirer whether the customer paid twice, and void the one that is too much",
+        f"two finals: {_final(outcome.status, outcome.transaction_reference)} stands, {_final(status, reference)} came "
+        "after it; check with the acquirer what the customer paid, and void what was taken twice",
     )
+
+
+def _final(status: Status | None, reference: str | None) -> str:
+    return f"{status} (reference {reference})" if reference else f"{status}"

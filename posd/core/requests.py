@@ -256,7 +256,9 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
     """
     if transaction.orphan:
         return []
-    faulty = {fault.path.removeprefix("/").split("/", 1)[0] or "body" for fault in faults}
+    if any(fault.path == "" for fault in faults):
+        return ["body"]  # it was no request, so there are no fields to compare
+    faulty = {fault.path.removeprefix("/").split("/", 1)[0] for fault in faults}
     differing = {
         name for name, view in COMPARED.items() if view(getattr(request, name)) != view(getattr(transaction, name))
     }

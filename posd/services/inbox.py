@@ -18,6 +18,7 @@ from posd.core.lifecycle import Verdict
 from posd.core.times import iso
 from posd.core.transactions import Phase, Transaction
 from posd.services.outstanding import Outstanding
+from posd.services.telling import tell
 from posd.store import events, leases, transactions
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
@@ -41,6 +42,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
     status: int
     verdict: Verdict | None = None
+    event_status: str | None = None
     reason: str | None = None
     before: Transaction | None = None
     after: Transaction | None = None
@@ -92,12 +94,14 @@ class Inbox:
         reason = f"it was larger than {limit} bytes"
         log.warning("webhook.too_large", transaction=client_transaction_id, limit_bytes=limit, peer=peer)
         try:
-            await self._store.write(
+            before, after = await self._store.write(
                 partial(_attend_quarantined, identity=client_transaction_id, reason=reason, at=self._now())
             )
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
             return 503
+        if after is not None:
+            tell(before, after)
         return 413
 
     def _note_sign_of_life(self, event: TransactionEvent) -> None:
@@ -125,7 +129,7 @@ class Inbox:
             events.set_final(unit, identity, seq)
         if after.phase is Phase.FINAL and not self._outstanding.of(identity):
             leases.give_up(unit, identity)
-        return Receipt(200, verdict, before=before, after=after)
+        return Receipt(200, verdict, event.status, before=before, after=after)
 
     def _unwelcome(self, unit: Unit, event: TransactionEvent) -> Refusal | None:
         """Say why an event of this merchant or terminal is refused, if it is (spec 6.3, rule 6)."""
@@ -141,29 +145,23 @@ class Inbox:
         reason = refusal.reason
         if not events.quarantine(unit, Channel.TRANSACTION, identity, reason, peer, iso(at), body):
             reason += f" (not kept: {events.MAX_QUARANTINED} callbacks of this payment are in quarantine already)"
-        _attend_quarantined(unit, identity, reason, at)
-        return Receipt(refusal.status, reason=reason)
+        before, after = _attend_quarantined(unit, identity, reason, at)
+        return Receipt(refusal.status, reason=reason, before=before, after=after)
 
     def _tell(self, identity: str, receipt: Receipt) -> None:
         if receipt.reason is not None:
             log.warning("webhook.quarantined", transaction=identity, http_status=receipt.status, reason=receipt.reason)
-        if receipt.verdict is None or receipt.after is None:
+        if receipt.after is None:
             return
-        after = receipt.after
-        log.info("webhook.event", transaction=identity, verdict=receipt.verdict, status=after.status, phase=after.phase)
-        known = {item.code for item in receipt.before.attention} if receipt.before else set()
-        for item in after.attention:
-            if item.code not in known:
-                log.warning("payment.attention", transaction=identity, code=item.code, detail=item.detail)
-        outcome = after.outcome
-        if outcome is not None and (receipt.before is None or receipt.before.outcome != outcome):
+        if receipt.verdict is not None:
             log.info(
-                "payment.outcome",
+                "webhook.event",
                 transaction=identity,
-                terminal=after.terminal,
-                result=outcome.result,
-                evidence=outcome.evidence[0].kind,
+                verdict=receipt.verdict,
+                status=receipt.event_status,
+                phase=receipt.after.phase,
             )
+        tell(receipt.before, receipt.after)
 
 
 def _read(body: bytes, client_transaction_id: str) -> TransactionEvent:
@@ -177,7 +175,11 @@ def _read(body: bytes, client_transaction_id: str) -> TransactionEvent:
     return event
 
 
-def _attend_quarantined(unit: Unit, identity: str, reason: str, at: datetime) -> None:
+def _attend_quarantined(
+    unit: Unit, identity: str, reason: str, at: datetime
+) -> tuple[Transaction | None, Transaction | None]:
+    """Note it on the transaction, where it is known; return what it was and what it is."""
     before = transactions.get(unit.db, identity)
-    if before is not None:
-        transactions.move(unit, before, quarantined(before, reason, at), "quarantined")
+    if before is None:
+        return None, None
+    return before, transactions.move(unit, before, quarantined(before, reason, at), "quarantined")

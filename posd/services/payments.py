@@ -27,6 +27,7 @@ from posd.core.times import iso
 from posd.core.transactions import OperationType, Phase, Transaction
 from posd.services.callback_urls import CallbackUrls
 from posd.services.outstanding import Outstanding
+from posd.services.telling import tell
 from posd.store import leases, transactions
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
@@ -245,7 +246,7 @@ class Payments:
     async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
         identity = transaction.client_transaction_id
-        concluded = await self._store.write(
+        before, concluded = await self._store.write(
             partial(self._record_attempt, identity=identity, attempt=attempt, now=self._now())
         )
         judgement = judge(attempt, identity)
@@ -258,6 +259,8 @@ class Payments:
             reason=getattr(judgement, "reason", None),
             http_status=attempt.status if isinstance(attempt, Replied) else None,
         )
+        if concluded is not None:
+            tell(before, concluded)
         return concluded
 
     async def _conclude_later(self, transaction: Transaction, attempt: Attempt) -> None:
@@ -275,18 +278,20 @@ class Payments:
         else:
             log.error("posd.internal_error", error_id=secrets.token_hex(8), transaction=identity, exc_info=error)
 
-    def _record_attempt(self, unit: Unit, identity: str, attempt: Attempt, now: datetime) -> Transaction | None:
-        """Record what the attempt proves; None where the intent had not come to disk."""
+    def _record_attempt(
+        self, unit: Unit, identity: str, attempt: Attempt, now: datetime
+    ) -> tuple[Transaction | None, Transaction | None]:
+        """Record what the attempt proves: what it was and what it is; None where the intent had not come to disk."""
         before = transactions.get(unit.db, identity)
         if before is None:
-            return None
+            return None, None
         judgement = judge(attempt, identity)
         after = transactions.move(unit, before, conclude_start(before, judgement, now), NAMES[type(judgement)])
         if isinstance(attempt, Replied):
             transactions.keep_reply(unit, identity, attempt.status, attempt.body)
         if after.phase is Phase.FINAL and not self._outstanding.of(identity):
             leases.give_up(unit, identity)
-        return after
+        return before, after
 
 
 def _same(known: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> Transaction:

@@ -6,7 +6,8 @@ from datetime import datetime
 import structlog
 
 from posd.core.decisions import interrupted
-from posd.core.transactions import Phase
+from posd.core.transactions import Phase, Transaction
+from posd.services.telling import tell
 from posd.store import leases, transactions
 from posd.store.store import Store
 from posd.store.writer import Unit
@@ -17,14 +18,22 @@ log = structlog.get_logger("posd.recovery")
 async def recover(store: Store, now: Callable[[], datetime]) -> None:
     """Put in doubt what was `starting`, and free the terminals of transactions that ended."""
 
-    def work(unit: Unit) -> list[str]:
-        doubtful = []
-        for transaction in transactions.open_ones(unit.db):
-            if transaction.phase is Phase.STARTING:
-                transactions.move(unit, transaction, interrupted(transaction, now()), "interrupted")
-                doubtful.append(transaction.client_transaction_id)
+    def work(unit: Unit) -> list[tuple[Transaction, Transaction]]:
+        taken_over = []
+        for before in transactions.open_ones(unit.db):
+            after = before
+            if before.phase is Phase.STARTING:
+                after = transactions.move(unit, before, interrupted(before, now()), "interrupted")
+            taken_over.append((before, after))
         leases.give_up_ended(unit)
-        return doubtful
+        return taken_over
 
-    for identity in await store.write(work):
-        log.warning("payment.in_doubt", transaction=identity, reason="posd was interrupted while it sent the request")
+    for before, after in await store.write(work):
+        log.info(
+            "payment.taken_over",
+            transaction=after.client_transaction_id,
+            terminal=after.terminal,
+            phase=after.phase,
+            status=after.status,
+        )
+        tell(before, after)

@@ -44,7 +44,13 @@ class Discovery:
             try:
                 zeroconf = AsyncZeroconf(interfaces=list(self._config.interfaces) or None)  # type: ignore[arg-type]
             except OSError as error:
-                log.warning("discovery.unavailable", error=str(error), retry_s=RETRY_SECONDS)
+                log.warning(
+                    "discovery.unavailable",
+                    error=str(error),
+                    detail=f"mDNS cannot start on {', '.join(self._config.interfaces) or 'any interface'}; check "
+                    "discovery.interfaces. Terminals with a base_url work",
+                    retry_s=RETRY_SECONDS,
+                )
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             browser = AsyncServiceBrowser(

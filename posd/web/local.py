@@ -51,9 +51,7 @@ def json_response(document: Any, status: int = 200) -> Response:
 def problem_response(problem: Problem) -> Response:
     """Return a problem response (RFC 9457)."""
     headers = {"retry-after": "1"} if problem.status == 503 else None
-    return Response(
-        encode(problem.document()), problem.status, headers, media_type="application/problem+json"
-    )
+    return Response(encode(problem.document()), problem.status, headers, media_type="application/problem+json")
 
 
 class LocalApp:

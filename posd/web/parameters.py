@@ -53,15 +53,45 @@ def check_query(request: Request, known: frozenset[str], *, metadata: bool = Fal
         raise Problem("invalid_request", f"{what}; parameters of this call: {allowed}", errors=errors)
 
 
-def query(request: Request, name: str, read: Callable[[str], T]) -> T | None:
-    """Return a query parameter as `read` gives it, None where it is absent. Raise Problem with what `read` says."""
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    try:
-        return read(text)
-    except ValueError as error:
-        raise invalid(name, str(error)) from error
+def check_no_body(request: Request) -> None:
+    """Raise Problem for a call that takes no body and has one; an empty object says nothing."""
+    body: bytes = request.state.body
+    if body.strip() not in (b"", b"{}"):
+        errors = [{"path": "", "message": "this call takes no body"}]
+        raise Problem("invalid_request", "this call takes no body; leave it out", errors=errors)
+
+
+class Query:
+    """Reads query parameters and collects what is wrong with them, to be refused all at once."""
+
+    def __init__(self, request: Request) -> None:
+        self._parameters = request.query_params
+        self._errors: list[dict[str, str]] = []
+
+    def read(self, name: str, reader: Callable[[str], T]) -> T | None:
+        """Return a parameter as `reader` gives it, None where it is absent or wrong."""
+        text = self._parameters.get(name)
+        if text is None:
+            return None
+        try:
+            return reader(text)
+        except ValueError as error:
+            self._errors.append({"path": name, "message": str(error)})
+            return None
+
+    def check(self) -> None:
+        """Raise Problem where anything was wrong."""
+        if self._errors:
+            what = "; ".join(f"{error['path']} {error['message']}" for error in self._errors)
+            raise Problem("invalid_request", what, errors=self._errors)
+
+
+def query(request: Request, name: str, reader: Callable[[str], T]) -> T | None:
+    """Return one query parameter as `reader` gives it, None where it is absent. Raise Problem."""
+    parameters = Query(request)
+    found = parameters.read(name, reader)
+    parameters.check()
+    return found
 
 
 def timeout(text: str) -> float:

@@ -60,10 +60,10 @@ class ServiceCalls:
 
     async def feed(self, request: Request) -> Response:
         """`GET /feed`: every recorded change, ascending, as a page or live."""
-        after = parameters.query(request, "after", parameters.whole(0, parameters.MAX_SEQ)) or 0
-        limit = (
-            parameters.query(request, "limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT
-        )
+        query = parameters.Query(request)
+        after = query.read("after", parameters.whole(0, parameters.MAX_SEQ)) or 0
+        limit = query.read("limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT
+        query.check()
         if not streams.wanted(request):
             found = await self._context.read(partial(changes.after, seq=after, limit=limit))
             return json_response(

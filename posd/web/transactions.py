@@ -90,6 +90,7 @@ class TransactionCalls:
     async def abort(self, request: Request) -> Response:
         """`POST /transactions/{id}/abort`."""
         identity = parameters.transaction_id(request)
+        parameters.check_no_body(request)
         try:
             transaction = await self._aborts.abort(identity)
         except Problem as problem:
@@ -100,19 +101,20 @@ class TransactionCalls:
 
     async def list(self, request: Request) -> Response:
         """`GET /transactions`: newest first, filtered, in pages."""
-        limit = parameters.query(request, "limit", parameters.whole(1, parameters.MAX_LIMIT))
+        query = parameters.Query(request)
         page = Page(
-            limit=limit or parameters.DEFAULT_LIMIT,
-            phase=parameters.query(request, "phase", _phase),
-            open=bool(parameters.query(request, "open", parameters.flag)),
-            terminal=request.query_params.get("terminal"),
-            sale=request.query_params.get("sale"),
-            attention=bool(parameters.query(request, "attention", parameters.flag)),
-            since=parameters.query(request, "since", parameters.moment),
-            until=parameters.query(request, "until", parameters.moment),
+            limit=query.read("limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT,
+            phase=query.read("phase", _phase),
+            open=bool(query.read("open", parameters.flag)),
+            terminal=query.read("terminal", str),
+            sale=query.read("sale", str),
+            attention=bool(query.read("attention", parameters.flag)),
+            since=query.read("since", parameters.moment),
+            until=query.read("until", parameters.moment),
             metadata=parameters.metadata(request),
-            cursor=parameters.query(request, "cursor", listing.decode_cursor),
+            cursor=query.read("cursor", listing.decode_cursor),
         )
+        query.check()
         now = self._context.now()
 
         def read(db: Any) -> dict[str, Any]:

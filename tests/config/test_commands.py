@@ -32,7 +32,10 @@ def test_check(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{file}: the configuration is right.\n")
     assert "SN-0001" in done.stdout
-    assert json.loads(posd(file, "check", "--json").stdout) == {"file": str(file), "ok": True, "problems": []}
+    document = json.loads(posd(file, "check", "--json").stdout)
+    assert (document["file"], document["ok"], document["problems"]) == (str(file), True, [])
+    assert "posd tls init" in document["notes"][0]
+    assert document["notes"][0] in done.stdout, "what else keeps posd from starting here is said, and is no mistake"
 
 
 def test_check_tells_every_problem(tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 """Callback tokens."""
 
+import base64
+import hashlib
+import hmac
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +19,13 @@ def test_a_token_is_valid_for_its_id_and_key_alone() -> None:
     assert not verify([KEY], Channel.TRANSACTION, IDENTITY.replace("7", "8"), mine)
     assert not verify([OLD], Channel.TRANSACTION, IDENTITY, mine)
     assert not verify([], Channel.TRANSACTION, IDENTITY, mine)
+
+
+def test_a_token_is_the_same_in_every_version() -> None:
+    """Callbacks under way survive an update of posd; another channel has other tokens."""
+    message = f"posd:transactions:{IDENTITY}".encode()
+    expected = base64.urlsafe_b64encode(hmac.new(KEY, message, hashlib.sha256).digest()).decode().rstrip("=")
+    assert token(KEY, Channel.TRANSACTION, IDENTITY) == expected
 
 
 def test_an_older_key_stays_valid() -> None:

@@ -112,6 +112,11 @@ def test_doubt_ends_with_the_first_event() -> None:
     assert (after.phase, codes(after)) == (Phase.ACTIVE, set())
 
 
+def test_doubt_ends_with_an_acknowledgement() -> None:
+    after = conclude_start(interrupted(starting(), NOW), Acknowledged("SN-TEST"), NOW)
+    assert (after.phase, codes(after)) == (Phase.ACTIVE, set())
+
+
 def test_the_acknowledgement_is_a_state_and_not_an_event() -> None:
     acknowledged = conclude_start(starting(), Acknowledged("SN-TEST"), NOW)
     assert (acknowledged.status, acknowledged.trail.position) == (ACK, None)
@@ -128,6 +133,12 @@ def test_approval_has_what_a_till_needs() -> None:
     assert (outcome.receipt.authorization_code, outcome.receipt.franchise) == ("A1B2C3", "VISA")
     assert (outcome.reached_acquirer, outcome.reading_type, codes(after)) == (True, "CONTACTLESS", set())
     assert next_step(after, NOW, GRACE) is NextStep.DONE
+
+
+def test_how_the_card_was_read_is_known_from_the_event_that_said_it() -> None:
+    canceled = along(starting(), (ACK, None), (CARD, ACK), (CANCELED, CARD))
+    assert canceled.outcome is not None
+    assert (canceled.reading_type, canceled.outcome.reading_type) == ("CONTACTLESS", "CONTACTLESS")
 
 
 @pytest.mark.parametrize("response", [None, {"authorized_amount": 11.20}, [1], "text"])
@@ -286,6 +297,27 @@ def test_a_gap_is_raised_and_closed_by_the_event_that_was_missing() -> None:
     other = apply(gap, "TERMINAL_ACKNOWLEDGED", None)
     assert codes(other) == {"gap"}, "an event that is not the missing one closes nothing"
     assert codes(apply(gap, CARD, ACK)) == set()
+
+
+def test_a_gap_stays_until_every_missing_event_has_come() -> None:
+    two = along(starting(), (CARD, ACK), ("APPROVAL", REQUESTED))
+    one = apply(two, ACK)
+    assert (codes(two), codes(one)) == ({"gap"}, {"gap"})
+    assert codes(apply(one, REQUESTED, CARD)) == set()
+
+
+def test_every_change_has_its_time_and_what_changes_nothing_has_none() -> None:
+    later, at = NOW + GRACE, "2026-11-20T10:42:13.000Z"
+    changed, _ = advance(starting(), read(body(IDENTITY, ACK)), seen=Seen.NEW, now=later)
+    changes = (
+        changed,
+        conclude_start(starting(), Acknowledged("SN-TEST"), later),
+        interrupted(starting(), later),
+        quarantined(starting(), "not JSON", later),
+    )
+    assert {change.updated_at for change in changes} == {at}
+    late, _ = advance(along(starting(), (ACK, None)), read(body(IDENTITY, ACK)), seen=Seen.NEW, now=later)
+    assert late.updated_at == "2026-11-20T10:42:03.000Z"
 
 
 def test_an_orphan_is_rebuilt_from_its_events() -> None:

@@ -103,6 +103,11 @@ def test_a_local_final_and_a_call_to_the_acquirer_break_the_table_in_either_orde
     assert (before.illegal, before.verdict, before.trail.position) == (True, Verdict.AFTER_FINAL, final)
 
 
+def test_a_jump_that_names_no_state_before_it_marks_a_gap() -> None:
+    first, jump = walk(("TERMINAL_ACKNOWLEDGED", None), ("APPROVAL_REQUESTED", None))
+    assert (first.gap, jump.gap, jump.illegal) == (False, True, False)
+
+
 def test_a_jump_that_names_the_last_state_as_its_own_is_illegal_not_a_gap() -> None:
     jump = walk(("TERMINAL_ACKNOWLEDGED", None), ("APPROVAL", "TERMINAL_ACKNOWLEDGED"))[-1]
     assert (jump.illegal, jump.gap) == (True, False)

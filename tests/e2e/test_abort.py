@@ -145,9 +145,29 @@ async def test_the_lease_lasts_until_the_abort_has_returned(shop: Shop, answer: 
     script.release.set()
     reply = await aborting
     assert (reply.status, reply.json.get("code")) == ((409, code) if code else (202, None))
+    assert (await shop.daemon.call("GET", f"/terminals/{payment.serial}")).json["transaction"] is None
     assert (await following.put()).status == 201
     known = (await shop.daemon.call("GET", f"/terminals/{payment.serial}")).json
     assert known["transaction"] == following.identity
+
+
+async def test_the_lease_lasts_until_the_abort_has_returned_even_where_the_start_was_refused(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = refusing = held(answering(409))
+    starting = asyncio.create_task(payment.put())
+    await refusing.arrived.wait()
+    shop.terminal.abort = aborted = held(answering(200))
+    aborting = asyncio.create_task(abort(payment))
+    await aborted.arrived.wait()
+    refusing.release.set()
+    assert (await starting).json["phase"] == "final"
+    following = Payment(shop, str(uuid4()), payment.serial)
+    busy = await following.put()
+    assert (busy.status, busy.json["blocking_transaction"]) == (409, payment.identity)
+    aborted.release.set()
+    await aborting
+    shop.terminal.start = acknowledging(payment.serial)
+    assert (await following.put()).status == 201
 
 
 async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: Shop) -> None:

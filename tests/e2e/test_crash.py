@@ -80,6 +80,21 @@ async def test_killed_at_each_step_the_till_gets_the_right_outcome(
     assert terminal.starts_of(identity) == 1
 
 
+async def test_killed_between_the_final_and_the_end_of_the_call_the_terminal_is_free(
+    posd: Daemon, terminal: ScriptedTerminal, identity: str
+) -> None:
+    terminal.start = script = held(terminal.acknowledge)
+    asking = asyncio.create_task(quietly(posd.call("PUT", f"/transactions/{identity}", CHARGE)))
+    await script.arrived.wait()
+    assert await deliver(terminal.requests[0].callback, body(identity, "TERMINAL_CANCELED"), posd.ca) == 200
+    assert (await posd.call("GET", "/terminals/SN-TEST")).json["transaction"] == identity
+    await posd.restart()
+    script.release.set()
+    await asking
+    assert (await posd.call("GET", "/terminals/SN-TEST")).json["transaction"] is None
+    assert (await posd.transaction(identity))["outcome"]["result"] == "canceled"
+
+
 async def test_killed_while_it_connects_it_is_in_doubt_and_never_sent(home: Path, identity: str) -> None:
     connected = asyncio.Event()
 

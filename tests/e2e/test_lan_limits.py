@@ -1,6 +1,8 @@
 """Limits of the webhook listener against whoever is on the LAN: real sockets and TLS, with short time-outs."""
 
 import asyncio
+import os
+import resource
 import select
 import socket
 import ssl
@@ -8,10 +10,12 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from posd.daemon import MAX_CONNECTIONS_OF_ADDRESS
 from posd.store import writer as store_writer
 from posd.web import bodies, server, webhooks
 from tests.support import events
@@ -189,6 +193,58 @@ async def test_connections_are_limited(home: Path, limits: dict[str, int]) -> No
         assert not await refused(lan, "127.0.0.1")
         await lan.empty()
         assert lan.noise.counts["too_many_connections"] >= 1
+
+
+async def test_one_address_cannot_take_every_place_of_the_daemon(posd: Daemon) -> None:
+    context = ssl.create_default_context(cafile=str(posd.ca))
+
+    async def open_from(source: str) -> asyncio.StreamWriter:
+        options: Any = {"ssl": context, "server_hostname": "127.0.0.1", "local_addr": (source, 0)}
+        return (await asyncio.open_connection("127.0.0.1", posd.port, **options))[1]
+
+    writers = [await open_from("127.0.0.1") for _ in range(MAX_CONNECTIONS_OF_ADDRESS)]
+    with pytest.raises((ConnectionError, ssl.SSLError)):
+        await open_from("127.0.0.1")
+    writers.append(await open_from("127.0.0.2"))
+    for writer in writers:
+        writer.transport.abort()
+
+
+async def test_without_file_descriptors_it_waits_and_goes_on(lan: Lan) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as client:
+        client.setblocking(False)
+        free = os.dup(client.fileno())  # the next descriptor that would be given out
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+        try:
+            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", lan.port))
+            async with asyncio.timeout(PATIENCE):
+                while not lan.noise.counts["accept_failed"]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)  # the listener tells nobody that it could not accept
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    identity = str(uuid4())
+    answer = await lan.talk(request(identity, events.body(identity, "CARD_PRESENTED"), "connection: close"))
+    assert parse(answer)[0].status == 200
+
+
+async def test_an_idle_connection_does_not_hold_up_the_end(home: Path) -> None:
+    async with listening(home, keep_alive_seconds=10 * PATIENCE) as lan:
+        reader, _ = await lan.connect()
+        async with asyncio.timeout(PATIENCE):
+            await lan.listener.close(10 * PATIENCE)
+        assert await until_closed(reader) == b""
+
+
+async def test_a_body_that_does_not_come_does_not_hold_up_the_end(home: Path) -> None:
+    async with listening(home, keep_alive_seconds=10 * PATIENCE) as lan:
+        reader, writer = await lan.connect()
+        writer.write(head(path_of(str(uuid4())), "content-length: 100", "expect: 100-continue"))
+        assert b" 100 " in await reader.readuntil(b"\r\n\r\n")  # it waits for the body now
+        async with asyncio.timeout(PATIENCE):
+            await lan.listener.close(SHORT)
+        assert lan.listener.connections == 0
 
 
 async def test_several_events_on_one_connection(lan: Lan) -> None:

@@ -54,6 +54,7 @@ async def test_a_new_event_is_kept_verbatim_and_has_its_effect(shop: Shop) -> No
     content = b"  " + body(payment.identity, ACK, None, payment.serial).replace(b", ", b" ,\n")
     answer = await send(payment, content)
     assert (answer.status, answer.body) == (200, b"")
+    assert "server" not in answer.headers, "the LAN does not hear what posd is made of"
     assert recorded(shop.daemon, payment.identity) == [("applied", content)]
     document = await payment.get()
     assert (document["phase"], document["status"], document["attention"]) == ("active", ACK, [])
@@ -76,6 +77,23 @@ async def test_the_same_event_id_with_other_bytes_is_kept_beside_it(shop: Shop) 
     assert recorded(shop.daemon, payment.identity) == [("applied", first), ("duplicate", second)]
     document = await payment.get()
     assert (document["status"], attention(document)) == (ACK, {"event_id_reused"})
+
+
+async def test_an_event_id_counts_within_its_own_transaction(shop: Shop) -> None:
+    for payment in (await shop.started(), await shop.started()):
+        content = body(payment.identity, ACK, None, payment.serial, event_id="the-same")
+        assert (await send(payment, content)).status == 200
+        assert recorded(shop.daemon, payment.identity) == [("applied", content)]
+        assert attention(await payment.get()) == set()
+
+
+async def test_what_comes_after_the_final_is_kept_and_the_outcome_rests_on_the_final(shop: Shop) -> None:
+    payment = await shop.started()
+    final = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)
+    late = body(payment.identity, ACK, None, payment.serial)
+    assert [(await send(payment, content)).status for content in (final, late)] == [200, 200]
+    assert recorded(shop.daemon, payment.identity) == [("applied", final), ("after_final", late)]
+    assert (await payment.get())["outcome"]["final_event"] == json.loads(final)
 
 
 async def test_an_event_of_an_unknown_transaction_rebuilds_it_and_its_id_is_taken(shop: Shop) -> None:

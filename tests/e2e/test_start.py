@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +19,7 @@ from tests.support.shop import (
     held,
 )
 from tests.support.terminal import Request, Script, acknowledgement, http
+from tests.support.webhooks import disk
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -172,6 +175,16 @@ async def test_a_refusal_is_final_and_keeps_what_the_terminal_said(shop: Shop, s
     assert (await Payment(shop, str(uuid4()), payment.serial).put()).json["phase"] == "active"
 
 
+@pytest.mark.parametrize("status", [200, 409, 503])
+async def test_what_the_terminal_answered_is_kept_as_it_came(shop: Shop, status: int) -> None:
+    payment, content = shop.payment(), b"<html>not for posd</html> \xff"
+    shop.terminal.start = answering(status, content)
+    assert (await payment.put()).status == 201
+    with disk(shop.daemon) as db:
+        query = "SELECT reply_status, reply_body FROM transactions WHERE client_transaction_id = ?"
+        assert db.execute(query, (payment.identity,)).fetchall() == [(status, content)]
+
+
 async def test_an_acknowledgement(shop: Shop) -> None:
     payment = await shop.started()
     document = await payment.get()
@@ -302,6 +315,18 @@ async def test_the_same_call_many_times_at_once_is_one_request(shop: Shop, count
     replies = await asyncio.gather(*running)
     assert sorted(reply.status for reply in replies) == [200] * (count - 1) + [201]
     assert {reply.json["phase"] for reply in replies} == {"active"}
+    assert len(payment.requests) == 1
+
+
+async def test_a_repeated_call_that_cannot_be_shown_is_not_told_that_nothing_was_sent(shop: Shop) -> None:
+    payment = await shop.started()
+    await payment.end()
+    with closing(sqlite3.connect(shop.daemon.database)) as other:
+        other.execute("ALTER TABLE events RENAME TO elsewhere")
+        reply = await payment.put()
+        other.execute("ALTER TABLE elsewhere RENAME TO events")
+    assert (reply.status, reply.json["code"]) == (500, "internal_error")
+    assert (await payment.put()).json["outcome"]["result"] == "canceled"
     assert len(payment.requests) == 1
 
 

@@ -116,7 +116,18 @@ async def test_the_socket_files_of_a_killed_daemon_are_in_nobodys_way(posd: Daem
     await posd.start()
     assert (await posd.call("GET", "/version")).status == 200
     assert posd.till_socket.stat().st_mode & 0o777 == 0o660
+    assert posd.till_socket.parent.stat().st_mode & 0o777 == 0o755, "tills pass through to their socket"
     assert posd.database.stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_connections_of_a_killed_daemon_do_not_keep_the_port(posd: Daemon) -> None:
+    reader, writer = await https.connect(posd.port, posd.ca)
+    await posd.kill()
+    assert await reader.read() == b""
+    posd.keep_port()
+    await posd.start()
+    assert (await posd.call("GET", "/version")).status == 200
+    writer.transport.abort()
 
 
 def same_database(home: Path) -> str:
@@ -197,6 +208,12 @@ def directory_is_a_file(home: Path) -> str:
     return toml(home, "")
 
 
+def socket_is_a_file(home: Path) -> str:
+    (home / "run").mkdir()
+    (home / "run" / "till.sock").write_text("somebody's")
+    return toml(home, "")
+
+
 TAKEN = socket.socket()
 TAKEN.bind(("127.0.0.1", 0))
 TAKEN.listen()
@@ -211,6 +228,7 @@ WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "bad callback key": (bad_key, ["callback.key"]),
     "bad CA file": (bad_ca, ["ca.pem"]),
     "directory is a file": (directory_is_a_file, ["run", "local_api.directory"]),
+    "socket is a file": (socket_is_a_file, ["till.sock", "in use"]),
 }
 
 

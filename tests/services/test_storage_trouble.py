@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,8 +12,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import structlog
+from structlog.typing import EventDict
 
 from posd.config import load
+from posd.core.decisions import rebuild
+from posd.core.events import read_event
 from posd.core.problems import Problem
 from posd.core.transactions import Phase, Transaction
 from posd.services import payments as payments_module
@@ -20,10 +25,12 @@ from posd.services.aborts import Aborts
 from posd.services.callback_urls import CallbackUrls
 from posd.services.outstanding import Outstanding
 from posd.services.payments import Payments
-from posd.store import transactions
+from posd.store import opening, transactions
 from posd.store.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
+from tests.support.disk import broken_disk
+from tests.support.events import body
 from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
 
 BODY = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
@@ -189,3 +196,84 @@ async def test_an_abort_that_was_sent_is_not_taken_back_by_the_disk(inside: Insi
         await inside.aborts.abort(identity)
     assert inside.terminal.requests == []
     inside.unlock()
+
+
+async def test_what_is_not_committed_for_certain_is_not_sent(inside: Inside, tmp_path: Path) -> None:
+    identity = str(uuid4())
+    with broken_disk(tmp_path / "posd.db"), pytest.raises(Problem) as refused:
+        await inside.payments.start(identity, BODY)
+    assert refused.value.code == "storage_unavailable", "the database was read again: it is not there"
+    assert inside.terminal.requests == []
+    transaction, created = await inside.payments.start(identity, BODY)
+    assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
+
+
+async def test_what_may_have_been_committed_is_neither_confirmed_nor_denied(
+    inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The COMMIT of the intent fails, and before the database can be read again somebody locks it."""
+    identity = str(uuid4())
+    monkeypatch.setattr(opening, "BUSY_TIMEOUT_MS", 20)
+
+    def lock_meanwhile(_logger: object, _method: str, line: EventDict) -> EventDict:
+        if line["event"] == "payment.commit_uncertain":
+            inside.lock()
+        raise structlog.DropEvent
+
+    processors = structlog.get_config()["processors"]
+    processors.insert(0, lock_meanwhile)
+    try:
+        with broken_disk(tmp_path / "posd.db"), pytest.raises(Problem) as unsure:
+            await inside.payments.start(identity, BODY)
+    finally:
+        processors.remove(lock_meanwhile)
+    assert unsure.value.code == "internal_error", "a 503 would say that nothing is recorded, a 201 that it is"
+    assert inside.terminal.requests == []
+    inside.unlock()
+    transaction, created = await inside.payments.start(identity, BODY)
+    assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
+
+
+async def test_an_id_that_cannot_be_looked_up_is_not_said_to_be_unused(inside: Inside) -> None:
+    identity = str(uuid4())
+    await inside.payments.start(identity, BODY)
+    inside.foreign.execute("ALTER TABLE transactions RENAME TO elsewhere")
+    with pytest.raises(Problem) as unread:
+        await inside.payments.start(identity, BODY)
+    inside.foreign.execute("ALTER TABLE elsewhere RENAME TO transactions")
+    assert unread.value.code == "internal_error", "a 503 would say that nothing was sent"
+    assert inside.terminal.starts_of(identity) == 1
+
+
+async def test_a_stop_records_what_is_known_of_a_start_whose_till_has_gone(inside: Inside) -> None:
+    identity = str(uuid4())
+    arrived, release = asyncio.Event(), asyncio.Event()
+
+    async def silent(_request: Request, _writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        await release.wait()
+
+    inside.terminal.start = silent
+    till = asyncio.create_task(inside.payments.start(identity, BODY))
+    await arrived.wait()
+    till.cancel()
+    await inside.payments.drain(0)
+    stopped = await inside.get(identity)
+    release.set()
+    assert stopped is not None
+    assert stopped.phase is Phase.IN_DOUBT
+
+
+async def test_a_callback_between_the_look_up_and_the_intent_is_joined_and_nothing_is_sent(inside: Inside) -> None:
+    identity, hurdle = str(uuid4()), threading.Event()
+    content = body(identity, "TERMINAL_ACKNOWLEDGED")
+    orphan = rebuild(read_event(content), identity, datetime.now(UTC))
+    blocked = asyncio.create_task(inside.store.write(lambda _unit: hurdle.wait(30)))
+    earlier = asyncio.create_task(inside.store.write(lambda unit: transactions.insert(unit, orphan, "orphan")))
+    starting = asyncio.create_task(inside.payments.start(identity, BODY))
+    for _ in range(2):  # when the second read is back, the look-up of the start is too
+        await inside.store.read(lambda _db: None)
+    hurdle.set()
+    await asyncio.gather(blocked, earlier)
+    transaction, created = await starting
+    assert (transaction.orphan, created, inside.terminal.requests) == (True, False, [])

@@ -169,7 +169,7 @@ async def test_a_terminal_has_one_holder(store: Store) -> None:
 
 
 async def test_the_quarantine_keeps_the_same_bytes_once_and_is_bounded(store: Store) -> None:
-    for number in range(events.MAX_QUARANTINED + 5):
+    for number in range(events.MAX_QUARANTINED + 15):
         body = b"%d" % (number // 2 if number < 10 else number)
         await store.write(
             partial(events.quarantine, channel="c", subject=IDENTITY, reason="r", peer="p", received_at="t", body=body)

@@ -11,6 +11,7 @@ from posd.store import writer
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
 from posd.store.writer import Unit, run_batch
+from tests.support.disk import broken_disk
 
 
 def quarantine(unit: Unit, reason: str) -> str:
@@ -131,6 +132,28 @@ async def test_after_the_end_nothing_is_taken(tmp_path: Path) -> None:
     assert await last == "last", "what was handed over before the end is written"
     with pytest.raises(StorageUnavailable):
         await store.write(insert("too late"))
+
+
+async def test_the_end_waits_for_everything_that_was_handed_over(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
+    names = [str(number) for number in range(writer.MAX_BATCH + 1)]  # more than one COMMIT takes
+    tasks = [asyncio.create_task(store.write(insert(name))) for name in names]
+    await asyncio.sleep(0)  # let them hand their functions over
+    await store.close()
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(*tasks) == names
+
+
+async def test_after_a_commit_of_uncertain_end_the_connection_is_another_one(store: Store, tmp_path: Path) -> None:
+    await store.write(lambda unit: unit.db.execute("CREATE TEMP TABLE mark (a)").close())
+    await store.write(lambda unit: unit.db.execute("SELECT * FROM mark").close())
+    with broken_disk(tmp_path / "posd.db"), pytest.raises(CommitUncertain):
+        await store.write(insert("lost"))
+    assert store.write_error is not None
+    with pytest.raises(StorageUnavailable, match="no such table"):
+        await store.write(lambda unit: unit.db.execute("SELECT * FROM mark").close())
+    await store.write(insert("again"))
+    assert (await store.read(reasons), store.write_error) == (["again"], None)
 
 
 class FailingCommit(sqlite3.Connection):

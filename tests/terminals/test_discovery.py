@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
-from zeroconf import ServiceInfo
+from zeroconf import ServiceInfo, ServiceStateChange
 from zeroconf.asyncio import AsyncZeroconf
 
-from posd.terminals.discovery import choose_address, read_serial
-from posd.terminals.fleet import MAX_STRANGERS, Announcement, Fleet
-from tests.support.daemon import Daemon, running
+from posd.config import load
+from posd.terminals.discovery import MAX_RESOLVING, Discovery, choose_address, read_serial
+from posd.terminals.fleet import MAX_OF_ONE_SERIAL, MAX_STRANGERS, Announcement, Fleet
+from tests.support.daemon import Daemon, running, toml
 from tests.support.shop import AMOUNT, acknowledging
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
@@ -191,6 +193,47 @@ def test_strangers_without_end_are_forgotten_the_oldest_first() -> None:
         fleet.announce(Announcement(f"n{number}", f"S{number}", "192.0.2.1", 6869, None, None, at))
     shown = [item["serial"] for item in fleet.documents({}, everything=True)]
     assert shown == [f"S{number}" for number in range(10, MAX_STRANGERS + 10)]
+
+
+def announced(name: str, host: str, serial: str = "SN-1") -> Announcement:
+    return Announcement(name, serial, host, 6868, None, None, "2026-11-20T10:00:00.000Z")
+
+
+def one_terminal(home: Path, more: str = "") -> Fleet:
+    """Return a fleet of one terminal without a configured address."""
+    (home / "config.toml").write_text(toml(home, f'[[terminals]]\nserial = "SN-1"\n{more}\n'))
+    return Fleet(load(home / "config.toml").terminals)
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_the_newest_announcement_counts_in_the_configured_scheme(home: Path, scheme: str) -> None:
+    fleet = one_terminal(home, f'scheme = "{scheme}"')
+    for name, host in (("a", "192.0.2.1"), ("b", "192.0.2.2"), ("a", "192.0.2.3")):
+        fleet.announce(announced(name, host))
+        assert fleet.base_url("SN-1") == (f"{scheme}://{host}:6868", "mdns")
+    fleet.withdraw("a")
+    assert fleet.base_url("SN-1") == (f"{scheme}://192.0.2.2:6868", "mdns")
+
+
+def test_of_many_that_claim_one_serial_few_are_remembered(home: Path) -> None:
+    fleet = one_terminal(home)
+    names = [f"n{number}" for number in range(MAX_OF_ONE_SERIAL + 3)]
+    for name in names:
+        fleet.announce(announced(name, "192.0.2.1"))
+    assert [name for name in names if fleet.withdraw(name) is not None] == names[-MAX_OF_ONE_SERIAL:]
+
+
+async def test_announcements_without_end_do_not_pile_up(home: Path, network: AsyncZeroconf) -> None:
+    (home / "config.toml").write_text(toml(home, ""))
+    discovery = Discovery(load(home / "config.toml").discovery, Fleet(()), lambda: datetime.now(UTC))
+    before = asyncio.all_tasks()
+    for number in range(MAX_RESOLVING + 10):
+        discovery._on_change(network.zeroconf, TYPE, f"flood-{number}.{TYPE}", ServiceStateChange.Added)
+    resolving = asyncio.all_tasks() - before
+    assert len(resolving) == MAX_RESOLVING
+    for task in resolving:
+        task.cancel()
+    await asyncio.wait(resolving)
 
 
 async def test_nothing_is_left_when_the_daemon_stops_while_it_resolves(home: Path, network: AsyncZeroconf) -> None:

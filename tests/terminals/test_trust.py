@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 import pytest_asyncio
 import trustme
 
+from posd.terminals import trust
 from tests.support.daemon import Daemon, running
 from tests.support.shop import AMOUNT, acknowledging
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -134,6 +136,11 @@ async def test_a_certificate(shop: tuple[Daemon, dict[str, ScriptedTerminal]], c
     reply = await posd.call("PUT", f"/transactions/{uuid4()}", body)
     assert (reply.status, reply.json["phase"]) == (201, "active")
     assert len(terminal.requests) == 1
+
+
+@pytest.mark.parametrize("fingerprint", ["", "0" * 64], ids=["CA", "pinned"])
+async def test_no_tls_below_1_2_is_spoken(fingerprint: str) -> None:
+    assert trust.context(None, fingerprint).minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
 async def test_nobody_listens(shop: tuple[Daemon, dict[str, ScriptedTerminal]]) -> None:

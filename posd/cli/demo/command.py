@@ -1,10 +1,12 @@
 """`posd demo`: real charges on one machine, with nothing to configure."""
 
+import shlex
 import signal
 import sys
 import time
 from contextlib import ExitStack
 from decimal import Decimal
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -160,7 +162,8 @@ def _fail(output: Output, machine: Machine, error: Exception) -> NoReturn:
 
 
 def _keep(output: Output, machine: Machine) -> None:
-    command = f"posd --config {machine.config_path}"
+    program = shlex.quote(sys.argv[0]) if Path(sys.argv[0]).name == "posd" else "posd"
+    command = f"{program} --config {machine.config_path}"
     output.line(
         f"""
 It stays running until Ctrl-C. In another shell:
@@ -170,9 +173,11 @@ It stays running until Ctrl-C. In another shell:
   {command} list
   {command} status
 
+  id=$(cat /proc/sys/kernel/random/uuid)
   curl --unix-socket {machine.till_socket} -X PUT \\
     -H 'Content-Type: application/json' -d '{{"amount": {{"subtotal_iva0": 10.10}}}}' \\
-    http://posd/v1/transactions/$(cat /proc/sys/kernel/random/uuid)
+    http://posd/v1/transactions/$id
+  curl --unix-socket {machine.till_socket} http://posd/v1/transactions/$id/outcome
 """
     )
     while True:

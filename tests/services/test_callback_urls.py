@@ -1,0 +1,72 @@
+"""Callback addresses and the key behind them: whose they are, which keys count, and the file (design 5 and 8)."""
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from posd.core.callbacks import Channel
+from posd.services.callback_urls import CREDENTIAL, CallbackUrls, KeyFileError, load_keys
+from tests.core.scenarios import IDENTITY
+
+NEW, OLD = b"n" * 32, b"o" * 32
+
+
+async def token_of(urls: CallbackUrls) -> str:
+    """Return the token in the address that is given out."""
+    url = await urls.url(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
+    return urlsplit(url).path.rsplit("/", 1)[1]
+
+
+async def test_the_newest_key_makes_tokens_and_older_ones_stay_good() -> None:
+    before, after = CallbackUrls((OLD,), "", 1), CallbackUrls((NEW, OLD), "", 1)
+    for token in (await token_of(before), await token_of(after)):
+        assert after.authentic(Channel.TRANSACTION, IDENTITY, token)
+    assert await token_of(after) == await token_of(CallbackUrls((NEW,), "", 1))
+    assert not before.authentic(Channel.TRANSACTION, IDENTITY, await token_of(after))
+
+
+@pytest.mark.parametrize(
+    ("advertise_host", "netloc"),
+    [("", "127.0.0.1:8443"), ("pos.shop.example", "pos.shop.example:8443"), ("2001:db8::1", "[2001:db8::1]:8443")],
+)
+async def test_the_address_faces_the_terminal_unless_one_is_configured(advertise_host: str, netloc: str) -> None:
+    url = await CallbackUrls((NEW,), advertise_host, 8443).url(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
+    assert (urlsplit(url).scheme, urlsplit(url).netloc) == ("https", netloc)
+
+
+def test_the_key_is_made_once_and_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "callback.key"
+    before = os.umask(0)
+    try:
+        made = load_keys(path)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [len(key) for key in made] == [32]
+    assert load_keys(path) == made
+    assert [item.name for item in tmp_path.iterdir()] == ["callback.key"]
+
+
+def test_a_file_of_several_keys_has_the_newest_first(tmp_path: Path) -> None:
+    (tmp_path / "callback.key").write_text(f"{NEW.hex()}\n{OLD.hex()}\n")
+    assert load_keys(tmp_path / "callback.key") == (NEW, OLD)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "00", f"{'0' * 63}g\n", f"{'0' * 64}\nshort\n", "é"])
+def test_what_is_no_key_is_told_and_kept(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "callback.key"
+    path.write_text(text)
+    with pytest.raises(KeyFileError, match=r"callback\.key"):
+        load_keys(path)
+    assert path.read_text() == text
+
+
+def test_a_credential_takes_the_place_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "credentials").mkdir()
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
+    mine = load_keys(tmp_path / "mine.key")
+    (tmp_path / "credentials" / CREDENTIAL).write_text(OLD.hex())
+    assert load_keys(tmp_path / "mine.key") == (OLD,)
+    assert mine != (OLD,)

@@ -1,0 +1,74 @@
+"""One call to a terminal: a connection of its own, nothing kept from the last one, exact word of what was sent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from posd.core.starts import Lost, NotSent, Replied
+from posd.terminals import trust
+from posd.terminals.client import Device
+from tests.support.shop import answering
+from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
+
+#: More than the sockets' buffers hold, in bytes.
+MUCH = 32 * 1024 * 1024
+
+
+@pytest.fixture
+async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
+    async with scripted_terminal(tmp_path) as terminal:
+        yield terminal
+
+
+@pytest.fixture
+async def device(terminal: ScriptedTerminal) -> AsyncIterator[Device]:
+    device = Device(trust.context(terminal.ca_file, ""), 5, 0.3, {})
+    yield device
+    await device.close()
+
+
+async def test_nothing_is_kept_from_one_call_to_the_next(terminal: ScriptedTerminal, device: Device) -> None:
+    async def remember(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(http(200, b"{}").replace(b"content-type", b"set-cookie: last=payment\r\ncontent-type"))
+
+    terminal.start = remember
+    for _ in range(2):
+        assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
+    assert ["cookie" in request.headers for request in terminal.requests] == [False, False]
+    assert [request.headers["connection"] for request in terminal.requests] == ["close", "close"]
+
+
+async def test_a_proxy_of_the_environment_is_not_asked(
+    terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "ALL_PROXY", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    device = Device(trust.context(terminal.ca_file, ""), 5, 5, {})
+    terminal.start = answering(200, b"{}")
+    assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
+    await device.close()
+    assert len(terminal.requests) == 1
+
+
+async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTerminal, device: Device) -> None:
+    enough = asyncio.Event()
+
+    async def read_nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await enough.wait()
+        writer.transport.abort()
+
+    terminal.instead = read_nothing
+    attempt = await device.call("POST", f"{terminal.base_url}/x", b" " * MUCH)
+    enough.set()
+    assert isinstance(attempt, Lost)
+
+
+async def test_when_posd_stops_nothing_more_is_sent(terminal: ScriptedTerminal, device: Device) -> None:
+    device.hurry()
+    attempt = await device.call("POST", f"{terminal.base_url}/x", b"{}")
+    assert isinstance(attempt, NotSent)
+    assert terminal.requests == []

@@ -133,7 +133,11 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
     an acknowledgement never reopens a final.
     """
     before = transaction
-    heard = bool(transaction.trail.edges) or transaction.attention_of(AttentionCode.QUARANTINED_EVENT) is not None
+    heard = (
+        transaction.acknowledged
+        or bool(transaction.trail.edges)
+        or transaction.attention_of(AttentionCode.QUARANTINED_EVENT) is not None
+    )
     match judgement:
         case Acknowledged(serial_number=serial):
             transaction = _set(transaction, acknowledged=True)
@@ -146,7 +150,7 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
                     now,
                     f"terminal {transaction.terminal} was asked, {serial} acknowledged: the wrong device answered",
                 )
-        case Refused() | Unsent() if not heard:
+        case Refused() | Unsent() if not heard and transaction.outcome is None:
             transaction = _finish(transaction, not_started(judgement, now), now)
         case Refused() | Unsent():
             # A callback was faster that posd could not use, or that told of a state which it does not know.

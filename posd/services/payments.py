@@ -67,6 +67,7 @@ class Payments:
         self._outstanding = outstanding
         self._now = now
         self._busy: dict[str, asyncio.Future[None]] = {}
+        self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
         self._tasks: set[asyncio.Task[Any]] = set()
         self._draining = False
 
@@ -190,11 +191,10 @@ class Payments:
         """Commit the intent, send the request, commit what the answer proves; return the transaction as recorded."""
         identity = transaction.client_transaction_id
         certain = True
+        self._newest[identity] = transaction
         with self._outstanding.call(identity):
             try:
-                existing = await self._store.write(partial(self._record_intent, transaction=transaction))
-            except StorageUnavailable as error:
-                raise _unavailable(error) from error
+                existing = await self._intend(transaction)
             except CommitUncertain as error:
                 log.warning("payment.commit_uncertain", transaction=identity, error=str(error))
                 attempt: Attempt = NotSent("its intent could not be committed for certain, so it was not sent")
@@ -214,6 +214,21 @@ class Payments:
         if concluded is None:
             raise _unavailable(StorageUnavailable("the commit failed"))
         return concluded
+
+    async def _intend(self, transaction: Transaction) -> Transaction | None:
+        """Commit the intent and the lease; return what was there already. Raise Problem, CommitUncertain."""
+        try:
+            existing = await self._store.write(partial(self._record_intent, transaction=transaction))
+        except CommitUncertain:
+            raise
+        except Exception as error:
+            del self._newest[transaction.client_transaction_id]
+            if isinstance(error, StorageUnavailable):
+                raise _unavailable(error) from error
+            raise
+        if existing is not None:
+            del self._newest[transaction.client_transaction_id]
+        return existing
 
     async def _send(self, transaction: Transaction, body: bytes) -> Attempt:
         row = self._profile.local[OperationType.CHARGE]
@@ -247,8 +262,10 @@ class Payments:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
         identity = transaction.client_transaction_id
         before, concluded = await self._store.write(
-            partial(self._record_attempt, identity=identity, attempt=attempt, now=self._now())
+            partial(self._record_attempt, transaction=transaction, attempt=attempt, now=self._now())
         )
+        if self._newest.get(identity) is transaction:
+            del self._newest[identity]
         judgement = judge(attempt, identity)
         log.info(
             "payment.answered",
@@ -264,7 +281,11 @@ class Payments:
         return concluded
 
     async def _conclude_later(self, transaction: Transaction, attempt: Attempt) -> None:
-        """Try again until the store takes it, or posd stops: the next start then puts the transaction in doubt."""
+        """Try again until the store takes it, or posd stops: the next start then puts the transaction in doubt.
+
+        A later call may have started the id meanwhile, where the intent of this one had not come to disk: then what
+        this attempt proves is of no account any more.
+        """
         while not self._draining:
             await asyncio.sleep(RETRY_STORING_SECONDS)
             with suppress(Exception):  # it was told the first time
@@ -279,12 +300,13 @@ class Payments:
             log.error("posd.internal_error", error_id=secrets.token_hex(8), transaction=identity, exc_info=error)
 
     def _record_attempt(
-        self, unit: Unit, identity: str, attempt: Attempt, now: datetime
+        self, unit: Unit, transaction: Transaction, attempt: Attempt, now: datetime
     ) -> tuple[Transaction | None, Transaction | None]:
         """Record what the attempt proves: what it was and what it is; None where the intent had not come to disk."""
-        before = transactions.get(unit.db, identity)
-        if before is None:
+        before = transactions.get(unit.db, transaction.client_transaction_id)
+        if before is None or self._newest.get(transaction.client_transaction_id) is not transaction:
             return None, None
+        identity = transaction.client_transaction_id
         judgement = judge(attempt, identity)
         after = transactions.move(unit, before, conclude_start(before, judgement, now), NAMES[type(judgement)])
         if isinstance(attempt, Replied):

@@ -75,6 +75,17 @@ def test_answer_to_the_start(
         assert after.outcome.failure_reason.type == "posd"
 
 
+@pytest.mark.parametrize("judgement", [Refused(409, "busy"), Unsent("refused")])
+def test_what_was_acknowledged_never_becomes_not_started(judgement: Judgement) -> None:
+    acknowledged = conclude_start(starting(), Acknowledged("SN-TEST"), NOW)
+    assert conclude_start(acknowledged, judgement, NOW) == acknowledged
+
+
+def test_the_same_answer_recorded_twice_is_recorded_once() -> None:
+    """A commit of uncertain end is tried again, and may have been on disk."""
+    assert conclude_start(refused(), Refused(409, "busy"), NOW) == refused()
+
+
 def test_doubt_asks_for_a_person_only_after_the_grace() -> None:
     doubtful = conclude_start(starting(), Doubtful("reset"), NOW)
     assert next_step(doubtful, NOW + GRACE, GRACE) is NextStep.WAIT

@@ -229,8 +229,19 @@ async def test_what_may_have_been_committed_is_neither_confirmed_nor_denied(
         processors.remove(lock_meanwhile)
     assert unsure.value.code == "internal_error", "a 503 would say that nothing is recorded, a 201 that it is"
     assert inside.terminal.requests == []
+    # The call is repeated while posd still tries to settle what the first one left: the repeated one counts.
+    settling = set(inside.payments._tasks)
+    assert settling
+
+    async def answer_when_that_is_over(request: Request, writer: asyncio.StreamWriter) -> None:
+        await asyncio.wait(settling)
+        await inside.terminal.acknowledge(request, writer)
+
+    inside.terminal.start = answer_when_that_is_over
+    repeated = asyncio.create_task(inside.payments.start(identity, BODY))
+    await asyncio.sleep(0)  # it looks the id up, and then waits for the lock
     inside.unlock()
-    transaction, created = await inside.payments.start(identity, BODY)
+    transaction, created = await repeated
     assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
 
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 from hypercorn.app_wrappers import ASGIWrapper
@@ -73,7 +74,8 @@ class Listener:
         self._server.close()
         await self._context.terminated.set()
         for writer in self._connections.values():
-            writer.transport.abort()
+            with suppress(AttributeError):  # up to Python 3.11.3 a TLS transport fails so where its connection is gone
+                writer.transport.abort()
         if self._connections:
             _, late = await asyncio.wait(list(self._connections), timeout=STOP_SECONDS)
             for task in late:

@@ -9,6 +9,7 @@ import logging
 import socket
 import ssl
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -174,7 +175,7 @@ class Listener:
             await asyncio.wait(self._connections, timeout=grace_seconds)
         for task, transport in list(self._connections.items()):
             if transport is not None:
-                transport.abort()
+                _cut(transport)
             task.cancel()
         if self._connections:
             await asyncio.wait(self._connections)
@@ -231,4 +232,10 @@ class Listener:
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
             self._noise.note("connection_broke", peer, type(error).__name__)
         finally:
-            transport.abort()
+            _cut(transport)
+
+
+def _cut(transport: asyncio.Transport) -> None:
+    """Close a connection without a goodbye, open or not."""
+    with suppress(AttributeError):  # up to Python 3.11.3 a TLS transport fails so where its connection is gone
+        transport.abort()

@@ -163,6 +163,12 @@ def test_metadata_is_compared_by_content() -> None:
     assert differing_fields(known, again, wrong) == []
 
 
+@pytest.mark.parametrize("data", [b"[]", b"7"])
+def test_what_is_no_request_differs_as_a_whole(data: bytes) -> None:
+    request, wrong = read_start(data)
+    assert differing_fields(recorded({"amount": AMOUNT}), request, wrong) == ["body"]
+
+
 def test_of_an_orphan_nothing_can_differ() -> None:
     from posd.core.decisions import rebuild
 

@@ -74,7 +74,9 @@ class Listener:
         self._server.close()
         await self._context.terminated.set()
         for writer in self._connections.values():
-            with suppress(AttributeError):  # up to Python 3.11.3 a TLS transport fails so where its connection is gone
+            with suppress(
+                AttributeError
+            ):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
                 writer.transport.abort()
         if self._connections:
             _, late = await asyncio.wait(list(self._connections), timeout=STOP_SECONDS)

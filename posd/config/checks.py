@@ -35,18 +35,6 @@ def _socket_paths(config: Config) -> Iterator[Finding]:
         )
 
 
-def _certificate_pair(config: Config) -> Iterator[Finding]:
-    pair = {"certificate": config.webhooks.certificate, "private_key": config.webhooks.private_key}
-    given = [name for name, value in pair.items() if value is not None]
-    if len(given) == 1:
-        (missing,) = pair.keys() - set(given)
-        yield Finding(
-            (f"webhooks.{given[0]}", f"webhooks.{missing}"),
-            f"is given without {missing}",
-            f"give both, or neither to use what posd tls init made; add {missing} = …",
-        )
-
-
 def _print_poll(config: Config) -> Iterator[Finding]:
     if config.print_.poll_first_seconds > config.print_.poll_max_seconds:
         yield Finding(
@@ -91,7 +79,6 @@ def _pin_without_tls(config: Config) -> Iterator[Finding]:
 
 CHECKS: tuple[Callable[[Config], Iterator[Finding]], ...] = (
     _socket_paths,
-    _certificate_pair,
     _print_poll,
     _access_mode,
     _unique_serials,

@@ -78,6 +78,7 @@ class Reading:
         sections["print_"] = sections.pop("print")
         terminals = self._terminals(document.get("terminals", []), sections["terminal_defaults"])
         profile = self._profile(document.get("profile", {}))
+        self._certificate_pair(document.get("webhooks"))
         sources = MappingProxyType(self._sources)
         return Config(file=self._file, terminals=terminals, profile=profile, sources=sources, **sections)
 
@@ -87,6 +88,15 @@ class Reading:
         for finding in checks.findings(config):
             if faulty.isdisjoint(finding.keys):
                 self._add(finding.keys[0], Fault(finding.reason, finding.cure))
+
+    def _certificate_pair(self, raw: object) -> None:
+        """Add that one of the two files is given without the other, whether or not that one can be read."""
+        table = raw if isinstance(raw, dict) else {}
+        given = [name for name in ("certificate", "private_key") if table.get(name)]
+        if len(given) == 1:
+            missing = "private_key" if given == ["certificate"] else "certificate"
+            cure = f"give both, or neither to use what posd tls init made; add {missing} = …"
+            self._add(f"webhooks.{given[0]}", Fault(f"is given without {missing}", cure))
 
     def _section(self, at: str, section: type[Any], raw: object) -> Any:
         table = self._table(at, raw, f"write a section [{at}]")

@@ -273,3 +273,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory\)"):
         load(tmp_path)
+
+
+def test_a_certificate_that_cannot_be_read_and_has_no_key_is_told_both_at_once(tmp_path: Path) -> None:
+    found = problems('[webhooks]\ncertificate = "nope.crt"', tmp_path)
+    assert [problem.key for problem in found] == ["webhooks.certificate", "webhooks.certificate"]
+    assert {"cannot be read", "without private_key"} == {
+        word for word in ("cannot be read", "without private_key") for problem in found if word in problem.reason
+    }

@@ -14,7 +14,6 @@ import structlog
 #: Every field that a log line may have, beside event, level, logger, timestamp and exception.
 FIELDS = frozenset(
     {
-        "address",
         "code",
         "count",
         "database",
@@ -43,7 +42,6 @@ FIELDS = frozenset(
         "signal",
         "status",
         "terminal",
-        "took_s",
         "transaction",
         "verdict",
         "version",

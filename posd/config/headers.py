@@ -60,13 +60,6 @@ class HeaderValue:
             return self.value
         return _content(self._path())
 
-    @property
-    def origin(self) -> str:
-        """Say where the value comes from, without it."""
-        if self.file is not None:
-            return f"file {self.file}"
-        return "value in the configuration" if self.credential is None else f"credential {self.credential}"
-
     def _path(self) -> Path:
         if self.file is not None:
             return self.file

@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from posd.core.problems import Problem
-from posd.core.profile import Profile
+from posd.core.profile import Profile, resolve_path
 from posd.core.starts import Attempt, Lost, NotSent, Replied
 from posd.core.times import iso
 from posd.core.transactions import AttentionCode, Phase, Transaction, past_point_of_no_return
@@ -65,10 +65,11 @@ class Aborts:
     async def _send(self, transaction: Transaction) -> Attempt:
         row = self._profile.local["abort"]
         terminal = transaction.terminal
+        path = resolve_path(row, terminal_serial=terminal)
         newest = self._fleet.base_url(terminal) if terminal in self._fleet else None
         if newest is None:
             return NotSent(f"no address of terminal {terminal} is known")
-        attempt = await self._fleet.device(terminal).call(row.method, f"{newest[0]}{row.path}")
+        attempt = await self._fleet.device(terminal).call(row.method, f"{newest[0]}{path}")
         self._fleet.reached(terminal, not isinstance(attempt, NotSent), iso(self._now()))
         return attempt
 

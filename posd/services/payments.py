@@ -20,7 +20,7 @@ import structlog
 from posd.core.callbacks import Channel
 from posd.core.decisions import conclude_start
 from posd.core.problems import Problem
-from posd.core.profile import Profile
+from posd.core.profile import Profile, resolve_path
 from posd.core.requests import Fault, MalformedJson, StartRequest, differing_fields, read_start, start_body
 from posd.core.starts import NAMES, Attempt, NotSent, Replied, judge
 from posd.core.times import iso
@@ -40,6 +40,14 @@ RETRY_STORING_SECONDS = 1.0
 T = TypeVar("T")
 
 log = structlog.get_logger("posd.payments")
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A request that is ready to be sent."""
+
+    method: str
+    url: str
+    body: bytes
 
 
 class Existing(msgspec.Struct, frozen=True):
@@ -135,7 +143,7 @@ class Payments:
             transaction = self._plan(client_transaction_id, request, faults)
             assert transaction.sent_to is not None  # noqa: S101 - `_plan` gives it the terminal's address
             url = await self._callback_urls.url(Channel.TRANSACTION, client_transaction_id, transaction.sent_to)
-            recorded = await self._run(transaction, start_body(transaction, url))
+            recorded = await self._run(transaction, self._request(transaction, url))
             if isinstance(recorded, Existing):
                 return _same(recorded.transaction, request, faults), False
             return recorded, True
@@ -187,7 +195,13 @@ class Payments:
             sent_to=address[0],
         )
 
-    async def _run(self, transaction: Transaction, body: bytes) -> "Transaction | Existing":
+    def _request(self, transaction: Transaction, callback_url: str) -> Outgoing:
+        """Return the one request that starts it; made before the intent, so that nothing of it can fail after that."""
+        row = self._profile.local[OperationType.CHARGE]
+        path = resolve_path(row, terminal_serial=transaction.terminal)
+        return Outgoing(row.method, f"{transaction.sent_to}{path}", start_body(transaction, callback_url))
+
+    async def _run(self, transaction: Transaction, request: Outgoing) -> "Transaction | Existing":
         """Commit the intent, send the request, commit what the answer proves; return the transaction as recorded."""
         identity = transaction.client_transaction_id
         certain = True
@@ -202,7 +216,7 @@ class Payments:
             else:
                 if existing is not None:  # a callback was faster than the till: an orphan
                     return Existing(existing)
-                attempt = await self._send(transaction, body)
+                attempt = await self._send(transaction, request)
         try:
             concluded = await self._conclude(transaction, attempt)
         except Exception as error:
@@ -230,11 +244,10 @@ class Payments:
             del self._newest[transaction.client_transaction_id]
         return existing
 
-    async def _send(self, transaction: Transaction, body: bytes) -> Attempt:
-        row = self._profile.local[OperationType.CHARGE]
+    async def _send(self, transaction: Transaction, request: Outgoing) -> Attempt:
         log.info("payment.started", transaction=transaction.client_transaction_id, terminal=transaction.terminal)
         device = self._fleet.device(transaction.terminal)
-        attempt = await device.call(row.method, f"{transaction.sent_to}{row.path}", body)
+        attempt = await device.call(request.method, request.url, request.body)
         self._fleet.reached(transaction.terminal, not isinstance(attempt, NotSent), iso(self._now()))
         return attempt
 

@@ -50,7 +50,8 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keeps the certificate and the queue of undelivered events. [default: a temporary directory]",
+    help="Keeps the certificate, the queue of undelivered events and the record of finals. "
+    "[default: a temporary directory]",
 )
 @click.option("--trust", type=_FILE, metavar="PEM", help="CA of the webhook receivers. [default: the system's]")
 @click.option(
@@ -82,6 +83,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
     show_default=True,
     help="Seconds that a webhook receiver has to answer; not scaled by --speed.",
 )
+@click.option("--unruly", is_flag=True, help="Deliver events out of order and more than once, as a bad network does.")
 @click.option("--no-mdns", is_flag=True, help="Do not announce over mDNS.")
 @click.option(
     "--mdns-interface", multiple=True, metavar="ADDR", help="Address of an interface to announce on; repeatable."
@@ -104,7 +106,8 @@ def simulate(
     """Run a simulated card terminal that speaks the real wire.
 
     It serves the local-network paths, announces itself over mDNS and delivers its events with the terminal's own
-    retry policy. Ctrl-C ends it.
+    retry policy. Ctrl-C ends it. Killed and started again with the same --state, it has forgotten the payment in
+    progress, delivers what is still queued, and a search finds every payment that ended.
     """
     if http and (cert or key):
         raise click.UsageError("--http has no use for --cert and --key: leave one or the other out")
@@ -156,6 +159,8 @@ async def _run(settings: Settings, lines: "Lines", ca_file: Path | None) -> None
                 "ca_file": str(ca_file) if ca_file else None,
             }
         )
+        for entry in terminal.ledger:  # the finals that an earlier process was killed over
+            lines.write(entry)
         await stop.wait()
 
 
@@ -211,7 +216,8 @@ def _start_words(entry: Mapping[str, Any]) -> str:
 
 
 def _attempt_words(entry: Mapping[str, Any]) -> str:
-    text = f"  {entry['status']}, delivery {entry['attempt']}: {entry['result']}"
+    once_more = " once more" if entry["again"] else ""
+    text = f"  {entry['status']}{once_more}, delivery {entry['attempt']}: {entry['result']}"
     retry = entry["retry_in_seconds"]
     return text if retry is None else click.style(f"{text}, again in {retry:.1f} s of the terminal's time", fg="yellow")
 
@@ -223,10 +229,11 @@ def _final_words(entry: Mapping[str, Any]) -> str:
     return click.style(f"final: charged {entry['amount']}, reference {reference}, ticket {ticket}", fg="green")
 
 
-#: A ledger entry's kind -> what a person is told; `attempt` and `dropped` follow their event.
+#: A ledger entry's kind -> what a person is told; `attempt` and `dropped` follow their event, which follows a `final`.
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "start": _start_words,
     "abort": lambda entry: f"abort answered {entry['http_status']}",
+    "search": lambda entry: f"search answered {entry['http_status']}, found {entry['found']}",
     "event": lambda entry: click.style(entry["status"], bold=True),
     "attempt": _attempt_words,
     "dropped": lambda entry: click.style(f"  {entry['status']} given up: {entry['reason']}", fg="red"),

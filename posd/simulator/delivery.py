@@ -10,11 +10,15 @@
 
 The last row is this simulator's choice, for the spec is silent: a consumer that counts on a retry which nobody
 promised shall lose the event here and not in a shop.
+
+A terminal preserves the order of a transaction's events; an unruly network does not, and brings some of them twice
+(at least once is all that spec 6.2 promises): see `Detour`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from random import Random
 
 #: Attempts per event (spec 8).
 MAX_ATTEMPTS = 10
@@ -24,6 +28,14 @@ WINDOW_SECONDS = 900.0
 BACKOFF_BASE_SECONDS = 2.0
 #: Backoff cap in terminal seconds, before the jitter (spec 8).
 BACKOFF_CAP_SECONDS = 60.0
+
+#: The longest that an unruly network holds an event up, in terminal seconds: longer than any pause of the scenarios, so
+#: that the next event can overtake it, the final too.
+DETOUR_SECONDS = 20.0
+#: How many of the delivered events an unruly network brings once more.
+AGAIN_SHARE = 1 / 3
+#: The longest that it keeps the second one back, in terminal seconds: past the end of most payments.
+AGAIN_SECONDS = 30.0
 
 
 class Lost(StrEnum):
@@ -121,6 +133,23 @@ def decide(outcome: Outcome, *, attempts: int, elapsed: float, jitter: float) ->
         case Verdict.RETRY:
             delay = backoff(attempts - 1, jitter)
             return exhausted(attempts=attempts, elapsed=elapsed + delay) or Retry(delay)
+
+
+@dataclass(frozen=True, slots=True)
+class Detour:
+    """What an unruly network does to an event: it comes `delay` terminal seconds late.
+
+    `again_after` is how many terminal seconds after its delivery it comes `again`.
+    """
+
+    delay: float
+    again: bool
+    again_after: float
+
+
+def detour(rng: Random) -> Detour:
+    """Draw what happens to an event."""
+    return Detour(rng.uniform(0, DETOUR_SECONDS), rng.random() < AGAIN_SHARE, rng.uniform(0, AGAIN_SECONDS))
 
 
 def exhausted(*, attempts: int, elapsed: float) -> Drop | None:

@@ -1,17 +1,24 @@
 """What really happened at the terminal, and with money: kept in memory, appended to a file, told to listeners."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from posd.simulator import wire
+from posd.simulator.journal import take_up
+from posd.simulator.settings import SettingsError
 
 #: One line of the ledger: `at`, `kind`, and the kind's own fields (see the table in `Ledger`).
 Entry = dict[str, Any]
 #: Real seconds that `wait_for` waits: longer than any cycle at the speeds that tests use, short enough to fail by.
 WAIT_SECONDS = 30.0
 Listener = Callable[[Entry], None]
+#: How each line of the file begins.
+_HEAD = b'{"at":"'
+#: What the lines of finals contain, and no other line: inside a string the quotation marks would be escaped.
+_FINAL = b'"kind":"final"'
 
 
 class Ledger:
@@ -21,20 +28,29 @@ class Ledger:
     | ---------- | -------------------------------------------------------------------------------------------- |
     | `start`    | a start request was answered: client_transaction_id or null, http_status, scenario or null   |
     | `abort`    | an abort was answered: client_transaction_id or null, http_status                            |
+    | `search`   | a search was answered: client_transaction_id or null, http_status, found (number of events)  |
     | `event`    | an event was made and queued: client_transaction_id, event_id, status                        |
-    | `final`    | a payment ended: client_transaction_id, status, charged, amount, transaction_reference,      |
-    |            | ticket_number (the last three null unless charged)                                           |
-    | `attempt`  | a delivery attempt ended: client_transaction_id, event_id, status, attempt, result (an HTTP  |
-    |            | status or a word), retry_in_seconds (null where no retry follows)                            |
-    | `dropped`  | an event was given up: client_transaction_id, event_id, status, reason                       |
-    | `forgotten`| the terminal was stopped in mid-payment: client_transaction_id, status                       |
+    | `final`    | a payment ended: client_transaction_id, event_id, status, charged, amount,                   |
+    |            | transaction_reference, ticket_number (the last three null unless charged); its `event`       |
+    |            | follows, unless the process was killed between the two                                       |
+    | `attempt`  | a delivery attempt ended: client_transaction_id, event_id, status, again (it had been        |
+    |            | delivered before), attempt, result (an HTTP status or a word), retry_in_seconds (null where  |
+    |            | no retry follows)                                                                            |
+    | `dropped`  | an event was given up: client_transaction_id, event_id, status, again, reason                |
+    | `forgotten`| the terminal was stopped (not killed) in mid-payment: client_transaction_id, status          |
     | `mdns`     | the announcement: result `announced` or `failed`, detail                                     |
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        """Open `path` for appending; None keeps the ledger in memory alone. Raises OSError."""
+        """Open `path` for appending; None keeps the ledger in memory alone.
+
+        What an earlier process wrote stays in the file alone. Raises OSError, and SettingsError where the file is no
+        ledger.
+        """
         self._entries: list[Entry] = []
         self._listeners: list[Listener] = []
+        #: The event ids of the finals in the file that an earlier process wrote.
+        self._finals = _finals_in(path) if path else Counter[str]()
         self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
 
     def __iter__(self) -> Iterator[Entry]:
@@ -52,6 +68,31 @@ class Ledger:
             self._file.flush()
         for listener in list(self._listeners):
             listener(entry)
+
+    def add_final(self, event: Mapping[str, Any]) -> None:
+        """Record the end of a payment, as its final event (spec 2.1) has it."""
+        answer = event.get("raw_response", {})
+        self.add(
+            "final",
+            client_transaction_id=event["client_transaction_id"],
+            event_id=event["event_id"],
+            status=event["status"],
+            charged="raw_response" in event,
+            amount=answer.get("authorized_amount"),
+            transaction_reference=answer.get("transaction_reference"),
+            ticket_number=answer.get("ticket_number"),
+        )
+
+    def add_missing(self, finals: Iterable[Mapping[str, Any]]) -> None:
+        """Record those final events that the file lacks, for the process was killed before they were in it."""
+        if self._file is None:
+            return
+        there = self._finals.copy()
+        for event in finals:
+            if there[event["event_id"]]:
+                there[event["event_id"]] -= 1  # not a set: a seed gives the same ids to a payment that is made twice
+            else:
+                self.add_final(event)
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with every entry from now on."""
@@ -87,6 +128,19 @@ class Ledger:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _finals_in(path: Path) -> Counter[str]:
+    """Count the finals in a ledger file by event id; a pipe or a file that is not there has none."""
+    if not path.is_file():
+        return Counter()
+    with path.open("rb") as file:
+        if not _HEAD.startswith(file.read(len(_HEAD))):
+            raise SettingsError(f"{path} is no ledger of a simulated terminal: choose another file with --ledger")
+    try:
+        return Counter(wire.decode(line).get("event_id") for line in take_up(path) if _FINAL in line)
+    except wire.NotJson as error:
+        raise SettingsError(f"{path} is damaged: {error}; choose another file with --ledger") from error
 
 
 def _matches(entry: Entry, kind: str, fields: dict[str, Any]) -> bool:

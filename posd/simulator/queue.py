@@ -1,17 +1,16 @@
 """The persistent queue of events that wait for their delivery: a journal of JSON lines (spec 6.2).
 
-Each line is one change: `put`, `attempt` or `done`. The journal is emptied whenever nothing is left in it. A line is
-handed to the operating system at once, which survives the end of this process in any form; it is not synced to the
-disk, for a simulator need not survive a power cut of its host.
+Each line is one change: `put`, `attempt`, `again` or `done`. The journal is emptied whenever nothing is left in it.
 """
 
 import fcntl
-from collections import deque
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from posd.simulator import wire
+from posd.simulator.journal import take_up
 
 
 @dataclass(slots=True)
@@ -26,6 +25,10 @@ class Item:
     attempts: int = 0
     #: Wall-clock seconds since the epoch, so that it keeps its meaning over a restart; None before the first attempt.
     first_attempt_at: float | None = None
+    #: It was delivered, and waits to be delivered once more.
+    again: bool = False
+    #: Tells it from every other item that waits; given by `put`.
+    number: int = 0
 
 
 class QueueBusy(RuntimeError):
@@ -37,7 +40,8 @@ class Queue:
 
     def __init__(self, path: Path) -> None:
         """Open or create the journal at `path`, mode 0600. Raises OSError, QueueBusy."""
-        self._lanes: dict[str, deque[Item]] = {}
+        self._lanes: dict[str, dict[int, Item]] = {}
+        self._next = 0
         path.touch(mode=0o600)
         self._file: BinaryIO = path.open("ab")
         try:
@@ -45,32 +49,41 @@ class Queue:
         except BlockingIOError as error:
             self._file.close()
             raise QueueBusy(f"{path} is in use by another simulator: stop it, or choose another --state") from error
-        journal = path.read_bytes()
-        whole = journal.rfind(b"\n") + 1  # what follows was cut short when the process was killed
-        for line in journal[:whole].splitlines():
+        for line in take_up(path):
             self._apply(wire.decode(line))
-        self._file.truncate(whole if self._lanes else 0)
+        if not self._lanes:
+            self._file.truncate(0)
 
     def transactions(self) -> list[str]:
         """Return the transactions that have something waiting."""
         return list(self._lanes)
 
+    def items(self) -> Iterator[Item]:
+        """Return everything that waits, each transaction's in the order in which it was put."""
+        return (item for lane in list(self._lanes.values()) for item in list(lane.values()))
+
     def first(self, client_transaction_id: str) -> Item | None:
         """Return the oldest waiting item of a transaction."""
         lane = self._lanes.get(client_transaction_id)
-        return lane[0] if lane else None
+        return next(iter(lane.values())) if lane else None
 
-    def put(self, item: Item) -> None:
-        """Append an item to its transaction's lane."""
-        self._record({"op": "put", **asdict(item)})
+    def put(self, item: Item) -> Item:
+        """Append an item to its transaction's lane; return it as it waits there, with its number."""
+        number = self._next
+        self._record({"op": "put", **asdict(item), "number": number})
+        return self._lanes[item.client_transaction_id][number]
 
     def attempted(self, item: Item, *, at: float) -> None:
         """Count an attempt that began at `at` (wall clock)."""
-        self._record({"op": "attempt", "client_transaction_id": item.client_transaction_id, "at": at})
+        self._record(_change("attempt", item) | {"at": at})
+
+    def again(self, item: Item) -> None:
+        """Let an item that was delivered wait for one more delivery, its attempts counted anew."""
+        self._record(_change("again", item))
 
     def done(self, item: Item) -> None:
-        """Take the first item of its lane out: delivered or given up."""
-        self._record({"op": "done", "client_transaction_id": item.client_transaction_id})
+        """Take an item out: delivered or given up."""
+        self._record(_change("done", item))
         if not self._lanes:
             self._file.truncate(0)
 
@@ -84,18 +97,26 @@ class Queue:
         self._file.flush()
 
     def _apply(self, change: dict[str, Any]) -> None:
-        transaction = change["client_transaction_id"]
+        transaction, number = change["client_transaction_id"], change["number"]
         match change["op"]:
             case "put":
                 fields = {name: value for name, value in change.items() if name != "op"}
-                self._lanes.setdefault(transaction, deque()).append(Item(**fields))
+                self._lanes.setdefault(transaction, {})[number] = Item(**fields)
+                self._next = number + 1
             case "attempt":
-                item = self._lanes[transaction][0]
+                item = self._lanes[transaction][number]
                 item.attempts += 1
                 if item.first_attempt_at is None:
                     item.first_attempt_at = float(change["at"])
+            case "again":
+                item = self._lanes[transaction][number]
+                item.again, item.attempts, item.first_attempt_at = True, 0, None
             case "done":
                 lane = self._lanes[transaction]
-                lane.popleft()
+                del lane[number]
                 if not lane:
                     del self._lanes[transaction]
+
+
+def _change(op: str, item: Item) -> dict[str, Any]:
+    return {"op": op, "client_transaction_id": item.client_transaction_id, "number": item.number}

@@ -1,4 +1,4 @@
-"""The request of an asynchronous operation (spec 2.4): bytes in, a start request or a refusal out."""
+"""The requests: of an asynchronous operation (spec 2.4) and of a search. Bytes in, a request or a refusal out."""
 
 import re
 from dataclasses import dataclass
@@ -49,16 +49,8 @@ def read_start(raw: bytes, default_scenario: str) -> StartRequest:
     Raises Refused: 400 where the body is not a JSON object, 422 where a field is not as the spec has it (2.4), the
     message naming the field.
     """
-    try:
-        body = wire.decode(raw)
-    except wire.NotJson as error:
-        raise Refused(400, "MALFORMED_JSON", f"the body is not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise Refused(400, "MALFORMED_JSON", "the body is not a JSON object")
-
-    transaction = body.get("client_transaction_id")
-    if not (isinstance(transaction, str) and _UUID.fullmatch(transaction)):
-        raise _invalid("client_transaction_id", "must be a UUID")
+    body = _object(raw)
+    transaction = _transaction(body)
     amount = body.get("amount")
     if not isinstance(amount, dict):
         raise _invalid("amount", "must be an object of numbers")
@@ -73,6 +65,40 @@ def read_start(raw: bytes, default_scenario: str) -> StartRequest:
     if not (isinstance(scenario, str) and scenario in SCENARIOS):
         raise _invalid("metadata.scenario", f"must be one of {', '.join(SCENARIOS)}")
     return StartRequest(transaction, amount, url, metadata or {}, scenario, body)
+
+
+def read_search(raw: bytes) -> str:
+    """Read the body of a search, return the id that is asked for.
+
+    Raises Refused: 400 where the body is not a JSON object, 422 where the id is not a UUID.
+    """
+    return _transaction(_object(raw))
+
+
+def claimed_id(raw: bytes) -> str | None:
+    """Find the id that a refused request bears, for the ledger; None where it bears none."""
+    try:
+        value = _object(raw).get("client_transaction_id")
+    except Refused:
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        body = wire.decode(raw)
+    except wire.NotJson as error:
+        raise Refused(400, "MALFORMED_JSON", f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Refused(400, "MALFORMED_JSON", "the body is not a JSON object")
+    return body
+
+
+def _transaction(body: dict[str, Any]) -> str:
+    value = body.get("client_transaction_id")
+    if not (isinstance(value, str) and _UUID.fullmatch(value)):
+        raise _invalid("client_transaction_id", "must be a UUID")
+    return value
 
 
 def _check_amount(amount: dict[str, Any]) -> None:

@@ -1,11 +1,15 @@
-"""Delivers the queue's events: one lane per transaction, in order; what to do after an attempt is decided elsewhere."""
+"""Delivers the queue's events: one lane per transaction, in order; what to do after an attempt is decided elsewhere.
+
+An unruly sender keeps no order: each event has a lane of its own, is held up for a while, and some come twice.
+"""
 
 import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from random import Random
+from typing import Any
 
 import httpx2
 
@@ -20,7 +24,15 @@ class Sender:
     """Carries out the delivery policy (spec 6.2): persistent, in order within a transaction, lanes independent."""
 
     def __init__(
-        self, queue: Queue, ledger: Ledger, clock: Clock, *, tls: ssl.SSLContext, timeout: float, seed: str
+        self,
+        queue: Queue,
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        tls: ssl.SSLContext,
+        timeout: float,
+        seed: str,
+        unruly: bool,
     ) -> None:
         """`timeout` is in real seconds for a whole attempt; `tls` verifies the receivers' certificates."""
         self._queue = queue
@@ -28,7 +40,9 @@ class Sender:
         self._clock = clock
         self._timeout = timeout
         self._seed = seed
-        self._lanes: dict[str, asyncio.Task[None]] = {}
+        self._unruly = unruly
+        #: By transaction; of an unruly sender by the item's number.
+        self._lanes: dict[str | int, asyncio.Task[None]] = {}
         # A connection per attempt: a kept one that went stale would look like a failure of the consumer.
         self._client = httpx2.AsyncClient(
             verify=tls,
@@ -41,14 +55,12 @@ class Sender:
 
     def start(self) -> None:
         """Take up what an earlier run left in the queue."""
-        for transaction in self._queue.transactions():
-            self._open_lane(transaction)
+        for item in self._queue.items():
+            self._send(item)
 
     def submit(self, item: Item) -> None:
         """Queue an event; it is on file when this returns, and on its way soon after."""
-        self._queue.put(item)
-        if item.client_transaction_id not in self._lanes:
-            self._open_lane(item.client_transaction_id)
+        self._send(self._queue.put(item))
 
     async def stop(self) -> None:
         """Stop at once; what was not delivered stays queued."""
@@ -58,25 +70,47 @@ class Sender:
         await asyncio.gather(*lanes, return_exceptions=True)
         await self._client.aclose()
 
-    def _open_lane(self, transaction: str) -> None:
-        self._lanes[transaction] = asyncio.create_task(self._run_lane(transaction))
+    def _send(self, item: Item) -> None:
+        """See to it that an item is on its way: in its transaction's lane, or alone where order is not kept."""
+        lane = item.number if self._unruly else item.client_transaction_id
+        if lane in self._lanes:
+            return
+        self._lanes[lane] = asyncio.create_task(self._run(lane, item))
+
+    async def _run(self, lane: str | int, item: Item) -> None:
+        try:
+            if self._unruly:
+                await self._run_alone(item)
+            else:
+                await self._run_lane(item.client_transaction_id)
+        finally:
+            del self._lanes[lane]
 
     async def _run_lane(self, transaction: str) -> None:
-        try:
-            while (item := self._queue.first(transaction)) is not None:
-                await self._deliver(item)
-                self._queue.done(item)
-        finally:
-            del self._lanes[transaction]
+        while (item := self._queue.first(transaction)) is not None:
+            await self._deliver(item)
+            self._queue.done(item)
 
-    async def _deliver(self, item: Item) -> None:
-        """Return when the item was delivered or given up."""
+    async def _run_alone(self, item: Item) -> None:
+        rng = Random(f"{self._seed}/{item.event_id}/detour")  # noqa: S311 - reproducible, not secret
+        detour = delivery.detour(rng)
+        if not item.again:
+            await self._clock.sleep(detour.delay)
+            if await self._deliver(item) and detour.again:
+                self._queue.again(item)
+        if item.again:
+            await self._clock.sleep(detour.again_after)
+            await self._deliver(item)
+        self._queue.done(item)
+
+    async def _deliver(self, item: Item) -> bool:
+        """Return when the item was delivered (True) or given up (False)."""
         jitter = Random(f"{self._seed}/{item.event_id}/{item.attempts}")  # noqa: S311 - reproducible, not secret
         if item.first_attempt_at is not None:  # left over from an earlier run
             gone = delivery.exhausted(attempts=item.attempts, elapsed=self._clock.since(item.first_attempt_at))
             if gone is not None:
                 self._drop(item, gone)
-                return
+                return False
         while True:
             began = time.time()
             outcome = await self._attempt(item)
@@ -92,16 +126,17 @@ class Sender:
                 client_transaction_id=item.client_transaction_id,
                 event_id=item.event_id,
                 status=item.status,
+                again=item.again,
                 attempt=item.attempts,
                 result=outcome,
                 retry_in_seconds=round(decision.delay, 3) if isinstance(decision, Retry) else None,
             )
             match decision:
                 case Delivered():
-                    return
+                    return True
                 case Drop():
                     self._drop(item, decision)
-                    return
+                    return False
                 case Retry():
                     await self._clock.sleep(decision.delay)
 
@@ -111,14 +146,22 @@ class Sender:
             client_transaction_id=item.client_transaction_id,
             event_id=item.event_id,
             status=item.status,
+            again=item.again,
             reason=drop.reason,
         )
 
     async def _attempt(self, item: Item) -> Outcome:
+        opened = []
+
+        async def keep(name: str, info: Mapping[str, Any]) -> None:
+            if name == "connection.connect_tcp.complete":
+                opened.append(info["return_value"])
+
         try:
             async with asyncio.timeout(self._timeout):
                 # The answer's body is nobody's business, and can be endless: only its status is read.
-                async with self._client.stream("POST", item.url, content=item.body.encode()) as response:
+                body, watch = item.body.encode(), {"trace": keep}
+                async with self._client.stream("POST", item.url, content=body, extensions=watch) as response:
                     return response.status_code
         except (TimeoutError, httpx2.TimeoutException):
             return Lost.TIMEOUT
@@ -126,6 +169,9 @@ class Sender:
             return _why_not_connected(error)
         except httpx2.HTTPError:
             return Lost.RESET
+        finally:
+            for connection in opened:  # the client leaves it open where it is canceled in the TLS handshake
+                await connection.aclose()
 
 
 def _why_not_connected(error: BaseException) -> Lost:

@@ -16,13 +16,14 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the terminal is set up. `state` must exist; it holds the queue.
+    """How the terminal is set up. `state` must exist; it holds the queue and the record of finals.
 
     Without certificate and private_key the terminal speaks plain HTTP. `trust` is the CA of the receivers, None for
     the system's. `speed` divides every human delay, the waiting limit, the backoff and the 15 minutes of the delivery
     policy; it does not touch `delivery_timeout`, which is in real seconds, for networks do not run faster.
     `wait_seconds` (terminal seconds; 0: for ever) is how long wait-for-abort waits. The same `seed` and the same
-    client_transaction_id give the same payment. Without `mdns_interfaces` the announcement goes to every interface.
+    client_transaction_id give the same payment. `unruly` delivers events out of order and some of them twice, as a bad
+    network does. Without `mdns_interfaces` the announcement goes to every interface.
     """
 
     state: Path
@@ -40,6 +41,7 @@ class Settings:
     seed: int | None = None
     wait_seconds: float = 60.0
     delivery_timeout: float = 10.0
+    unruly: bool = False
     mdns: bool = True
     mdns_interfaces: tuple[str, ...] = ()
     ledger_file: Path | None = None

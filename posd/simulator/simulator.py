@@ -14,6 +14,7 @@ from posd.simulator.ledger import Ledger
 from posd.simulator.listener import Listener, client_context, server_context
 from posd.simulator.messages import Device
 from posd.simulator.queue import Queue, QueueBusy
+from posd.simulator.record import Record
 from posd.simulator.sender import Sender
 from posd.simulator.settings import Settings, SettingsError
 from posd.simulator.terminal import Terminal
@@ -23,16 +24,18 @@ class Simulator:
     """A running terminal, as an async context manager.
 
     `async with Simulator(settings) as terminal:` listens when the block begins (the announcement follows in the
-    background, see the ledger's `mdns` entry) and leaves nothing running when it ends; queued events stay in
-    `settings.state`. Entering raises SettingsError where a file or the address cannot be used.
+    background, see the ledger's `mdns` entry) and leaves nothing running when it ends; queued events and the record of
+    finals stay in `settings.state`. Entering raises SettingsError where a file or the address cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._parts = contextlib.AsyncExitStack()
         self._ledger: Ledger | None = None
-        #: The bodies of all POST requests as received, oldest first.
+        #: The bodies of all start requests as received, oldest first.
         self.requests: list[str] = []
+        #: The bodies of all searches as received, oldest first.
+        self.searches: list[str] = []
         #: Where the terminal can be called, without a slash at the end; known once the block has begun.
         self.base_url = ""
 
@@ -67,17 +70,27 @@ class Simulator:
             self._ledger = ledger = Ledger(settings.ledger_file)
             self._parts.callback(ledger.close)
             queue = Queue(settings.state / "queue.jsonl")
+            self._parts.callback(queue.close)
+            record = Record(settings.state / "transactions.jsonl")
+            self._parts.callback(record.close)
         except (OSError, QueueBusy) as error:
             raise SettingsError(str(error)) from error
-        self._parts.callback(queue.close)
+        ledger.add_missing(record.finals())
 
         sender = Sender(
-            queue, ledger, clock, tls=client_context(settings.trust), timeout=settings.delivery_timeout, seed=seed
+            queue,
+            ledger,
+            clock,
+            tls=client_context(settings.trust),
+            timeout=settings.delivery_timeout,
+            seed=seed,
+            unruly=settings.unruly,
         )
         self._parts.push_async_callback(sender.stop)
         terminal = Terminal(
             _device(settings),
             ledger,
+            record,
             sender,
             clock,
             seed=seed,
@@ -85,7 +98,8 @@ class Simulator:
             wait_limit=settings.wait_limit,
         )
         self._parts.push_async_callback(terminal.stop)
-        listener = Listener(make_app(terminal, ledger, self.requests), settings.host, settings.port, tls)
+        app = make_app(terminal, ledger, {"requests": self.requests, "searches": self.searches})
+        listener = Listener(app, settings.host, settings.port, tls)
         port = await listener.start()
         self._parts.push_async_callback(listener.stop)
         sender.start()

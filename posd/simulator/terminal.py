@@ -7,17 +7,20 @@ from http import HTTPStatus
 from random import Random
 from typing import Any
 
+import msgspec
+
 from posd.simulator import messages, wire
 from posd.simulator.clock import Clock
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Device, Event
 from posd.simulator.queue import Item
-from posd.simulator.request import Refused, StartRequest, read_start
+from posd.simulator.record import Record
+from posd.simulator.request import Refused, StartRequest, claimed_id, read_search, read_start
 from posd.simulator.scenarios import ABORTABLE, ABORTED, FINALS, SCENARIOS, Status, Step
 from posd.simulator.sender import Sender
 
 #: HTTP status and JSON body.
-Answer = tuple[int, dict[str, Any]]
+Answer = tuple[int, Any]
 
 _log = logging.getLogger(__name__)
 
@@ -28,16 +31,22 @@ class _Payment:
     rng: Random
     status: Status | None = None
     reading_type: str | None = None
+    #: The newest event, as it is delivered.
+    event: bytes = b""
     abort: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Terminal:
-    """Answers starts and aborts; makes the events. `start` and `abort` do not await: no other request comes between."""
+    """Answers starts, aborts and searches; makes the events.
+
+    The answers do not await: no other request comes between.
+    """
 
     def __init__(
         self,
         device: Device,
         ledger: Ledger,
+        record: Record,
         sender: Sender,
         clock: Clock,
         *,
@@ -48,6 +57,7 @@ class Terminal:
         """`scenario` is for requests that name none; `wait_limit` is in terminal seconds, None without end."""
         self._device = device
         self._ledger = ledger
+        self._record = record
         self._sender = sender
         self._clock = clock
         self._seed = seed
@@ -66,9 +76,7 @@ class Terminal:
         try:
             start = self._admit(body)
         except Refused as refused:
-            self._ledger.add(
-                "start", client_transaction_id=_claimed_id(body), http_status=refused.status, scenario=None
-            )
+            self._ledger.add("start", client_transaction_id=claimed_id(body), http_status=refused.status, scenario=None)
             return refused.status, {"code": refused.code, "message": refused.message}
         self._ledger.add(
             "start",
@@ -109,6 +117,32 @@ class Terminal:
         self._ledger.add("abort", client_transaction_id=transaction, http_status=int(answer[0]))
         return answer
 
+    def search(self, body: bytes) -> Answer:
+        """Answer an online search: 200 with a list of the newest event of the transaction, empty where none is known.
+
+        Known are the payment in progress once it was sent to the acquirer, and every final, those of earlier runs
+        too. 400 or 422 where the body cannot be. What a real terminal answers is not published.
+        """
+        try:
+            transaction = read_search(body)
+        except Refused as refused:
+            self._ledger.add("search", client_transaction_id=claimed_id(body), http_status=refused.status, found=0)
+            return refused.status, {"code": refused.code, "message": refused.message}
+        event = self._newest(transaction)
+        found = [] if event is None else [msgspec.Raw(event)]
+        self._ledger.add("search", client_transaction_id=transaction, http_status=int(HTTPStatus.OK), found=len(found))
+        return HTTPStatus.OK, found
+
+    def _newest(self, transaction: str) -> bytes | None:
+        payment = self._payment
+        if (
+            payment is not None
+            and payment.status is Status.APPROVAL_REQUESTED
+            and payment.start.client_transaction_id.lower() == transaction.lower()
+        ):
+            return payment.event
+        return self._record.newest(transaction)
+
     async def stop(self) -> None:
         """Switch off: a payment in progress is forgotten, as by a terminal that loses power."""
         if self._running is not None:
@@ -140,7 +174,11 @@ class Terminal:
             self._enter(payment, ABORTED)
 
     def _enter(self, payment: _Payment, step: Step) -> None:
-        """Enter a state: say so to the consumer, and write finals down."""
+        """Enter a state: write finals down, then say so to the consumer.
+
+        In this order: killed in between, the terminal may leave an event unsaid, but has no charge that a search does
+        not find.
+        """
         start = payment.start
         payment.reading_type = step.reading_type or payment.reading_type
         raw_response = (
@@ -155,30 +193,14 @@ class Terminal:
             failure=step.failure,
             raw_response=raw_response,
         )
+        body = messages.transaction_event(self._device, start, event)
+        payment.event = wire.encode(body)
         payment.status = step.status
         transaction = start.client_transaction_id
-        if start.events_webhook_url is not None:
-            body = wire.encode(messages.transaction_event(self._device, start, event)).decode()
-            self._sender.submit(Item(event.event_id, transaction, step.status.value, start.events_webhook_url, body))
-            self._ledger.add("event", client_transaction_id=transaction, event_id=event.event_id, status=step.status)
         if step.status in FINALS:
-            answer = raw_response or {}
-            self._ledger.add(
-                "final",
-                client_transaction_id=transaction,
-                status=step.status,
-                charged=raw_response is not None,
-                amount=answer.get("authorized_amount"),
-                transaction_reference=answer.get("transaction_reference"),
-                ticket_number=answer.get("ticket_number"),
-            )
-
-
-def _claimed_id(body: bytes) -> str | None:
-    """Find the id that a refused request bears, for the ledger; None where it bears none."""
-    try:
-        claimed = wire.decode(body)
-    except wire.NotJson:
-        return None
-    value = claimed.get("client_transaction_id") if isinstance(claimed, dict) else None
-    return value if isinstance(value, str) else None
+            self._record.add(transaction, payment.event)
+            self._ledger.add_final(body)
+        if start.events_webhook_url is not None:
+            text = payment.event.decode()
+            self._sender.submit(Item(event.event_id, transaction, step.status.value, start.events_webhook_url, text))
+            self._ledger.add("event", client_transaction_id=transaction, event_id=event.event_id, status=step.status)

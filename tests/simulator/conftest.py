@@ -19,6 +19,7 @@ from posd.simulator import Settings, Simulator
 
 CHARGE = "/terminal/v1/async/charge"
 ABORT = "/terminal/v1/abort"
+SEARCH = "/terminal/v1/transaction_search_online"
 #: Terminal seconds in a real one: an approved cycle takes 40 to 170 ms.
 SPEED = 200.0
 #: Slow enough that a test can act between two states: the first event comes after 50 to 100 ms.
@@ -73,9 +74,12 @@ class Receiver:
         await self._server.wait_closed()
 
     async def wait_for(self, count: int) -> list[Delivery]:
-        async with asyncio.timeout(PATIENCE), self._changed:
-            await self._changed.wait_for(lambda: len(self.deliveries) >= count)
+        await self.until(lambda: len(self.deliveries) >= count)
         return self.deliveries
+
+    async def until(self, enough: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE), self._changed:
+            await self._changed.wait_for(enough)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
@@ -169,6 +173,12 @@ class Till:
 
     async def abort(self) -> httpx2.Response:
         return await self._client.get(self.terminal.base_url + ABORT)
+
+    async def search(self, transaction: str) -> httpx2.Response:
+        return await self.search_for(json.dumps({"client_transaction_id": transaction}).encode())
+
+    async def search_for(self, body: bytes) -> httpx2.Response:
+        return await self._client.post(self.terminal.base_url + SEARCH, content=body)
 
     async def get(self, path: str) -> httpx2.Response:
         return await self._client.get(self.terminal.base_url + path)

@@ -1,5 +1,7 @@
 """The delivery policy against the spec's tables (6.2 and 8), without a network."""
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,3 +80,16 @@ def test_a_delivery_counts_whenever_it_succeeds(status: int, attempts: int, elap
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 301, 302, 307, 405, 413])
 def test_a_permanent_rejection_ends_it_at_once(status: int) -> None:
     assert delivery.decide(status, attempts=1, elapsed=0, jitter=0) == Drop("permanent_rejection")
+
+
+@given(st.integers())
+def test_a_detour_stays_within_its_bounds(seed: int) -> None:
+    detour = delivery.detour(Random(seed))
+    assert 0 <= detour.delay <= delivery.DETOUR_SECONDS
+    assert 0 <= detour.again_after <= delivery.AGAIN_SECONDS
+    assert detour == delivery.detour(Random(seed))
+
+
+def test_about_a_third_comes_again() -> None:
+    rng = Random(1)
+    assert 300 <= sum(delivery.detour(rng).again for _ in range(1000)) <= 367

@@ -8,47 +8,13 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
 from tests.simulator.conftest import CHARGE, PATIENCE, Receiver, request
-
-Line = dict[str, Any]
-
-
-@asynccontextmanager
-async def simulate(*options: str, tmp: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, Line]]:
-    """Run it with JSON lines on a pipe until it is ready; end it at the end where the test has not."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "posd", "simulate", "--listen", "127.0.0.1:0", "--speed", "100", *options),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"TMPDIR": str(tmp)},
-    )
-    try:
-        yield process, await next_line(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-async def next_line(process: asyncio.subprocess.Process) -> Line:
-    assert process.stdout is not None
-    async with asyncio.timeout(PATIENCE):
-        line: Line = json.loads(await process.stdout.readline())
-    return line
-
-
-async def until(process: asyncio.subprocess.Process, kind: str) -> Line:
-    while (line := await next_line(process)).get("kind") != kind:
-        pass
-    return line
+from tests.simulator.processes import simulate, until
 
 
 def left_in(directory: Path) -> list[Path]:
@@ -103,7 +69,7 @@ async def test_killed_and_started_again_it_keeps_its_ca_and_delivers_what_it_owe
         ca = ssl.create_default_context(cafile=ready["ca_file"]).get_ca_certs(binary_form=True)
         async with trusting(ready["ca_file"]) as client:
             await client.post(ready["base_url"] + CHARGE, json=request(events_webhook_url=receiver.url))
-        await until(process, "final")
+        await until(process, "event", status="APPROVAL")
         process.send_signal(signal.SIGKILL)
         await process.wait()
     assert '"kind":"final"' in ledger.read_text()
@@ -166,3 +132,18 @@ def test_a_wrong_option_is_exit_2_and_says_why(options: list[str], named: bytes)
     signal.signal(signal.SIGTERM, before)
     assert result.exit_code == 2
     assert named in result.stderr_bytes
+
+
+def test_a_person_is_told_of_searches_and_of_second_deliveries() -> None:
+    from posd.cli.simulate import _as_words
+
+    known = {"at": "2026-11-01T10:00:00.000Z", "client_transaction_id": "7f3c0000-0000-4000-8000-000000000001"}
+    told = _as_words(known | {"kind": "search", "http_status": 200, "found": 1})
+    assert told is not None
+    assert told.endswith("7f3c0000  search answered 200, found 1")
+    delivery = {"kind": "attempt", "status": "APPROVAL", "attempt": 1, "result": 200, "retry_in_seconds": None}
+    first, second = (_as_words(known | delivery | {"again": again}) for again in (False, True))
+    assert first is not None
+    assert first.endswith("  APPROVAL, delivery 1: 200")
+    assert second is not None
+    assert second.endswith("  APPROVAL once more, delivery 1: 200")

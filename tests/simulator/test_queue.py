@@ -84,3 +84,43 @@ def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "queue.jsonl"
     Queue(path).close()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_items_can_be_taken_out_in_any_order(tmp_path: Path) -> None:
+    path = tmp_path / "queue.jsonl"
+    queue = Queue(path)
+    waiting = [queue.put(item("a", number)) for number in range(4)]
+    queue.done(waiting[2])
+    queue.attempted(waiting[3], at=7.5)
+    queue.done(waiting[0])
+    queue = reopened(queue, path)
+    left = list(queue.items())
+    assert [(one.event_id, one.attempts, one.first_attempt_at) for one in left] == [("a-1", 0, None), ("a-3", 1, 7.5)]
+    numbers = [queue.put(item(transaction, 4)).number for transaction in ("a", "b", "c")]
+    assert len({one.number for one in left} | set(numbers)) == 5
+    queue.close()
+
+
+def test_items_with_the_same_event_id_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "queue.jsonl"
+    queue = Queue(path)
+    first, second = queue.put(item("a", 0)), queue.put(item("a", 0))
+    queue.attempted(second, at=1.0)
+    queue.done(first)
+    assert [one.attempts for one in queue.items()] == [1]
+    queue.close()
+
+
+def test_an_item_that_waits_once_more_does_so_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "queue.jsonl"
+    queue = Queue(path)
+    queue.attempted(queue.put(item("a", 0)), at=1000.5)
+    (waiting,) = queue.items()
+    queue.again(waiting)
+    assert waiting.again
+    queue = reopened(queue, path)
+    (waiting,) = queue.items()
+    assert (waiting.again, waiting.attempts, waiting.first_attempt_at) == (True, 0, None)
+    queue.done(waiting)
+    queue.close()
+    assert path.read_bytes() == b""

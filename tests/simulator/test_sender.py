@@ -1,6 +1,7 @@
 """Deliveries on the real wire: retries, order, persistence, trust (spec 6.2)."""
 
 import asyncio
+import gc
 import socket
 import ssl
 from collections import Counter
@@ -13,7 +14,7 @@ import pytest
 
 from posd.simulator import Settings, Simulator
 from posd.simulator.delivery import VERDICTS, Verdict
-from tests.simulator.conftest import SPEED, Receiver, Till
+from tests.simulator.conftest import PATIENCE, SPEED, Receiver, Till
 
 #: Fast enough that ten attempts, five minutes of the terminal's time, take a third of a second.
 HASTE = 1000.0
@@ -186,3 +187,30 @@ async def test_the_terminal_stops_at_once_while_deliveries_hang(
         await receiver.wait_for(1)
         began = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - began < 1
+
+
+@pytest.mark.parametrize("patience", [0.05, 60.0])
+async def test_a_receiver_that_hangs_in_the_handshake_leaves_no_connection_behind(
+    settings: MakeSettings, client: httpx2.AsyncClient, patience: float
+) -> None:
+    """By the time-out of the attempt, or by the stop of the terminal; a leaked socket is a warning, and fails."""
+    greeted, gone = asyncio.Event(), asyncio.Event()
+
+    async def listen_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        greeted.set()
+        await reader.read()  # until the terminal goes
+        gone.set()
+        writer.close()
+
+    server = await asyncio.start_server(listen_only, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
+    async with Simulator(settings(delivery_timeout=patience)) as terminal:
+        await Till(terminal, client).charge(metadata=CANCEL, events_webhook_url=url)
+        await asyncio.wait_for(greeted.wait(), PATIENCE)
+        if patience < PATIENCE:
+            assert (await terminal.ledger.wait_for("attempt"))["result"] == "timeout"
+    gc.collect()
+    await asyncio.wait_for(gone.wait(), PATIENCE)
+    server.close()
+    await server.wait_closed()

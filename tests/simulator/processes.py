@@ -1,0 +1,62 @@
+"""`posd simulate` as a process, with its lines on a pipe."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+#: Longest real seconds for the next line; the first one comes when the process is ready.
+PATIENCE = 30.0
+
+
+@asynccontextmanager
+async def simulate(
+    *options: str, tmp: Path, kill_at: tuple[str, int] | None = None
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, Line]]:
+    """Run it with JSON lines on a pipe until it is ready; end it at the end where the test has not.
+
+    `kill_at` names a point of its code at which it dies by SIGKILL, see the module of that name.
+    """
+    program = ["posd"] if kill_at is None else ["tests.simulator.kill_at", kill_at[0], str(kill_at[1])]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", *program, "simulate", "--listen", "127.0.0.1:0", "--speed", "100", *options),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(tmp)},
+    )
+    try:
+        yield process, await next_line(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def next_line(process: asyncio.subprocess.Process) -> Line:
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE):
+        text = await process.stdout.readline()
+    assert text, "it has ended"
+    line: Line = json.loads(text)
+    return line
+
+
+async def until(process: asyncio.subprocess.Process, kind: str, **fields: Any) -> Line:
+    """Read lines until one of a kind comes that has these fields."""
+    wanted = {"kind": kind} | fields
+    while not wanted.items() <= (line := await next_line(process)).items():
+        pass
+    return line
+
+
+def lines_of(ledger: Path, kind: str, **fields: Any) -> list[Line]:
+    """Return the lines of a ledger file of a kind, with these fields; fail where any line is not whole."""
+    text = ledger.read_text()
+    assert text[-1:] in ("", "\n")
+    wanted = {"kind": kind} | fields
+    return [line for line in map(json.loads, text.splitlines()) if wanted.items() <= line.items()]

@@ -1,0 +1,164 @@
+"""A terminal that is killed and started again: the money, the record, the ledger and the deliveries agree."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.simulator.conftest import CHARGE, PATIENCE, SEARCH, Receiver, request
+from tests.simulator.processes import lines_of, next_line, simulate, until
+
+ORDER = ["TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"]
+#: With seed 7 the acquirer takes 12 s for it, and everything before that 6 s.
+LONG_WAIT = "7f3c0000-0000-4000-8000-000000000003"
+#: Rounds of the random run; in each, one process is killed.
+KILLS = 3
+
+
+class Shop:
+    """A state directory, a ledger file and a receiver, for one terminal process after the other."""
+
+    def __init__(self, tmp: Path, receiver: Receiver, client: httpx2.AsyncClient) -> None:
+        self.tmp = tmp
+        self.receiver = receiver
+        self.client = client
+        self.ledger = tmp / "ledger.jsonl"
+        self.state = tmp / "state"
+        self.base_url = ""
+
+    @asynccontextmanager
+    async def terminal(
+        self, *options: str, kill_at: tuple[str, int] | None = None
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        common = ("--no-mdns", "--http", "--seed", "7", "--state", str(self.state), "--ledger", str(self.ledger))
+        async with simulate(*common, *options, tmp=self.tmp, kill_at=kill_at) as (process, ready):
+            self.base_url = ready["base_url"]
+            yield process
+
+    async def charge(self, transaction: str) -> int:
+        body = request(client_transaction_id=transaction, events_webhook_url=self.receiver.url)
+        return (await self.client.post(self.base_url + CHARGE, json=body)).status_code
+
+    async def search(self, transaction: str) -> list[dict[str, Any]]:
+        answer = await self.client.post(self.base_url + SEARCH, json={"client_transaction_id": transaction})
+        assert answer.status_code == 200
+        found: list[dict[str, Any]] = answer.json()
+        return found
+
+    def delivered(self, transaction: str) -> list[str]:
+        """Return the states that the receiver was told of, each where it came first: a kill repeats an event."""
+        events = (item.event for item in self.receiver.deliveries)
+        statuses = [event["status"] for event in events if event["client_transaction_id"] == transaction]
+        return list(dict.fromkeys(statuses))
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    receiver = Receiver()
+    await receiver.open(None)
+    async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
+        yield Shop(tmp_path, receiver, client)
+    await receiver.close()
+
+
+#: Where the process dies in the middle of an approved payment: the point and the number of its passage. What the world
+#: knows then: whether the payment is in the record, whether it is in the ledger, how many events are queued at least.
+POINTS: list[tuple[str, int, bool, bool, int]] = [
+    ("return:terminal.Terminal.start", 1, False, False, 0),
+    ("return:queue.Queue.attempted", 1, False, False, 1),
+    ("return:queue.Queue.put", 3, False, False, 3),
+    ("call:record.Record.add", 1, False, False, 3),
+    ("return:record.Record.add", 1, True, False, 3),
+    ("return:ledger.Ledger.add_final", 1, True, True, 3),
+    ("return:queue.Queue.put", 4, True, True, 4),
+    ("return:queue.Queue.done", 4, True, True, 4),
+]
+
+
+@pytest.mark.parametrize(
+    ("point", "passage", "recorded", "in_ledger", "queued"), POINTS, ids=[f"{row[0]}-{row[1]}" for row in POINTS]
+)
+async def test_killed_at_an_exact_point_of_a_payment(
+    shop: Shop, point: str, passage: int, recorded: bool, in_ledger: bool, queued: int
+) -> None:
+    transaction = str(uuid4())
+    async with shop.terminal(kill_at=(point, passage)) as process:
+        with suppress(httpx2.TransportError):
+            await shop.charge(transaction)
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == -signal.SIGKILL
+    assert len(lines_of(shop.ledger, "final")) == in_ledger
+    async with shop.terminal() as process:
+        if recorded and not in_ledger:
+            assert (await until(process, "final"))["charged"]  # told as if it happened now
+        known = await shop.search(transaction)
+        assert [event["status"] for event in known] == ["APPROVAL"] * recorded
+        finals = lines_of(shop.ledger, "final", charged=True)
+        assert [line["event_id"] for line in finals] == [event["event_id"] for event in known]
+        await shop.receiver.until(lambda: len(shop.delivered(transaction)) >= queued)
+        delivered = shop.delivered(transaction)
+        assert delivered == ORDER[: len(delivered)]
+        assert ("APPROVAL" in delivered) == (queued == len(ORDER))
+
+        again = str(uuid4()) if recorded else transaction  # what was forgotten can be started again
+        assert await shop.charge(again) == 200
+        await until(process, "final", client_transaction_id=again)
+    charged = Counter(line["client_transaction_id"] for line in lines_of(shop.ledger, "final", charged=True))
+    assert charged == dict.fromkeys({transaction, again}, 1)
+
+
+async def test_killed_in_mid_payment_it_has_forgotten_it(shop: Shop) -> None:
+    """From outside, at the point of no return: a search knew of the payment, and does not after the power cut."""
+    async with shop.terminal("--speed", "10") as process:
+        address = shop.base_url
+        assert await shop.charge(LONG_WAIT) == 200
+        await until(process, "event", status="APPROVAL_REQUESTED")
+        assert [event["status"] for event in await shop.search(LONG_WAIT)] == ["APPROVAL_REQUESTED"]
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+    async with shop.terminal("--listen", address.removeprefix("http://")) as process:
+        assert shop.base_url == address  # free again at once
+        assert await shop.search(LONG_WAIT) == []
+        assert lines_of(shop.ledger, "final") == []
+        assert await shop.charge(LONG_WAIT) == 200
+        assert (await until(process, "final"))["charged"]
+
+
+@pytest.mark.parametrize("options", [(), ("--unruly",)], ids=["orderly", "unruly"])
+async def test_killed_again_and_again_nothing_is_charged_unknown_or_lost(shop: Shop, options: tuple[str, ...]) -> None:
+    rng = Random(3)
+    started: list[str] = []
+    for _ in range(KILLS):
+        async with shop.terminal("--speed", "300", *options) as process:
+            lines = rng.randrange(5, 50)  # of the ledger; then it dies
+            while lines:
+                started.append(str(uuid4()))
+                assert await shop.charge(started[-1]) == 200
+                while lines:
+                    lines -= 1
+                    if (await next_line(process))["kind"] == "final":
+                        break
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+    async with shop.terminal("--speed", "300", *options):
+        found = {transaction: await shop.search(transaction) for transaction in started}
+        owed = {line["event_id"] for line in lines_of(shop.ledger, "event")}
+        await shop.receiver.until(lambda: owed <= {item.event["event_id"] for item in shop.receiver.deliveries})
+    finals = {line["client_transaction_id"]: line for line in lines_of(shop.ledger, "final", charged=True)}
+    assert len(finals) == len(lines_of(shop.ledger, "final"))
+    assert {one: [line["event_id"]] for one, line in finals.items()} == {
+        one: [event["event_id"] for event in events] for one, events in found.items() if events
+    }
+    assert len(finals) >= KILLS
+    assert lines_of(shop.ledger, "dropped") == []
+    assert bool(lines_of(shop.ledger, "attempt", again=True)) == bool(options)
+    if not options:
+        for transaction in started:
+            assert shop.delivered(transaction) == ORDER[: len(shop.delivered(transaction))]

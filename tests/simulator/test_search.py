@@ -1,0 +1,170 @@
+"""The online search: what the terminal knows, at every moment, over restarts."""
+
+import asyncio
+import itertools
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from posd.simulator import Settings, Simulator
+from posd.simulator.scenarios import FINALS, SCENARIOS
+from tests.simulator.conftest import Receiver, Till
+
+MakeSettings = Callable[..., Settings]
+#: Letters in it, so that upper and lower case differ.
+UUID = "7f3cabcd-0000-4000-8000-00000000000f"
+OTHER = "7f3cabcd-0000-4000-8000-00000000000e"
+#: One scenario for each final.
+ENDINGS = {
+    "approve-contactless": "APPROVAL",
+    "decline": "DECLINED",
+    "reject-after-card": "TERMINAL_REJECTED",
+    "cancel-by-cardholder": "TERMINAL_CANCELED",
+}
+
+
+async def pay(till: Till, scenario: str = "approve-contactless", **fields: Any) -> str:
+    """Run a payment to its end, return its id."""
+    answer = await till.charge(metadata={"scenario": scenario}, **fields)
+    transaction = str(answer.json()["operation"]["client_transaction_id"])
+    await till.terminal.ledger.wait_for("final", client_transaction_id=transaction)
+    return transaction
+
+
+async def test_what_was_never_started_is_an_explicit_none(till: Till) -> None:
+    answer = await till.search(UUID)
+    assert (answer.status_code, answer.content) == (200, b"[]")
+    (line,) = till.terminal.ledger.of("search")
+    assert (line["client_transaction_id"], line["http_status"], line["found"]) == (UUID, 200, 0)
+
+
+@pytest.mark.parametrize("scenario", [*ENDINGS, "approve-third-presentation"])
+async def test_it_knows_a_payment_from_the_acquirer_on_and_then_its_final(
+    slow_till: Till, receiver: Receiver, scenario: str
+) -> None:
+    """Search without a pause, and hold each answer against the ledger, which has its own line for each of them."""
+    metadata = {"scenario": scenario}
+    await slow_till.charge(client_transaction_id=UUID, metadata=metadata, events_webhook_url=receiver.url)
+    answers: list[list[dict[str, Any]]] = []
+    for spelling in itertools.cycle([UUID, UUID.upper()]):
+        answers.append((await slow_till.search(spelling)).json())
+        assert (await slow_till.search(OTHER)).json() == []
+        if answers[-1] and answers[-1][0]["status"] in FINALS:
+            break
+    steps = [step.status for step in SCENARIOS[scenario]]
+    await receiver.wait_for(len(steps))
+    delivered = {delivery.event["event_id"]: delivery.event for delivery in receiver.deliveries}
+
+    seen: set[str | None] = set()
+    status, event_id, index = None, None, 0
+    for line in slow_till.terminal.ledger:
+        if line["kind"] in ("event", "final"):
+            status, event_id = line["status"], line["event_id"]
+        elif line["kind"] == "search" and line["client_transaction_id"] != OTHER:
+            known = status == "APPROVAL_REQUESTED" or status in FINALS
+            assert answers[index] == ([delivered[event_id]] if known else []), status
+            assert line["found"] == len(answers[index])
+            seen.add(status)
+            index += 1
+    assert index == len(answers)
+    assert seen == {None, *steps}
+
+
+@pytest.mark.parametrize(("scenario", "status"), ENDINGS.items())
+async def test_the_answer_is_the_final_event_byte_for_byte(
+    till: Till, receiver: Receiver, scenario: str, status: str
+) -> None:
+    amount = {"subtotal_iva0": 10.5, "iva": 1.25}
+    transaction = await pay(till, scenario, amount=amount, events_webhook_url=receiver.url)
+    last = (await receiver.wait_for(len(SCENARIOS[scenario])))[-1]
+    answer = await till.search(transaction)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.content == b"[" + last.raw + b"]"
+    assert answer.json()[0]["status"] == status
+
+
+async def test_it_is_known_without_a_webhook_too(till: Till) -> None:
+    (event,) = (await till.search(await pay(till))).json()
+    assert event["raw_response"]["authorized_amount"] == 5
+    assert "events_webhook_url" not in event["operation"]
+    assert till.terminal.ledger.of("event") == []
+
+
+async def test_of_an_id_that_was_taken_twice_it_tells_the_newest(slow_till: Till) -> None:
+    transaction = await pay(slow_till, "cancel-by-cardholder")
+    await slow_till.charge(client_transaction_id=transaction.upper(), metadata={"scenario": "wait-for-abort"})
+    (first,) = (await slow_till.search(transaction)).json()  # the second is not known yet: no card was presented
+    await slow_till.abort()
+    second_final = {"client_transaction_id": transaction.upper(), "status": "TERMINAL_CANCELED"}
+    line = await slow_till.terminal.ledger.wait_for("final", **second_final)
+    (second,) = (await slow_till.search(transaction)).json()
+    assert (first["event_id"] != second["event_id"], second["event_id"]) == (True, line["event_id"])
+
+
+REFUSED: list[tuple[bytes, int, str, str | None]] = [
+    (b"", 400, "not JSON", None),
+    (b"{", 400, "not JSON", None),
+    (b"[]", 400, "not a JSON object", None),
+    (b"{}", 422, "client_transaction_id", None),
+    (b'{"client_transaction_id": 7}', 422, "client_transaction_id", None),
+    (b'{"client_transaction_id": "7f3c"}', 422, "client_transaction_id", "7f3c"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "named", "claimed"), REFUSED)
+async def test_a_search_that_cannot_be_is_refused(
+    till: Till, body: bytes, status: int, named: str, claimed: str | None
+) -> None:
+    answer = await till.search_for(body)
+    assert answer.status_code == status
+    assert named in answer.json()["message"]
+    (line,) = till.terminal.ledger.of("search")
+    assert (line["client_transaction_id"], line["http_status"], line["found"]) == (claimed, status, 0)
+
+
+async def test_starts_and_searches_are_kept_apart(till: Till) -> None:
+    transaction = await pay(till)
+    await till.search(transaction)
+    await till.search_for(b"{")
+    (start,) = (await till.get("/simulator/requests")).json()
+    assert json.loads(start)["client_transaction_id"] == transaction
+    assert (await till.get("/simulator/searches")).json() == [json.dumps({"client_transaction_id": transaction}), "{"]
+    assert (till.terminal.requests, len(till.terminal.searches)) == ([start], 2)
+    assert (await till.get("/simulator/nothing")).status_code == 404
+
+
+async def test_finals_are_known_after_a_restart_and_the_payment_in_progress_is_not(
+    settings: MakeSettings, client: httpx2.AsyncClient
+) -> None:
+    told: dict[str, bytes] = {}
+    async with Simulator(settings()) as terminal:
+        till = Till(terminal, client)
+        for scenario in ENDINGS:
+            transaction = await pay(till, scenario)
+            told[transaction] = (await till.search(transaction)).content
+    async with Simulator(settings(scenario="approve-chip-pin", speed=1.0)) as terminal:
+        till = Till(terminal, client)
+        assert (await till.charge(client_transaction_id=UUID)).status_code == 200
+    async with Simulator(settings()) as terminal:
+        till = Till(terminal, client)
+        assert {transaction: (await till.search(transaction)).content for transaction in told} == told
+        assert (await till.search(UUID)).content == b"[]"
+        assert terminal.ledger.of("final") == []  # a ledger in memory has what happens in its time
+
+
+async def test_it_answers_while_the_terminal_is_used_by_many(till: Till) -> None:
+    transactions = [await pay(till, "cancel-by-cardholder") for _ in range(5)]
+    unknown = [str(uuid.uuid4()) for _ in range(5)]
+    answers = await asyncio.gather(*(till.search(item) for item in [*transactions, *unknown]))
+    found = [event["client_transaction_id"] for answer in answers for event in answer.json()]
+    assert found == transactions
+
+
+async def test_the_record_is_for_its_owner_alone(till: Till, tmp_path: Path) -> None:
+    await pay(till)
+    assert (tmp_path / "transactions.jsonl").stat().st_mode & 0o777 == 0o600

@@ -15,21 +15,30 @@ import structlog
 
 from posd import __version__, logs, sockets, tls
 from posd.config import Config, HeaderError
+from posd.core.transactions import Transaction
+from posd.core.watching import Limits
 from posd.notify import notify
 from posd.services.aborts import Aborts
 from posd.services.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.services.inbox import Inbox
+from posd.services.operators import Operators
 from posd.services.outstanding import Outstanding
 from posd.services.payments import Payments
+from posd.services.reconciler import Reconciler, Settings
 from posd.services.recovery import recover
+from posd.services.reprocess import Reprocessing
+from posd.services.searching import Searching
 from posd.store.errors import CommitUncertain, StorageUnavailable, StoreError
+from posd.store.opening import refuse_lost, unusable
 from posd.store.store import Store
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
+from posd.web.backup import BackupCalls, tell_restores
 from posd.web.context import Context
 from posd.web.health import Health
 from posd.web.local import LocalApp
 from posd.web.noise import Noise
+from posd.web.quarantine import QuarantineCalls
 from posd.web.server import Listener
 from posd.web.service import ServiceCalls
 from posd.web.transactions import TransactionCalls
@@ -98,6 +107,7 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     certificate, context = _server_tls(config)
     _make_state_directory(config.database.path.parent)
     stack.callback(os.close, sockets.lock_directory(config.local_api.directory))
+    refuse_lost(config.database.path, config.database.callback_key)
     store = await Store.open(config.database.path, config.database.lock)
     stack.push_async_callback(store.close)
     try:
@@ -105,12 +115,9 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     except (OSError, HeaderError) as error:
         raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
     stack.push_async_callback(fleet.close)
-    await _recover(store)
-
     lan_socket = sockets.tcp_socket(config.webhooks.host, config.webhooks.port)
-    callback_urls = CallbackUrls(
-        load_keys(config.database.callback_key), config.webhooks.advertise_host, lan_socket.getsockname()[1]
-    )
+    keys = load_keys(config.database.callback_key)
+    callback_urls = CallbackUrls(keys, config.webhooks.advertise_host, lan_socket.getsockname()[1])
     outstanding = Outstanding()
     inbox = Inbox(store, fleet, config.merchant.id, outstanding, now)
     webhooks = WebhookApp(inbox, callback_urls, noise, config.webhooks.max_body_bytes)
@@ -127,18 +134,33 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     discovery = Discovery(config.discovery, fleet, now)
     payments = Payments(store, fleet, config.profile, callback_urls, outstanding, now)
     aborts = Aborts(store, fleet, config.profile, outstanding, now)
+    searching = Searching(store, fleet, config.profile, config.merchant.id, outstanding, now)
+    reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
+    fleet.on_return = reconciler.returned
+    inbox.on_unusable = reconciler.unusable
+    reconciler.adopt(await _recover(store, config.database.path))
+    reprocessing = Reprocessing(store, inbox, outstanding, now)
+    operators = Operators(store, outstanding, now)
     web = Context(store, now)
+    backups = BackupCalls(web, store, config.database.path, keys)
     health = Health(web, lan, discovery if config.discovery.enabled else None, certificate, now)
     local = LocalApp(
-        TransactionCalls(web, payments, aborts, config.reconcile.first_event_grace_seconds).routes
+        TransactionCalls(
+            web, payments, aborts, reconciler, operators, config.reconcile.first_event_grace_seconds
+        ).routes
+        + QuarantineCalls(web, reprocessing).routes
+        + backups.routes
         + ServiceCalls(web, fleet, health.checks).routes
     )
     listeners = [lan, *_local_listeners(config, local, noise)]
     stack.push_async_callback(_close, listeners)
     stack.push_async_callback(payments.drain, CALL_GRACE_SECONDS)
+    stack.push_async_callback(reconciler.close)
     stack.callback(store.hub.drain)
+    stack.callback(backups.stop)
     for listener in listeners:
         listener.start()
+    stack.push_async_callback(_cancel, asyncio.create_task(reconciler.run(), name="reconciler"))
     if config.discovery.enabled:
         browsing = asyncio.create_task(discovery.run(), name="discovery")
         stack.push_async_callback(_cancel, browsing)
@@ -169,11 +191,23 @@ def _make_state_directory(directory: Path) -> None:
         raise StoreError(f"cannot make {directory} ({error.strerror}); create it, writable for posd") from error
 
 
-async def _recover(store: Store) -> None:
+async def _recover(store: Store, path: Path) -> list[Transaction]:
     try:
-        await recover(store, now)
-    except (StorageUnavailable, CommitUncertain) as error:
-        raise StoreError(f"the database cannot be written: {error}") from error
+        await tell_restores(store)
+        return await recover(store, now)
+    except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
+        raise unusable(path, error) from error  # the latter three: a row that was damaged on the disk
+
+
+def _reconciling(config: Config) -> Settings:
+    """Return the reconciler's settings."""
+    given, table = config.reconcile, config.profile.local
+    return Settings(
+        Limits(given.first_event_grace_seconds, given.stall_seconds, given.stall_after_request_seconds),
+        settle=given.settle_seconds,
+        confirmed=table["search"].confirmed and table["abort"].confirmed,
+        probe_with_abort=given.probe_with_abort,
+    )
 
 
 def _local_listeners(config: Config, app: LocalApp, noise: Noise) -> list[Listener]:

@@ -97,7 +97,6 @@ class Api:
         self._http = httpx2.Client(
             transport=transport,
             base_url="http://posd/v1",
-            timeout=httpx2.Timeout(REPLY_SECONDS, connect=CONNECT_SECONDS),
             trust_env=False,
         )
 
@@ -118,9 +117,9 @@ class Api:
         """PUT `body` as JSON. Raise Problem or Unreachable."""
         return self._call("PUT", path, body=body)
 
-    def post(self, path: str, body: object | None = None) -> Reply:
-        """POST `body` as JSON, or nothing. Raise Problem or Unreachable."""
-        return self._call("POST", path, body=body)
+    def post(self, path: str, body: object | None = None, *, seconds: float = REPLY_SECONDS) -> Reply:
+        """POST `body` as JSON, or nothing; wait `seconds` for the answer. Raise Problem or Unreachable."""
+        return self._call("POST", path, body=body, seconds=seconds)
 
     def stream(self, path: str, *, after: str = "") -> Iterator[StreamItem]:
         """Yield the server-sent events of `path`, those after the id `after` (Last-Event-ID), until posd ends them.
@@ -147,14 +146,18 @@ class Api:
         params: Mapping[str, str] | None = None,
         body: object | None = None,
         also: Collection[int] = (),
+        seconds: float = REPLY_SECONDS,
     ) -> Reply:
         content = None if body is None else _encode(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
+        timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
         probe(self.socket)
         try:
-            response = self._http.request(method, path, params=params, content=content, headers=headers)
+            response = self._http.request(
+                method, path, params=params, content=content, headers=headers, timeout=timeout
+            )
         except httpx2.TransportError as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(error, seconds) from error
         raw = response.content
         is_problem = response.headers.get("content-type", "").startswith(PROBLEM_TYPE)
         if is_problem or (response.status_code >= 400 and response.status_code not in also):
@@ -164,10 +167,10 @@ class Api:
         except ValueError as error:
             raise _foreign(response.status_code, raw) from error
 
-    def _unreachable(self, error: httpx2.TransportError) -> Unreachable:
+    def _unreachable(self, error: httpx2.TransportError, seconds: float = REPLY_SECONDS) -> Unreachable:
         unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
         timed_out = isinstance(error, httpx2.ReadTimeout)
-        reason = f"it did not answer within {REPLY_SECONDS:.0f} s" if timed_out else str(error)
+        reason = f"it did not answer within {seconds:g} s" if timed_out else str(error)
         return Unreachable(self.socket, reason or "the connection was lost", sent=not unsent)
 
 

@@ -1,4 +1,4 @@
-"""Which of the daemon's sockets a command talks to, and the options that most commands share."""
+"""Which of the daemon's sockets a command talks to, and what most commands take."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +17,8 @@ SOCKET_META = "posd.socket"
 OUTPUT_META = "posd.output"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+id_argument = click.argument("transaction_id", metavar="ID", type=click.UUID)
 
 
 def json_option(command: Command) -> Command:

@@ -22,12 +22,21 @@ COMMANDS: Mapping[str, str] = {
     "charge": "posd.cli.payments:charge",
     "await": "posd.cli.payments:await_",
     "abort": "posd.cli.payments:abort",
-    "show": "posd.cli.payments:show",
-    "list": "posd.cli.payments:list_",
+    "show": "posd.cli.show:show",
+    "list": "posd.cli.listing:list_",
+    "reconcile": "posd.cli.operator:reconcile",
+    "release": "posd.cli.operator:release",
+    "resolve": "posd.cli.operator:resolve",
+    "acknowledge": "posd.cli.operator:acknowledge",
+    "quarantine": "posd.cli.quarantine:quarantine",
+    "reprocess": "posd.cli.quarantine:reprocess",
     "terminals": "posd.cli.terminals:terminals",
     "status": "posd.cli.status:status",
     "config": "posd.cli.config:config",
     "tls": "posd.cli.tls:tls",
+    "backup": "posd.cli.data:backup",
+    "restore": "posd.cli.data:restore",
+    "verify": "posd.cli.data:verify",
 }
 
 

@@ -1,16 +1,20 @@
 """Where a command's words go: tables and colour on a terminal, plain lines in a pipe, the API's JSON with --json."""
 
+import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, TextIO
 
 import click
 import msgspec
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.panel import Panel
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -21,11 +25,14 @@ Pair = tuple[str, str]
 
 
 class Output:
-    """What a command writes to. Text is never read as markup: it may come from a terminal or a till."""
+    """What a command writes to. Text is never read as markup: it may come from a terminal or a till.
 
-    def __init__(self, *, as_json: bool) -> None:
+    `stream` is where its lines go: stdout, or stderr for what is said around a question.
+    """
+
+    def __init__(self, *, as_json: bool, stream: TextIO | None = None) -> None:
         self.as_json = as_json
-        self.stdout = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+        self.stdout = Console(file=stream or sys.stdout, highlight=False, markup=False, emoji=False)
         self.stderr = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
     @property
@@ -33,12 +40,12 @@ class Output:
         """Whether a person looks at a terminal."""
         return self.stdout.is_terminal and not self.as_json
 
-    def line(self, text: str = "", style: str = "") -> None:
+    def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
         """Write a line for people; nothing with --json. A line is never wrapped or coloured in a pipe."""
         if self.rich:
-            self.stdout.print(_text(text, style))
+            self.stdout.print(Padding(_text(text, style), (0, 0, 0, indent), expand=False))
         elif not self.as_json:
-            click.echo(_clean(text))
+            click.echo(" " * indent + _clean(text), file=self.stdout.file)
 
     def note(self, text: str, style: str = "") -> None:
         """Write a line beside the result: to stderr."""
@@ -48,9 +55,17 @@ class Output:
             click.echo(_clean(text), err=True)
 
     def json(self, raw: bytes) -> None:
-        """Write JSON as it came; on a terminal indented, which leaves every number as it is."""
-        document = msgspec.json.format(raw, indent=2) if self.stdout.is_terminal else raw
-        click.echo(document)
+        """Write JSON as it came; on a terminal indented and escaped, which leaves every value as it is."""
+        click.echo(escaped(msgspec.json.format(raw, indent=2).decode()) if self.stdout.is_terminal else raw)
+
+    @contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Show on a terminal that something is under way, and for how long, until the block ends."""
+        spinner = SpinnerColumn("line" if self.stderr.options.ascii_only else "dots")
+        columns = (spinner, TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        with Progress(*columns, console=self.stderr, transient=True, disable=not self.stderr.is_terminal) as progress:
+            progress.add_task(what, total=None)
+            yield
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: str = "") -> None:
         """Write rows: a table on a terminal, lines separated by tabs (the first names the columns) in a pipe.
@@ -89,6 +104,11 @@ def _clean(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
+def escaped(text: str) -> str:
+    """Write what is not printable as JSON does (\\u001b); line feeds stay. The text of a JSON document stays valid."""
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+
+
 def _text(text: str, style: str = "") -> Text:
     return Text(_clean(text), style=style)
 
@@ -111,6 +131,17 @@ def total(amount: Mapping[str, Any]) -> Decimal:
         elif isinstance(value, int | Decimal):
             parts += value
     return parts
+
+
+def inline(value: object) -> str:
+    """Write a JSON value in a line for people; empty for null, {} and []."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {inline(item)}" for key, item in value.items() if item is not None)
+    if isinstance(value, list):
+        return ", ".join(inline(item) for item in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
 
 
 def moment(iso: str | None, *, date: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""`posd charge`, `await`, `abort`, `show` and `list`: payments, as a till sees them."""
+"""`posd charge`, `await` and `abort`: payments, as a till sees them."""
 
 import sys
 import time
@@ -11,12 +11,12 @@ import click
 
 from posd.cli import parameters
 from posd.cli.api import Api, Problem, Reply, Unreachable
-from posd.cli.connection import connect, json_option
+from posd.cli.connection import connect, id_argument, json_option
 from posd.cli.exit_codes import ExitCode, for_transaction
-from posd.cli.output import Output, Pair, moment, money, total
-from posd.cli.progress import Progress, event_extra, show_attention, show_outcome
+from posd.cli.output import Output
+from posd.cli.progress import Progress, show_attention, show_outcome
 from posd.cli.waiting import Snapshot, TimedOut, follow, start
-from posd.cli.words import NEXT_STEPS, advice, hint, state
+from posd.cli.words import hint
 
 timeout_option = click.option(
     "--timeout",
@@ -24,7 +24,6 @@ timeout_option = click.option(
     metavar="SECONDS",
     help="Stop waiting after this long (exit code 4). The payment goes on.",
 )
-id_argument = click.argument("transaction_id", metavar="ID", type=click.UUID)
 
 
 @click.command()
@@ -47,6 +46,8 @@ id_argument = click.argument("transaction_id", metavar="ID", type=click.UUID)
     metavar="KEY=JSON",
     help="Sent as is. Repeatable.",
 )
+@click.option("--sale", metavar="KEY", help="What is being paid: a sale with an open or approved payment is refused.")
+@click.option("--repeat", is_flag=True, help="One more payment for the same --sale (split payment).")
 @click.option("--id", "given_id", type=click.UUID, metavar="UUID", help="The payment's id; made here where left out.")
 @click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")
 @timeout_option
@@ -60,6 +61,8 @@ def charge(
     terminal: str | None,
     metadata: Mapping[str, str],
     options: Mapping[str, Any],
+    sale: str | None,
+    repeat: bool,
     given_id: uuid.UUID | None,
     no_wait: bool,
     timeout: float | None,
@@ -78,6 +81,10 @@ def charge(
         request["metadata"] = metadata
     if options:
         request["options"] = options
+    if sale is not None:
+        request["sale"] = sale
+    if repeat:
+        request["repeat"] = True
     transaction_id = str(given_id or uuid.uuid4())
     deadline = None if timeout is None else time.monotonic() + timeout
     with connect(ctx) as api, Progress(output) as progress:
@@ -192,125 +199,3 @@ def abort(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> None
         output.json(reply.raw)
     output.line("The terminal was asked to abort. It may still approve: wait for the outcome.")
     output.line(f"its outcome: posd await {transaction_id}")
-
-
-@click.command()
-@id_argument
-@json_option
-@click.pass_context
-def show(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> None:
-    """Show everything about a payment.
-
-    That is its request, state, outcome, attention and events.
-    """
-    with connect(ctx) as api:
-        reply = api.get(f"/transactions/{transaction_id}")
-        if output.as_json:
-            output.json(reply.raw)
-            return
-        events = api.get(f"/transactions/{transaction_id}/events").body["events"]
-    transaction = reply.body
-    output.panel("transaction", transaction_pairs(transaction), "cyan")
-    if transaction["outcome"] is not None:
-        show_outcome(output, transaction)
-    if events:
-        rows = [
-            (str(item["seq"]), moment(item["received_at"]), item["verdict"], item["event"]["status"],
-             event_extra(item["event"]))
-            for item in events
-        ]  # fmt: skip
-        output.table(("seq", "received", "verdict", "status", "detail"), rows)
-
-
-def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
-    """Return all fields of a transaction but its outcome, label and text, empty ones left out."""
-    result: list[Pair] = []
-    for name, value in transaction.items():
-        match name:
-            case "outcome":
-                continue
-            case "amount" if value:
-                text = f"{money(total(value))}  ({_inline(value)})"
-            case "attention":
-                result += [(f"attention {a['code']}", f"{a.get('detail') or ''}; {advice(a['code'])}") for a in value]
-                continue
-            case "next_step":
-                text = f"{value}: {NEXT_STEPS.get(value, '')}"
-            case "created_at" | "updated_at":
-                text = moment(value, date=True)
-            case _:
-                text = _inline(value)
-        if text:
-            result.append((name, text))
-    return result
-
-
-def _inline(value: object) -> str:
-    """Write a JSON value in a line for people; empty for null, {} and []."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_inline(item)}" for key, item in value.items() if item is not None)
-    if isinstance(value, list):
-        return ", ".join(_inline(item) for item in value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else str(value)
-
-
-@click.command("list")
-@click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
-@click.option("--phase", type=click.Choice(["starting", "in_doubt", "active", "final"]), help="Only this phase.")
-@click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
-@click.option("--attention", is_flag=True, help="Only those that a person should look at.")
-@click.option("--since", type=parameters.moment, metavar="TIME", help="From this time on.")
-@click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time.")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
-@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
-@json_option
-@click.pass_context
-def list_(
-    ctx: click.Context,
-    /,
-    output: Output,
-    only_open: bool,
-    attention: bool,
-    limit: int,
-    everything: bool,
-    **given: str | None,
-) -> None:
-    """List payments, the newest first."""
-    params = {"limit": str(limit)} | {name: value for name, value in given.items() if value is not None}
-    if only_open:
-        params["open"] = "true"
-    if attention:
-        params["attention"] = "true"
-    transactions: list[Mapping[str, Any]] = []
-    with connect(ctx) as api:
-        while True:
-            reply = api.get("/transactions", params)
-            if output.as_json:
-                output.json(reply.raw)
-            transactions += reply.body["transactions"]
-            cursor = reply.body["next_cursor"]
-            if cursor is None or not everything:
-                break
-            params["cursor"] = cursor
-    if transactions or not output.rich:
-        output.table(
-            ("created", "transaction", "terminal", "amount", "state"), map(list_row, transactions), whole="transaction"
-        )
-    else:
-        output.line("No payments.")
-    if cursor is not None:
-        output.note("there are more: --all shows them, --limit more of them")
-
-
-def list_row(transaction: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a transaction's row in the list; attention stands behind its state."""
-    marks = " ".join(f"!{attention['code']}" for attention in transaction["attention"])
-    return (
-        moment(transaction["created_at"], date=True)[5:16],
-        transaction["client_transaction_id"],
-        transaction["terminal"],
-        money(total(transaction["amount"] or {})),
-        f"{state(transaction)} {marks}".strip(),
-    )

@@ -1,7 +1,7 @@
 """Showing a payment while it runs: each event a line, and on a terminal a live last line with what to do."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from types import TracebackType
 from typing import Any, Self
@@ -11,9 +11,10 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from posd.cli.history import evidence_text, superseded_text
 from posd.cli.output import Output, Pair, moment, money
 from posd.cli.waiting import Arrived, Away, Snapshot, Update
-from posd.cli.words import NEXT_STEPS, RESULTS, advice, hint, status_hint
+from posd.cli.words import NEXT_STEPS, advice, hint, meaning, status_hint
 
 #: redraws a second: enough for a spinner and a seconds counter.
 REDRAWS_PER_SECOND = 8
@@ -77,7 +78,7 @@ class Progress:
         self._now = Text(hint(transaction))
         news = [attention for attention in transaction["attention"] if attention["code"] not in self._attention]
         self._attention |= {attention["code"] for attention in news}
-        show_attention(self.output, {"attention": news})
+        show_attention(self.output, {**transaction, "attention": news})
         if transaction["next_step"] not in ("wait", self._next_step):
             self.output.line(NEXT_STEPS[transaction["next_step"]], "yellow")
         self._next_step = transaction["next_step"]
@@ -133,21 +134,35 @@ def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
         "ticket": outcome["ticket_number"],
         "reference": outcome["transaction_reference"],
         "reason": failure_text(reason) if reason else None,
-        "proof": ", ".join(evidence["kind"] for evidence in outcome["evidence"]),
-        "transaction": transaction["client_transaction_id"],
     }
     pairs = [(label, str(value)) for label, value in fields.items() if value]
+    pairs += [("proof", evidence_text(evidence)) for evidence in outcome["evidence"]]
+    corrected = outcome["supersedes"]
+    while corrected is not None:
+        pairs.append(("corrected", superseded_text(corrected)))
+        corrected = corrected["supersedes"]
+    pairs.append(("transaction", transaction["client_transaction_id"]))
     return [*pairs, ("next", NEXT_STEPS.get(transaction["next_step"], transaction["next_step"]))]
 
 
 def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:
     """Write how a payment ended, in a frame on a terminal and as lines in a pipe."""
-    result = transaction["outcome"]["result"]
-    style, meaning = RESULTS.get(result, ("yellow", ""))
-    output.panel(result, [("result", meaning), *outcome_pairs(transaction)], style)
+    style, words = meaning(transaction["outcome"])
+    output.panel(transaction["outcome"]["result"], [("result", words), *outcome_pairs(transaction)], style)
 
 
 def show_attention(output: Output, transaction: Mapping[str, Any]) -> None:
-    """Write what a person should look at, a line each."""
+    """Write what a person should look at, why, and what to do about it."""
     for attention in transaction["attention"]:
-        output.line(f"attention {attention['code']}: {advice(attention['code'])}", "yellow")
+        detail = attention.get("detail")
+        output.line(f"attention {attention['code']}" + (f": {detail}" if detail else ""), "yellow")
+        show_advice(output, attention["code"], [transaction["client_transaction_id"]])
+
+
+def show_advice(output: Output, code: str, transaction_ids: Sequence[str]) -> None:
+    """Write what to do about an attention of these payments, and the commands to type."""
+    words, commands = advice(code)
+    output.line(words, indent=2)
+    typed = dict.fromkeys(command.format(id=each) for each in transaction_ids for command in commands)
+    for command in typed:
+        output.line(command, indent=4)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from posd.config.schema import Config, TerminalConfig
+from posd.core.profile import CLIENT_TRANSACTION_ID
 
 #: A Unix socket's path has to fit into sockaddr_un with its closing zero byte (unix(7)).
 MAX_SOCKET_PATH_BYTES = 107
@@ -77,12 +78,24 @@ def _pin_without_tls(config: Config) -> Iterator[Finding]:
             )
 
 
+def _search_by_get(config: Config) -> Iterator[Finding]:
+    for at, table in (("profile", config.profile.local), ("profile.cloud", config.profile.cloud)):
+        row = table["search"]
+        if row.method == "GET" and f"{{{CLIENT_TRANSACTION_ID}}}" not in row.path:
+            yield Finding(
+                (f"{at}.search.path", f"{at}.search.method"),
+                "does not say which transaction is asked for: a GET has no body",
+                f"put {{{CLIENT_TRANSACTION_ID}}} into the path",
+            )
+
+
 CHECKS: tuple[Callable[[Config], Iterator[Finding]], ...] = (
     _socket_paths,
     _print_poll,
     _access_mode,
     _unique_serials,
     _pin_without_tls,
+    _search_by_get,
 )
 
 

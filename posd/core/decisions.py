@@ -5,29 +5,27 @@ Pure functions from a transaction to a transaction; the store saves the differen
 
 from collections.abc import Sequence
 from datetime import datetime
-from decimal import Decimal
 from enum import Enum, auto
 from typing import Literal, assert_never
 
 import msgspec
 
-from posd.core import lifecycle
-from posd.core.events import RawResponse, TransactionEvent
+from posd.core import lifecycle, outcomes
+from posd.core.attention import attend, clear
+from posd.core.events import NotAnEvent, TransactionEvent, read_event
 from posd.core.lifecycle import Status, Step, Trail, Verdict
-from posd.core.money import ZERO
+from posd.core.outcomes import Source
+from posd.core.searches import RESULTS, Answer, Found, NoAnswer
 from posd.core.starts import Acknowledged, Doubtful, Judgement, Refused, Unsent
 from posd.core.times import iso
 from posd.core.transactions import (
-    RESULTS,
-    Attention,
     AttentionCode,
     Evidence,
     EvidenceKind,
     Failure,
+    LastSearch,
     OperationType,
-    Outcome,
     Phase,
-    Receipt,
     Result,
     Transaction,
 )
@@ -51,6 +49,10 @@ class Seen(Enum):
     REUSED = auto()  # the same event_id with other bytes
 
 
+#: What is recorded of events: an exact repeat is not.
+New = Literal[Seen.NEW, Seen.REUSED]
+
+
 def recognise(body: bytes, recorded: Sequence[bytes]) -> Seen:
     """Compare an event's bytes with those that were recorded under its `event_id` in its transaction (spec 6.3)."""
     if not recorded:
@@ -58,34 +60,16 @@ def recognise(body: bytes, recorded: Sequence[bytes]) -> Seen:
     return Seen.REPEATED if body in recorded else Seen.REUSED
 
 
-def attend(transaction: Transaction, code: AttentionCode, now: datetime, detail: str) -> Transaction:
-    """Raise an attention; one that is open keeps its beginning and takes the newer detail."""
-    old = transaction.attention_of(code)
-    item = Attention(code=code, since=old.since if old else iso(now), detail=detail)
-    others = tuple(other for other in transaction.attention if other.code is not code)
-    return _set(transaction, attention=(*others, item))
-
-
-def clear(transaction: Transaction, code: AttentionCode) -> Transaction:
-    """Close an attention, open or not."""
-    return _set(transaction, attention=tuple(item for item in transaction.attention if item.code is not code))
-
-
 def advance(
-    transaction: Transaction, event: TransactionEvent, *, seen: Literal[Seen.NEW, Seen.REUSED], now: datetime
+    transaction: Transaction, event: TransactionEvent, *, seen: New, now: datetime
 ) -> tuple[Transaction, Verdict]:
     """Apply an authentic event of this transaction; an exact repeat (Seen.REPEATED) changes nothing and comes not here.
 
     Returns the transaction as it then stands and what became of the event.
     """
     before = transaction
-    if event.terminal.serial_number != transaction.terminal:
-        transaction = attend(
-            transaction,
-            AttentionCode.SERIAL_MISMATCH,
-            now,
-            f"terminal {transaction.terminal} was asked, an event came from {event.terminal.serial_number}",
-        )
+    transaction = _hear(transaction, event.terminal.serial_number, "an event came from", now)
+    transaction = clear(transaction, AttentionCode.STALLED, AttentionCode.NO_CALLBACK)
     if seen is Seen.REUSED:
         transaction = attend(
             transaction,
@@ -93,18 +77,11 @@ def advance(
             now,
             f"event_id {event.event_id} came again with other content ({event.status}); both are kept",
         )
-        return _touch(_compare_finals(transaction, event, now), before, now), Verdict.DUPLICATE
+        return _touch(outcomes.compare(transaction, event, EvidenceKind.EVENT, now), before, now), Verdict.DUPLICATE
 
     step = lifecycle.step(transaction.trail, event.status, event.previous_status)
     transaction = _note(_set(transaction, trail=step.trail), event, step, now)
-    match step.verdict:
-        case Verdict.APPLIED:
-            transaction = _apply(transaction, event, now)
-        case Verdict.AFTER_FINAL:
-            transaction = _compare_finals(transaction, event, now)
-        case _:
-            transaction = _disprove(transaction, event.status, now)
-    return _touch(transaction, before, now), step.verdict
+    return _touch(_settle(transaction, event, step.verdict, EvidenceKind.EVENT, now), before, now), step.verdict
 
 
 def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) -> Transaction:
@@ -133,25 +110,15 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
     an acknowledgement never reopens a final.
     """
     before = transaction
-    heard = (
-        transaction.acknowledged
-        or bool(transaction.trail.edges)
-        or transaction.attention_of(AttentionCode.QUARANTINED_EVENT) is not None
-    )
+    heard = transaction.heard
     match judgement:
         case Acknowledged(serial_number=serial):
-            transaction = _set(transaction, acknowledged=True)
+            transaction = _hear(_set(transaction, acknowledged=True), serial, "the acknowledgement came from", now)
             if transaction.phase in (Phase.STARTING, Phase.IN_DOUBT):
                 transaction = clear(_set(transaction, phase=Phase.ACTIVE), AttentionCode.IN_DOUBT)
-            if serial is not None and serial != transaction.terminal:
-                transaction = attend(
-                    transaction,
-                    AttentionCode.SERIAL_MISMATCH,
-                    now,
-                    f"terminal {transaction.terminal} was asked, {serial} acknowledged: the wrong device answered",
-                )
+            transaction = _disprove(transaction, "its acknowledgement", now)
         case Refused() | Unsent() if not heard and transaction.outcome is None:
-            transaction = _finish(transaction, not_started(judgement, now), now)
+            transaction = outcomes.finish(transaction, outcomes.not_started(judgement, now), now)
         case Refused() | Unsent():
             # A callback was faster that posd could not use, or that told of a state which it does not know.
             if transaction.phase is Phase.STARTING:
@@ -185,37 +152,79 @@ def quarantined(transaction: Transaction, reason: str, now: datetime) -> Transac
 
     Its token shows that the request had reached a terminal, whatever posd had inferred.
     """
-    noted = attend(
-        transaction, AttentionCode.QUARANTINED_EVENT, now, f"a callback of this payment could not be used: {reason}"
-    )
-    return _touch(_disprove(noted, "a callback that could not be used", now), transaction, now)
+    return _touch(_unusable(transaction, "a callback of this payment could not be used", reason, now), transaction, now)
 
 
-def not_started(judgement: Refused | Unsent, now: datetime) -> Outcome:
-    """Return the outcome of a request that was provably refused or provably never sent."""
-    match judgement:
-        case Refused(status=status, body=body):
-            evidence = Evidence(kind=EvidenceKind.REFUSAL, at=iso(now), status=status, body=body)
-            failure = Failure(type="posd", code="refused", message=f"the terminal refused the request (HTTP {status})")
-        case Unsent(reason=reason):
-            evidence = Evidence(kind=EvidenceKind.UNSENT, at=iso(now), reason=reason)
-            failure = Failure(type="posd", code="unsent", message=f"the request was never sent: {reason}")
-        case _:
-            assert_never(judgement)
-    return Outcome(
-        result=Result.NOT_STARTED,
-        status=None,
-        transaction_reference=None,
-        ticket_number=None,
-        failure_reason=failure,
-        reached_acquirer=False,
-        reading_type=None,
-        authorized_amount=None,
-        receipt=None,
-        reversal=None,
-        decided_at=iso(now),
-        evidence=(evidence,),
+def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transaction:
+    """Apply what a search brought (design 6). A state that it reports is applied like an event; nothing else is proof.
+
+    "None" and "no answer" conclude nothing here: see `posd.core.proof`.
+    """
+    after = transaction
+    for element in answer.elements if isinstance(answer, Found) else ():
+        after = _found(after, element, now)
+    if isinstance(answer, NoAnswer) and answer.bears_id:
+        after = _unusable(after, "a search found this payment, but not as ours", answer.reason, now)
+    last = LastSearch(at=iso(now), result=RESULTS[type(answer)])
+    return _set(_touch(after, transaction, now), last_search=last)
+
+
+def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: datetime) -> Transaction:
+    """Note that nothing came for some seconds: `no_callback` before the first event, `stalled` after it."""
+    words = {
+        AttentionCode.NO_CALLBACK: "acknowledged the payment, and no event of it has come",
+        AttentionCode.STALLED: f"has been silent since {transaction.status}",
+    }
+    detail = f"terminal {transaction.terminal} {words[code]} for {seconds:g} s; the outcome is still awaited"
+    return _touch(attend(transaction, code, now, detail), transaction, now)
+
+
+def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime) -> Transaction:
+    """Conclude not_started from the full proof of design 6; nothing where anything was heard of it meanwhile."""
+    if transaction.phase is not Phase.IN_DOUBT or transaction.heard:
+        return transaction
+    failure = Failure(
+        type="posd",
+        code="proved_not_started",
+        message="the terminal runs nothing and no search knows it, twice, by operations that are known to work",
     )
+    outcome = outcomes.inferred(Result.NOT_STARTED, evidence, now, failure=failure)
+    return _touch(outcomes.finish(transaction, outcome, now), transaction, now)
+
+
+def released(transaction: Transaction, now: datetime) -> Transaction:
+    """Free the terminal by a person's word: the question of this transaction stays open."""
+    detail = f"a person freed terminal {transaction.terminal}; whether the customer was charged is still open"
+    return _touch(attend(_set(transaction, released=True), AttentionCode.RELEASED, now, detail), transaction, now)
+
+
+def resolved(
+    transaction: Transaction, result: Result, operator: str, note: str, reference: str | None, now: datetime
+) -> Transaction:
+    """Close an open transaction by a person's word; what the terminal says later supersedes it."""
+    evidence = Evidence(kind=EvidenceKind.OPERATOR, at=iso(now), operator=operator, note=note)
+    failure = None
+    if result is Result.NOT_STARTED:
+        failure = Failure(type="posd", code="resolved", message=f"{operator} says that it did not start: {note}")
+    outcome = outcomes.inferred(result, (evidence,), now, failure=failure, transaction_reference=reference)
+    return _touch(outcomes.finish(transaction, outcome, now), transaction, now)
+
+
+def dismissed(transaction: Transaction, code: AttentionCode, now: datetime) -> Transaction:
+    """Close one attention by a person's word."""
+    return _touch(clear(transaction, code), transaction, now)
+
+
+def touched(transaction: Transaction, now: datetime) -> Transaction:
+    """Note that a terminal does know of it: the beginning of an authentic callback came, or an abort was taken."""
+    return _touch(_set(transaction, heard=True), transaction, now)
+
+
+def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
+    """Put in doubt what a restore found in the file that it replaced, and could not read in full."""
+    detail = f"{reason}; what became of this payment is not known here: compare it with the till and the acquirer"
+    doubtful = doubt(_set(transaction, heard=True), reason, now)
+    return attend(doubtful, AttentionCode.ORPHAN, now, detail)
 
 
 def _touch(transaction: Transaction, before: Transaction, now: datetime) -> Transaction:
@@ -223,7 +232,17 @@ def _touch(transaction: Transaction, before: Transaction, now: datetime) -> Tran
 
 
 def _note(transaction: Transaction, event: TransactionEvent, step: Step, now: datetime) -> Transaction:
-    """Raise and close the attentions that a step on the trail asks for."""
+    """Raise and close the attentions that an event's step on the trail asks for."""
+    transaction = _note_strange(transaction, event, step, now)
+    if step.gap:
+        return attend(transaction, AttentionCode.GAP, now, _hole(event, step.trail))
+    if transaction.attention_of(AttentionCode.GAP) and step.trail.connected and step.verdict is not Verdict.APPLIED:
+        return clear(transaction, AttentionCode.GAP)
+    return transaction
+
+
+def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step, now: datetime) -> Transaction:
+    """Raise what the spec does not have: an unknown state, an illegal transition."""
     if step.verdict is Verdict.UNKNOWN_STATUS:
         transaction = attend(
             transaction, AttentionCode.UNKNOWN_STATUS, now, f"the terminal reports a state unknown here: {event.status}"
@@ -235,10 +254,6 @@ def _note(transaction: Transaction, event: TransactionEvent, step: Step, now: da
             now,
             f"{event.status} (previous {event.previous_status}) is a step that the terminal's lifecycle does not have",
         )
-    if step.gap:
-        return attend(transaction, AttentionCode.GAP, now, _hole(event, step.trail))
-    if transaction.attention_of(AttentionCode.GAP) and step.trail.connected and step.verdict is not Verdict.APPLIED:
-        return clear(transaction, AttentionCode.GAP)
     return transaction
 
 
@@ -250,136 +265,81 @@ def _hole(event: TransactionEvent, trail: Trail) -> str:
     )
 
 
-def _apply(transaction: Transaction, event: TransactionEvent, now: datetime) -> Transaction:
-    """Move forward by an applied event."""
+def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime) -> Transaction:
+    """Note that a terminal knows of it, and whether it is the one that was asked."""
+    transaction = _set(transaction, heard=True)
+    if serial is None or transaction.terminal in (serial, ""):  # a restore may not know which one was asked
+        return transaction
+    return attend(
+        _set(transaction, mismatched=True),
+        AttentionCode.SERIAL_MISMATCH,
+        now,
+        f"terminal {transaction.terminal} was asked, {how} {serial}: another device has it",
+    )
+
+
+def _found(transaction: Transaction, element: str, now: datetime) -> Transaction:
+    """Apply one element of a search's reply that bears our id."""
+    try:
+        event = read_event(element.encode())
+    except NotAnEvent as error:
+        return _unusable(transaction, "a search found this payment in a form that cannot be used", str(error), now)
+    transaction = _hear(transaction, event.terminal.serial_number, "a search found it on", now)
+    step = lifecycle.leap(transaction.trail, event.status)
+    transaction = _note_strange(_set(transaction, trail=step.trail), event, step, now)
+    if step.verdict is Verdict.APPLIED:
+        transaction = clear(transaction, AttentionCode.STALLED)
+    transaction = _settle(transaction, event, step.verdict, EvidenceKind.SEARCH, now)
+    outcome = transaction.outcome
+    if outcome is not None and outcome.status == event.status:
+        return clear(transaction, AttentionCode.GAP)  # how it ended is said twice: nothing that matters is missing
+    return transaction
+
+
+def _unusable(transaction: Transaction, what: str, reason: str, now: datetime) -> Transaction:
+    noted = attend(_set(transaction, heard=True), AttentionCode.QUARANTINED_EVENT, now, f"{what}: {reason}")
+    return _disprove(noted, "something that could not be used", now)
+
+
+def _settle(
+    transaction: Transaction, event: TransactionEvent, verdict: Verdict, source: Source, now: datetime
+) -> Transaction:
+    """Draw the consequence of a state that was laid on the trail."""
+    match verdict:
+        case Verdict.APPLIED:
+            return _apply(transaction, event, source, now)
+        case Verdict.AFTER_FINAL:
+            return outcomes.compare(transaction, event, source, now)
+        case _:
+            return _disprove(transaction, event.status, now)
+
+
+def _apply(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
+    """Move forward by an applied state."""
     if event.reading_type is not None:
         transaction = _set(transaction, reading_type=event.reading_type)
     if transaction.type is None:
         transaction = _set(transaction, type=WIRE_TYPES.get(event.operation_type or ""))
     status = Status(event.status)
     if status in lifecycle.FINALS:
-        return _finish(_final_attention(transaction, event, now), _outcome(transaction, event, now), now)
+        outcome = outcomes.stated(transaction, event, source, now)
+        return outcomes.finish(outcomes.note_approval(transaction, event, now), outcome, now)
     if transaction.phase is Phase.FINAL:
         return _disprove(transaction, event.status, now)
     return clear(_set(transaction, phase=Phase.ACTIVE), AttentionCode.IN_DOUBT)
 
 
 def _disprove(transaction: Transaction, news: str, now: datetime) -> Transaction:
-    """Withdraw a `not_started` that was inferred: an authentic callback shows that a terminal did get the request."""
+    """Withdraw a `not_started` that was inferred: what came shows that a terminal did get the request."""
     outcome = transaction.outcome
-    if outcome is None or outcome.result is not Result.NOT_STARTED or outcome.stated_by_terminal:
+    if outcome is None or outcome.result is not Result.NOT_STARTED:
         return transaction
-    running = transaction.trail.position is not None
+    running = transaction.status is not None
     transaction = _set(transaction, phase=Phase.ACTIVE, outcome=None, withdrawn=outcome)
     transaction = attend(
         transaction,
         AttentionCode.OUTCOME_CORRECTED,
         now,
-        f"posd had concluded not_started, but the terminal sent {news}: the payment is running or did run",
+        f"not_started was concluded, but the terminal sent {news}: the payment is running or did run",
     )
-    return transaction if running else doubt(transaction, f"it sent {news} after posd had concluded not_started", now)
-
-
-def _finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transaction:
-    """Set the outcome; one that posd or a person had inferred before is kept under `supersedes`."""
-    old = transaction.outcome or transaction.withdrawn
-    if old is not None:
-        outcome = _set(outcome, supersedes=old)
-        if old.result is not outcome.result:
-            transaction = attend(
-                transaction,
-                AttentionCode.OUTCOME_CORRECTED,
-                now,
-                f"the outcome was {old.result} by inference; the terminal says {outcome.result}",
-            )
-    transaction = _set(transaction, phase=Phase.FINAL, outcome=outcome, withdrawn=None)
-    return clear(transaction, AttentionCode.IN_DOUBT)
-
-
-def _outcome(transaction: Transaction, event: TransactionEvent, now: datetime) -> Outcome:
-    """Return the outcome that a final event states (local API, the outcome)."""
-    status = Status(event.status)
-    response = event.raw_response if status is Status.APPROVAL else None
-    reason = event.failure_reason
-    return Outcome(
-        result=RESULTS[status],
-        status=status,
-        transaction_reference=response.transaction_reference if response else None,
-        ticket_number=response.ticket_number if response else None,
-        failure_reason=Failure(type=reason.type, code=reason.code, message=reason.message) if reason else None,
-        reached_acquirer=_reached_acquirer(status, response, transaction.trail),
-        reading_type=event.reading_type or transaction.reading_type,
-        authorized_amount=response.authorized_amount if response else None,
-        receipt=Receipt(
-            authorization_code=response.authorization_code,
-            franchise=response.franchise,
-            card_type=response.card_type,
-            cvm_type=response.cvm_type,
-        )
-        if response
-        else None,
-        reversal=None,
-        decided_at=iso(now),
-        evidence=(Evidence(kind=EvidenceKind.EVENT, at=iso(now), event_id=event.event_id),),
-    )
-
-
-def _reached_acquirer(status: Status, response: RawResponse | None, trail: Trail) -> bool | None:
-    match status:
-        case Status.APPROVAL:
-            return True if response else None
-        case Status.DECLINED:
-            return True
-        case _:  # a cancellation or a local rejection
-            return None if trail.approval_requested else False
-
-
-def _final_attention(transaction: Transaction, event: TransactionEvent, now: datetime) -> Transaction:
-    """Raise what a person should know about an approval."""
-    if event.status != Status.APPROVAL:
-        return transaction
-    response = event.raw_response
-    if response is None or response.transaction_reference is None:
-        transaction = attend(
-            transaction,
-            AttentionCode.MISSING_REFERENCE,
-            now,
-            "approved, but without a transaction_reference: it cannot be voided or captured by reference",
-        )
-    asked = transaction.total
-    if asked and response is not None and response.authorized_amount is not None:
-        expected: set[Decimal] = {asked, asked + (event.tip or ZERO)}
-        if response.authorized_amount not in expected:
-            transaction = attend(
-                transaction,
-                AttentionCode.AMOUNT_DIFFERS,
-                now,
-                f"asked for {asked}, authorized {response.authorized_amount}",
-            )
-    return transaction
-
-
-def _compare_finals(transaction: Transaction, event: TransactionEvent, now: datetime) -> Transaction:
-    """Hold an event that came after the terminal's final against it: the first final stands."""
-    outcome = transaction.outcome
-    if outcome is None or outcome.status is None:
-        return transaction
-    if transaction.trail.approval_requested and outcome.status in (lifecycle.CANCELED, lifecycle.REJECTED):
-        transaction = _set(transaction, outcome=_set(outcome, reached_acquirer=None))
-    status = Status.known(event.status)
-    if status not in lifecycle.FINALS:
-        return transaction
-    reference = event.raw_response.transaction_reference if status is Status.APPROVAL and event.raw_response else None
-    if (status, reference) == (outcome.status, outcome.transaction_reference):
-        return transaction
-    return attend(
-        transaction,
-        AttentionCode.CONFLICTING_FINAL,
-        now,
-        f"two finals: {_final(outcome.status, outcome.transaction_reference)} stands, {_final(status, reference)} came "
-        "after it; check with the acquirer what the customer paid, and void what was taken twice",
-    )
-
-
-def _final(status: Status | None, reference: str | None) -> str:
-    return f"{status} (reference {reference})" if reference else f"{status}"
+    return transaction if running else doubt(transaction, f"it sent {news} after not_started was concluded", now)

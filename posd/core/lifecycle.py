@@ -6,7 +6,8 @@ lost (spec 6.2), so an event moves the transaction forward or is recorded withou
 
 A `Trail` is what the events of one transaction have said so far. Each event is an edge `previous_status -> status`.
 A gap is marked when an applied event names another previous state than the last one recorded (spec 6.3, rule 3); it
-is closed when the edges that were seen connect again, whatever the order in which the missing ones came.
+is closed when the edges that were seen connect again, whatever the order in which the missing ones came. A search
+reports a state without the way to it: `leap`.
 """
 
 from collections.abc import Mapping
@@ -160,9 +161,7 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
         move = Move.LATE  # an earlier presentation of the card, overtaken by a later one
     verdict = VERDICTS[move]
     if verdict is not Verdict.APPLIED:
-        # A call to the acquirer that shows up after a cancellation or a local rejection breaks the table as well.
-        illegal = trail.position in (CANCELED, REJECTED) and known is APPROVAL_REQUESTED
-        return Step(msgspec.structs.replace(trail, edges=edges), verdict, illegal=illegal)
+        return Step(msgspec.structs.replace(trail, edges=edges), verdict, illegal=_asked_though_ended(trail, known))
 
     mismatch = previous is not None and previous != trail.last
     skipped = move is Move.SKIP and not (previous is not None and previous == trail.last)
@@ -170,8 +169,32 @@ def step(trail: Trail, status: str, previous: str | None) -> Step:
         Trail(position=known, last=status, edges=edges),
         verdict,
         gap=mismatch or skipped,
-        illegal=move is Move.ILLEGAL or (move is Move.SKIP and not skipped),
+        illegal=move is Move.ILLEGAL
+        or (move is Move.SKIP and not skipped)
+        or (known in (CANCELED, REJECTED) and previous == APPROVAL_REQUESTED),
     )
+
+
+def leap(trail: Trail, status: str) -> Step:
+    """Lay a state that a search reports on the trail. It is no event: it marks no gap, and saying it again is nothing.
+
+    The state counts as reached, so that an event which names it as its previous one finds nothing missing.
+    """
+    known = Status.known(status)
+    if known is None:
+        return Step(trail, Verdict.UNKNOWN_STATUS)
+    move = Move.LATE if known is trail.position and known not in FINALS else MOVES[trail.position][known]
+    edge: Edge = (None, status)
+    edges = trail.edges if any(known == seen for _, seen in trail.edges) else (*trail.edges, edge)
+    if VERDICTS[move] is not Verdict.APPLIED:
+        illegal = _asked_though_ended(trail, known)
+        return Step(msgspec.structs.replace(trail, edges=edges), VERDICTS[move], illegal=illegal)
+    return Step(Trail(position=known, last=status, edges=edges), Verdict.APPLIED, illegal=move is Move.ILLEGAL)
+
+
+def _asked_though_ended(trail: Trail, known: Status) -> bool:
+    """Whether a call to the acquirer shows up after a cancellation or a local rejection: that breaks the table too."""
+    return trail.position in (CANCELED, REJECTED) and known is APPROVAL_REQUESTED
 
 
 def _strange(edge: Edge) -> bool:

@@ -19,6 +19,12 @@ ACCESS_MODES: Final[tuple[AccessMode, ...]] = ("local", "cloud")
 METHODS: Final[tuple[Method, ...]] = ("GET", "POST")
 TERMINAL_SERIAL: Final = "terminal_serial"
 PRINT_JOB_ID: Final = "print_job_id"
+CLIENT_TRANSACTION_ID: Final = "client_transaction_id"
+
+#: Placeholders that belong to one operation alone.
+OWN_PLACEHOLDERS: Final[Mapping[str, str]] = MappingProxyType(
+    {"print-job": PRINT_JOB_ID, "search": CLIENT_TRANSACTION_ID}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +96,18 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*")
 
 
-def resolve_path(row: Row, *, terminal_serial: str = "", print_job_id: str = "") -> str:
+def resolve_path(
+    row: Row, *, terminal_serial: str = "", print_job_id: str = "", client_transaction_id: str = ""
+) -> str:
     """Fill the placeholders of the row's path; values are percent-encoded, so that none can add a path segment.
 
     Raises ValueError where the path needs a value that is empty here.
     """
-    values = {TERMINAL_SERIAL: terminal_serial, PRINT_JOB_ID: print_job_id}
+    values = {
+        TERMINAL_SERIAL: terminal_serial,
+        PRINT_JOB_ID: print_job_id,
+        CLIENT_TRANSACTION_ID: client_transaction_id,
+    }
 
     def value(match: re.Match[str]) -> str:
         filled = values[match[1]]
@@ -111,7 +123,7 @@ def path_fault(operation: str, access_mode: AccessMode, path: str) -> str | None
     """Say in words what is wrong with a configured path, None where it can be used."""
     if _PATH.fullmatch(path) is None:
         return "is not an absolute path in visible ASCII characters without '#'"
-    known = {TERMINAL_SERIAL} | ({PRINT_JOB_ID} if operation == "print-job" else set())
+    known = {TERMINAL_SERIAL} | ({OWN_PLACEHOLDERS[operation]} if operation in OWN_PLACEHOLDERS else set())
     needed = ({TERMINAL_SERIAL} if access_mode == "cloud" else set()) | (known & {PRINT_JOB_ID})
     found = set(_PLACEHOLDER.findall(path))
     if unknown := sorted(found - known):

@@ -124,7 +124,7 @@ def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
         reader.fault(f"/{name}", "stands more than once, with different values")
     for name in members:
         if name not in FIELDS:
-            reader.fault(f"/{_pointer(name)}", f"is not a field of this request; fields are {', '.join(FIELDS)}")
+            reader.fault(f"/{pointer_token(name)}", f"is not a field of this request; fields are {', '.join(FIELDS)}")
     kind = _type(reader)
     request = StartRequest(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
@@ -193,7 +193,7 @@ def _amount(reader: _Reader, kind: OperationType) -> bytes:
 def _numbers(reader: _Reader, members: Mapping[str, object], path: str, *, nested: bool) -> dict[str, Any]:
     checked: dict[str, Any] = {}
     for name, value in members.items():
-        here = f"{path}/{_pointer(name)}"
+        here = f"{path}/{pointer_token(name)}"
         if nested and name == "extra_taxes" and isinstance(value, dict):
             checked[name] = _numbers(reader, value, here, nested=False)
             continue
@@ -206,13 +206,14 @@ def _numbers(reader: _Reader, members: Mapping[str, object], path: str, *, neste
 
 def _repeated(document: Object) -> Iterator[str]:
     """Yield pointers to the names of the body or its amount that stand more than once and say different things."""
-    yield from (_pointer(name) for name in sorted(document.repeated))
+    yield from (pointer_token(name) for name in sorted(document.repeated))
     amount = document.get("amount")
     if isinstance(amount, Object):
-        yield from (f"amount/{_pointer(name)}" for name in sorted(amount.repeated))
+        yield from (f"amount/{pointer_token(name)}" for name in sorted(amount.repeated))
 
 
-def _pointer(name: str) -> str:
+def pointer_token(name: str) -> str:
+    """Return a name as one part of a JSON Pointer (RFC 6901)."""
     return name.replace("~", "~0").replace("/", "~1")
 
 

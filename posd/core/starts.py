@@ -16,13 +16,13 @@ from posd.core.lifecycle import Status
 MAX_REFUSAL_TEXT = 2048
 
 
-class NotSent(msgspec.Struct, frozen=True):
+class NotSent(msgspec.Struct, frozen=True, tag="not_sent"):
     """Nothing of the request was written to the network."""
 
     reason: str
 
 
-class Replied(msgspec.Struct, frozen=True):
+class Replied(msgspec.Struct, frozen=True, tag="replied"):
     """A whole reply was read: HTTP status and body. `complete` is False where the body was cut at the limit."""
 
     status: int
@@ -30,7 +30,7 @@ class Replied(msgspec.Struct, frozen=True):
     complete: bool = True
 
 
-class Lost(msgspec.Struct, frozen=True):
+class Lost(msgspec.Struct, frozen=True, tag="lost"):
     """Something was written, and no readable reply came."""
 
     reason: str

@@ -68,19 +68,18 @@ class EvidenceKind(StrEnum):
     OPERATOR = "operator"
 
 
-#: What a terminal says itself; it beats everything that was inferred (design 5, finals that disagree).
-TERMINAL_WORD = frozenset({EvidenceKind.EVENT, EvidenceKind.SEARCH})
-
-
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     """One proof: its kind, when it came, and the fields of its kind."""
 
     kind: EvidenceKind
     at: str
-    event_id: str | None = None  # event
-    status: int | None = None  # refusal: the HTTP status
+    event_id: str | None = None  # event, search: the event that states it
+    status: int | None = None  # refusal, abort: the HTTP status
     body: str | None = None  # refusal: what the terminal said
     reason: str | None = None  # unsent
+    result: str | None = None  # search: "none" where it rests on what was not found
+    operator: str | None = None  # operator: who
+    note: str | None = None  # operator: why
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -119,8 +118,20 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def stated_by_terminal(self) -> bool:
-        """Whether the terminal itself said it (event, search), rather than posd or a person inferring it."""
-        return any(item.kind in TERMINAL_WORD for item in self.evidence)
+        """Whether a state of the terminal stands behind it (event, search), not an inference or a person's word.
+
+        What a terminal says beats everything else (design 5, finals that disagree).
+        """
+        return self.status is not None
+
+    def rests_on(self, event_id: str) -> bool:
+        """Whether the event of that id states it."""
+        return any(item.kind is EvidenceKind.EVENT and item.event_id == event_id for item in self.evidence)
+
+    @property
+    def by_operator(self) -> bool:
+        """Whether it is a person's word."""
+        return any(item.kind is EvidenceKind.OPERATOR for item in self.evidence)
 
 
 class AttentionCode(StrEnum):
@@ -128,6 +139,8 @@ class AttentionCode(StrEnum):
 
     IN_DOUBT = "in_doubt"
     GAP = "gap"
+    STALLED = "stalled"
+    NO_CALLBACK = "no_callback"
     ORPHAN = "orphan"
     SERIAL_MISMATCH = "serial_mismatch"
     EVENT_ID_REUSED = "event_id_reused"
@@ -138,6 +151,7 @@ class AttentionCode(StrEnum):
     MISSING_REFERENCE = "missing_reference"
     AMOUNT_DIFFERS = "amount_differs"
     QUARANTINED_EVENT = "quarantined_event"
+    RELEASED = "released"
 
 
 class Attention(msgspec.Struct, frozen=True):
@@ -146,6 +160,21 @@ class Attention(msgspec.Struct, frozen=True):
     code: AttentionCode
     since: str
     detail: str
+
+
+class SearchResult(StrEnum):
+    """What a search brought (local API, `last_search`)."""
+
+    FOUND = "found"
+    NONE = "none"
+    NO_ANSWER = "no_answer"
+
+
+class LastSearch(msgspec.Struct, frozen=True):
+    """When the terminal was asked last, and what came."""
+
+    at: str
+    result: SearchResult
 
 
 class NextStep(StrEnum):
@@ -183,6 +212,10 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     repeat: bool = False
     sent_to: str | None = None  # base URL of the device that the start goes to
     acknowledged: bool = False
+    heard: bool = False  # something of the terminal came for it: acknowledgement, event, search hit, any callback
+    mismatched: bool = False  # another device than the one asked has it; no person can close that
+    released: bool = False  # a person has freed its terminal
+    last_search: LastSearch | None = None
     trail: Trail = Trail()
     reading_type: str | None = None
     outcome: Outcome | None = None
@@ -204,11 +237,16 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def abortable(self) -> bool:
-        """Not final, not past the point of no return (spec 3.1, rule 2), and answered by the device that was asked."""
+        """Not final, not released, not past the point of no return (spec 3.1, rule 2), on the device that was asked.
+
+        An orphan holds no terminal, so that an abort for it could hit another payment.
+        """
         return not (
             self.phase is Phase.FINAL
+            or self.released
+            or self.mismatched
+            or self.orphan
             or past_point_of_no_return(self)
-            or self.attention_of(AttentionCode.SERIAL_MISMATCH)
         )
 
     @property
@@ -226,19 +264,40 @@ def past_point_of_no_return(transaction: Transaction) -> bool:
     return transaction.trail.approval_requested or transaction.status in lifecycle.FINALS
 
 
+def unsettled(transaction: Transaction) -> bool:
+    """Whether a final transaction leaves open what the customer paid, until a person has looked and acknowledged it."""
+    if any(item.code in CONFLICTS for item in transaction.attention):
+        return True
+    outcome = transaction.outcome
+    # Ended by the terminal after the acquirer was asked: nobody knows what the acquirer did.
+    return (
+        outcome is not None
+        and outcome.result is not Result.APPROVED
+        and outcome.reached_acquirer is None
+        and transaction.attention_of(AttentionCode.ILLEGAL_TRANSITION) is not None
+    )
+
+
+def claims_sale(transaction: Transaction) -> bool:
+    """Whether it stands in the way of another charge for the same sale: it is open, approved, or unsettled."""
+    outcome = transaction.outcome
+    return outcome is None or outcome.result is Result.APPROVED or unsettled(transaction)
+
+
 def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:
     """Tell the till what to do; `grace` is how long a doubt may clear up by itself before a person is asked."""
+    if unsettled(transaction):
+        return NextStep.ASK_PERSON
     outcome = transaction.outcome
-    if any(item.code in CONFLICTS for item in transaction.attention):
-        return NextStep.ASK_PERSON
-    if outcome is not None and outcome.result is Result.APPROVED:
-        return NextStep.DONE
     if outcome is not None:
-        # Ended by the terminal after the acquirer was asked: nobody knows what the acquirer did.
-        return NextStep.NEW_ID_OK if outcome.reached_acquirer is not None else NextStep.ASK_PERSON
-    doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
-    if doubt is not None and now - parse_iso(doubt.since) > grace:
-        return NextStep.ASK_PERSON
+        return NextStep.DONE if outcome.result is Result.APPROVED else NextStep.NEW_ID_OK
+    if transaction.released:
+        return NextStep.ASK_PERSON  # a person has taken it in hand
+    if transaction.phase is Phase.IN_DOUBT:
+        doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
+        # A clock that was set back says nothing about how long it has been.
+        if doubt is None or not timedelta(0) <= now - parse_iso(doubt.since) <= grace:
+            return NextStep.ASK_PERSON
     if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
         return NextStep.ASK_PERSON  # what came under the used id was not applied, and may be the final
     return NextStep.WAIT

@@ -5,20 +5,24 @@ device that was asked, never after that device turned out to be another one, nev
 The outcome is still awaited: it is a cancellation, or an approval that was faster.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
 import structlog
 
+from posd.core.aborts import AbortAnswer, judge_abort
+from posd.core.entries import AbortAnswered, AbortRequested
 from posd.core.problems import Problem
 from posd.core.profile import Profile, resolve_path
-from posd.core.starts import Attempt, Lost, NotSent, Replied
+from posd.core.starts import Attempt, NotSent, Replied
 from posd.core.times import iso
-from posd.core.transactions import AttentionCode, Phase, Transaction, past_point_of_no_return
+from posd.core.transactions import Phase, Transaction, past_point_of_no_return
+from posd.crashpoints import crash_point
 from posd.services.outstanding import Outstanding
-from posd.store import leases, transactions
+from posd.services.records import record
+from posd.store import journal, leases, transactions
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
 from posd.store.writer import Unit
@@ -28,7 +32,7 @@ log = structlog.get_logger("posd.aborts")
 
 
 class Aborts:
-    """Use case of the till: abort."""
+    """Use case of the till: abort. The reconciler uses it as a probe."""
 
     def __init__(
         self, store: Store, fleet: Fleet, profile: Profile, outstanding: Outstanding, now: Callable[[], datetime]
@@ -39,28 +43,54 @@ class Aborts:
         self._outstanding = outstanding
         self._now = now
 
-    async def abort(self, client_transaction_id: str) -> Transaction:
-        """Ask the terminal to abort; return the transaction as it then stands. Raise Problem."""
+    async def abort(self, client_transaction_id: str, uid: int | None) -> Transaction:
+        """Ask the terminal to abort for a till; return the transaction as it then stands. Raise Problem."""
+        answer, after = await self._run(client_transaction_id, AbortRequested(probe=False, uid=uid))
+        if answer in REFUSALS:
+            _require_open(after)  # it may have ended while the abort was under way: that says more
+            code, words = REFUSALS[answer]
+            raise Problem(code, f"cannot abort: terminal {after.terminal} {words}")
+        return after
+
+    async def probe(self, client_transaction_id: str) -> AbortAnswer | None:
+        """Ask whether anything runs, by an abort within the same fences; None where none may be sent now."""
+        try:
+            answer, _ = await self._run(client_transaction_id, AbortRequested(probe=True))
+        except Problem:
+            return None
+        return answer
+
+    async def _run(self, client_transaction_id: str, request: AbortRequested) -> tuple[AbortAnswer, Transaction]:
         with self._outstanding.call(client_transaction_id):
             try:
-                transaction = await self._store.write(partial(self._fence, client_transaction_id=client_transaction_id))
+                crash_point("abort.before_fence")
+                transaction = await self._store.write(
+                    partial(self._fence, client_transaction_id=client_transaction_id, request=request)
+                )
             except (StorageUnavailable, CommitUncertain) as error:
                 detail = f"cannot abort now: {error}; nothing was sent. Try again, and check the disk"
                 raise Problem("storage_unavailable", detail) from error
+            crash_point("abort.fenced")
             attempt = await self._send(transaction)
+            crash_point("abort.replied")
         after = transaction
         # The abort is under way whatever the disk does now; a lease that is left the next start takes over.
         with suppress(StorageUnavailable, CommitUncertain):
-            after = await self._store.write(partial(self._settle, client_transaction_id=client_transaction_id))
+            after = await self._store.write(
+                partial(self._settle, client_transaction_id=client_transaction_id, attempt=attempt)
+            )
+        crash_point("abort.settled")
+        answer = judge_abort(attempt)
         log.info(
             "payment.abort",
             transaction=client_transaction_id,
             terminal=transaction.terminal,
+            kind="probe" if request.probe else "request",
+            judgement=answer,
             http_status=attempt.status if isinstance(attempt, Replied) else None,
             reason=None if isinstance(attempt, Replied) else attempt.reason,
         )
-        _judge(attempt, after)
-        return after
+        return answer, after
 
     async def _send(self, transaction: Transaction) -> Attempt:
         row = self._profile.local["abort"]
@@ -73,8 +103,8 @@ class Aborts:
         self._fleet.reached(terminal, not isinstance(attempt, NotSent), iso(self._now()))
         return attempt
 
-    def _fence(self, unit: Unit, client_transaction_id: str) -> Transaction:
-        """Return the transaction if an abort may be sent for it, and note in its history that it is."""
+    def _fence(self, unit: Unit, client_transaction_id: str, request: AbortRequested) -> Transaction:
+        """Return the transaction if an abort may be sent for it, and note in its journal that it is."""
         transaction = transactions.get(unit.db, client_transaction_id)
         if transaction is None:
             raise Problem("not_found", f"cannot abort: no transaction {client_transaction_id} is known here")
@@ -84,7 +114,7 @@ class Aborts:
                 "past_point_of_no_return",
                 "cannot abort: the acquirer was already asked; wait for the outcome, and void an approval if need be",
             )
-        if transaction.attention_of(AttentionCode.SERIAL_MISMATCH):
+        if transaction.mismatched:
             raise Problem(
                 "not_abortable",
                 f"cannot abort: another device than terminal {transaction.terminal} answered for this payment, and an "
@@ -96,16 +126,13 @@ class Aborts:
                 f"cannot abort: this payment no longer holds terminal {transaction.terminal}, and an abort would hit "
                 "whatever runs there now; cancel it on the terminal",
             )
-        transactions.note(unit, transaction, "abort_requested", iso(self._now()))
-        return transaction
+        return journal.record(unit, transaction, request, self._now())
 
-    def _settle(self, unit: Unit, client_transaction_id: str) -> Transaction:
-        """Return the transaction as it stands after the call, and free the terminal if it ended meanwhile."""
+    def _settle(self, unit: Unit, client_transaction_id: str, attempt: Attempt) -> Transaction:
+        """Note what came of it, and free the terminal if the transaction ended meanwhile; return how it stands."""
         transaction = transactions.get(unit.db, client_transaction_id)
         assert transaction is not None  # noqa: S101 - the fence has seen it, and started ids are never removed
-        if transaction.phase is Phase.FINAL and not self._outstanding.of(client_transaction_id):
-            leases.give_up(unit, client_transaction_id)
-        return transaction
+        return record(unit, transaction, AbortAnswered(attempt), self._now(), self._outstanding)
 
 
 def _require_open(transaction: Transaction) -> None:
@@ -114,34 +141,18 @@ def _require_open(transaction: Transaction) -> None:
         raise Problem("already_final", f"cannot abort: it has already ended ({transaction.outcome.result})")
 
 
-def _judge(attempt: Attempt, transaction: Transaction) -> None:
-    """Raise Problem where the terminal certainly did not take the abort."""
-    refusal = _refusal(attempt, transaction.terminal)
-    if refusal is not None:
-        _require_open(transaction)  # it may have ended while the abort was under way: that says more
-        raise refusal
-
-
-def _refusal(attempt: Attempt, terminal: str) -> Problem | None:
-    """Return why the terminal did not take an abort, None where it did or may have."""
-    match attempt:
-        case NotSent(reason=reason):
-            return Problem(
-                "terminal_offline",
-                f"cannot abort: terminal {terminal} cannot be reached ({reason}); "
-                "the payment goes on there. Cancel it on the terminal, or try again",
-            )
-        case Replied(status=409):
-            return Problem(
-                "nothing_running",
-                f"cannot abort: terminal {terminal} says that it runs nothing it could abort; "
-                "the outcome is still awaited",
-            )
-        case Replied(status=status) if 300 <= status < 500 and status != 408:
-            return Problem(
-                "not_configured",
-                f"cannot abort: terminal {terminal} does not take this request (HTTP {status}); check "
-                "[profile.abort] in the configuration, and cancel on the terminal meanwhile",
-            )
-        case Replied() | Lost():
-            return None
+#: The answers that say for certain that the terminal did not take an abort -> problem code and words.
+REFUSALS: Mapping[AbortAnswer, tuple[str, str]] = {
+    AbortAnswer.UNREACHABLE: (
+        "terminal_offline",
+        "cannot be reached; the payment goes on there. Cancel it on the terminal, or try again",
+    ),
+    AbortAnswer.NOTHING_RUNNING: (
+        "nothing_running",
+        "says that it runs nothing it could abort; posd searches for the payment, and the outcome is still awaited",
+    ),
+    AbortAnswer.NOT_TAKEN: (
+        "not_configured",
+        "does not take this request; check [profile.abort] in the configuration, and cancel on the terminal meanwhile",
+    ),
+}

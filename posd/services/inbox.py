@@ -5,6 +5,7 @@ a code that the terminal retries, what it cannot with one that it does not (spec
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
@@ -12,15 +13,19 @@ import msgspec
 import structlog
 
 from posd.core.callbacks import Channel
-from posd.core.decisions import Seen, advance, quarantined, rebuild, recognise
+from posd.core.decisions import Seen, advance, rebuild, recognise
+from posd.core.entries import Quarantined, Reapplied, Touched
 from posd.core.events import NotAnEvent, TransactionEvent, read_event
 from posd.core.lifecycle import Verdict
 from posd.core.times import iso
 from posd.core.transactions import Phase, Transaction
+from posd.crashpoints import crash_point
 from posd.services.outstanding import Outstanding
+from posd.services.records import free_if_ended, hold_if_reopened
 from posd.services.telling import tell
-from posd.store import events, leases, transactions
+from posd.store import events, journal, transactions
 from posd.store.errors import CommitUncertain, StorageUnavailable
+from posd.store.events import QuarantinedBody
 from posd.store.store import Store
 from posd.store.writer import Unit
 from posd.terminals.fleet import Fleet
@@ -64,6 +69,8 @@ class Inbox:
         self._merchant_id = merchant_id
         self._outstanding = outstanding
         self._now = now
+        #: Called with the id of a transaction of which a callback could not be used.
+        self.on_unusable: Callable[[str], None] = lambda _identity: None
 
     async def receive(self, client_transaction_id: str, body: bytes, peer: str) -> int:
         """Take the body of a callback and return the HTTP status to answer with: 200, 400, 403 or 503."""
@@ -78,13 +85,30 @@ class Inbox:
                 self._apply, identity=client_transaction_id, event=event, body=body, peer=peer, at=self._now()
             )
             self._note_sign_of_life(event)
+        crash_point("event.before_commit")
         try:
             receipt = await self._store.write(work)
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
             return 503
+        crash_point("event.committed")
         self._tell(client_transaction_id, receipt)
+        if receipt.reason is not None:
+            self.on_unusable(client_transaction_id)
         return receipt.status
+
+    async def broke_off(self, client_transaction_id: str) -> None:
+        """Note that an authentic callback began and did not become whole: a terminal has the request.
+
+        Only of what might otherwise be proved never to have started; the terminal sends the event again.
+        """
+        with suppress(StorageUnavailable, CommitUncertain):
+            await self._store.write(partial(self._touch, identity=client_transaction_id, at=self._now()))
+
+    def _touch(self, unit: Unit, identity: str, at: datetime) -> None:
+        before = transactions.get(unit.db, identity)
+        if before is not None and before.phase in (Phase.STARTING, Phase.IN_DOUBT):
+            journal.record(unit, before, Touched(), at)
 
     async def too_large(self, client_transaction_id: str, limit: int, peer: str) -> int:
         """Note on the transaction that an authentic body was over the limit and could not be read.
@@ -102,6 +126,7 @@ class Inbox:
             return 503
         if after is not None:
             tell(before, after)
+        self.on_unusable(client_transaction_id)
         return 413
 
     def _note_sign_of_life(self, event: TransactionEvent) -> None:
@@ -125,11 +150,24 @@ class Inbox:
         after, verdict = advance(stored, event, seen=seen, now=at)
         seq = events.append(unit, identity, event, verdict, iso(at), body)
         after = transactions.move(unit, stored, after, f"event:{event.status}")
-        if verdict is Verdict.APPLIED and after.phase is Phase.FINAL:
+        if after.outcome is not None and after.outcome.rests_on(event.event_id):
             events.set_final(unit, identity, seq)
-        if after.phase is Phase.FINAL and not self._outstanding.of(identity):
-            leases.give_up(unit, identity)
+        free_if_ended(unit, after, self._outstanding)
+        hold_if_reopened(unit, stored, after)
         return Receipt(200, verdict, event.status, before=before, after=after)
+
+    def reapply(self, unit: Unit, item: QuarantinedBody) -> Receipt | None:
+        """Apply a body of the quarantine if it can be used now (runs inside a commit); None where it still cannot."""
+        try:
+            event = _read(item.body, item.subject)
+        except Refusal:
+            return None
+        if self._unwelcome(unit, event) is not None:
+            return None
+        receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now())
+        if not events.unquarantine(unit, item) and (known := transactions.get(unit.db, item.subject)) is not None:
+            journal.record(unit, known, Reapplied(), self._now())
+        return receipt
 
     def _unwelcome(self, unit: Unit, event: TransactionEvent) -> Refusal | None:
         """Say why an event of this merchant or terminal is refused, if it is (spec 6.3, rule 6)."""
@@ -144,7 +182,8 @@ class Inbox:
         """Keep a body that cannot be used (runs inside the commit)."""
         reason = refusal.reason
         if not events.quarantine(unit, Channel.TRANSACTION, identity, reason, peer, iso(at), body):
-            reason += f" (not kept: {events.MAX_QUARANTINED} callbacks of this payment are in quarantine already)"
+            # One reason for all that follow: each other one would be a change that is written down.
+            reason = f"{events.MAX_QUARANTINED} callbacks of this payment are in quarantine already; more are not kept"
         before, after = _attend_quarantined(unit, identity, reason, at)
         return Receipt(refusal.status, reason=reason, before=before, after=after)
 
@@ -182,4 +221,6 @@ def _attend_quarantined(
     before = transactions.get(unit.db, identity)
     if before is None:
         return None, None
-    return before, transactions.move(unit, before, quarantined(before, reason, at), "quarantined")
+    after = journal.record(unit, before, Quarantined(reason), at)
+    hold_if_reopened(unit, before, after)
+    return before, after

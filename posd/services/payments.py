@@ -12,21 +12,24 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
 from posd.core.callbacks import Channel
-from posd.core.decisions import conclude_start
+from posd.core.entries import Attempted
 from posd.core.problems import Problem
 from posd.core.profile import Profile, resolve_path
 from posd.core.requests import Fault, MalformedJson, StartRequest, differing_fields, read_start, start_body
 from posd.core.starts import NAMES, Attempt, NotSent, Replied, judge
 from posd.core.times import iso
-from posd.core.transactions import OperationType, Phase, Transaction
+from posd.core.transactions import OperationType, Phase, Transaction, claims_sale
+from posd.crashpoints import crash_point
 from posd.services.callback_urls import CallbackUrls
 from posd.services.outstanding import Outstanding
+from posd.services.records import record
 from posd.services.telling import tell
 from posd.store import leases, transactions
 from posd.store.errors import CommitUncertain, StorageUnavailable
@@ -34,6 +37,8 @@ from posd.store.store import Store
 from posd.store.writer import Unit
 from posd.terminals.fleet import Fleet
 
+#: Transactions that a `sale_conflict` names; a sale has one or two, and a till that always says the same has all.
+MAX_CONFLICTS_SHOWN = 20
 #: While the disk is full, how often the judgement of a start is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
 
@@ -160,11 +165,8 @@ class Payments:
         if faults:
             what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
             raise Problem("invalid_request", f"cannot start: {what}", errors=[_fields(fault) for fault in faults])
-        for field, given in (("sale", request.sale), ("original", request.original)):
-            if given is not None:
-                raise Problem(
-                    "not_configured", f"cannot start: `{field}` is not available in this version; leave it out"
-                )
+        if request.original is not None:
+            raise Problem("not_configured", "cannot start: `original` is not available in this version; leave it out")
         if request.type is not OperationType.CHARGE:
             raise Problem("not_configured", f"cannot start: {request.type} is not available in this version")
         serial = self._fleet.resolve(request.terminal)
@@ -231,6 +233,7 @@ class Payments:
 
     async def _intend(self, transaction: Transaction) -> Transaction | None:
         """Commit the intent and the lease; return what was there already. Raise Problem, CommitUncertain."""
+        crash_point("start.before_intent")
         try:
             existing = await self._store.write(partial(self._record_intent, transaction=transaction))
         except CommitUncertain:
@@ -242,12 +245,17 @@ class Payments:
             raise
         if existing is not None:
             del self._newest[transaction.client_transaction_id]
+        crash_point("start.intended")
         return existing
 
     async def _send(self, transaction: Transaction, request: Outgoing) -> Attempt:
         log.info("payment.started", transaction=transaction.client_transaction_id, terminal=transaction.terminal)
         device = self._fleet.device(transaction.terminal)
-        attempt = await device.call(request.method, request.url, request.body)
+        crash_point("start.before_send")
+        attempt = await device.call(
+            request.method, request.url, request.body, written=partial(crash_point, "start.written")
+        )
+        crash_point("start.replied")
         self._fleet.reached(transaction.terminal, not isinstance(attempt, NotSent), iso(self._now()))
         return attempt
 
@@ -255,6 +263,7 @@ class Payments:
         existing = transactions.get(unit.db, transaction.client_transaction_id)
         if existing is not None:
             return existing
+        self._guard_sale(unit, transaction)
         holder = leases.holder(unit.db, transaction.terminal)
         blocking = transactions.get(unit.db, holder) if holder else None
         if blocking is not None and (
@@ -263,13 +272,29 @@ class Payments:
             raise Problem(
                 "terminal_busy",
                 f"cannot start: terminal {transaction.terminal} is still busy with {blocking.client_transaction_id} "
-                f"({blocking.status or blocking.phase} since {blocking.updated_at}); wait for it, or abort it "
-                f"(posd abort {blocking.client_transaction_id})",
+                f"({blocking.status or blocking.phase} since {blocking.updated_at}); wait for it, abort it "
+                f"(posd abort {blocking.client_transaction_id}) or free the terminal "
+                f"(posd release {blocking.client_transaction_id})",
                 blocking_transaction=blocking.client_transaction_id,
             )
         transactions.insert(unit, transaction, "intent")
         leases.take(unit, transaction.terminal, transaction.client_transaction_id)
         return None
+
+    def _guard_sale(self, unit: Unit, transaction: Transaction) -> None:
+        """Raise Problem where another transaction of the sale is open, approved or unsettled, on any terminal."""
+        if transaction.sale is None or transaction.repeat:
+            return
+        claims = (other for other in transactions.of_sale(unit.db, transaction.sale) if claims_sale(other))
+        others = [other.client_transaction_id for other in islice(claims, MAX_CONFLICTS_SHOWN)]
+        if others:
+            raise Problem(
+                "sale_conflict",
+                f"cannot start: sale {transaction.sale} already has a payment that is open or approved "
+                f"({', '.join(others)}); look at it first. If this is a further payment for the same sale, say so "
+                'with "repeat": true',
+                transactions=others,
+            )
 
     async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
@@ -279,6 +304,7 @@ class Payments:
         )
         if self._newest.get(identity) is transaction:
             del self._newest[identity]
+        crash_point("start.concluded")
         judgement = judge(attempt, identity)
         log.info(
             "payment.answered",
@@ -319,14 +345,7 @@ class Payments:
         before = transactions.get(unit.db, transaction.client_transaction_id)
         if before is None or self._newest.get(transaction.client_transaction_id) is not transaction:
             return None, None
-        identity = transaction.client_transaction_id
-        judgement = judge(attempt, identity)
-        after = transactions.move(unit, before, conclude_start(before, judgement, now), NAMES[type(judgement)])
-        if isinstance(attempt, Replied):
-            transactions.keep_reply(unit, identity, attempt.status, attempt.body)
-        if after.phase is Phase.FINAL and not self._outstanding.of(identity):
-            leases.give_up(unit, identity)
-        return before, after
+        return before, record(unit, before, Attempted(attempt), now, self._outstanding)
 
 
 def _same(known: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> Transaction:

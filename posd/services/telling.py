@@ -2,9 +2,12 @@
 
 import structlog
 
-from posd.core.transactions import Transaction
+from posd.core.transactions import AttentionCode, Transaction
 
 log = structlog.get_logger("posd.payments")
+
+#: Money may have moved otherwise than somebody believes: these are errors, all other attentions are warnings.
+ERRORS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
 def tell(before: Transaction | None, after: Transaction) -> None:
@@ -13,15 +16,14 @@ def tell(before: Transaction | None, after: Transaction) -> None:
     known = {item.code for item in before.attention} if before else set()
     for item in after.attention:
         if item.code not in known:
-            log.warning(
-                "payment.attention", transaction=identity, terminal=terminal, code=item.code, detail=item.detail
-            )
-    outcome = after.outcome
-    if outcome is not None and (before is None or before.outcome != outcome):
+            write = log.error if item.code in ERRORS else log.warning
+            write("payment.attention", transaction=identity, terminal=terminal, code=item.code, detail=item.detail)
+    old, new = before.outcome if before else None, after.outcome
+    if new is not None and (old is None or (old.result, old.status) != (new.result, new.status)):
         log.info(
             "payment.outcome",
             transaction=identity,
             terminal=terminal,
-            result=outcome.result,
-            evidence=outcome.evidence[0].kind,
+            result=new.result,
+            evidence=new.evidence[0].kind,
         )

@@ -6,7 +6,7 @@ polling.
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -24,6 +24,7 @@ class Hub:
 
     def __init__(self) -> None:
         self._waiters: dict[str, set[asyncio.Event]] = {}
+        self._listeners: list[Callable[[Sequence[Change]], None]] = []
         self.draining = False
 
     @contextmanager
@@ -39,8 +40,14 @@ class Hub:
             if not waiters and self._waiters.get(subject) is waiters:
                 del self._waiters[subject]
 
+    def listen(self, listener: Callable[[Sequence[Change]], None]) -> None:
+        """Call `listener` with the changes of each COMMIT, on the loop."""
+        self._listeners.append(listener)
+
     def publish(self, changes: Sequence[Change]) -> None:
         """Wake the waiters of these changes; called after their COMMIT."""
+        for listener in self._listeners if changes else ():
+            listener(changes)
         for subject in {ANY, *(change.id for change in changes)}:
             for event in self._waiters.get(subject, ()):
                 event.set()
@@ -56,7 +63,8 @@ class Hub:
 def record(unit: Unit, change: Change) -> None:
     """Write a row of the history (its `seq` is given by the database) and make it known after the COMMIT."""
     cursor = unit.db.execute(
-        "INSERT INTO changes (at, kind, id, reason, phase, status, result, attention) VALUES (?,?,?,?,?,?,?,?)",
+        "INSERT INTO changes (at, kind, id, reason, phase, status, result, attention, terminal)"
+        " VALUES (?,?,?,?,?,?,?,?,?)",
         (
             change.at,
             change.kind,
@@ -66,6 +74,7 @@ def record(unit: Unit, change: Change) -> None:
             change.status,
             change.result,
             msgspec.json.encode(change.attention).decode(),
+            change.terminal,
         ),
     )
     assert cursor.lastrowid is not None  # noqa: S101 - an INSERT into a rowid table has one
@@ -75,7 +84,7 @@ def record(unit: Unit, change: Change) -> None:
 def after(db: sqlite3.Connection, seq: int, limit: int) -> list[Change]:
     """Return the changes after `seq`, ascending, at most `limit`."""
     rows = db.execute(
-        "SELECT seq, at, kind, id, reason, phase, status, result, attention FROM changes"
+        "SELECT seq, at, kind, id, reason, phase, status, result, attention, terminal FROM changes"
         " WHERE seq > ? ORDER BY seq LIMIT ?",
         (seq, limit),
     )
@@ -83,9 +92,18 @@ def after(db: sqlite3.Connection, seq: int, limit: int) -> list[Change]:
 
 
 def _change(
-    seq: int, at: str, kind: str, subject: str, reason: str, phase: str, status: str, result: str, attention: str
+    seq: int,
+    at: str,
+    kind: str,
+    subject: str,
+    reason: str,
+    phase: str,
+    status: str,
+    result: str,
+    attention: str,
+    terminal: str,
 ) -> Change:
-    return Change(seq, at, kind, subject, reason, phase, status, result, _ATTENTION.decode(attention))
+    return Change(seq, at, kind, subject, reason, phase, status, result, _ATTENTION.decode(attention), terminal)
 
 
 def newest_at(db: sqlite3.Connection) -> str | None:

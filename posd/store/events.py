@@ -22,6 +22,18 @@ class StoredEvent(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class QuarantinedBody(msgspec.Struct, frozen=True):
+    """One refused body of an authentic callback; `subject` is the id of the callback address."""
+
+    id: int
+    received_at: str
+    channel: str
+    subject: str
+    reason: str
+    peer: str
+    body: bytes
+
+
 def bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: str) -> list[bytes]:
     """Return the bodies that were recorded under an event_id of a transaction."""
     rows = db.execute(
@@ -43,9 +55,10 @@ def append(
 
 
 def set_final(unit: Unit, client_transaction_id: str, seq: int) -> None:
-    """Name the event that the outcome rests on."""
+    """Name the event that the outcome rests on; the first one stays."""
     unit.db.execute(
-        "UPDATE transactions SET final_event = ? WHERE client_transaction_id = ?", (seq, client_transaction_id)
+        "UPDATE transactions SET final_event = ? WHERE client_transaction_id = ? AND final_event IS NULL",
+        (seq, client_transaction_id),
     )
 
 
@@ -81,3 +94,38 @@ def quarantine(unit: Unit, channel: str, subject: str, reason: str, peer: str, r
         (received_at, channel, subject, reason, peer, body),
     )
     return True
+
+
+_QUARANTINED = "SELECT id, received_at, channel, subject, reason, peer, body FROM quarantine"
+
+
+def quarantined(db: sqlite3.Connection, after: int, limit: int) -> list[QuarantinedBody]:
+    """Return refused bodies after an id, ascending, at most `limit`."""
+    rows = db.execute(f"{_QUARANTINED} WHERE id > ? ORDER BY id LIMIT ?", (after, limit))
+    return [QuarantinedBody(*row) for row in rows]
+
+
+def quarantined_one(db: sqlite3.Connection, identity: int) -> QuarantinedBody | None:
+    """Return one refused body."""
+    row = db.execute(f"{_QUARANTINED} WHERE id = ?", (identity,)).fetchone()
+    return QuarantinedBody(*row) if row else None
+
+
+def count_quarantined(db: sqlite3.Connection) -> int:
+    """Return how many refused bodies there are."""
+    row = db.execute("SELECT count(*) FROM quarantine").fetchone()
+    return int(row[0])
+
+
+def unquarantine(unit: Unit, item: QuarantinedBody) -> int:
+    """Take a body out of the quarantine, because it was recorded as an event; return how many its subject still has."""
+    unit.db.execute("DELETE FROM quarantine WHERE id = ?", (item.id,))
+    row = unit.db.execute(
+        "SELECT count(*) FROM quarantine WHERE channel = ? AND subject = ?", (item.channel, item.subject)
+    ).fetchone()
+    return int(row[0])
+
+
+def set_verdict(unit: Unit, seq: int, verdict: Verdict) -> None:
+    """Correct what became of a recorded event."""
+    unit.db.execute("UPDATE events SET verdict = ? WHERE seq = ?", (verdict, seq))

@@ -1,16 +1,35 @@
 """Opening the database file: who may, which pragmas, which schema."""
 
-import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 
+import structlog
+
 from posd import locks
+from posd.store import files, replacing
 from posd.store.errors import StoreError
 
 #: How long a statement waits for a lock that another process holds, in milliseconds; then callers hear 503.
 BUSY_TIMEOUT_MS = 2000
+
+log = structlog.get_logger("posd.store")
+
+#: Databases whose damage was told of: once is enough for the log, every call hears of it by itself.
+_told: set[Path] = set()
+
+#: In a backup: the callback keys, which are never in a database that is in use.
+KEY_TABLE = "backup_key"
+
+#: What to type where the database is damaged or lost.
+RESTORE = "posd restore BACKUP (without one: posd restore --without-backup)"
+_NEXT = (
+    f"See what is wrong: posd verify. To put a backup in its place: {RESTORE}; what can be read of the damaged file is "
+    "taken over"
+)
 
 #: The WAL file is cut back to this size after a checkpoint, in bytes, so that one burst does not keep the disk.
 JOURNAL_SIZE_LIMIT = 4 * 1024 * 1024
@@ -32,13 +51,6 @@ def lock(path: Path) -> int:
         raise StoreError(
             f"cannot open {path} ({error.strerror}); the directory must exist and be writable for the user of posd"
         ) from error
-
-
-def create_private(path: Path) -> None:
-    """Make sure that the database file exists with mode 0600, before SQLite would make it with the umask's."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.fchmod(descriptor, 0o600)
-    os.close(descriptor)
 
 
 def connect_writer(path: Path) -> sqlite3.Connection:
@@ -64,6 +76,34 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     return db
 
 
+def sync_wal(path: Path) -> None:
+    """Wait until what an earlier process wrote and did not come to sync is on disk. Raise OSError.
+
+    It was killed between writing a commit and syncing it: from the page cache it reads as committed, and a repeated
+    event would be acknowledged that a power loss then takes away.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    if wal.exists():
+        files.sync(wal)
+        files.sync(path.parent)
+
+
+def connect_again(path: Path) -> sqlite3.Connection:
+    """Open the writing connection after a commit of uncertain end. Raise OSError or sqlite3.Error: still not trusted.
+
+    A sync that failed may report success the next time, although nothing came to disk. So what reads as committed is
+    written once more, into the database file itself, and synced there, before anything is said of it. What was written
+    of a commit that was denied goes with the log: a start after a kill would bring it back.
+    """
+    sync_wal(path)
+    db = connect_writer(path)
+    busy, log, checkpointed = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy or log != checkpointed:
+        db.close()
+        raise sqlite3.OperationalError("what was written last is not yet in the database file")
+    return db
+
+
 def migrations() -> Iterator[tuple[int, str]]:
     """Yield the numbered migrations, (version, SQL), ascending."""
     files = sorted(entry for entry in resources.files("posd.store.migrations").iterdir() if entry.name.endswith(".sql"))  # type: ignore[type-var]
@@ -86,7 +126,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     if current > newest:
         raise StoreError(
             f"{path} has schema {current}, this posd knows schemas up to {newest}: a newer posd has used it; "
-            "install that version again, or restore a backup from before the upgrade"
+            "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)"
         )
     for version, script in migrations():
         if version <= current:
@@ -100,27 +140,92 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open and migrate the database. Raise StoreError, in words, where that cannot be done; nothing is deleted."""
+    """Open and migrate the database; make it where there is none. The caller holds the lock.
+
+    Raise StoreError, in words, where that cannot be done; nothing is deleted.
+    """
     try:
-        create_private(path)
+        replacing.finish(path)
+        if not path.exists():
+            _make(path)
+        path.chmod(0o600)
+        sync_wal(path)
+        _examine(path)
         db = connect_writer(path)
     except OSError as error:
         raise StoreError(f"cannot open the database {path} ({error.strerror}); it must be writable for posd") from error
     except sqlite3.Error as error:
-        raise _unusable(path, error) from error
+        raise unusable(path, error) from error
     try:
         migrate(db, path)
     except sqlite3.Error as error:
         db.close()
-        raise _unusable(path, error) from error
+        raise unusable(path, error) from error
     except StoreError:
         db.close()
         raise
     return db
 
 
-def _unusable(path: Path, error: sqlite3.Error) -> StoreError:
+def refuse_lost(path: Path, callback_key: Path) -> None:
+    """Raise StoreError where the database is gone although it was there before: a new one would know no payment."""
+    if path.exists() or replacing.waiting(path):
+        return
+    left = [item.name for item in (path.with_name(f"{path.name}-wal"), callback_key) if item.exists()]
+    if left:
+        raise StoreError(
+            f"the database {path} is not there, but {' and '.join(left)} beside it: it was lost or moved, and a new "
+            f"one would not know what was started. Put it back, or restore a backup: {RESTORE}"
+        )
+
+
+def _make(path: Path) -> None:
+    """Make a database, empty but whole: a file without content is then always a damaged one."""
+    fresh = path.with_name(f"{path.name}.new")
+    files.remove_database(fresh)
+    files.create_private(fresh)
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as db:
+        # Now, and not by the first writer: that would go through a journal which a power loss can bring back.
+        db.execute("PRAGMA journal_mode = WAL").close()
+        migrate(db, fresh)
+    files.sync(fresh)
+    replacing.commit(fresh, path, replacing.name_for_replaced(path, datetime.now(UTC)))
+
+
+def _examine(path: Path) -> None:
+    """Look at the file without changing anything. Raise StoreError or sqlite3.Error."""
+    if path.stat().st_size == 0:
+        raise StoreError(f"the database {path} is damaged: it is empty; nothing was changed. {_NEXT}")
+    with closing(connect_reader(path)) as db:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone():
+            raise StoreError(
+                f"{path} is a backup that was put there by hand, so that nothing is known of what was started since; "
+                "move it to another place, and restore it from there: posd restore BACKUP"
+            )
+        if not version:
+            raise StoreError(f"{path} is no database of posd; nothing was changed. {_NEXT}")
+
+
+def unusable(path: Path, error: BaseException) -> StoreError:
+    """Return what to say of a database that cannot be used because of an error."""
+    if is_damage(error):
+        return StoreError(f"the database {path} is damaged ({error}); nothing was changed. {_NEXT}")
     return StoreError(
-        f"the database {path} cannot be used ({error}); nothing was changed. Free the disk if it is full; if the file "
-        "is damaged, keep it, put a backup in its place and start again"
+        f"the database {path} cannot be used ({error}); nothing was changed. Free the disk if it is full, and check "
+        f"it. {_NEXT}"
     )
+
+
+def tell_damage(path: Path, error: BaseException | None) -> None:
+    """Log, once, that the database was found damaged while it is in use, and what to do."""
+    if error is not None and is_damage(error) and path not in _told:
+        _told.add(path)
+        log.error("store.damaged", database=str(path), error=str(error), detail=_NEXT)
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error says that the file is damaged: SQLite's words for it, or a row that cannot be understood."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return isinstance(error, ValueError | TypeError | AttributeError)

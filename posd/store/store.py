@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,8 +11,8 @@ import aiosqlite
 
 from posd.store.changes import Hub
 from posd.store.errors import StorageUnavailable, StoreError
-from posd.store.opening import connect_reader, lock
-from posd.store.writer import Unit, Writer, connect, on_thread
+from posd.store.opening import connect_reader, lock, tell_damage
+from posd.store.writer import Unit, Writer, broken, connect, on_thread
 
 T = TypeVar("T")
 
@@ -19,7 +20,10 @@ T = TypeVar("T")
 class Store:
     """One database file, held by this process alone. Made by `Store.open`, ended by `close`."""
 
-    def __init__(self, writer: Writer, reader: aiosqlite.Connection, hub: Hub, lock_descriptor: int) -> None:
+    def __init__(
+        self, path: Path, writer: Writer, reader: aiosqlite.Connection, hub: Hub, lock_descriptor: int
+    ) -> None:
+        self._path = path
         self._writer = writer
         self._reader = reader
         self._lock = lock_descriptor
@@ -41,7 +45,7 @@ class Store:
         except BaseException:
             os.close(descriptor)
             raise
-        return cls(writer, reader, hub, descriptor)
+        return cls(path, writer, reader, hub, descriptor)
 
     async def write(self, function: Callable[[Unit], T]) -> T:
         """See Writer.write."""
@@ -56,16 +60,34 @@ class Store:
         """Run a function on one consistent state of the database. Raise StorageUnavailable."""
         if self._closed:
             raise StorageUnavailable("posd is stopping")
+        reader = self._reader
         try:
-            return await on_thread(self._reader, _snapshot, function)
+            return await on_thread(reader, _snapshot, function)
         except sqlite3.DatabaseError as error:
+            tell_damage(self._path, error)
+            if broken(error):
+                await self._reopen(reader)
             raise StorageUnavailable(f"the database cannot be read now ({error})") from error
+
+    async def _reopen(self, failed: aiosqlite.Connection) -> None:
+        """Replace a reader that is no longer trusted; where that fails, the next read fails and tries again."""
+        try:
+            fresh = await connect(lambda: connect_reader(self._path))
+        except sqlite3.Error:
+            return
+        if self._reader is not failed or self._closed:  # another read was faster
+            await fresh.close()
+            return
+        self._reader = fresh
+        with suppress(sqlite3.Error):
+            await failed.close()
 
     async def close(self) -> None:
         """Finish what is waiting, close the connections, give up the lock."""
         self._closed = True
+        with suppress(sqlite3.Error):
+            await self._reader.close()  # first: the last connection to close leaves no WAL behind, if it can write
         await self._writer.close()
-        await self._reader.close()
         os.close(self._lock)
 
 

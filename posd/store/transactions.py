@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from posd.core.lifecycle import Trail
-from posd.core.transactions import Attention, OperationType, Outcome, Phase, Transaction, encode
+from posd.core.transactions import Attention, LastSearch, OperationType, Outcome, Phase, Transaction, encode
 from posd.store.changes import record
 from posd.store.errors import StaleState
 from posd.store.writer import Change, Unit
@@ -29,6 +29,10 @@ COLUMNS = (
     "repeat",
     "sent_to",
     "acknowledged",
+    "heard",
+    "mismatched",
+    "released",
+    "last_search",
     "trail",
     "reading_type",
     "outcome",
@@ -43,6 +47,10 @@ CHANGING = (
     "phase",
     "type",
     "acknowledged",
+    "heard",
+    "mismatched",
+    "released",
+    "last_search",
     "trail",
     "reading_type",
     "outcome",
@@ -53,6 +61,7 @@ CHANGING = (
 )
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM transactions"  # noqa: S608 - constants of this file
+_SELECT_BY_ROWID = f"SELECT rowid, {', '.join(COLUMNS)} FROM transactions WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
 _INSERT = f"INSERT INTO transactions ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
 _UPDATE = (
     f"UPDATE transactions SET {', '.join(f'{name} = :{name}' for name in CHANGING)}"  # noqa: S608
@@ -62,6 +71,7 @@ _UPDATE = (
 
 _TRAIL = msgspec.json.Decoder(Trail)
 _OUTCOME = msgspec.json.Decoder(Outcome)
+_LAST_SEARCH = msgspec.json.Decoder(LastSearch)
 _ATTENTION = msgspec.json.Decoder(tuple[Attention, ...])
 
 
@@ -71,6 +81,7 @@ def _values(transaction: Transaction) -> dict[str, Any]:
         "amount": transaction.amount.decode(),
         "metadata": transaction.metadata.decode(),
         "options": transaction.options.decode(),
+        "last_search": transaction.last_search and encode(transaction.last_search).decode(),
         "trail": encode(transaction.trail).decode(),
         "outcome": transaction.outcome and encode(transaction.outcome).decode(),
         "withdrawn": transaction.withdrawn and encode(transaction.withdrawn).decode(),
@@ -90,6 +101,10 @@ def _transaction(row: tuple[Any, ...]) -> Transaction:
             "options": values["options"].encode(),
             "repeat": bool(values["repeat"]),
             "acknowledged": bool(values["acknowledged"]),
+            "heard": bool(values["heard"]),
+            "mismatched": bool(values["mismatched"]),
+            "released": bool(values["released"]),
+            "last_search": values["last_search"] and _LAST_SEARCH.decode(values["last_search"]),
             "trail": _TRAIL.decode(values["trail"]),
             "outcome": values["outcome"] and _OUTCOME.decode(values["outcome"]),
             "withdrawn": values["withdrawn"] and _OUTCOME.decode(values["withdrawn"]),
@@ -131,11 +146,11 @@ def move(unit: Unit, before: Transaction, after: Transaction, reason: str) -> Tr
     return changed
 
 
-def keep_reply(unit: Unit, client_transaction_id: str, status: int, body: bytes) -> None:
-    """Keep the terminal's answer to the start, as it came."""
+def keep_search(unit: Unit, transaction: Transaction) -> None:
+    """Note a search that brought nothing new: when it was, and no history row."""
     unit.db.execute(
-        "UPDATE transactions SET reply_status = ?, reply_body = ? WHERE client_transaction_id = ?",
-        (status, body, client_transaction_id),
+        "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
+        (_values(transaction)["last_search"], transaction.client_transaction_id),
     )
 
 
@@ -148,6 +163,26 @@ def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:
     """Yield the open transactions of a terminal."""
     for row in db.execute(f"{SELECT} WHERE terminal = ? AND phase <> 'final'", (terminal,)):
         yield _transaction(row)
+
+
+def of_sale(db: sqlite3.Connection, sale: str) -> Iterator[Transaction]:
+    """Yield the transactions of a sale, newest first."""
+    for row in db.execute(f"{SELECT} WHERE sale = ? ORDER BY rowid DESC", (sale,)):
+        yield _transaction(row)
+
+
+def to_ask_once(db: sqlite3.Connection) -> list[Transaction]:
+    """Return the ended transactions that broke the lifecycle and for which the terminal was not yet asked."""
+    where = (
+        "attention <> '[]' AND attention LIKE '%\"illegal_transition\"%' AND last_search IS NULL AND phase = 'final'"
+    )
+    return [_transaction(row) for row in db.execute(f"{SELECT} WHERE {where}")]
+
+
+def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, Transaction]]:
+    """Return the next transactions after a rowid, in the order in which they were recorded."""
+    rows = db.execute(_SELECT_BY_ROWID, (after, limit))
+    return [(row[0], _transaction(row[1:])) for row in rows]
 
 
 def select(db: sqlite3.Connection, where: str, parameters: tuple[Any, ...], limit: int) -> list[Transaction]:
@@ -169,6 +204,7 @@ def _record(unit: Unit, transaction: Transaction, reason: str) -> None:
             status=transaction.status,
             result=transaction.outcome.result if transaction.outcome else None,
             attention=tuple(item.code for item in transaction.attention),
+            terminal=transaction.terminal,
         ),
     )
 

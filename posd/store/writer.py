@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import aiosqlite
 import msgspec
 
+from posd.crashpoints import crash_point
 from posd.store.errors import CommitUncertain, StorageUnavailable
-from posd.store.opening import connect_writer, open_database
+from posd.store.opening import connect_again, open_database, tell_damage
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class Change(msgspec.Struct, frozen=True):
     status: str | None
     result: str | None
     attention: tuple[str, ...]
+    terminal: str | None = None  # None in rows of the first schema
 
 
 class Unit:
@@ -49,6 +51,16 @@ class Unit:
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
         self.changes: list[Change] = []
+
+
+class Written(msgspec.Struct):
+    """What became of a batch: results or exceptions by function, the changes, whether anything was written, and
+    whether the connection is not to be trusted any more."""
+
+    results: list[Any]
+    changes: list[Change] = []
+    anything: bool = False
+    distrusted: bool = False
 
 
 Function = Callable[[Unit], Any]
@@ -65,6 +77,7 @@ class Writer:
         self._waiting: list[_Job] = []
         self._wake = asyncio.Event()
         self._closing = False
+        self._trusted = True
         self.error: str | None = None  # why the newest commit failed, None where it did not
         self._pump = asyncio.create_task(self._run(), name="store-writer")
 
@@ -115,10 +128,15 @@ class Writer:
                 self._wake.set()
 
     async def _commit(self, batch: Sequence[_Job]) -> None:
-        try:
-            results, changes, broken = await on_thread(self._connection, run_batch, [job[0] for job in batch])
-        except Exception as error:  # noqa: BLE001 - the writer outlives whatever it was; each caller hears of it
-            results, changes, broken = [_uncertain(error)] * len(batch), [], True
+        if self._trusted or await self._reopen():
+            try:
+                written = await on_thread(self._connection, run_batch, [job[0] for job in batch])
+            except Exception as error:  # noqa: BLE001 - the writer outlives whatever it was; each caller hears of it
+                written = Written([_uncertain(error)] * len(batch), distrusted=True)
+        else:
+            refusal = StorageUnavailable("the disk failed, and the database cannot be trusted again yet")
+            written = Written([refusal] * len(batch))
+        results = written.results
         for (_, future), result in zip(batch, results, strict=True):
             if future.done():
                 continue
@@ -127,20 +145,27 @@ class Writer:
             else:
                 future.set_result(result)
         failed = [result for result in results if isinstance(result, StorageUnavailable | CommitUncertain)]
-        self.error = str(failed[0]) if failed else None
-        self._publish(changes)
-        if broken:
+        if failed:
+            self.error = str(failed[0])
+            tell_damage(self._path, failed[0].__cause__)
+        elif written.anything:  # a commit of nothing succeeds on a full disk too
+            self.error = None
+        self._publish(written.changes)
+        if written.distrusted:
+            self._trusted = False
             await self._reopen()
 
-    async def _reopen(self) -> None:
-        """Replace a connection that is no longer trusted; where that fails, the next batch fails and tries again."""
+    async def _reopen(self) -> bool:
+        """Replace a connection that is no longer trusted, and tell whether that went well; else it is tried again."""
         try:
-            fresh = await connect(lambda: connect_writer(self._path))
-        except sqlite3.Error:
-            return
+            fresh = await connect(lambda: connect_again(self._path))
+        except (sqlite3.Error, OSError):
+            return False
         old, self._connection = self._connection, fresh
+        self._trusted = True
         with suppress(sqlite3.Error):  # what it had open is gone either way
             await old.close()
+        return True
 
 
 async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:
@@ -163,12 +188,13 @@ async def on_thread(connection: aiosqlite.Connection, function: Callable[..., T]
     )
 
 
-def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> tuple[list[Any], list[Change], bool]:
-    """Run functions in one transaction: their results or exceptions, the changes, and whether to reopen."""
+def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> Written:
+    """Run functions in one transaction, each in a savepoint."""
+    before = db.total_changes
     try:
         db.execute("BEGIN IMMEDIATE")
     except sqlite3.Error as error:
-        return [_unavailable(error)] * len(functions), [], _broken(error)
+        return Written([_unavailable(error)] * len(functions), distrusted=broken(error))
     unit = Unit(db)
     results: list[Any] = []
     for function in functions:
@@ -178,19 +204,21 @@ def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> tuple[li
             results.append(function(unit))
         except Exception as error:  # noqa: BLE001 - it belongs to the caller whose function it is
             if not db.in_transaction:  # SQLite has rolled everything back by itself (disk full, I/O error)
-                return [_unavailable(error)] * len(functions), [], _broken(error)
+                return Written([_unavailable(error)] * len(functions), distrusted=broken(error))
             db.execute("ROLLBACK TO job")
             del unit.changes[known:]
             results.append(_unavailable(error) if _is_trouble(error) else error)
         db.execute("RELEASE job")
+    crash_point("writer.before_commit")
     try:
         db.execute("COMMIT")
     except sqlite3.Error as error:
         if db.in_transaction:
             db.execute("ROLLBACK")
-        outcome = _unavailable(error) if not _broken(error) else _uncertain(error)
-        return [outcome] * len(functions), [], _broken(error)
-    return results, unit.changes, False
+        outcome = _unavailable(error) if not broken(error) else _uncertain(error)
+        return Written([outcome] * len(functions), distrusted=broken(error))
+    crash_point("writer.committed")
+    return Written(results, unit.changes, anything=db.total_changes != before)
 
 
 def _is_trouble(error: Exception) -> bool:
@@ -198,13 +226,18 @@ def _is_trouble(error: Exception) -> bool:
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
-def _broken(error: BaseException) -> bool:
+def broken(error: BaseException) -> bool:
+    """Whether the connection that raised it is not to be trusted any more."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _HARMLESS
 
 
 def _unavailable(error: BaseException) -> StorageUnavailable:
-    return StorageUnavailable(f"the database cannot be written now ({error})")
+    refusal = StorageUnavailable(f"the database cannot be written now ({error})")
+    refusal.__cause__ = error
+    return refusal
 
 
 def _uncertain(error: BaseException) -> CommitUncertain:
-    return CommitUncertain(f"the commit failed ({error})")
+    refusal = CommitUncertain(f"the commit failed ({error})")
+    refusal.__cause__ = error
+    return refusal

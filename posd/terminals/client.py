@@ -6,7 +6,7 @@ the first byte of the request is about to be written: before that a failure is `
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +19,8 @@ MAX_REPLY_BYTES = 256 * 1024
 
 #: From here on bytes of the request may be on the network.
 _WRITING = "http11.send_request_headers.started"
+#: From here on all of it is.
+_WRITTEN = "http11.send_request_body.complete"
 
 
 class Device:
@@ -51,14 +53,21 @@ class Device:
             },
         )
 
-    async def call(self, method: str, url: str, body: bytes | None = None) -> Attempt:
-        """Send one request and say what is known of it. It ends within the connect and the reply time-out together."""
-        written = asyncio.Event()
+    async def call(
+        self, method: str, url: str, body: bytes | None = None, written: Callable[[], None] = lambda: None
+    ) -> Attempt:
+        """Send one request and say what is known of it. It ends within the connect and the reply time-out together.
+
+        `written` is called when the whole request was handed to the network.
+        """
+        writing = asyncio.Event()
         deadline = asyncio.timeout(0 if self._hurried else self.connect_timeout + self.reply_timeout)
 
         async def trace(name: str, _info: Mapping[str, Any]) -> None:
             if name == _WRITING:
-                written.set()
+                writing.set()
+            elif name == _WRITTEN:
+                written()
 
         try:
             async with deadline:
@@ -74,7 +83,7 @@ class Device:
             reason = _words(error)
         finally:
             self._deadlines.discard(deadline)
-        return Lost(reason) if written.is_set() else NotSent(reason)
+        return Lost(reason) if writing.is_set() else NotSent(reason)
 
     async def _send(self, method: str, url: str, body: bytes | None, trace: object) -> Replied:
         headers = {} if body is None else {"content-type": "application/json"}
@@ -115,6 +124,6 @@ def _words(error: Exception) -> str:
         case httpx2.TimeoutException():
             return "the request could not be written in time"
         case httpx2.RemoteProtocolError():
-            return f"the reply cannot be read: {error}"
+            return "the reply is not HTTP"  # in the library's words it would be quoted, metadata and all
         case _:
-            return f"the connection broke: {error or type(error).__name__}"
+            return f"the connection broke ({type(error).__name__})"

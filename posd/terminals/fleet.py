@@ -56,6 +56,8 @@ class Fleet:
         self._devices = {terminal.serial: _device(terminal, contexts) for terminal in terminals}
         self._announced: dict[str, Announcement] = {}
         self._known = {terminal.serial: Known() for terminal in terminals}
+        #: Called with the serial of a terminal that can be reached again, or is announced anew.
+        self.on_return: Callable[[str], None] = lambda _serial: None
 
     def __contains__(self, serial: str) -> bool:
         return serial in self._terminals
@@ -103,6 +105,7 @@ class Fleet:
 
     def announce(self, announcement: Announcement) -> bool:
         """Take an announcement; tell whether it brought anything new."""
+        where = self.base_url(announcement.serial) if announcement.serial in self else None
         old = self._announced.pop(announcement.name, None)
         if announcement.serial in self:
             alike = [name for name, item in self._announced.items() if item.serial == announcement.serial]
@@ -115,7 +118,10 @@ class Fleet:
         self._announced[announcement.name] = announcement  # last in the order: the newest
         if announcement.serial in self:
             self._known[announcement.serial].last_seen = announcement.seen_at
-        return old is None or msgspec.structs.replace(old, seen_at=announcement.seen_at) != announcement
+        new = old is None or msgspec.structs.replace(old, seen_at=announcement.seen_at) != announcement
+        if announcement.serial in self and self.base_url(announcement.serial) != where:
+            self.on_return(announcement.serial)
+        return new
 
     def withdraw(self, name: str) -> Announcement | None:
         """Forget an announcement by its instance name, and return it."""
@@ -134,9 +140,12 @@ class Fleet:
         known = self._known.get(serial)
         if known is None:
             return
+        back = reachable and known.reachable is False
         known.reachable = reachable
         if reachable:
             known.last_seen = at
+        if back:
+            self.on_return(serial)
 
     def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[dict[str, Any]]:
         """Yield the terminals as the local API shows them; `held` is terminal -> transaction."""

@@ -10,6 +10,7 @@ from posd.core.problems import Problem
 from posd.store.changes import Hub
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
+from posd.store.writer import Unit
 
 T = TypeVar("T")
 
@@ -32,9 +33,9 @@ class Context:
         return self._store.write_error
 
     async def probe_write(self) -> None:
-        """Commit nothing, to see whether it could be."""
+        """Commit something that nobody reads, to see whether it can be: a full disk takes an empty commit."""
         with suppress(StorageUnavailable, CommitUncertain):
-            await self._store.write(lambda _unit: None)
+            await self._store.write(_probe)
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Read from the database. Raise Problem storage_unavailable."""
@@ -42,3 +43,8 @@ class Context:
             return await self._store.read(function)
         except StorageUnavailable as error:
             raise Problem("storage_unavailable", f"{error}; try again, and check the disk") from error
+
+
+def _probe(unit: Unit) -> None:
+    unit.db.execute("DELETE FROM marks WHERE kind = 'probe'")
+    unit.db.execute("INSERT INTO marks (at, kind, detail) VALUES (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'probe', '')")

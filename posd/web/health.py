@@ -8,7 +8,7 @@ from pathlib import Path
 from posd import tls
 from posd.core.problems import Problem
 from posd.core.times import iso, parse_iso
-from posd.store import changes
+from posd.store import changes, marks
 from posd.terminals.discovery import Discovery
 from posd.web.context import Context
 from posd.web.server import Listener
@@ -50,12 +50,16 @@ class Health:
     async def _storage(self) -> tuple[Check, str | None]:
         try:
             newest = await self._context.read(changes.newest_at)
+            restores = await self._context.read(marks.unseen_restores)
         except Problem as problem:
             return ("failing", problem.detail), None
         if self._context.write_error is not None:
             await self._context.probe_write()  # in an idle shop nothing else would show that it is well again
         if self._context.write_error is not None:
             return ("failing", f"the last write failed: {self._context.write_error}; free the disk"), newest
+        if restores:
+            words = " ".join(item.words for item in restores)
+            return ("degraded", f"{words} Once a person has looked at it: posd restore --seen"), newest
         return ("ok", "the database can be read, and the last write succeeded"), newest
 
     def _listener(self) -> Check:

@@ -15,6 +15,7 @@ from starlette.routing import Router
 
 from posd.core.problems import Problem
 from posd.core.transactions import encode
+from posd.crashpoints import crash_point
 from posd.web import bodies, parameters
 from posd.web.waiting import HungUp
 
@@ -141,7 +142,9 @@ def _endpoint(methods: dict[str, Route]) -> Any:
             raise refusal
         request.state.refusal = refusal
         response = await route.handler(request)
+        crash_point("till.before_answer")
         await response(scope, receive, send)
+        crash_point("till.answered")
 
     return _AsgiEndpoint(endpoint)
 

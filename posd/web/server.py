@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import struct
 from collections import Counter
 from contextlib import suppress
 from functools import partial
@@ -36,6 +37,8 @@ MAX_HEADER_BYTES = 16 * 1024
 #: Connections that wait to be accepted; a burst of terminals after an outage fits, and a thousand tills at once:
 #: a Unix socket fails a non-blocking connect at once where the queue is full. The kernel may cap it (somaxconn).
 BACKLOG = 4096
+#: struct ucred: process, user and group id (unix(7)).
+_PEER_CREDENTIALS = struct.Struct("iII")
 
 
 def http_config(keep_alive_seconds: float) -> Config:
@@ -166,7 +169,9 @@ class Listener:
 
     async def close(self, grace_seconds: float) -> None:
         """Accept nothing more, close idle connections, let requests under way end, then cut what is left."""
-        if self._accepting is not None:
+        if self._accepting is not None and not self._accepting.done():
+            # First the reader: a connection of this very moment would be accepted for a future that is cancelled.
+            asyncio.get_running_loop().remove_reader(self._sock)
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
         self._sock.close()
@@ -228,11 +233,21 @@ class Listener:
         self._connections[task] = transport
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
-            await Connection(self._app, loop, self._config, self._context, self._state, reader, writer)
+            state = self._state | {"uid": _peer_uid(transport)}
+            await Connection(self._app, loop, self._config, self._context, state, reader, writer)
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
             self._noise.note("connection_broke", peer, type(error).__name__)
         finally:
             _cut(transport)
+
+
+def _peer_uid(transport: asyncio.Transport) -> int | None:
+    """Return the user id of the process at the other end of a Unix socket (SO_PEERCRED), None on the LAN."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+    return int(_PEER_CREDENTIALS.unpack(credentials)[1])
 
 
 def _cut(transport: asyncio.Transport) -> None:

@@ -1,7 +1,7 @@
 """Calls on transactions (local API, Transactions)."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -9,10 +9,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posd.core.operators import read_decision
 from posd.core.problems import Problem
+from posd.core.requests import MalformedJson
 from posd.core.transactions import Phase, Transaction
 from posd.services.aborts import Aborts
+from posd.services.operators import Operators
 from posd.services.payments import Payments
+from posd.services.reconciler import Reconciler
 from posd.store import events, listing, transactions
 from posd.store.listing import Page
 from posd.web import parameters, streams, views, waiting
@@ -27,10 +31,20 @@ OUTCOME = "outcome"
 class TransactionCalls:
     """Handlers of /v1/transactions."""
 
-    def __init__(self, context: Context, payments: Payments, aborts: Aborts, grace_seconds: float) -> None:
+    def __init__(
+        self,
+        context: Context,
+        payments: Payments,
+        aborts: Aborts,
+        reconciler: Reconciler,
+        operators: Operators,
+        grace_seconds: float,
+    ) -> None:
         self._context = context
         self._payments = payments
         self._aborts = aborts
+        self._reconciler = reconciler
+        self._operators = operators
         self._grace = timedelta(seconds=grace_seconds)
 
     @property
@@ -43,11 +57,12 @@ class TransactionCalls:
             Route("GET", one, self.show),
             Route("GET", f"{one}/outcome", self.outcome, query=frozenset({"timeout"})),
             Route("GET", f"{one}/events", self.events),
+            Route("GET", f"{one}/history", self.history),
             Route("POST", f"{one}/abort", self.abort),
-            Route("POST", f"{one}/reconcile", _not_yet),
-            Route("POST", f"{one}/release", _not_yet),
-            Route("POST", f"{one}/resolve", _not_yet, admin=True),
-            Route("POST", f"{one}/acknowledge", _not_yet, admin=True),
+            Route("POST", f"{one}/reconcile", self.reconcile),
+            Route("POST", f"{one}/release", partial(self.decide, call="release")),
+            Route("POST", f"{one}/resolve", partial(self.decide, call="resolve"), admin=True),
+            Route("POST", f"{one}/acknowledge", partial(self.decide, call="acknowledge"), admin=True),
             Route("GET", "/v1/transactions", self.list, query=filters, metadata_query=True),
         )
 
@@ -87,17 +102,48 @@ class TransactionCalls:
 
         return streams.stream(self._context.hub, identity, streams.resume_after(request) or 0, more)
 
+    async def history(self, request: Request) -> Response:
+        """`GET /transactions/{id}/history`: all that happened to it, and who did what."""
+        transaction = await self._get(parameters.transaction_id(request))
+        lines = await self._context.read(partial(views.history_document, transaction=transaction))
+        return json_response({"history": lines})
+
     async def abort(self, request: Request) -> Response:
         """`POST /transactions/{id}/abort`."""
         identity = parameters.transaction_id(request)
         parameters.check_no_body(request)
+        transaction = await self._or_ended(identity, self._aborts.abort(identity, request.state.uid))
+        return json_response(await self._document(transaction), 202)
+
+    async def reconcile(self, request: Request) -> Response:
+        """`POST /transactions/{id}/reconcile`: search now."""
+        identity = parameters.transaction_id(request)
+        parameters.check_no_body(request)
+        return json_response(await self._document(await self._reconciler.reconcile(identity)))
+
+    async def decide(self, request: Request, call: str) -> Response:
+        """`POST /transactions/{id}/release`, `resolve`, `acknowledge`: what a person decides."""
+        identity = parameters.transaction_id(request)
         try:
-            transaction = await self._aborts.abort(identity)
+            decision, faults = read_decision(call, request.state.body, request.state.uid)
+        except MalformedJson as error:
+            raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was changed") from error
+        if faults:
+            what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
+            errors = [{"path": fault.path, "message": fault.message} for fault in faults]
+            raise Problem("invalid_request", f"cannot {call}: {what}", errors=errors)
+        return json_response(
+            await self._document(await self._or_ended(identity, self._operators.decide(identity, decision)))
+        )
+
+    async def _or_ended(self, identity: str, work: Awaitable[Transaction]) -> Transaction:
+        """Await a call; where the transaction has ended already, the problem says how."""
+        try:
+            return await work
         except Problem as problem:
             if problem.code == "already_final":
                 problem.extra["outcome"] = await self._context.read(partial(_final_outcome, identity=identity))
             raise
-        return json_response(await self._document(transaction), 202)
 
     async def list(self, request: Request) -> Response:
         """`GET /transactions`: newest first, filtered, in pages."""
@@ -178,7 +224,3 @@ def _phase(text: str) -> Phase:
 
 def _unknown(identity: str) -> Problem:
     return Problem("not_found", f"no transaction {identity} is known here; check the id")
-
-
-async def _not_yet(_request: Request) -> Response:
-    raise Problem("not_configured", "this call is not available in this version of posd")

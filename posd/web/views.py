@@ -1,14 +1,19 @@
 """The documents of the local API, made from transactions and rows (local API; names are exact)."""
 
+import base64
 import sqlite3
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from posd.core.aborts import judge_abort
+from posd.core.entries import AbortAnswered, Attempted, Entry, Searched, Silent
+from posd.core.searches import RESULTS, NoAnswer, final_element
+from posd.core.starts import NAMES, Attempt, Replied, judge
 from posd.core.transactions import Outcome, Transaction, next_step
-from posd.store import events
-from posd.store.events import StoredEvent
+from posd.store import events, journal
+from posd.store.events import QuarantinedBody, StoredEvent
 from posd.store.writer import Change
 
 
@@ -18,8 +23,19 @@ def outcome_document(db: sqlite3.Connection | None, transaction: Transaction) ->
         return None
     final = None
     if db is not None and transaction.outcome.stated_by_terminal:
-        final = events.final_body(db, transaction.client_transaction_id)
+        final = _final_event(db, transaction)
     return _outcome(transaction.outcome, final)
+
+
+def _final_event(db: sqlite3.Connection, transaction: Transaction) -> bytes | None:
+    """Return what states the outcome, verbatim: the event, or where none has come the element of a search."""
+    identity = transaction.client_transaction_id
+    body = events.final_body(db, identity)
+    if body is not None or transaction.outcome is None:
+        return body
+    answers = [item.entry.answer for item in journal.of_transaction(db, identity) if isinstance(item.entry, Searched)]
+    element = final_element(answers, transaction.outcome.evidence[0].event_id or "")
+    return element.encode() if element else None
 
 
 def _outcome(outcome: Outcome, final_event: bytes | None) -> dict[str, Any]:
@@ -43,7 +59,7 @@ def transaction_document(
         "reading_type": transaction.reading_type,
         "next_step": next_step(transaction, now, grace),
         "abortable": transaction.abortable,
-        "released": False,
+        "released": transaction.released,
         "amount": msgspec.Raw(transaction.amount),
         "metadata": msgspec.Raw(transaction.metadata),
         "options": msgspec.Raw(transaction.options),
@@ -52,7 +68,7 @@ def transaction_document(
         "derived": [],
         "created_at": transaction.created_at,
         "updated_at": transaction.updated_at,
-        "last_search": None,
+        "last_search": transaction.last_search,
         "outcome": outcome_document(db, transaction),
         "attention": transaction.attention,
     }
@@ -71,3 +87,53 @@ def event_document(item: StoredEvent) -> dict[str, Any]:
 def change_document(change: Change) -> dict[str, Any]:
     """Return a line of the feed."""
     return msgspec.structs.asdict(change)
+
+
+def history_document(db: sqlite3.Connection, transaction: Transaction) -> list[dict[str, Any]]:
+    """Return all that happened to a transaction, in order: its start, its events, and the entries of its journal."""
+    lines = [
+        (2 * item.events_before, {"at": item.at, **_entry(item.entry, transaction)})
+        for item in journal.of_transaction(db, transaction.client_transaction_id)
+    ]
+    for count, event in enumerate(events.of_transaction(db, transaction.client_transaction_id)):
+        facts = {"seq": event.seq, "status": event.status, "verdict": event.verdict}
+        lines.append((2 * count + 1, {"at": event.received_at, "kind": "event", **facts}))
+    lines.sort(key=lambda line: line[0])
+    first = {"at": transaction.created_at, "kind": "intent", "terminal": transaction.terminal}
+    return [*([] if transaction.orphan else [first]), *(line for _, line in lines)]
+
+
+def _entry(entry: Entry, transaction: Transaction) -> dict[str, Any]:
+    facts: dict[str, Any] = msgspec.to_builtins(entry)
+    match entry:
+        case Attempted(attempt=attempt):
+            judgement = judge(attempt, transaction.client_transaction_id)
+            return {"kind": facts["kind"], "judgement": NAMES[type(judgement)], **_attempt(attempt)}
+        case AbortAnswered(attempt=attempt):
+            return {"kind": facts["kind"], "answer": judge_abort(attempt), **_attempt(attempt)}
+        case Searched(answer=answer):
+            reason, status = (answer.reason, answer.status) if isinstance(answer, NoAnswer) else (None, None)
+            return {"kind": facts["kind"], "result": RESULTS[type(answer)], "http_status": status, "reason": reason}
+        case Silent(code=code, seconds=seconds):
+            return {"kind": code, "seconds": seconds}
+        case _:
+            return facts
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    if isinstance(attempt, Replied):
+        return {"http_status": attempt.status, "reason": None}
+    return {"http_status": None, "reason": attempt.reason}
+
+
+def quarantine_document(item: QuarantinedBody) -> dict[str, Any]:
+    """Return one refused body, its bytes in base64."""
+    return {
+        "id": item.id,
+        "received_at": item.received_at,
+        "channel": item.channel,
+        "client_transaction_id": item.subject,
+        "reason": item.reason,
+        "peer": item.peer,
+        "body": base64.b64encode(item.body).decode("ascii"),
+    }

@@ -12,6 +12,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
 
 from posd.core.callbacks import Channel
 from posd.core.uuids import canonical_uuid
+from posd.crashpoints import crash_point
 from posd.services.callback_urls import CallbackUrls
 from posd.services.inbox import Inbox
 from posd.web import bodies
@@ -70,9 +71,11 @@ class WebhookApp:
         try:
             body = await bodies.read(receive, headers, self._max_body_bytes, BODY_SECONDS)
         except bodies.Gone:
+            await self._inbox.broke_off(identity)
             return
         except bodies.TooSlow:
             self._noise.note("slow_body", peer)
+            await self._inbox.broke_off(identity)
             await bodies.answer_early(receive, send, 408)
             return
         except bodies.TooLarge:
@@ -81,6 +84,7 @@ class WebhookApp:
             return
         status = await self._inbox.receive(identity, body, peer)
         await bodies.answer(send, status, headers=_retry(status))
+        crash_point("event.answered")
 
     def _authentic(self, path: str) -> str | None:
         """Return the id of an authentic callback address: /webhooks/CHANNEL/ID/TOKEN."""

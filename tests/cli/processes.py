@@ -1,8 +1,15 @@
 """Running `posd` as a process, and seeing what it leaves behind."""
 
+import contextlib
+import fcntl
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import tempfile
+import termios
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +43,45 @@ def posd_process(*arguments: str, config: Path | None = None) -> Done:
         command(arguments, config, None), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How a command on a terminal ended: what stood on the screen, what was written to it, what went to a pipe."""
+
+    returncode: int
+    screen: str
+    written: str
+    piped: str
+
+
+def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: int = 80, pipe: bool = False) -> Seen:
+    """Run a command to its end, as a process on a terminal of its own, where `types` is typed beforehand.
+
+    The screen is the text without colours, what was overwritten included, a line each. `pipe`: stdout is no terminal.
+    """
+    screen, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    with os.fdopen(screen, "r+b", buffering=0) as terminal, tempfile.TemporaryFile() as piped:
+        terminal.write(types.encode())
+        process = subprocess.Popen(
+            command(arguments, None, socket),
+            stdin=end,
+            stdout=piped if pipe else end,
+            stderr=end,
+            env=environment | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
+            start_new_session=True,
+        )
+        os.close(end)
+        written = b""
+        with contextlib.suppress(OSError):  # EIO: the process has closed its end
+            while part := terminal.read(65536):
+                written += part
+        process.wait(PATIENCE)
+        piped.seek(0)
+        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode()).replace("\r\n", "\n").replace("\r", "\n")
+        return Seen(process.returncode, text, written.decode(), piped.read().decode())
 
 
 def start_posd(

@@ -1,6 +1,7 @@
 """The commands as processes, against a real daemon and a simulated terminal."""
 
 import json
+import os
 import signal
 import uuid
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import pytest
 
 from posd.cli.api import Api
 from posd.cli.demo.machine import Machine
-from tests.cli.processes import PATIENCE, posd, read_until, start_posd
+from tests.cli.processes import PATIENCE, Done, posd, read_until, start_posd
 
 #: a payment of 8 to 33 s takes well under a second.
 SPEED = 200.0
@@ -136,11 +137,20 @@ def test_show_and_list_know_the_payment(shop: Machine) -> None:
     assert posd("charge", "9", "--id", payment, "--metadata", "till=3", config=shop.config_path).returncode == 0
     shown = posd("show", payment, config=shop.config_path)
     assert shown.returncode == 0, shown.stderr
-    for part in ("till 3", "9.00", "CONTACTLESS", "applied\tAPPROVAL_REQUESTED", "reference: "):
+    for part in ("till 3", "9.00", "CONTACTLESS", "event APPROVAL_REQUESTED\tCONTACTLESS", "reference: "):
         assert part in shown.stdout
     listed = posd("list", "--limit", "1", config=shop.config_path)
     assert listed.stdout.splitlines()[1].split("\t")[1:] == [payment, shop.serial, "9.00", "approved"]
     assert "--all" in listed.stderr
+
+
+def test_a_sale_is_charged_once_unless_it_is_said_again(shop: Machine) -> None:
+    first = posd("charge", "4", "--sale", "till-3/1042", config=shop.config_path)
+    assert first.returncode == 0
+    refused = posd("charge", "4", "--sale", "till-3/1042", config=shop.config_path)
+    assert refused.returncode == 1
+    assert "till-3/1042" in refused.stderr
+    assert posd("charge", "4", "--sale", "till-3/1042", "--repeat", config=shop.config_path).returncode == 0
 
 
 def test_the_whole_list_as_json_is_a_page_a_line(shop: Machine) -> None:
@@ -178,6 +188,33 @@ def test_the_socket_option_needs_no_configuration(shop: Machine) -> None:
     done = posd("terminals", "--json", socket=shop.till_socket)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["terminals"][0]["serial"] == shop.serial
+
+
+def test_a_person_frees_the_terminal_and_settles_the_payment() -> None:
+    payment, reference = str(uuid.uuid4()), str(uuid.uuid4())
+    # A shop of its own: its terminal goes on waiting for the card.
+    with Machine(speed=SPEED, announce=False) as machine:
+        machine.start()
+        machine.use_address()
+
+        def run(*arguments: str) -> Done:
+            return posd(*arguments, config=machine.config_path)
+
+        run("charge", "5", "--id", payment, "--metadata", "scenario=wait-for-abort", "--no-wait")
+        assert run("reconcile", payment).returncode == 4
+        released = run("release", payment, "--operator", "Ana", "--note", "it hangs")
+        assert released.returncode == 0, released.stderr
+        assert f"posd resolve {payment} RESULT" in run("list", "--attention").stdout
+        resolved = run("resolve", payment, "approved", "--reference", reference, "--note", "the slip says so")
+        assert resolved.returncode == 0, resolved.stderr
+        shown = run("show", payment).stdout
+        assert f"terminal freed by a person\tby Ana, user id {os.getuid()}, note: it hangs" in shown
+        assert f"reference {reference}, note: the slip says so" in shown
+        again = run("resolve", payment, "declined", "--note", "no")
+        assert (again.returncode, "already ended (approved)" in again.stderr) == (1, True)
+        assert run("acknowledge", payment, "gap", "--note", "none").returncode == 1
+        assert run("quarantine", "--json").stdout.startswith('{"quarantine":[]')
+        assert run("reprocess").returncode == 0
 
 
 @pytest.mark.parametrize(

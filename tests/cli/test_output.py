@@ -1,10 +1,12 @@
 """How values are written for people, and that nobody's text steers the screen."""
 
+import io
+import json
 from decimal import Decimal
 
 import pytest
 
-from posd.cli.output import Output, money, total
+from posd.cli.output import Output, escaped, money, total
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,18 @@ def test_in_a_pipe_a_table_is_lines_with_tabs_never_wrapped(capsys: pytest.Captu
 def test_in_a_pipe_a_panel_is_labelled_lines(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).panel("approved", [("ticket", "17"), ("", "more")], "green")
     assert capsys.readouterr().out == "approved\nticket: 17\nmore\n"
+
+
+def test_lines_beside_the_result_go_where_they_are_told_to() -> None:
+    aside = io.StringIO()
+    Output(as_json=False, stream=aside).line("look first", indent=2)
+    assert aside.getvalue() == "  look first\n"
+
+
+def test_what_is_escaped_is_valid_json_and_means_the_same() -> None:
+    text = '{"a": "\u009b\u202e\x7fé"}\n'
+    assert escaped(text) == '{"a": "\\u009b\\u202e\\u007fé"}\n'
+    assert json.loads(escaped(text)) == json.loads(text)
 
 
 def test_json_goes_out_byte_for_byte(capsys: pytest.CaptureFixture[str]) -> None:

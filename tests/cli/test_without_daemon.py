@@ -12,7 +12,21 @@ ID = "00000000-0000-4000-8000-000000000000"
 
 @pytest.mark.parametrize(
     "arguments",
-    [("charge", "1"), ("await", ID), ("abort", ID), ("show", ID), ("list",), ("terminals",), ("status",)],
+    [
+        ("charge", "1"),
+        ("await", ID),
+        ("abort", ID),
+        ("show", ID),
+        ("list",),
+        ("reconcile", ID),
+        ("release", ID, "--note", "x"),
+        ("resolve", ID, "declined", "--note", "x"),
+        ("acknowledge", ID, "gap", "--note", "x"),
+        ("quarantine",),
+        ("reprocess",),
+        ("terminals",),
+        ("status",),
+    ],
     ids=lambda arguments: arguments[0],
 )
 def test_a_daemon_that_is_not_there_exits_3(tmp_path: Path, arguments: tuple[str, ...]) -> None:

@@ -51,6 +51,7 @@ WRONG = [
     ("profile", "profile = 1", "must be a table", "[profile.charge]"),
     ("profile.charge", 'profile.charge = "/x"', "must be a table", "[profile.charge]"),
     ("profile.charge.confirmed", '[profile.charge]\nconfirmed = "yes"', "must be true or false", "true or false"),
+    ("profile.search.path", '[profile.search]\nmethod = "GET"', "does not say which transaction", "into the path"),
     # impossible values
     ("merchant.timezone", '[merchant]\ntimezone = "Ecuador/Quito"', "no known time zone", "America/Guayaquil"),
     ("merchant.timezone", '[merchant]\ntimezone = "../../etc/passwd"', "no known time zone", "IANA"),

@@ -1,8 +1,11 @@
 """The lifecycles of the spec as lists of events: each a (status, previous_status), the last one final."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import groupby
 
 from posd.core.events import TransactionEvent, read_event
+from posd.core.lifecycle import FINALS, TRANSITIONS, Status
 from posd.core.transactions import Phase, Result, Transaction
 from tests.support.events import body
 
@@ -13,6 +16,16 @@ ACK, CARD, REQUESTED = "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQU
 CANCELED, REJECTED = "TERMINAL_CANCELED", "TERMINAL_REJECTED"
 
 Path = tuple[tuple[str, str | None], ...]
+
+WORDS = {
+    ACK: "acknowledged",
+    CARD: "card",
+    REQUESTED: "requested",
+    CANCELED: "canceled",
+    REJECTED: "rejected",
+    "DECLINED": "declined",
+    "APPROVAL": "approval",
+}
 
 SCENARIOS: dict[str, tuple[Path, Result]] = {
     "approve contactless": (
@@ -37,6 +50,26 @@ SCENARIOS: dict[str, tuple[Path, Result]] = {
     "cancel before the card": (((ACK, None), (CANCELED, ACK)), Result.CANCELED),
     "cancel after the card": (((ACK, None), (CARD, ACK), (CANCELED, CARD)), Result.CANCELED),
 }
+
+
+def every_path(longest: int) -> Iterator[Path]:
+    """Yield every path of the spec's table that ends in a final, of at most so many events."""
+
+    def further(path: Path, state: Status | None) -> Iterator[Path]:
+        for status in sorted(TRANSITIONS[state]):
+            longer = (*path, (status.value, state and state.value))
+            if status in FINALS:
+                yield longer
+            elif len(longer) < longest:
+                yield from further(longer, status)
+
+    yield from further((), None)
+
+
+def name_of(path: Path) -> str:
+    """Return a path as words: `acknowledged, card x 2, requested, approval`."""
+    words = [WORDS[status] for status, _ in path]
+    return ", ".join(f"{word} x {len(list(same))}" for word, same in groupby(words)).replace(" x 1", "")
 
 
 def event_bodies(path: Path, serial: str = "SN-TEST") -> tuple[bytes, ...]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.core import lifecycle
-from posd.core.lifecycle import FINALS, MAX_STRANGE_EDGES, MOVES, TRANSITIONS, Move, Status, Trail, Verdict, step
+from posd.core.lifecycle import FINALS, MAX_STRANGE_EDGES, MOVES, TRANSITIONS, Move, Status, Trail, Verdict, leap, step
 
 STATES = (None, *Status)
 EVERY_PAIR = tuple(itertools.product(STATES, Status))
@@ -138,6 +138,58 @@ def test_invented_states_cannot_make_a_trail_grow_without_end_nor_hide_a_known_o
     trail = walk(*strange, ("APPROVAL_REQUESTED", "CARD_PRESENTED"))[-1].trail
     assert len(trail.edges) == MAX_STRANGE_EDGES + 1
     assert trail.approval_requested
+
+
+A, L, F = Verdict.APPLIED, Verdict.LATE, Verdict.AFTER_FINAL
+#: Against the spec's table: an end that the acquirer's call came before, and that call after such an end.
+X, Y = "applied, illegal", "after_final, illegal"
+
+#: state -> what a search that reports each state means: as an event would, but a state that stands is nothing new.
+LEAPS = {
+    # reported:           ACKNOWLEDGED  CARD  REQUESTED  CANCELED  REJECTED  DECLINED  APPROVAL
+    None:                   (A,         A,    A,         A,        A,        A,        A),
+    "TERMINAL_ACKNOWLEDGED": (L,        A,    A,         A,        A,        A,        A),
+    "CARD_PRESENTED":       (L,         L,    A,         A,        A,        A,        A),
+    "APPROVAL_REQUESTED":   (L,         L,    L,         X,        X,        A,        A),
+    "TERMINAL_CANCELED":    (F,         F,    Y,         F,        F,        F,        F),
+    "TERMINAL_REJECTED":    (F,         F,    Y,         F,        F,        F,        F),
+    "DECLINED":             (F,         F,    F,         F,        F,        F,        F),
+    "APPROVAL":             (F,         F,    F,         F,        F,        F,        F),
+}  # fmt: skip
+STATUSES = [
+    *("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"),
+    *("TERMINAL_CANCELED", "TERMINAL_REJECTED", "DECLINED", "APPROVAL"),
+]
+
+
+@pytest.mark.parametrize("state", LEAPS)
+def test_a_search_that_reports_a_state(state: Status | None) -> None:
+    trail = Trail(position=Status(state), last=state, edges=(("BEFORE", state),)) if state else Trail()
+    for reported, verdict in zip(STATUSES, LEAPS[state], strict=True):
+        leapt = leap(trail, reported)
+        assert leapt.verdict + (", illegal" if leapt.illegal else "") == verdict, reported
+        assert not leapt.gap, "a search is no event: it marks none"
+        moved = verdict in (A, X)
+        assert (leapt.trail.position, leapt.trail.last) == ((reported, reported) if moved else (state, state))
+        known = trail.edges if reported == state else (*trail.edges, (None, reported))
+        assert leapt.trail.edges == known, "it counts as reached, once"
+        assert leap(leapt.trail, reported).trail == leapt.trail
+
+
+def test_a_search_that_reports_an_unknown_state_moves_nothing() -> None:
+    trail = Trail(position=Status.CARD_PRESENTED, last="CARD_PRESENTED", edges=((None, "CARD_PRESENTED"),))
+    leapt = leap(trail, "TERMINAL_WARMING_UP")
+    assert (leapt.trail, leapt.verdict, leapt.gap, leapt.illegal) == (trail, Verdict.UNKNOWN_STATUS, False, False)
+
+
+def test_an_event_that_names_a_state_which_a_search_had_reported_finds_nothing_missing() -> None:
+    reported = leap(walk(("TERMINAL_ACKNOWLEDGED", None))[-1].trail, "CARD_PRESENTED").trail
+    following = step(reported, "APPROVAL_REQUESTED", "CARD_PRESENTED")
+    assert (following.verdict, following.gap, following.trail.connected) == (Verdict.APPLIED, False, True)
+    again = step(reported, "CARD_PRESENTED", "CARD_PRESENTED")
+    assert (again.verdict, again.gap, again.trail.connected) == (Verdict.APPLIED, False, True)
+    first = step(reported, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")
+    assert (first.verdict, first.gap, first.trail.position) == (Verdict.LATE, False, "CARD_PRESENTED")
 
 
 @given(

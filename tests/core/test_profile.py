@@ -58,6 +58,8 @@ def test_default_paths_pass_the_rules_for_configured_ones(access_mode: AccessMod
         ("print-job", "local", "/job", "lacks the placeholder {print_job_id}"),
         ("print-job", "cloud", "/job", "lacks the placeholder {print_job_id}, {terminal_serial}"),
         ("print-job", "local", "/jobs/{print_job_id}", None),
+        ("search", "local", "/search?id={client_transaction_id}", None),
+        ("abort", "local", "/abort/{client_transaction_id}", "unknown placeholder {client_transaction_id}"),
         ("charge", "local", "/{terminal_serial}/charge?mode=a|b&x=%20", None),
     ],
 )

@@ -1,16 +1,26 @@
 """Abort: a request to the terminal that the transaction holds; the outcome is still awaited (design 6; spec 3.1)."""
 
 import asyncio
+import os
 from pathlib import Path
 from uuid import uuid4
 
+import httpx2
 import pytest
 
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Reply, running
 from tests.support.events import body
 from tests.support.https import deliver
-from tests.support.shop import Payment, Shop, acknowledging, answering, held
+from tests.support.shop import (
+    Payment,
+    Shop,
+    acknowledging,
+    answering,
+    held,
+    nothing_to_correct,
+    open_counters,
+)
 from tests.support.terminal import Request, Script, scripted_terminal
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -51,7 +61,19 @@ async def test_an_abort_that_may_have_been_taken(shop: Shop, answer: str) -> Non
     outcome = (await payment.get())["outcome"]
     assert (outcome["result"], outcome["evidence"][0]["kind"]) == ("canceled", "event")
     feed = (await shop.daemon.call("GET", "/feed?limit=500")).json["changes"]
-    assert [item["reason"] for item in feed if item["id"] == payment.identity][-2] == "abort_requested"
+    reasons = [item["reason"] for item in feed if item["id"] == payment.identity]
+    answered = "abort:taken" if answer.startswith("2") else "abort:unknown"
+    assert reasons[2:5] == ["abort_requested", answered, "event:TERMINAL_CANCELED"]
+
+
+async def test_the_history_tells_who_asked_and_what_came(shop: Shop) -> None:
+    payment = await shop.started()
+    shop.terminal.abort = TAKEN["500"]
+    assert (await abort(payment)).status == 202
+    requested, answered = (item for item in await payment.history() if item["kind"].startswith("abort"))
+    assert (requested["kind"], requested["probe"], requested["uid"]) == ("abort_requested", False, os.getuid())
+    assert (answered["kind"], answered["answer"], answered["http_status"]) == ("abort_answered", "unknown", 500)
+    await payment.end()
 
 
 async def test_an_approval_that_was_faster(shop: Shop) -> None:
@@ -174,11 +196,58 @@ async def test_a_payment_that_no_longer_holds_its_terminal_is_not_aborted(shop: 
     payment = shop.payment()
     shop.terminal.start = answering(409)
     assert (await payment.put()).json["phase"] == "final"
+    following = Payment(shop, str(uuid4()), payment.serial)
+    shop.terminal.start = acknowledging(payment.serial)
+    assert (await following.put()).status == 201
     assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200  # the refusal was wrong
+    assert (await payment.get())["phase"] == "active"
     before = shop.terminal.aborts
     reply = await abort(payment)
-    assert reply.status == 409
+    assert (reply.status, reply.json["code"]) == (409, "not_abortable")
     assert shop.terminal.aborts == before
+
+
+async def test_a_payment_that_was_refused_and_runs_all_the_same_holds_its_terminal_again(shop: Shop) -> None:
+    payment = shop.payment()
+    shop.terminal.start = answering(409)
+    assert (await payment.put()).json["phase"] == "final"
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+    busy = await Payment(shop, str(uuid4()), payment.serial).put()
+    assert (busy.status, busy.json["blocking_transaction"]) == (409, payment.identity)
+    shop.terminal.abort = TAKEN["200"]
+    assert (await abort(payment)).status == 202
+    await payment.end()
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_killed_while_the_abort_is_under_way_it_is_not_sent_again(home: Path) -> None:
+    async with open_counters(home, 1) as (counter,):
+        posd = counter.daemon
+        posd.keep_port()
+        payment = await counter.started()
+        assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+        counter.terminal.abort = script = held(answering(200))
+        aborting = asyncio.create_task(abort(payment))
+        await script.arrived.wait()
+        await posd.kill()
+        with pytest.raises(httpx2.TransportError):
+            await aborting
+        script.release.set()
+        counter.terminal.abort = None
+        await posd.start()
+        document = await payment.get()
+        assert (document["phase"], document["status"]) == ("active", "TERMINAL_ACKNOWLEDGED")
+        assert (await posd.call("GET", f"/terminals/{payment.serial}")).json["transaction"] == payment.identity
+        assert [item["kind"] for item in await payment.history()][:4] == [
+            "intent",
+            "attempt",
+            "event",
+            "abort_requested",
+        ]
+        assert await payment.event("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED") == 200
+        assert (await payment.get())["outcome"]["result"] == "canceled"
+        assert counter.terminal.aborts == 1
+        await nothing_to_correct(posd)
 
 
 @pytest.mark.asyncio(loop_scope="function")

@@ -74,17 +74,23 @@ PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/nothing", None, 404, "not_found"),
     ("GET", "/transactions/", None, 404, "not_found"),
     ("GET", f"{KNOWN}/../..", None, 404, "not_found"),
-    ("PUT", NEW, charge(sale="s"), 501, "not_configured"),
     ("PUT", NEW, charge(type="capture", transaction_reference=REFERENCE), 501, "not_configured"),
     ("PUT", NEW, charge(type="capture", original=ORIGINAL), 501, "not_configured"),
     ("PUT", NEW, charge(type="re-auth", transaction_reference=REFERENCE), 501, "not_configured"),
     ("PUT", NEW, charge(type="post-tip", transaction_reference=REFERENCE), 501, "not_configured"),
     ("PUT", NEW, charge(type="pre-auth"), 501, "not_configured"),
     ("PUT", NEW, {"terminal": "SN-119", "type": "void", "transaction_reference": REFERENCE}, 501, "not_configured"),
-    ("POST", f"{KNOWN}/reconcile", None, 501, "not_configured"),
-    ("POST", f"{KNOWN}/release", {"operator": "o", "note": "n"}, 501, "not_configured"),
+    ("POST", f"{NEW}/reconcile", None, 404, "not_found"),
+    ("POST", f"{KNOWN}/reconcile", {"now": True}, 422, "invalid_request"),
+    ("POST", f"{NEW}/release", {"operator": "o", "note": "n"}, 404, "not_found"),
+    ("POST", f"{KNOWN}/release", {"operator": "o"}, 422, "invalid_request"),
+    ("POST", f"{KNOWN}/release", b"{", 400, "malformed_json"),
     ("POST", f"{KNOWN}/resolve", {"result": "canceled"}, 403, "forbidden"),
     ("POST", f"{KNOWN}/acknowledge", {"code": "gap"}, 403, "forbidden"),
+    ("GET", "/quarantine", None, 403, "forbidden"),
+    ("GET", "/quarantine/1", None, 403, "forbidden"),
+    ("POST", "/reprocess", None, 403, "forbidden"),
+    ("GET", f"{NEW}/history", None, 404, "not_found"),
     ("DELETE", KNOWN, None, 405, "method_not_allowed"),
     ("POST", "/version", {}, 405, "method_not_allowed"),
     ("PUT", NEW, b'{"a": "' + b"x" * 300_000 + b'"}', 413, "payload_too_large"),
@@ -152,7 +158,7 @@ async def test_admin_calls_are_for_the_admin_socket(shop: Shop, known: str) -> N
     await start_known(shop, known)
     for call in ("resolve", "acknowledge"):
         reply = await shop.daemon.call("POST", f"/transactions/{known}/{call}", {}, socket=shop.daemon.admin_socket)
-        assert_problem(reply, 501, "not_configured")
+        assert_problem(reply, 422, "invalid_request")
     seen = await shop.daemon.call("GET", f"/transactions/{known}", socket=shop.daemon.admin_socket)
     assert seen.json == await shop.daemon.transaction(known)
 

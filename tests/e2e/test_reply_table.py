@@ -16,7 +16,7 @@ from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon, running, toml
 from tests.support.events import APPROVED, body
 from tests.support.https import connect, post, status_of
-from tests.support.shop import OFFLINE, Payment, Shop
+from tests.support.shop import OFFLINE, Payment, Shop, quiet
 from tests.support.terminal import ScriptedTerminal
 from tests.support.webhooks import (
     Answer,
@@ -279,6 +279,7 @@ async def test_a_burst_of_many_events_is_all_there(shop: Shop) -> None:
 
 
 async def test_unknown_addresses_get_404_and_leave_nothing(shop: Shop) -> None:
+    await quiet(shop.daemon)
     before = everything(shop.daemon)
     for path in ("/", "/metrics", "/v1/health", "/webhook/", "/webhooks"):
         assert (await deliver(shop.daemon, path)).status == 404

@@ -9,6 +9,9 @@ from uuid import uuid4
 
 import pytest
 
+from posd.core.entries import Attempted
+from posd.core.starts import Replied
+from posd.store import journal
 from tests.support.shop import (
     AMOUNT,
     OFFLINE,
@@ -181,8 +184,8 @@ async def test_what_the_terminal_answered_is_kept_as_it_came(shop: Shop, status:
     shop.terminal.start = answering(status, content)
     assert (await payment.put()).status == 201
     with disk(shop.daemon) as db:
-        query = "SELECT reply_status, reply_body FROM transactions WHERE client_transaction_id = ?"
-        assert db.execute(query, (payment.identity,)).fetchall() == [(status, content)]
+        (item,) = journal.of_transaction(db, payment.identity)
+        assert item.entry == Attempted(Replied(status, content))
 
 
 async def test_an_acknowledgement(shop: Shop) -> None:

@@ -13,9 +13,11 @@ from uuid import uuid4
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from posd.config import load
+from posd.core import decisions
 from posd.core.decisions import rebuild
 from posd.core.events import read_event
 from posd.core.problems import Problem
@@ -128,7 +130,7 @@ async def test_a_fault_of_our_own_after_the_send_is_no_answer_that_says_nothing_
     def broken(*_arguments: object) -> None:
         raise LookupError("a fault")
 
-    monkeypatch.setattr(payments_module, "conclude_start", broken)
+    monkeypatch.setattr(decisions, "conclude_start", broken)
     transaction, created = await inside.payments.start(identity, BODY)
     assert (transaction.phase, created) == (Phase.STARTING, True)
     with inside.store.hub.subscribe(identity) as changed:
@@ -188,19 +190,20 @@ async def test_an_abort_that_was_sent_is_not_taken_back_by_the_disk(inside: Insi
         writer.write(http(200, b"{}"))
 
     inside.terminal.abort = take
-    assert (await inside.aborts.abort(identity)).phase is Phase.ACTIVE
+    assert (await inside.aborts.abort(identity, None)).phase is Phase.ACTIVE
     inside.unlock()
     inside.terminal.requests.clear()
     inside.lock()
     with pytest.raises(Problem, match="nothing was sent"):
-        await inside.aborts.abort(identity)
+        await inside.aborts.abort(identity, None)
     assert inside.terminal.requests == []
     inside.unlock()
 
 
 async def test_what_is_not_committed_for_certain_is_not_sent(inside: Inside, tmp_path: Path) -> None:
     identity = str(uuid4())
-    with broken_disk(tmp_path / "posd.db"), pytest.raises(Problem) as refused:
+    # The log is captured: it would go to a file too.
+    with capture_logs(), broken_disk(tmp_path / "posd.db"), pytest.raises(Problem) as refused:
         await inside.payments.start(identity, BODY)
     assert refused.value.code == "storage_unavailable", "the database was read again: it is not there"
     assert inside.terminal.requests == []

@@ -10,7 +10,7 @@ import pytest
 from posd.store import writer
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
-from posd.store.writer import Unit, run_batch
+from posd.store.writer import Unit, Writer, run_batch
 from tests.support.disk import broken_disk
 
 
@@ -184,7 +184,40 @@ def test_a_commit_that_fails_is_trusted_only_where_its_end_is_certain(
     db = sqlite3.connect(tmp_path / "x.db", isolation_level=None, factory=FailingCommit)
     db.execute("CREATE TABLE t (a)")
     db.code = code  # type: ignore[attr-defined]
-    results, changes, broken = run_batch(db, [lambda unit: unit.db.execute("INSERT INTO t VALUES (1)").close()])
-    assert [type(result) for result in results] == [kind]
-    assert (changes, broken, db.in_transaction) == ([], reopen, False)
+    written = run_batch(db, [lambda unit: unit.db.execute("INSERT INTO t VALUES (1)").close()])
+    assert [type(result) for result in written.results] == [kind]
+    assert (written.changes, written.distrusted, db.in_transaction) == ([], reopen, False)
     db.close()
+
+
+async def test_a_writer_that_is_not_trusted_writes_nothing_until_all_is_in_the_database_file(
+    tmp_path: Path,
+) -> None:
+    """After a failed sync the log may read well and not be on disk: it has to be written again first."""
+    path = tmp_path / "posd.db"
+    writer = await Writer.open(path, lambda _changes: None)
+    await writer.write(lambda unit: unit.db.execute("CREATE TABLE t (a)").close())
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    await writer.write(lambda unit: unit.db.execute("INSERT INTO t VALUES (1)").close())
+    writer._trusted = False
+    with pytest.raises(StorageUnavailable):  # the reader's snapshot keeps the newest commit in the log
+        await writer.write(lambda unit: unit.db.execute("INSERT INTO t VALUES (2)").close())
+    assert writer.error is not None
+    reader.execute("COMMIT")
+    await writer.write(lambda unit: unit.db.execute("INSERT INTO t VALUES (3)").close())
+    assert writer.error is None
+    assert reader.execute("SELECT a FROM t").fetchall() == [(1,), (3,)]
+    reader.close()
+    await writer.close()
+
+
+async def test_a_commit_of_nothing_says_nothing_of_the_disk(tmp_path: Path) -> None:
+    writer = await Writer.open(tmp_path / "posd.db", lambda _changes: None)
+    writer.error = "the disk is full"
+    await writer.write(lambda _unit: None)
+    assert writer.error == "the disk is full"
+    await writer.write(lambda unit: unit.db.execute("INSERT INTO marks VALUES ('', 'x', '')").close())
+    assert writer.error is None
+    await writer.close()

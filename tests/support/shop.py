@@ -2,9 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,15 +13,20 @@ from uuid import uuid4
 from tests.support.daemon import Daemon, Reply, running
 from tests.support.events import body
 from tests.support.https import deliver
-from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, scripted_terminal
+from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, nowhere, scripted_terminal
 
 #: Terminals of a shop; each test takes fresh ones.
 TERMINALS = 120
 QUICK_TERMINALS = 10
 #: Time-outs of the terminals that a test of time-outs takes, in seconds.
 QUICK_SECONDS = 0.4
+#: Longest that a test waits for something to come, in seconds.
+PATIENCE_SECONDS = 30.0
 #: In the fleet, without an address.
 OFFLINE = "SN-OFFLINE"
+
+#: Payments of other tests lie about open: posd must not ask for them in the middle of this one.
+QUIET = "[reconcile]\nfirst_event_grace_seconds = 3600\nstall_seconds = 3600\nstall_after_request_seconds = 3600\n"
 
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 
@@ -45,16 +51,45 @@ class Payment:
 
     async def event(self, status: str, previous: str | None = None, **changes: Any) -> int:
         """Deliver an event of it as the terminal does; return the HTTP status."""
-        content = body(self.identity, status, previous, self.serial, **changes)
+        return await self.deliver(body(self.identity, status, previous, self.serial, **changes))
+
+    async def deliver(self, content: bytes) -> int:
+        """Deliver these bytes to its callback address; return the HTTP status."""
         return await deliver(self.requests[0].callback, content, self.shop.daemon.ca)
 
     async def end(self, status: str = "TERMINAL_CANCELED") -> None:
-        """End it by a final event."""
-        assert await self.event(status, "TERMINAL_ACKNOWLEDGED") == 200
+        """End it by a final event that leaves no gap, so that posd does not ask about it any more."""
+        assert await self.event(status) == 200
 
     async def get(self) -> Any:
         """Return it as the local API shows it."""
         return await self.shop.daemon.transaction(self.identity)
+
+    async def post(self, call: str, content: Any = None, *, admin: bool = False) -> Reply:
+        """Make a call on it: abort, reconcile, release, resolve, acknowledge."""
+        socket = self.shop.daemon.admin_socket if admin else None
+        return await self.shop.daemon.call("POST", f"/transactions/{self.identity}/{call}", content, socket=socket)
+
+    async def until(self, what: Callable[[Any], bool]) -> Any:
+        """Follow the feed until that holds of it; return it as it then stands."""
+        return await self.shop.daemon.wait_for(self.identity, what)
+
+    async def history(self) -> list[dict[str, Any]]:
+        """Return all that happened to it."""
+        reply = await self.shop.daemon.call("GET", f"/transactions/{self.identity}/history")
+        return list(reply.json["history"])
+
+    @property
+    def searches(self) -> list[Request]:
+        """The searches for it that the terminal saw."""
+        return [item for item in self.shop.terminal.searches if self.identity.encode() in item.body]
+
+    async def searched(self, count: int = 1) -> None:
+        """Wait until the terminal has seen so many searches for it."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(self.searches) < count:
+                self.shop.terminal.searched.clear()
+                await self.shop.terminal.searched.wait()
 
 
 @dataclass
@@ -68,7 +103,7 @@ class Shop:
 
     def payment(self, *, quick: bool = False) -> Payment:
         """Return a new payment on a terminal that nobody else uses."""
-        self.terminal.start = self.terminal.abort = self.terminal.instead = None
+        self.terminal.start = self.terminal.abort = self.terminal.search = self.terminal.instead = None
         return Payment(self, str(uuid4()), next(self.quick_serials if quick else self.serials))
 
     async def started(self) -> Payment:
@@ -77,6 +112,36 @@ class Shop:
         self.terminal.start = acknowledging(payment.serial)
         assert (await payment.put()).status == 201
         return payment
+
+    async def in_doubt(self, **request: Any) -> Payment:
+        """Return a payment whose terminal read the request and hung up: it is not known whether it runs."""
+        payment = self.payment()
+        self.terminal.start = hanging_up
+        assert (await payment.put(**request)).json["phase"] == "in_doubt"
+        return payment
+
+
+#: Attentions of which posd asks the terminal once by itself.
+ASKED = {"gap", "illegal_transition", "quarantined_event"}
+
+
+async def quiet(posd: Daemon) -> None:
+    """Wait until posd has asked for all that earlier tests left to be asked for, and writes nothing by itself."""
+    async with asyncio.timeout(30):
+        async for _ in posd.changes():
+            listed = (await posd.call("GET", "/transactions?attention=true&limit=500")).json["transactions"]
+            if all(
+                item["last_search"] is not None
+                for item in listed
+                if ASKED & {attention["code"] for attention in item["attention"]}
+            ):
+                return
+
+
+async def nothing_to_correct(posd: Daemon) -> None:
+    """All that the payments of this daemon have become follows again from what was recorded of them."""
+    report = (await posd.call("POST", "/reprocess", socket=posd.admin_socket)).json
+    assert (report["differing"], report["differences"]) == (0, []), report
 
 
 def acknowledging(serial: str) -> Script:
@@ -94,6 +159,26 @@ def answering(status: int, content: bytes | dict[str, Any] = b"") -> Script:
 
     async def script(_request: Request, writer: asyncio.StreamWriter) -> None:
         writer.write(http(status, content))
+
+    return script
+
+
+async def hanging_up(_request: Request, _writer: asyncio.StreamWriter) -> None:
+    """The script of a terminal that reads the request and closes without a word."""
+
+
+def knowing(*elements: dict[str, Any], otherwise: Script = nowhere) -> Script:
+    """Return the script of a search that knows these transactions (events, see `tests.support.events`) and no others.
+
+    It is asked for whatever lies about in the shop: for an id that it does not know, it does what it does `otherwise`.
+    """
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        found = [item for item in elements if item["client_transaction_id"] == request.json["client_transaction_id"]]
+        if found:
+            writer.write(http(200, json.dumps(found).encode()))
+        else:
+            await otherwise(request, writer)
 
     return script
 
@@ -128,8 +213,20 @@ async def open_shop(directory: Path, extra: str = "") -> AsyncIterator[Shop]:
         entries = [entry(serial, next(addresses), terminal) for serial in serials]
         entries += [entry(serial, next(addresses), terminal) + limits for serial in quick]
         entries.append(f'[[terminals]]\nserial = "{OFFLINE}"\n')
-        async with running(directory, "".join(entries), extra) as daemon:
+        async with running(directory, "".join(entries), QUIET + extra) as daemon:
             yield Shop(daemon, terminal, iter(serials), iter(quick))
+
+
+@asynccontextmanager
+async def open_counters(directory: Path, count: int, extra: str = "") -> AsyncIterator[list[Shop]]:
+    """Run one daemon for the block, and terminals that are scripted each by itself: a shop with one serial for each."""
+    async with AsyncExitStack() as stack:
+        terminals = [
+            await stack.enter_async_context(scripted_terminal(directory, f"SN-{number}")) for number in range(count)
+        ]
+        entries = "".join(item.toml for item in terminals)
+        daemon = await stack.enter_async_context(running(directory, entries, extra))
+        yield [Shop(daemon, item, repeat(item.serial), repeat(item.serial)) for item in terminals]
 
 
 def entry(serial: str, base_url: str, terminal: ScriptedTerminal) -> str:

@@ -54,22 +54,34 @@ def acknowledgement(request: Request, serial: str, **changes: Any) -> bytes:
     return json.dumps(document | changes).encode()
 
 
+async def nowhere(_request: Request, writer: asyncio.StreamWriter) -> None:
+    """The script of a path that the terminal does not have."""
+    writer.write(http(404, b"not found", "text/plain"))
+
+
 @dataclass
 class ScriptedTerminal:
-    """What came, and what is to be done with what comes. `start` and `abort` are the scripts of the two paths."""
+    """What came, and what is to be done with what comes. `start`, `abort` and `search` are the scripts of the paths.
+
+    Searches have a list of their own; without a script they are answered 404, by which nothing is known.
+    """
 
     serial: str
     ca_file: Path
     base_url: str = ""
     requests: list[Request] = field(default_factory=list)
+    searches: list[Request] = field(default_factory=list)
+    searched: asyncio.Event = field(default_factory=asyncio.Event)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     start: Script | None = None
     abort: Script | None = None
+    search: Script | None = None
     #: Runs before a request is read; the connection is closed after it and nothing counts as a request.
     instead: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
     fingerprint: str = ""
     base_urls: list[str] = field(default_factory=list)
     servers: list[asyncio.Server] = field(default_factory=list)
+    context: ssl.SSLContext | None = None
 
     @property
     def toml(self) -> str:
@@ -90,6 +102,15 @@ ca_file = "{self.ca_file}"
         """How many start requests came for an id."""
         return sum(1 for request in self.requests if request.method == "POST" and identity in request.body.decode())
 
+    def unplug(self, number: int = 0) -> None:
+        """Let nobody connect to one of its ports any more."""
+        self.servers[number].close()
+
+    async def plug_in(self, number: int = 0) -> None:
+        """Listen on that port again."""
+        port = int(self.base_urls[number].rsplit(":", 1)[1])
+        self.servers[number] = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=self.context)
+
     async def acknowledge(self, request: Request, writer: asyncio.StreamWriter) -> None:
         """The script of a terminal that takes the payment."""
         writer.write(http(200, acknowledgement(request, self.serial)))
@@ -106,10 +127,15 @@ ca_file = "{self.ca_file}"
             headers = {name.lower(): value.strip() for name, _, value in (item.partition(":") for item in rest if item)}
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             request = Request(method, path, headers, body)
-            self.requests.append(request)
-            self.arrived.set()
-            script = self.abort if path.endswith("/abort") else self.start
-            await (script or self.acknowledge)(request, writer)
+            if path.endswith("/transaction_search_online"):
+                self.searches.append(request)
+                self.searched.set()
+                await (self.search or nowhere)(request, writer)
+            else:
+                self.requests.append(request)
+                self.arrived.set()
+                script = self.abort if path.endswith("/abort") else self.start
+                await (script or self.acknowledge)(request, writer)
             await writer.drain()
         writer.close()
 
@@ -128,7 +154,7 @@ async def scripted_terminal(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate = issue(authority)
     certificate.configure_cert(context)
-    terminal = ScriptedTerminal(serial, ca_file)
+    terminal = ScriptedTerminal(serial, ca_file, context=context)
     der = ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
     terminal.fingerprint = hashlib.sha256(der).hexdigest()
     servers = [await asyncio.start_server(terminal._serve, "127.0.0.1", 0, ssl=context) for _ in range(ports)]

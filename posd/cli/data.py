@@ -1,0 +1,264 @@
+"""`posd backup`, `restore` and `verify`: what is done about the database as a whole.
+
+A backup is made by the running daemon. A restore needs it stopped, and works on the files of the configuration.
+`verify` reads a file, whether the daemon runs or not.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from posd.cli.config import load_or_exit
+from posd.cli.connection import connect, json_option
+from posd.cli.errors import Failure
+from posd.cli.exit_codes import ExitCode
+from posd.cli.operator import asks, caller
+from posd.cli.output import Output, moment
+from posd.services.restore import Prepared, Restore
+from posd.store import verify as checking
+from posd.store.backup import NotABackup
+from posd.store.errors import StoreError
+from posd.store.marks import OldFile
+
+#: seconds: far above what the largest database needs, so that a fault ends too.
+BACKUP_SECONDS = 3600.0
+
+Look = Callable[[str, int, int], None]
+
+
+@click.command()
+@click.argument("path", metavar="FILE")
+@json_option
+@click.pass_context
+def backup(ctx: click.Context, output: Output, path: str) -> None:
+    """Copy the database to FILE while payments run.
+
+    The callback key goes with it, so keep FILE as secret as the key. A backup of that name is replaced once the new
+    one is complete.
+    """
+    if path == "-":
+        raise click.UsageError("name a file: a backup to standard output is not available in this version")
+    target = Path(path).absolute()
+    with connect(ctx) as api:
+        try:
+            with output.busy("posd copies the database, and checks the copy"):
+                reply = api.post("/backup", {"path": str(target)}, seconds=BACKUP_SECONDS)
+        except KeyboardInterrupt:
+            output.note("Stopped waiting; posd may go on with it.", "yellow")
+            sys.exit(ExitCode.OPEN)
+    if output.as_json:
+        output.json(reply.raw)
+    else:
+        written = reply.body
+        output.line(
+            f"Written: {written['path']}, {size(written['bytes'])}, {payments(written['transactions'])}.", "green"
+        )
+        output.line("The callback key is in it: keep it as secret as the key.")
+    with suppress(OSError):  # the directory may be closed to this user, and open to posd
+        if target.parent.is_dir() and not target.exists():
+            output.note(
+                f"It cannot be seen from here: has posd a {target.parent} of its own (PrivateTmp=)? Then name "
+                "another directory.",
+                "yellow",
+            )
+
+
+@click.command()
+@click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@click.option("--without-backup", is_flag=True, help="Make a new database of what can be read of the present one.")
+@click.option("--seen", is_flag=True, help="Say that you have looked at what a restore asks for; posd is running.")
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@click.option("--operator", default=caller, show_default="who calls", metavar="NAME", help="With --seen: who.")
+@click.option("--note", metavar="TEXT", help="With --seen: what was found; asked for on a terminal, else required.")
+@json_option
+@click.pass_context
+def restore(
+    ctx: click.Context,
+    output: Output,
+    file: Path | None,
+    without_backup: bool,
+    seen: bool,
+    yes: bool,
+    operator: str,
+    note: str | None,
+) -> None:
+    """Put the backup FILE in place of the database; posd is stopped.
+
+    The present database is kept under another name. What it has and the backup has not is taken over from it, as far
+    as it can be read, so that no payment is started twice.
+    """
+    if [file is not None, without_backup, seen].count(True) != 1:
+        raise click.UsageError("name the backup FILE, or say --without-backup, or --seen")
+    if seen:
+        _confirm_seen(ctx, output, operator, note)
+        return
+    database = load_or_exit(ctx.obj, as_json=output.as_json, check_files=False).database
+    with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
+        with _progress(output) as look:
+            prepared = restoring.prepare(file, look)
+        asked = asks() and not yes
+        if asked:
+            aside = Output(as_json=False, stream=sys.stderr)
+            _show(aside, database.path, prepared)
+            if not click.confirm("Do it?", err=True):
+                aside.line("Nothing was changed.")
+                sys.exit(ExitCode.NOT_DONE)
+        restoring.commit()
+    if output.as_json:
+        mark, keys = msgspec.structs.asdict(prepared.mark), msgspec.structs.asdict(prepared.keys)
+        output.json(msgspec.json.encode({"database": str(database.path), "restored": mark, "keys": keys}))
+        return
+    output.line(f"Restored: {database.path}.", "green")
+    output.line(prepared.mark.words, "" if prepared.mark.old is OldFile.READ else "yellow")
+    for line in () if asked else _key_lines(prepared):
+        output.line(line, "yellow")
+    output.line("Start posd. It is shown as degraded until somebody says that this was looked at: posd restore --seen")
+
+
+def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
+    note = (note or "").strip()
+    if not note and not asks():
+        raise click.UsageError("--note is missing: say in some words what was found; it is kept with the database")
+    with connect(ctx) as api:
+        while not note:
+            note = click.prompt("What was found (it is kept with the database)", err=True).strip()
+        reply = api.post("/restore/seen", {"operator": operator, "note": note})
+    if output.as_json:
+        output.json(reply.raw)
+    else:
+        output.line("Noted: the restore was looked at.")
+
+
+def _show(aside: Output, database: Path, prepared: Prepared) -> None:
+    """Write what a restore will do."""
+    mark, contents = prepared.mark, prepared.backup
+    pairs = [("database", str(database))]
+    if contents is not None:
+        made = moment(contents.made_at, date=True) if contents.made_at else "nobody knows when"
+        newest = moment(contents.newest, date=True) if contents.newest else "none"
+        pairs += [
+            ("backup", f"{mark.file}, made {made}"),
+            ("in it", f"{payments(contents.transactions)}, newest {newest}"),
+        ]
+    else:
+        pairs.append(("backup", "none: a new database"))
+    pairs.append(("present database", OLD[mark.old]))
+    if mark.replaced:
+        pairs.append(("it is kept as", mark.replaced))
+    taken = payments(mark.taken_over)
+    pairs.append(("taken over from it", f"{taken}, of {mark.by_id} only the id" if mark.by_id else taken))
+    aside.panel("restore", pairs, "cyan")
+    for line in _key_lines(prepared):
+        aside.line(line, "yellow")
+
+
+#: How the present database was found -> words.
+OLD = {
+    OldFile.READ: "could be read",
+    OldFile.DAMAGED: "can be read only in part",
+    OldFile.UNREADABLE: "cannot be read at all",
+    OldFile.MISSING: "is not there",
+}
+
+
+def _key_lines(prepared: Prepared) -> Iterator[str]:
+    """Yield what is to be said about the callback key."""
+    keys = prepared.keys
+    if keys.aside:
+        yield f"The callback key could not be read; it is kept as {keys.aside}."
+    if not keys.kept and not keys.added:
+        yield "There is no callback key, and none in the backup: posd makes a new one; callbacks under way are refused."
+    elif not keys.kept and prepared.mark.old is not OldFile.MISSING:
+        yield (
+            "The callback key of the backup is put into the key file. Where systemd passes the key to posd "
+            "(LoadCredential=callback.key), that one counts: put the lines of the key file below it."
+        )
+
+
+@click.command()
+@click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, output: Output, file: Path | None) -> None:
+    """Check the database, or the backup FILE; nothing is changed.
+
+    posd may run. Exit code 0: nothing is wrong. 1: something is. 2: the file cannot be checked.
+    """
+    if file is None:
+        file = load_or_exit(ctx.obj, as_json=output.as_json, check_files=False).database.path
+    with _told(output), _progress(output) as look:
+        report = checking.verify(file, look)
+    if output.as_json:
+        output.json(msgspec.json.encode({"ok": not report.counts, **msgspec.structs.asdict(report)}))
+    else:
+        _show_report(output, report)
+    sys.exit(ExitCode.NOT_DONE if report.counts else ExitCode.DONE)
+
+
+def _show_report(output: Output, report: checking.Report) -> None:
+    what = "backup" if report.backup else "database"
+    checked = f"{payments(report.transactions)}, {report.events} events, schema {report.schema}"
+    if not report.counts:
+        output.line(f"{report.file}: nothing is wrong with this {what} ({checked}).", "green")
+        return
+    output.line(f"{report.file}: something is wrong with this {what} ({checked}).", "red")
+    for kind, count in report.counts.items():
+        found = [finding for finding in report.findings if finding.kind == kind]
+        output.line(f"{kind}: {found[0].means}", "bold")
+        for finding in found:
+            output.line(f"{finding.subject}: {finding.detail}", indent=2)
+        if count > len(found):
+            output.line(f"and {count - len(found)} more", indent=2)
+        output.line(f"What to do: {found[0].cure}", "yellow", indent=2)
+
+
+@contextmanager
+def _told(output: Output) -> Iterator[None]:
+    """Turn what is refused into a message and an exit code."""
+    try:
+        yield
+    except StoreError as error:
+        code = ExitCode.USAGE if isinstance(error, NotABackup | checking.Unusable) else ExitCode.NOT_DONE
+        raw = msgspec.json.encode({"ok": False, "error": str(error)})
+        raise Failure(str(error), code, output, raw) from error
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Look]:
+    """Show on a terminal what is under way, and how far it is where that is known."""
+    spinner = SpinnerColumn("line" if output.stderr.options.ascii_only else "dots")
+    columns: tuple[Any, ...] = (
+        spinner,
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
+        task = progress.add_task("opening the file", total=None)
+
+        def look(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total or None)
+
+        yield look
+
+
+def payments(count: int) -> str:
+    """Write a number of payments."""
+    return "1 payment" if count == 1 else f"{count} payments"
+
+
+def size(count: int) -> str:
+    """Write a number of bytes for people: 4.0 MiB."""
+    value = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.1f} {unit}" if unit != "bytes" else f"{count} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"

@@ -1,0 +1,91 @@
+"""`posd list`: payments, the newest first, and what to do about those that a person should look at."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+
+from posd.cli import parameters
+from posd.cli.connection import connect, json_option
+from posd.cli.output import Output, moment, money, total
+from posd.cli.progress import show_advice
+from posd.cli.words import state
+
+#: payments for which the commands of one attention are written out: the newest; beyond it they repeat themselves.
+COMMANDS_FOR = 5
+
+
+@click.command("list")
+@click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
+@click.option("--phase", type=click.Choice(["starting", "in_doubt", "active", "final"]), help="Only this phase.")
+@click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
+@click.option("--attention", is_flag=True, help="Only those that a person should look at.")
+@click.option("--since", type=parameters.moment, metavar="TIME", help="From this time on.")
+@click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
+@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
+@json_option
+@click.pass_context
+def list_(
+    ctx: click.Context,
+    /,
+    output: Output,
+    only_open: bool,
+    attention: bool,
+    limit: int,
+    everything: bool,
+    **given: str | None,
+) -> None:
+    """List payments, the newest first."""
+    params = {"limit": str(limit)} | {name: value for name, value in given.items() if value is not None}
+    if only_open:
+        params["open"] = "true"
+    if attention:
+        params["attention"] = "true"
+    transactions: list[Mapping[str, Any]] = []
+    with connect(ctx) as api:
+        while True:
+            reply = api.get("/transactions", params)
+            if output.as_json:
+                output.json(reply.raw)
+            transactions += reply.body["transactions"]
+            cursor = reply.body["next_cursor"]
+            if cursor is None or not everything:
+                break
+            params["cursor"] = cursor
+    if transactions or not output.rich:
+        output.table(
+            ("created", "transaction", "terminal", "amount", "state"), map(list_row, transactions), whole="transaction"
+        )
+    else:
+        output.line("No payments.")
+    if attention:
+        show_what_to_do(output, transactions)
+    if cursor is not None:
+        output.note("there are more: --all shows them, --limit more of them")
+
+
+def list_row(transaction: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a transaction's row in the list; attention stands behind its state."""
+    marks = " ".join(f"!{attention['code']}" for attention in transaction["attention"])
+    return (
+        moment(transaction["created_at"], date=True)[5:16],
+        transaction["client_transaction_id"],
+        transaction["terminal"],
+        money(total(transaction["amount"] or {})),
+        f"{state(transaction)} {marks}".strip(),
+    )
+
+
+def show_what_to_do(output: Output, transactions: Iterable[Mapping[str, Any]]) -> None:
+    """Write for each attention of these payments, once, what to do and the commands to type."""
+    concerned: dict[str, list[str]] = {}
+    for transaction in transactions:
+        for attention in transaction["attention"]:
+            concerned.setdefault(attention["code"], []).append(transaction["client_transaction_id"])
+    for code, transaction_ids in concerned.items():
+        output.line()
+        output.line(code, "yellow")
+        show_advice(output, code, transaction_ids[:COMMANDS_FOR])
+        if len(transaction_ids) > COMMANDS_FOR:
+            output.line(f"and so for {len(transaction_ids) - COMMANDS_FOR} more, with their ids", indent=4)

@@ -1,0 +1,118 @@
+"""When an open transaction is asked for (design 6): pure, by the monotonic clock, in seconds.
+
+A `Watch` is what the reconciler remembers of one open transaction. Time alone concludes nothing: when it has run out,
+posd asks, and tells a person.
+
+| the transaction is                              | silence after which it is asked for | and a person is told |
+| ----------------------------------------------- | ----------------------------------- | -------------------- |
+| in doubt                                        | the grace                           | it is in doubt       |
+| acknowledged, no event yet                      | the grace                           | `no_callback`        |
+| waiting for the card or the PIN                 | `stall`                             | `stalled`            |
+| at the acquirer (APPROVAL_REQUESTED)            | `stall_after_request`               | `stalled`            |
+
+It is asked for at once after a restart, at a gap, when its terminal has come back, and when somebody wants it. What
+brings no answer is asked again with backoff; so is what stays silent or in doubt.
+"""
+
+from typing import Literal, assert_never
+
+import msgspec
+
+from posd.core.lifecycle import APPROVAL_REQUESTED, Status
+from posd.core.transactions import AttentionCode, Phase, SearchResult
+
+#: The longest pause between two searches of one transaction: a terminal that comes back unnoticed is asked this late.
+MAX_BACKOFF_SECONDS = 300.0
+#: A backoff is stretched by up to this part of itself, so that terminals are not asked in step after an outage.
+JITTER = 0.25
+#: Doublings after which the longest pause is reached whatever the grace.
+_MAX_DOUBLINGS = 16
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """`[reconcile]` of the configuration, in seconds."""
+
+    grace: float
+    stall: float
+    stall_after_request: float
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """What is remembered of one open transaction; times are seconds of the monotonic clock."""
+
+    terminal: str
+    phase: Phase
+    status: Status | None
+    quiet_since: float
+    called_back: bool = False  # an event of it has come
+    told: bool = False  # of this silence
+    search_at: float | None = None
+    wanted: bool = False  # the search was asked for by something else than silence: one answer is enough
+    tries: int = 0
+
+    @property
+    def silence(self) -> Literal[AttentionCode.NO_CALLBACK, AttentionCode.STALLED]:
+        """What a silence of this transaction is called."""
+        return AttentionCode.STALLED if self.called_back else AttentionCode.NO_CALLBACK
+
+
+def patience(watch: Watch, limits: Limits) -> float:
+    """Return how long the transaction may be silent before it is asked for, in seconds."""
+    if watch.phase is Phase.IN_DOUBT or not watch.called_back:
+        return limits.grace
+    return limits.stall_after_request if watch.status is APPROVAL_REQUESTED else limits.stall
+
+
+def due(watch: Watch, limits: Limits) -> float | None:
+    """Return when something is to be done for it, None while its start is under way: that ends by itself."""
+    if watch.phase is Phase.STARTING:
+        return watch.search_at
+    silent = None if watch.told else watch.quiet_since + patience(watch, limits)
+    return min((at for at in (silent, watch.search_at) if at is not None), default=None)
+
+
+def want(watch: Watch, now: float) -> Watch:
+    """Ask for it now, whatever its silence."""
+    return msgspec.structs.replace(watch, search_at=now, wanted=True)
+
+
+def news(watch: Watch, phase: Phase, status: Status | None, now: float, *, event: bool, gap: bool) -> Watch:
+    """Take a change of it: `event` where it was one, `gap` where that says that another is missing."""
+    if not event and (phase, status) == (watch.phase, watch.status):
+        return watch
+    fresh = msgspec.structs.replace(
+        watch,
+        phase=phase,
+        status=status,
+        quiet_since=now,
+        called_back=watch.called_back or event,
+        told=False,
+        search_at=None,
+        wanted=False,
+        tries=0,
+    )
+    return want(fresh, now) if gap else fresh
+
+
+def overdue(watch: Watch, limits: Limits, now: float) -> Watch | None:
+    """Return the watch of a silence that is over its limit now and was not yet told, None where there is none."""
+    if watch.phase is Phase.STARTING or watch.told or now < watch.quiet_since + patience(watch, limits):
+        return None
+    return msgspec.structs.replace(watch, told=True, search_at=now)
+
+
+def answered(watch: Watch, result: SearchResult, limits: Limits, now: float, jitter: float) -> Watch:
+    """Plan the next search after one; `jitter` is 0 to 1."""
+    match result:
+        case SearchResult.FOUND | SearchResult.NONE:
+            again = watch.told or watch.phase is Phase.IN_DOUBT
+        case SearchResult.NO_ANSWER:
+            again = watch.told or watch.wanted or watch.phase is Phase.IN_DOUBT
+        case _:
+            assert_never(result)
+    if not again:
+        return msgspec.structs.replace(watch, search_at=None, wanted=False, tries=0)
+    pause = min(MAX_BACKOFF_SECONDS, limits.grace * 2.0 ** min(watch.tries, _MAX_DOUBLINGS)) * (1 + JITTER * jitter)
+    return msgspec.structs.replace(
+        watch, search_at=now + pause, wanted=watch.wanted and result is SearchResult.NO_ANSWER, tries=watch.tries + 1
+    )

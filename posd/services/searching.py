@@ -1,0 +1,156 @@
+"""Asking a terminal what it knows of a transaction, and recording what it says (design 6)."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from posd.core import searches
+from posd.core.entries import Searched
+from posd.core.events import NotAnEvent, TransactionEvent, read_event
+from posd.core.profile import Profile, resolve_path
+from posd.core.searches import Answer, Found, NoAnswer, read_reply
+from posd.core.starts import NotSent
+from posd.core.times import iso
+from posd.core.transactions import Transaction
+from posd.crashpoints import crash_point
+from posd.services.outstanding import Outstanding
+from posd.services.records import record
+from posd.services.telling import tell
+from posd.store import proven_searches, transactions
+from posd.store.store import Store
+from posd.store.writer import Unit
+from posd.terminals.fleet import Fleet
+
+#: Why what bears our id is not believed.
+FOREIGN = "what it found is of another merchant, or of a terminal not in the fleet"
+
+log = structlog.get_logger("posd.searching")
+
+
+class Searching:
+    """Sends searches. One at a time a terminal: the reconciler sees to that."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: Fleet,
+        profile: Profile,
+        merchant_id: str,
+        outstanding: Outstanding,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._row = profile.local["search"]
+        self._merchant_id = merchant_id
+        self._outstanding = outstanding
+        self._now = now
+
+    @property
+    def name(self) -> str:
+        """What identifies this search among others: method, path and pointer."""
+        return f"{self._row.method} {self._row.path} {self._row.pointer}".rstrip()
+
+    def reaches(self, transaction: Transaction) -> bool:
+        """Whether its terminal is still asked where the start was sent to: another device may claim its serial now."""
+        address = self._fleet.base_url(transaction.terminal) if transaction.terminal in self._fleet else None
+        return address is not None and address[0] == transaction.sent_to
+
+    async def search(self, client_transaction_id: str, terminal: str) -> tuple[Transaction | None, Answer]:
+        """Ask, and record what came; return the transaction as it then stands, and the answer.
+
+        Raise StorageUnavailable or CommitUncertain where it could not be recorded: it is asked again.
+        """
+        answer = await self._ask(client_transaction_id, terminal)
+        before, after = await self._store.write(
+            partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
+        )
+        crash_point("search.recorded")
+        log.info(
+            "payment.search",
+            transaction=client_transaction_id,
+            terminal=terminal,
+            result=searches.RESULTS[type(answer)],
+            reason=answer.reason if isinstance(answer, NoAnswer) else None,
+        )
+        if after is not None:
+            tell(before, after)
+        return after, answer
+
+    async def known_to_work(self, terminal: str, client_transaction_id: str) -> bool:
+        """Tell whether this search has found another transaction of the terminal than this one.
+
+        Where it was never seen to, it is tried once on the newest one that the terminal ended at the acquirer.
+        """
+        found = partial(
+            proven_searches.has_found_another,
+            terminal=terminal,
+            search=self.name,
+            client_transaction_id=client_transaction_id,
+        )
+        if await self._store.read(found):
+            return True
+        control = await self._store.read(partial(proven_searches.control, terminal=terminal))
+        if control is None:
+            return False
+        answer = await self._ask(control, terminal)
+        if not self._shows_terminal(answer, terminal):
+            return False
+        await self._store.write(partial(self._remember, terminal=terminal, client_transaction_id=control))
+        return True
+
+    async def _ask(self, client_transaction_id: str, terminal: str) -> Answer:
+        if terminal not in self._fleet:
+            return NoAnswer(f"terminal {terminal} is not in the fleet")
+        address = self._fleet.base_url(terminal)
+        if address is None:
+            return NoAnswer(f"no address of terminal {terminal} is known")
+        path = resolve_path(self._row, terminal_serial=terminal, client_transaction_id=client_transaction_id)
+        body = searches.request_body(client_transaction_id) if self._row.method == "POST" else None
+        crash_point("search.before_send")
+        attempt = await self._fleet.device(terminal).call(self._row.method, f"{address[0]}{path}", body)
+        crash_point("search.replied")
+        self._fleet.reached(terminal, not isinstance(attempt, NotSent), iso(self._now()))
+        return self._welcome(read_reply(attempt, self._row.pointer, client_transaction_id), terminal)
+
+    def _welcome(self, answer: Answer, terminal: str) -> Answer:
+        """Leave out what is of another merchant or of a terminal that is not ours, as with events (design 5)."""
+        if not isinstance(answer, Found):
+            return answer
+        ours = tuple(element for element in answer.elements if self._is_ours(_read(element), terminal))
+        return Found(ours) if ours else NoAnswer(FOREIGN, bears_id=True)
+
+    def _is_ours(self, event: TransactionEvent | None, terminal: str) -> bool:
+        if event is None:
+            return True  # it bears our id; that it cannot be read is for a person to see
+        if self._merchant_id and event.merchant_id != self._merchant_id:
+            return False
+        return event.terminal.serial_number == terminal or event.terminal.serial_number in self._fleet
+
+    def _shows_terminal(self, answer: Answer, terminal: str) -> bool:
+        if not isinstance(answer, Found):
+            return False
+        events = [_read(element) for element in answer.elements]
+        return any(event is not None and event.terminal.serial_number == terminal for event in events)
+
+    def _record(
+        self, unit: Unit, client_transaction_id: str, answer: Answer
+    ) -> tuple[Transaction | None, Transaction | None]:
+        before = transactions.get(unit.db, client_transaction_id)
+        if before is None:
+            return None, None
+        if self._shows_terminal(answer, before.terminal):
+            self._remember(unit, before.terminal, client_transaction_id)
+        return before, record(unit, before, Searched(answer), self._now(), self._outstanding)
+
+    def _remember(self, unit: Unit, terminal: str, client_transaction_id: str) -> None:
+        proven_searches.remember(unit, terminal, self.name, client_transaction_id, iso(self._now()))
+
+
+def _read(element: str) -> TransactionEvent | None:
+    try:
+        return read_event(element.encode())
+    except NotAnEvent:
+        return None

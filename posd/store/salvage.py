@@ -1,0 +1,151 @@
+"""Reading a damaged database page by page: what can be recognised as a row of posd's is kept (design 1).
+
+The file is not opened as a database: no header, no tree and no free list has to be whole. Each page is looked at by
+itself, in the state of the last commit that the WAL has. A row is known by its shape: how many columns, of which types,
+and a UUID where the schema says `client_transaction_id`. What is found goes into a new database of the same schema.
+"""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+import msgspec
+
+from posd.core.uuids import canonical_uuid
+from posd.store.opening import migrations, schema_version
+from posd.store.pages import Pages, Record, Value, records
+
+#: Pages between two words about the progress.
+PAGES_AT_A_TIME = 256
+
+
+class Salvaged(msgspec.Struct):
+    """What was found: rows in full, and every transaction id that stood anywhere."""
+
+    rows: int = 0
+    ids: set[str] = set()
+
+
+class _Column(msgspec.Struct, frozen=True):
+    name: str
+    type: str
+    required: bool
+    key: bool  # INTEGER PRIMARY KEY: the row's number, stored as NULL
+
+    def fits(self, value: Value) -> bool:
+        if value is None or self.key:
+            return value is None and not self.required
+        if self.name == "client_transaction_id":
+            return is_id(value)
+        return isinstance(value, {"TEXT": str, "INTEGER": int, "BLOB": bytes}[self.type])
+
+
+class _Table(msgspec.Struct, frozen=True):
+    """Name and columns of a table whose rows can be recognised."""
+
+    name: str
+    columns: tuple[_Column, ...]
+
+    def fits(self, values: Sequence[Value]) -> bool:
+        """Whether a record can be a row; columns that a migration added later may be missing at the end."""
+        if len(values) > len(self.columns) or any(column.required for column in self.columns[len(values) :]):
+            return False
+        return all(column.fits(value) for column, value in zip(self.columns, values, strict=False))
+
+
+def is_id(value: Value) -> bool:
+    """Whether a value can be a client_transaction_id."""
+    return isinstance(value, str) and canonical_uuid(value) == value
+
+
+def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salvaged:
+    """Read what can be read of the database at `path`, its WAL included, into a new database at `target`.
+
+    `look` hears how many pages are done, of how many. The files are only read. Raise OSError where not even that can
+    be done.
+    """
+    with Pages(path) as pages, closing(sqlite3.connect(target, isolation_level=None)) as db:
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "foreign_keys = OFF"):
+            db.execute(f"PRAGMA {pragma}").close()
+        _make_schema(db, pages.user_version)
+        db.execute("BEGIN")
+        found = _Collector(db)
+        for done, number in enumerate(pages, 1):
+            for record in records(pages, number):
+                found.take(record)
+            if done % PAGES_AT_A_TIME == 0:
+                look(done, len(pages))
+        db.execute("COMMIT")
+        return found.result()
+
+
+def _make_schema(db: sqlite3.Connection, version: int | None) -> None:
+    """Make the tables as that version had them, this posd's where it is not known."""
+    newest = schema_version()
+    wanted = version if version is not None and 0 < version <= newest else newest
+    for number, script in migrations():
+        if number <= wanted:
+            db.executescript(f"BEGIN;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+    if "marks" in {row[0] for row in db.execute("SELECT name FROM sqlite_master")}:
+        db.execute("DELETE FROM marks")  # those of the damaged file count
+
+
+class _Collector:
+    """Puts records where they belong, and keeps every id."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._tables = _tables(db)
+        self._rows = 0
+        self._ids: set[str] = set()
+        self._perhaps: set[str] = set()  # of an index that may be the one of sales, which the till names as it likes
+        self._sales: set[Value] = set()
+
+    def take(self, record: Record) -> None:
+        """Take what stands in one cell. No row and no index has another id before its own, nor its own behind four."""
+        values = record.values
+        identity = next((value for value in values[:4] if is_id(value)), None)
+        if record.rowid is not None:
+            table = next((table for table in self._tables if record.complete and table.fits(values)), None)
+            if table is not None:
+                row = dict(zip((column.name for column in table.columns), values, strict=False))
+                self._sales.add(row.get("sale"))
+                self._put(table, record.rowid, row)
+        elif len(values) == 2 and is_id(values[1]):
+            self._db.execute("INSERT OR IGNORE INTO leases VALUES (?, ?)", tuple(values))  # a table that is an index
+        if isinstance(identity, str):
+            (self._perhaps if record.rowid is None and len(values) == 2 else self._ids).add(identity)
+
+    def _put(self, table: _Table, rowid: int, row: dict[str, Value]) -> None:
+        """Insert a row; of one that was found twice (on a page that is not in use any more) the newer state counts."""
+        number = next((column.name for column in table.columns if column.key), "rowid")
+        row = row | {number: rowid}
+        verb = "INSERT OR IGNORE"
+        if "revision" in row:
+            same = "SELECT 1 FROM transactions WHERE client_transaction_id = ? AND revision >= ?"
+            if self._db.execute(same, (row["client_transaction_id"], row["revision"])).fetchone():
+                return
+            verb = "INSERT OR REPLACE"
+        places = ", ".join("?" * len(row))
+        with suppress(sqlite3.IntegrityError):  # it breaks a rule of the schema: only its id is kept
+            insert = f"{verb} INTO {table.name} ({', '.join(row)}) VALUES ({places})"
+            self._rows += self._db.execute(insert, tuple(row.values())).rowcount
+
+    def result(self) -> Salvaged:
+        """Return what was found."""
+        return Salvaged(self._rows, self._ids | {identity for identity in self._perhaps if identity not in self._sales})
+
+
+def _tables(db: sqlite3.Connection) -> list[_Table]:
+    """Return the tables of the schema that have rowids, those with an id of ours first: they are the stricter."""
+    tables = []
+    for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
+        if sql.endswith("WITHOUT ROWID") or name.startswith("sqlite_"):
+            continue
+        columns = tuple(
+            _Column(column, kind, bool(required) and default is None, bool(key))
+            for _, column, kind, required, default, key in db.execute(f"PRAGMA table_info({name})")
+        )
+        tables.append(_Table(name, columns))
+    return sorted(tables, key=lambda table: "client_transaction_id" not in {item.name for item in table.columns})

@@ -1,0 +1,127 @@
+"""Calls on the database as a whole: an online backup, and the word of a person who has looked at a restore."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd.core.jsontext import Object, decode
+from posd.core.operators import read_decision
+from posd.core.problems import Problem
+from posd.core.requests import MalformedJson
+from posd.core.times import iso
+from posd.store import backup, marks
+from posd.store.backup import BadTarget, Stopped
+from posd.store.errors import CommitUncertain, StorageUnavailable
+from posd.store.marks import Restored
+from posd.store.store import Store
+from posd.store.writer import Unit
+from posd.web.context import Context
+from posd.web.local import Route, json_response
+
+log = structlog.get_logger("posd.backup")
+
+
+class BackupCalls:
+    """Handlers of /v1/backup and /v1/restore/seen."""
+
+    def __init__(self, context: Context, store: Store, database: Path, keys: Sequence[bytes]) -> None:
+        self._context = context
+        self._store = store
+        self._database = database
+        self._keys = tuple(keys)
+        self._one_at_a_time = asyncio.Lock()
+        self._stopping = False
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The table of these calls."""
+        return (
+            Route("POST", "/v1/backup", self.backup, admin=True),
+            Route("POST", "/v1/restore/seen", self.seen, admin=True),
+        )
+
+    def stop(self) -> None:
+        """End a backup that is being made; nothing of it is left behind."""
+        self._stopping = True
+
+    async def backup(self, request: Request) -> Response:
+        """`POST /backup`: copy the database to `path`; payments go on meanwhile."""
+        target = Path(_path(request.state.body))
+        async with self._one_at_a_time:
+            at = iso(self._context.now())
+            copy = partial(backup.write, self._database, target, self._keys, at, lambda: self._stopping)
+            try:
+                written = await asyncio.to_thread(copy)
+            except BadTarget as error:
+                raise _invalid(f"/path {error}", [{"path": "/path", "message": str(error)}]) from error
+            except StorageUnavailable as error:
+                log.error("store.backup_failed", error=str(error))  # noqa: TRY400 - the message is the whole story
+                raise Problem("storage_unavailable", f"no backup was made: {error}") from error
+            except Stopped as error:
+                raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
+        log.info("store.backup", database=written.path, count=written.transactions)
+        return json_response(msgspec.structs.asdict(written))
+
+    async def seen(self, request: Request) -> Response:
+        """`POST /restore/seen`: a person has done what the restore asked for; health is ok again."""
+        try:
+            # The body is the one of a release: who, and why.
+            decision, faults = read_decision("release", request.state.body, request.state.uid)
+        except MalformedJson as error:
+            raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was changed") from error
+        if faults:
+            what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
+            raise _invalid(what, [{"path": fault.path, "message": fault.message} for fault in faults])
+        detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
+        try:
+            restores = await self._store.write(partial(_see, at=iso(self._context.now()), detail=detail))
+        except (StorageUnavailable, CommitUncertain) as error:
+            raise Problem("storage_unavailable", f"cannot do it now: {error}; check the disk, and try again") from error
+        log.info("store.restore_seen", uid=decision.uid, count=len(restores))
+        return json_response({"restores": [msgspec.structs.asdict(item) for item in restores]})
+
+
+def _see(unit: Unit, at: str, detail: dict[str, Any]) -> list[Restored]:
+    restores = marks.unseen_restores(unit.db)
+    if not restores:
+        raise Problem("not_found", "there is no restore that nobody has looked at; nothing is to be confirmed")
+    marks.add(unit.db, at, marks.SEEN, detail)
+    return restores
+
+
+async def tell_restores(store: Store) -> None:
+    """Log, at the daemon's start, what a restore left to be looked at. Raise StorageUnavailable."""
+    for item in await store.read(marks.unseen_restores):
+        log.warning("store.restored", detail=item.words)
+
+
+def _path(body: bytes) -> str:
+    """Return the one field of the body. Raise Problem."""
+    try:
+        document = decode(body)
+    except ValueError as error:
+        raise Problem("malformed_json", f"the body is not JSON ({error}); no backup was made") from error
+    if not isinstance(document, Object):
+        raise _invalid("the body must be a JSON object", [{"path": "", "message": "must be a JSON object"}])
+    errors = [
+        {"path": f"/{name}", "message": "is not a field of this call; the field is path"}
+        for name in document
+        if name != "path"
+    ]
+    path = document.get("path")
+    if not isinstance(path, str) or not path or document.repeated:
+        errors.append({"path": "/path", "message": "is required once: the absolute path of the file to write"})
+    if errors:
+        raise _invalid("; ".join(f"{error['path']} {error['message']}" for error in errors), errors)
+    return str(path)
+
+
+def _invalid(what: str, errors: list[dict[str, str]]) -> Problem:
+    return Problem("invalid_request", f"nothing was done: {what}", errors=errors)

@@ -1,0 +1,68 @@
+"""Calls on what was refused though authentic (local API: quarantine, reprocess); for operators."""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd.core.problems import Problem
+from posd.services.reprocess import Reprocessing
+from posd.store import events
+from posd.store.errors import CommitUncertain, StorageUnavailable
+from posd.web import parameters, views
+from posd.web.context import Context
+from posd.web.local import Route, json_response
+
+
+class QuarantineCalls:
+    """Handlers of /v1/quarantine and /v1/reprocess."""
+
+    def __init__(self, context: Context, reprocessing: Reprocessing) -> None:
+        self._context = context
+        self._reprocessing = reprocessing
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The table of these calls."""
+        return (
+            Route("GET", "/v1/quarantine", self.list, query=frozenset({"after", "limit"}), admin=True),
+            Route("GET", "/v1/quarantine/{id}", self.show, admin=True),
+            Route("POST", "/v1/reprocess", self.reprocess, admin=True),
+        )
+
+    async def list(self, request: Request) -> Response:
+        """`GET /quarantine`: what was refused, ascending by id, in pages."""
+        query = parameters.Query(request)
+        after = query.read("after", parameters.whole(0, parameters.MAX_SEQ)) or 0
+        limit = query.read("limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT
+        query.check()
+        found = await self._context.read(partial(events.quarantined, after=after, limit=limit))
+        document = {
+            "quarantine": [views.quarantine_document(item) for item in found],
+            "next_after": found[-1].id if found else after,
+        }
+        return json_response(document)
+
+    async def show(self, request: Request) -> Response:
+        """`GET /quarantine/{id}`."""
+        text = request.path_params["id"]
+        try:
+            identity = parameters.whole(1, parameters.MAX_SEQ)(text)
+        except ValueError as error:
+            raise parameters.invalid("id", str(error)) from error
+        found = await self._context.read(partial(events.quarantined_one, identity=identity))
+        if found is None:
+            raise Problem("not_found", f"nothing in quarantine has the id {identity}; posd quarantine lists them")
+        return json_response(views.quarantine_document(found))
+
+    async def reprocess(self, request: Request) -> Response:
+        """`POST /reprocess`: apply what can be applied now, derive everything again, report differences."""
+        parameters.check_no_body(request)
+        try:
+            report: Any = msgspec.structs.asdict(await self._reprocessing.run())
+        except (StorageUnavailable, CommitUncertain) as error:
+            detail = f"reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"
+            raise Problem("storage_unavailable", detail) from error
+        return json_response(report)

@@ -1,0 +1,69 @@
+"""Documents of the local API, as the contract shows them, for a stub to answer with."""
+
+import json
+from typing import Any
+
+from tests.cli.stub import Answer
+
+ID = "7f3c0000-0000-4000-8000-000000000001"
+OTHER_ID = "7f3c0000-0000-4000-8000-000000000002"
+AT = "2026-11-20T14:02:11.123Z"
+
+
+def answer(document: object, status: int = 200) -> Answer:
+    """An answer with a JSON document."""
+    return Answer(status, json.dumps(document).encode())
+
+
+def attention(code: str, detail: str = "") -> dict[str, str]:
+    """An open attention."""
+    return {"code": code, "since": AT, "detail": detail}
+
+
+def outcome(result: str, evidence: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """An outcome that rests on one evidence; `fields` replace its other members."""
+    document = {
+        "result": result,
+        "status": None,
+        "transaction_reference": None,
+        "ticket_number": None,
+        "failure_reason": None,
+        "reached_acquirer": False,
+        "reading_type": None,
+        "authorized_amount": None,
+        "receipt": None,
+        "reversal": None,
+        "decided_at": AT,
+        "evidence": [{"at": AT, **evidence}],
+        "supersedes": None,
+        "final_event": None,
+    }
+    return document | fields
+
+
+def transaction(**fields: Any) -> dict[str, Any]:
+    """An open payment in doubt; `fields` replace its members, and an outcome makes it final."""
+    document = {
+        "client_transaction_id": ID,
+        "terminal": "SN-0001",
+        "type": "charge",
+        "sale": None,
+        "phase": "final" if fields.get("outcome") else "in_doubt",
+        "status": None,
+        "reading_type": None,
+        "next_step": "ask_person",
+        "abortable": True,
+        "released": False,
+        "amount": {"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0},
+        "metadata": {},
+        "options": {},
+        "transaction_reference": None,
+        "original": None,
+        "derived": [],
+        "created_at": AT,
+        "updated_at": AT,
+        "last_search": None,
+        "outcome": None,
+        "attention": [],
+    }
+    return document | fields

@@ -1,0 +1,283 @@
+"""`posd backup`, `restore` and `verify` as people and scripts call them."""
+
+import json
+import os
+import signal
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from rich.cells import cell_len
+
+from posd.store import backup
+from posd.store.opening import lock
+from tests.cli.documents import answer
+from tests.cli.processes import PATIENCE, posd, posd_on_terminal, posd_process, start_posd
+from tests.cli.stub import Answer, Stub, problem
+from tests.store.filled import OPEN, filling, name
+from tests.support.daemon import toml
+
+
+class Shop:
+    """A stopped posd: its configuration, its database with two payments, and a backup that has the first one."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.config = home / "config.toml"
+        self.database = home / "state" / "posd.db"
+        self.backup = home / "backup.db"
+        self.config.write_text(toml(home, ""))
+        self.database.parent.mkdir(mode=0o700)
+        with filling(self.database) as filled:
+            filled.pay(1)
+            backup.write(self.database, self.backup, [b"k" * 32], "2026-11-20T11:00:00.000Z", lambda: False)
+            filled.pay(2, OPEN)
+
+    def replaced(self) -> list[str]:
+        return [path.name for path in self.database.parent.iterdir() if ".replaced-" in path.name]
+
+    def damage(self) -> None:
+        content = self.database.read_bytes()
+        self.database.write_bytes(bytes(4096) + content[4096:])
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:  # a short path: lines are counted
+        yield Shop(Path(home))
+
+
+def fits(screen: str) -> bool:
+    return all(cell_len(line) <= 80 for line in screen.split("\n"))
+
+
+# backup
+
+
+def test_backup_names_the_file_as_the_daemon_sees_it_and_says_what_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = {"path": "/x/b.db", "bytes": 4 * 1024 * 1024, "transactions": 12, "at": "2026-11-20T11:00:00.000Z"}
+    (tmp_path / "b.db").write_text("")
+    with Stub(tmp_path / "s", [answer(written), answer(written)]) as stub:
+        done = posd("backup", "b.db", socket=tmp_path / "s")
+        as_json = posd("backup", "b.db", "--json", socket=tmp_path / "s")
+    assert [json.loads(call.body) for call in stub.calls] == [{"path": str(tmp_path / "b.db")}] * 2
+    assert done.returncode == 0
+    assert done.stdout == (
+        "Written: /x/b.db, 4.0 MiB, 12 payments.\nThe callback key is in it: keep it as secret as the key.\n"
+    )
+    assert done.stderr == ""
+    assert json.loads(as_json.stdout) == written
+
+
+def test_backup_that_cannot_be_seen_from_here_is_told(tmp_path: Path) -> None:
+    written = {"path": "/x/b.db", "bytes": 1, "transactions": 12, "at": "2026-11-20T11:00:00.000Z"}
+    with Stub(tmp_path / "s", [answer(written)]):
+        done = posd("backup", str(tmp_path / "b.db"), socket=tmp_path / "s")
+    assert done.returncode == 0
+    assert "PrivateTmp=" in done.stderr
+
+
+def test_backup_says_what_is_wrong_with_the_path(tmp_path: Path) -> None:
+    errors = ',"errors":[{"path":"/path","message":"is a directory; name a file in it"}]'
+    with Stub(tmp_path / "s", [problem(422, "invalid_request", "nothing was done: /path is a directory", errors)]):
+        done = posd("backup", "/tmp", socket=tmp_path / "s")
+    assert done.returncode == 2
+    assert "/path: is a directory; name a file in it" in done.stderr
+
+
+def test_backup_to_standard_output_is_not_a_file_named_minus(tmp_path: Path) -> None:
+    done = posd("backup", "-", socket=tmp_path / "s")
+    assert done.returncode == 2
+    assert "name a file" in done.stderr
+
+
+def test_backup_without_a_daemon_exits_3(tmp_path: Path) -> None:
+    assert posd("backup", "/tmp/b.db", socket=tmp_path / "s").returncode == 3
+
+
+def test_backup_shows_on_a_terminal_that_it_works_and_ctrl_c_exits_4(tmp_path: Path) -> None:
+    asked, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        asked.set()
+        over.wait()
+
+    with Stub(tmp_path / "s", [Answer(before=hold)]):
+        process = start_posd("backup", "/tmp/b.db", environment={"POSD_SOCKET": str(tmp_path / "s")})
+        assert asked.wait(PATIENCE)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=PATIENCE)
+        over.set()
+    assert process.returncode == 4
+    assert "posd may go on with it" in stderr
+    written = {"path": "/x/b.db", "bytes": 900, "transactions": 0, "at": "2026-11-20T11:00:00.000Z"}
+    with Stub(tmp_path / "s", [answer(written)]):
+        seen = posd_on_terminal("backup", "/nowhere/b.db", socket=tmp_path / "s")
+    assert "posd copies the database" in seen.screen
+    assert "900 bytes" in seen.screen
+
+
+# restore
+
+
+def test_restore_in_a_script_acts_and_says_what_it_did(shop: Shop) -> None:
+    done = posd_process("restore", str(shop.backup), config=shop.config)
+    assert done.returncode == 0, done.stderr
+    assert f"Restored: {shop.database}." in done.stdout
+    assert "could be read: 1 payment was taken over from it." in done.stdout
+    assert "posd restore --seen" in done.stdout
+    assert len(shop.replaced()) >= 1
+    assert posd("verify", config=shop.config).returncode == 0
+
+
+def test_restore_as_json_is_what_was_done_without_any_key(shop: Shop) -> None:
+    done = posd("restore", str(shop.backup), "--json", config=shop.config)
+    document = json.loads(done.stdout)
+    assert document["database"] == str(shop.database)
+    assert (document["restored"]["old"], document["restored"]["taken_over"]) == ("read", 1)
+    assert document["keys"] == {"kept": 0, "added": 1, "aside": None}
+    assert (b"k" * 32).hex() not in done.stdout
+
+
+@pytest.mark.parametrize(("types", "code"), [("y\n", 0), ("n\n", 1)])
+def test_restore_on_a_terminal_shows_what_it_will_do_and_asks(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, types: str, code: int
+) -> None:
+    monkeypatch.setenv("POSD_CONFIG", str(shop.config))
+    before = shop.database.read_bytes()
+    seen = posd_on_terminal("restore", str(shop.backup), socket=shop.home / "s", types=types)
+    assert seen.returncode == code
+    for words in ("made 2026-11-20", "1 payment, newest", "could be read", "posd.db.replaced-", "Do it?"):
+        assert words in seen.screen.replace("│", " "), seen.screen
+    assert fits(seen.screen)
+    assert (shop.database.read_bytes() == before) == bool(code)
+    assert ("Nothing was changed." in seen.screen) == bool(code)
+    assert bool(shop.replaced()) != bool(code)
+
+
+def test_restore_with_yes_does_not_ask(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSD_CONFIG", str(shop.config))
+    shop.damage()
+    seen = posd_on_terminal("restore", str(shop.backup), "--yes", socket=shop.home / "s")
+    assert seen.returncode == 0
+    assert "Do it?" not in seen.screen
+    assert "checking the new database" in seen.screen
+    assert "only in part" in " ".join(seen.screen.split())
+
+
+def test_restore_without_a_backup_saves_what_can_be_read(shop: Shop) -> None:
+    shop.damage()
+    done = posd("restore", "--without-backup", config=shop.config)
+    assert done.returncode == 0, done.stderr
+    assert "2 payments were taken over" in done.stdout
+    assert "a till that repeats such a call would start it again" in done.stdout
+    assert "no callback key" in done.stdout
+    with closing(sqlite3.connect(shop.database)) as db:
+        assert {row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")} == {name(1), name(2)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "name the backup FILE"),
+        (("backup.db", "--seen"), 2, "name the backup FILE"),
+        (("backup.db", "--without-backup"), 2, "name the backup FILE"),
+        (("--seen",), 2, "--note is missing"),
+        (("nowhere.db",), 2, "there is no file nowhere.db"),
+        (("config.toml",), 2, "no backup of posd"),
+        (("state/posd.db",), 2, "is the database itself"),
+    ],
+)
+def test_restore_refuses(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    monkeypatch.chdir(shop.home)
+    before = shop.database.read_bytes()
+    done = posd("restore", *arguments, config=shop.config)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert shop.database.read_bytes() == before
+    assert shop.replaced() == []
+
+
+def test_restore_while_posd_runs_is_refused(shop: Shop) -> None:
+    descriptor = lock(shop.home / "state" / "posd.db.lock")
+    done = posd("restore", str(shop.backup), "--json", config=shop.config)
+    os.close(descriptor)
+    assert done.returncode == 1
+    assert "stop it first (systemctl stop posd)" in json.loads(done.stdout)["error"]
+
+
+def test_restore_of_a_configuration_that_is_none_exits_2(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[databse]\n")
+    done = posd("restore", "x", config=tmp_path / "config.toml")
+    assert done.returncode == 2
+    assert "databse" in done.stderr
+
+
+def test_that_a_restore_was_looked_at_is_said_with_a_note(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer({"restores": [{}]})]) as stub:
+        done = posd("restore", "--seen", "--operator", "Ana", "--note", "all there", socket=tmp_path / "s")
+    assert done.returncode == 0
+    assert [(call.path, json.loads(call.body)) for call in stub.calls] == [
+        ("/v1/restore/seen", {"operator": "Ana", "note": "all there"})
+    ]
+    with Stub(tmp_path / "s", [answer({"restores": [{}]})]) as stub:
+        seen = posd_on_terminal("restore", "--seen", socket=tmp_path / "s", types="\nall there\n")
+    assert seen.returncode == 0
+    assert json.loads(stub.calls[0].body)["note"] == "all there"
+
+
+# verify
+
+
+def test_verify_of_the_configured_database_and_of_a_backup(shop: Shop) -> None:
+    done = posd("verify", config=shop.config)
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"{shop.database}: nothing is wrong with this database (2 payments, 6 events, schema 2).\n",
+    )
+    assert "with this backup (1 payment," in posd("verify", str(shop.backup), config=shop.config).stdout
+    document = json.loads(posd("verify", str(shop.backup), "--json").stdout)
+    assert (document["ok"], document["backup"], document["findings"]) == (True, True, [])
+
+
+def test_verify_says_what_is_wrong_what_it_means_and_what_to_do(shop: Shop) -> None:
+    with closing(sqlite3.connect(shop.database)) as db:
+        db.execute("UPDATE transactions SET final_event = 99 WHERE phase = 'final'")
+        db.commit()
+    done = posd("verify", config=shop.config)
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert lines[1:] == [
+        "final_event: the final event of a payment is not one of its events",
+        f"  payment {name(1)}: event 99 is not there",
+        "  What to do: derive it again from what the terminals sent: posd reprocess",
+    ]
+    document = json.loads(posd("verify", "--json", config=shop.config).stdout)
+    assert (document["ok"], document["counts"]) == (False, {"final_event": 1})
+    assert document["findings"][0]["cure"]
+
+
+def test_verify_of_what_is_no_database_exits_2(shop: Shop) -> None:
+    done = posd("verify", str(shop.config))
+    assert (done.returncode, "cannot be read as a database" in done.stderr) == (2, True)
+    as_json = posd("verify", str(shop.home / "nowhere"), "--json")
+    assert (as_json.returncode, json.loads(as_json.stdout)["ok"]) == (2, False)
+
+
+def test_verify_shows_on_a_terminal_how_far_it_is(shop: Shop) -> None:
+    with filling(shop.database) as filled:
+        for number in range(10, 600):
+            filled.pay(number)
+    seen = posd_on_terminal("verify", str(shop.database), socket=shop.home / "s")
+    assert seen.returncode == 0
+    assert "checking" in seen.screen
+    assert fits(seen.screen)

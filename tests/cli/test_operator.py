@@ -1,0 +1,324 @@
+"""What a person does about a payment: asked for in words, shown before it is done, and sent as the contract says."""
+
+import getpass
+import json
+import os
+import pwd
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from posd.cli import operator as commands
+from posd.cli.words import RESULTS
+from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction
+from tests.cli.processes import PATIENCE, posd, posd_on_terminal, start_posd
+from tests.cli.stub import Answer, Stub, problem
+
+BY_ANA = ("--operator", "Ana", "--note", "the slip says so")
+APPROVED = outcome("approved", {"kind": "event", "event_id": "e-1"}, status="APPROVAL", reached_acquirer=True)
+CONFLICT = attention("conflicting_final", "two finals: APPROVAL (reference a) stands, DECLINED came after it")
+
+
+def sent(stub: Stub) -> list[tuple[str, str, Any]]:
+    return [(call.method, call.path.removeprefix("/v1"), json.loads(call.body or b"null")) for call in stub.calls]
+
+
+def fits(screen: str) -> bool:
+    return all(cell_len(line) <= 80 for line in screen.split("\n"))
+
+
+# reconcile
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ("found", "The terminal knows this payment"),
+        ("none", "That alone proves nothing"),
+        ("no_answer", "says nothing about whether the customer was charged"),
+    ],
+)
+def test_reconcile_says_what_came_and_what_is_next_and_exits_4_while_open(
+    tmp_path: Path, result: str, words: str
+) -> None:
+    found = transaction(last_search={"at": "2026-11-20T14:02:11.123Z", "result": result}, next_step="wait")
+    with Stub(tmp_path / "s", [answer(found)]) as stub:
+        done = posd("reconcile", ID, socket=tmp_path / "s")
+    assert sent(stub) == [("POST", f"/transactions/{ID}/reconcile", None)]
+    assert done.returncode == 4
+    assert words in done.stdout
+    assert "still open (in doubt)" in done.stdout
+    assert "next: Wait for the outcome." in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("result", "code"), [("approved", 0), ("declined", 1), ("canceled", 1), ("not_started", 1)])
+def test_reconcile_of_a_payment_that_ended_exits_by_its_outcome(tmp_path: Path, result: str, code: int) -> None:
+    found = {"at": "2026-11-20T14:02:11.123Z", "result": "found"}
+    ended = transaction(outcome=outcome(result, {"kind": "search", "event_id": "e-1"}), last_search=found)
+    for arguments in (("reconcile", ID), ("reconcile", ID, "--json")):
+        with Stub(tmp_path / "s", [answer(ended)]):
+            done = posd(*arguments, socket=tmp_path / "s")
+        assert done.returncode == code
+    assert json.loads(done.stdout) == ended
+
+
+def test_reconcile_shows_on_a_terminal_that_it_asks(tmp_path: Path) -> None:
+    found = transaction(
+        last_search={"at": "2026-11-20T14:02:11.123Z", "result": "none"}, attention=[attention("in_doubt", "lost")]
+    )
+    with Stub(tmp_path / "s", [answer(found)]):
+        seen = posd_on_terminal("reconcile", ID, socket=tmp_path / "s")
+    assert seen.returncode == 4
+    assert "asking the terminal" in seen.screen
+    assert f"    posd release {ID}\n" in seen.screen
+    assert fits(seen.screen)
+
+
+def test_a_wait_for_the_terminals_answer_that_is_cut_short_exits_4(tmp_path: Path) -> None:
+    asked, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        asked.set()
+        over.wait()
+
+    with Stub(tmp_path / "s", [Answer(before=hold, cut=True)]):
+        process = start_posd("reconcile", ID, environment={"POSD_SOCKET": str(tmp_path / "s")})
+        assert asked.wait(PATIENCE)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=PATIENCE)
+        over.set()
+    assert process.returncode == 4
+    assert f"posd show {ID}" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_reconcile_gives_up_at_its_own_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    over, began = threading.Event(), time.monotonic()
+    monkeypatch.setattr(commands, "RECONCILE_SECONDS", 0.2)
+    with Stub(tmp_path / "s", [Answer(before=over.wait, cut=True)]):
+        done = posd("reconcile", ID, socket=tmp_path / "s")
+        over.set()
+    assert done.returncode == 3
+    assert "did not answer within 0.2 s" in done.stderr
+    assert time.monotonic() - began < PATIENCE
+
+
+# release, resolve, acknowledge: what is sent
+
+
+def test_release_in_a_script_acts_and_says_that_the_question_stays_open(tmp_path: Path) -> None:
+    released = transaction(released=True, attention=[attention("released", "by Ana")])
+    with Stub(tmp_path / "s", [answer(released)]) as stub:
+        done = posd("release", ID, *BY_ANA, socket=tmp_path / "s")
+    assert sent(stub) == [
+        ("POST", f"/transactions/{ID}/release", {"operator": "Ana", "note": "the slip says so"}),
+    ]
+    assert done.returncode == 0, done.stderr
+    assert "Terminal SN-0001 is free. Whether the customer was charged is still open." in done.stdout
+    assert f"posd resolve {ID} RESULT" in done.stdout
+
+
+@pytest.mark.parametrize("result", ["approved", "declined", "rejected", "canceled", "not_started"])
+def test_resolve_sends_the_result_and_shows_the_outcome(tmp_path: Path, result: str) -> None:
+    word = {"kind": "operator", "operator": "Ana", "note": "the slip says so"}
+    closed = transaction(outcome=outcome(result, word, reached_acquirer=None), next_step="done")
+    with Stub(tmp_path / "s", [answer(closed)]) as stub:
+        done = posd("resolve", ID, result, *BY_ANA, socket=tmp_path / "s")
+    body = {"result": result, "operator": "Ana", "note": "the slip says so", "transaction_reference": None}
+    assert sent(stub) == [("POST", f"/transactions/{ID}/resolve", body)]
+    assert done.returncode == 0, done.stderr
+    assert result in done.stdout.splitlines()
+    assert ": by Ana, note: the slip says so" in done.stdout
+    assert f"result: By a person's word: {RESULTS[result][1]}" in done.stdout
+
+
+def test_resolve_as_approved_sends_the_reference(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer(transaction(outcome=APPROVED))]) as stub:
+        done = posd("resolve", ID, "approved", "--reference", OTHER_ID.upper(), *BY_ANA, socket=tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    assert sent(stub)[0][2]["transaction_reference"] == OTHER_ID
+
+
+def test_acknowledge_sends_the_code_and_shows_what_is_left(tmp_path: Path) -> None:
+    left = transaction(outcome=APPROVED, attention=[attention("amount_differs", "asked for 11.20, authorized 11.00")])
+    with Stub(tmp_path / "s", [answer(left)]) as stub:
+        done = posd("acknowledge", ID, "gap", *BY_ANA, socket=tmp_path / "s")
+    body = {"code": "gap", "operator": "Ana", "note": "the slip says so"}
+    assert sent(stub) == [("POST", f"/transactions/{ID}/acknowledge", body)]
+    assert done.returncode == 0, done.stderr
+    assert "gap is cleared." in done.stdout
+    assert "attention amount_differs: asked for 11.20" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [("release",), ("resolve", "declined"), ("acknowledge", "gap")], ids=" ".join)
+def test_json_is_the_transaction_and_nothing_else(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    document = transaction(outcome=APPROVED, attention=[CONFLICT])
+    with Stub(tmp_path / "s", [answer(document)]):
+        done = posd(arguments[0], ID, *arguments[1:], *BY_ANA, "--json", socket=tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == document
+    assert done.stderr == ""
+
+
+# what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("release", ID), "--note"),
+        (("resolve", ID, "declined", "--operator", "Ana"), "--note"),
+        (("acknowledge", ID, "gap"), "--note"),
+        (("release", ID, "--note", "  "), "--note"),
+        (("release", ID, "--note", "x", "--operator", " "), "--operator"),
+        (("resolve", ID, "paid", *BY_ANA), "not_started"),
+        (("resolve", ID, "declined", "--reference", OTHER_ID, *BY_ANA), "--reference"),
+        (("resolve", ID, "approved", "--reference", "17", *BY_ANA), "--reference"),
+        (("release", "17", *BY_ANA), "ID"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
+)
+def test_what_is_wrong_is_named_and_nothing_is_sent(tmp_path: Path, arguments: tuple[str, ...], names: str) -> None:
+    with Stub(tmp_path / "s", []) as stub:
+        done = posd(*arguments, socket=tmp_path / "s")
+    assert stub.calls == []
+    assert done.returncode == 2
+    assert names in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        (problem(409, "already_final", "cannot release: it has already ended (approved)"), 1),
+        (problem(409, "call_outstanding", "a call to the terminal is in flight; try again in some seconds"), 1),
+        (problem(404, "not_found", "no transaction is known here; check the id"), 1),
+        (problem(403, "forbidden", "this call is for operators: use the admin socket"), 2),
+    ],
+    ids=["already_final", "call_outstanding", "not_found", "forbidden"],
+)
+@pytest.mark.parametrize("arguments", [("release",), ("resolve", "declined"), ("acknowledge", "gap")], ids=" ".join)
+def test_a_refusal_is_told_in_the_daemons_words(
+    tmp_path: Path, arguments: tuple[str, ...], refusal: Answer, code: int
+) -> None:
+    with Stub(tmp_path / "s", [refusal]):
+        done = posd(arguments[0], ID, *arguments[1:], *BY_ANA, socket=tmp_path / "s")
+    assert done.returncode == code
+    assert json.loads(refusal.body)["detail"] in done.stderr
+    assert "may have been done" not in done.stderr
+
+
+def test_a_lost_answer_may_mean_that_it_was_done(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [Answer(cut=True)]):
+        done = posd("release", ID, *BY_ANA, socket=tmp_path / "s")
+    assert done.returncode == 3
+    assert f"It may have been done all the same; see:  posd show {ID}" in done.stderr
+
+
+# who decides
+
+
+def test_the_operator_is_who_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    with Stub(tmp_path / "s", [answer(transaction()), answer(transaction())]) as stub:
+        posd("release", ID, "--note", "x", socket=tmp_path / "s")
+        monkeypatch.setenv("SUDO_USER", "berta")
+        posd("release", ID, "--note", "x", socket=tmp_path / "s")
+    login = pwd.getpwuid(os.getuid()).pw_name
+    assert [body["operator"] for _, _, body in sent(stub)] == [login, "berta"]
+
+
+def test_the_login_name_is_not_what_the_environment_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setenv("LOGNAME", "somebody-else")
+    assert getpass.getuser() == "somebody-else"
+    assert commands.caller() == pwd.getpwuid(os.getuid()).pw_name
+
+
+# on a terminal
+
+
+def test_release_on_a_terminal_shows_the_payment_and_asks_for_the_note_and_once_more(tmp_path: Path) -> None:
+    doubtful = transaction(attention=[attention("in_doubt", "no answer")])
+    with Stub(tmp_path / "s", [answer(doubtful), answer(transaction(released=True))]) as stub:
+        seen = posd_on_terminal("release", ID, "--operator", "Ana", socket=tmp_path / "s", types=" \nit hangs \ny\n")
+    assert seen.returncode == 0, seen.screen
+    assert sent(stub) == [
+        ("GET", f"/transactions/{ID}", None),
+        ("POST", f"/transactions/{ID}/release", {"operator": "Ana", "note": "it hangs"}),
+    ]
+    for part in ("SN-0001", "11.20", "in doubt", "It does not answer whether the", f"    posd abort {ID}\n", "[y/N]"):
+        assert part in seen.screen
+    assert fits(seen.screen.replace("]: ", "]:\n").replace("payment): ", "payment):\n"))
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [("approved", "books it as charged"), ("canceled", "books it as not charged (canceled)")],
+)
+def test_resolve_on_a_terminal_says_what_it_means_and_a_no_changes_nothing(
+    tmp_path: Path, result: str, words: str
+) -> None:
+    with Stub(tmp_path / "s", [answer(transaction(abortable=False))]) as stub:
+        seen = posd_on_terminal("resolve", ID, result, "--note", "x", socket=tmp_path / "s", types="n\n")
+    assert seen.returncode == 1
+    assert [call.method for call in stub.calls] == ["GET"]
+    text = " ".join(seen.screen.split())
+    assert words in text
+    assert "If the terminal says otherwise later, that wins." in text
+    assert ("Without --reference" in text) == (result == "approved")
+    assert "posd abort" not in text
+    assert "Nothing was changed." in text
+
+
+def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open(tmp_path: Path) -> None:
+    conflict = transaction(outcome=APPROVED, attention=[CONFLICT, attention("gap", "an event is missing")])
+    with Stub(tmp_path / "s", [answer(conflict), answer(transaction(outcome=APPROVED))]) as stub:
+        seen = posd_on_terminal(
+            "acknowledge", ID, "conflicting_final", "--note", "x", socket=tmp_path / "s", types="y\n"
+        )
+    assert seen.returncode == 0, seen.screen
+    assert [call.method for call in stub.calls] == ["GET", "POST"]
+    assert "two finals: APPROVAL" in seen.screen
+    assert "an event is missing" not in seen.screen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("release", ID), "cannot release it: it has already ended (approved)"),
+        (("resolve", ID, "declined"), "cannot resolve it: it has already ended (approved)"),
+        (("acknowledge", ID, "gap"), "it is not open for"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_decision_that_is_not_open_any_more_is_not_asked_for(
+    tmp_path: Path, arguments: tuple[str, ...], why: str
+) -> None:
+    with Stub(tmp_path / "s", [answer(transaction(outcome=APPROVED))]) as stub:
+        seen = posd_on_terminal(*arguments, socket=tmp_path / "s", types="x\ny\n")
+    assert seen.returncode == 1
+    assert why in seen.screen
+    assert "[y/N]" not in seen.screen
+    assert [call.method for call in stub.calls] == ["GET"]
+
+
+def test_yes_does_not_ask(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer(transaction(released=True))]) as stub:
+        seen = posd_on_terminal("release", ID, "--note", "x", "--yes", socket=tmp_path / "s")
+    assert seen.returncode == 0, seen.screen
+    assert [call.method for call in stub.calls] == ["POST"]
+
+
+def test_json_stays_json_where_a_question_is_asked(tmp_path: Path) -> None:
+    released = transaction(released=True)
+    with Stub(tmp_path / "s", [answer(transaction()), answer(released)]):
+        seen = posd_on_terminal("release", ID, "--json", socket=tmp_path / "s", types="it hangs\ny\n", pipe=True)
+    assert seen.returncode == 0, seen.screen
+    assert json.loads(seen.piped) == released
+    assert "It does not answer whether the" in seen.screen

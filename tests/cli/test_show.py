@@ -1,0 +1,285 @@
+"""`posd show` and `posd list --attention`: what happened, on what it rests, and what a person does about it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from posd.cli.history import details, evidence_text
+from tests.cli.documents import AT, ID, OTHER_ID, answer, attention, outcome, transaction
+from tests.cli.processes import posd, posd_on_terminal
+from tests.cli.stub import Stub
+
+PERSON = {"operator": "Ana", "note": "called the bank", "uid": 1000}
+
+#: an entry of the history -> its words, and its details.
+HISTORY = [
+    ({"kind": "intent", "terminal": "SN-0001"}, "payment recorded, about to be sent", "SN-0001"),
+    (
+        {"kind": "attempt", "judgement": "acknowledged", "http_status": 200, "reason": None},
+        "sent: the terminal took it",
+        "HTTP 200",
+    ),
+    (
+        {"kind": "attempt", "judgement": "refused", "http_status": 422, "reason": "bad amount"},
+        "sent: the terminal refused it",
+        "HTTP 422, bad amount",
+    ),
+    (
+        {"kind": "attempt", "judgement": "unsent", "http_status": None, "reason": "connection refused"},
+        "not sent",
+        "connection refused",
+    ),
+    (
+        {"kind": "attempt", "judgement": "in_doubt", "http_status": 504, "reason": None},
+        "sent, but not known whether the terminal took it",
+        "HTTP 504",
+    ),
+    ({"kind": "event", "seq": 7, "status": "CARD_PRESENTED", "verdict": "applied"}, "event CARD_PRESENTED", "CHIP"),
+    (
+        {"kind": "event", "seq": 8, "status": "DECLINED", "verdict": "after_final"},
+        "event DECLINED",
+        "no funds (bank 51), came after the end",
+    ),
+    ({"kind": "interrupted"}, "posd was stopped while it sent the payment", ""),
+    (
+        {"kind": "search", "result": "found", "reason": None, "http_status": 200},
+        "terminal asked: it knows the payment",
+        "HTTP 200",
+    ),
+    (
+        {"kind": "search", "result": "none", "reason": None, "http_status": 200},
+        "terminal asked: it does not know the payment (no proof)",
+        "HTTP 200",
+    ),
+    (
+        {"kind": "search", "result": "no_answer", "reason": "timed out", "http_status": None},
+        "terminal asked: no answer that counts",
+        "timed out",
+    ),
+    ({"kind": "abort_requested", "uid": 1000, "probe": False}, "abort asked for", "user id 1000"),
+    (
+        {"kind": "abort_requested", "uid": None, "probe": True},
+        "abort asked for",
+        "by posd, to find out whether the terminal runs anything",
+    ),
+    ({"kind": "abort_answered", "http_status": 409, "reason": None}, "abort answered", "HTTP 409"),
+    (
+        {"kind": "abort_answered", "answer": "nothing_running", "http_status": 409, "reason": None},
+        "abort answered: the terminal runs nothing",
+        "HTTP 409",
+    ),
+    ({"kind": "quarantined", "reason": "not JSON"}, "a message of the terminal was set aside", "not JSON"),
+    ({"kind": "reapplied"}, "messages that were set aside are applied", ""),
+    ({"kind": "no_callback", "seconds": 10.0}, "no message of the terminal for 10 s", ""),
+    ({"kind": "stalled", "seconds": 60.5}, "silence of the terminal for 60.5 s", ""),
+    ({"kind": "proof"}, "proved: the payment never started", ""),
+    (
+        {"kind": "release", **PERSON},
+        "terminal freed by a person",
+        "by Ana, user id 1000, note: called the bank",
+    ),
+    (
+        {"kind": "resolve", **PERSON, "result": "approved", "transaction_reference": OTHER_ID},
+        "decided by a person: approved",
+        f"by Ana, user id 1000, reference {OTHER_ID}, note: called the bank",
+    ),
+    (
+        {"kind": "acknowledge", **PERSON, "uid": None, "code": "gap"},
+        "attention gap cleared by a person",
+        "by Ana, note: called the bank",
+    ),
+    (
+        {"kind": "taken_over", "reason": "the file was damaged"},
+        "taken over from the database that a restore replaced",
+        "the file was damaged",
+    ),
+    (
+        {"kind": "moon_{phase}", "phase": "full", "n": 3, "ok": True, "nothing": None, "na{me": [1, 2]},
+        "moon_{phase}",
+        "phase full, n 3, ok yes, na{me 1, 2",
+    ),
+    ({"kind": "attempt", "judgement": "puzzled", "reason": None}, "attempt", "judgement puzzled"),
+    ({"kind": "event", "seq": 9, "status": "PAID", "verdict": "new_verdict"}, "event PAID", "verdict new_verdict"),
+]
+EVENTS = [
+    {"seq": 7, "received_at": AT, "verdict": "applied", "event": {"status": "CARD_PRESENTED", "reading_type": "CHIP"}},
+    {
+        "seq": 8,
+        "received_at": AT,
+        "verdict": "after_final",
+        "event": {"status": "DECLINED", "failure_reason": {"type": "bank", "code": "51", "message": "no funds"}},
+    },
+    {"seq": 9, "received_at": AT, "verdict": "new_verdict", "event": {"status": "PAID"}},
+]
+JOURNAL = {"history": [{"at": AT, **entry} for entry, _, _ in HISTORY]}
+CORRECTED = transaction(
+    outcome=outcome(
+        "approved",
+        {"kind": "search", "event_id": "e-1"},
+        status="APPROVAL",
+        reached_acquirer=True,
+        supersedes=outcome(
+            "not_started",
+            {"kind": "unsent", "reason": "connection refused"},
+            supersedes=outcome("declined", {"kind": "operator", **PERSON}),
+        ),
+    ),
+    attention=[attention("outcome_corrected", "the outcome was not_started by inference; the terminal says approved")],
+    last_search={"at": AT, "result": "found"},
+)
+
+
+def show(tmp_path: Path, document: dict[str, Any], *arguments: str) -> list[str]:
+    with Stub(tmp_path / "s", [answer(document), answer(JOURNAL), answer({"events": EVENTS})]) as stub:
+        done = posd("show", ID, *arguments, socket=tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    path = f"/v1/transactions/{ID}"
+    assert [call.path for call in stub.calls] == [path, f"{path}/history", f"{path}/events"]
+    return done.stdout.splitlines()
+
+
+def test_the_whole_history_is_told_in_order_and_in_words(tmp_path: Path) -> None:
+    lines = show(tmp_path, transaction())
+    table = lines[lines.index("time\twhat\tdetails") + 1 :]
+    assert [tuple(line.split("\t")[1:]) for line in table] == [(what, details) for _, what, details in HISTORY]
+
+
+def test_the_outcome_tells_its_proof_and_what_it_corrected(tmp_path: Path) -> None:
+    lines = show(tmp_path, CORRECTED)
+    assert "result: The customer was charged." in lines
+    labels = [line.split(": ")[0] for line in lines]
+    proof = lines[labels.index("proof")]
+    assert proof.startswith("proof: the terminal was asked (")
+    assert proof.endswith("): event id e-1")
+    first = labels.index("corrected")
+    assert lines[first].startswith("corrected: was not_started: the request was never sent (")
+    assert lines[first].endswith("): connection refused")
+    assert lines[first + 1].startswith("corrected: was declined: a person's word (")
+    assert lines[first + 1].endswith("): by Ana, user id 1000, note: called the bank")
+
+
+def test_each_attention_comes_with_its_reason_and_what_to_do(tmp_path: Path) -> None:
+    lines = show(tmp_path, CORRECTED)
+    code = lines.index(
+        "attention outcome_corrected: the outcome was not_started by inference; the terminal says approved"
+    )
+    assert "correct both" in lines[code + 1]
+    assert lines[code + 2 : code + 4] == [f"    posd show {ID}", f"    posd acknowledge {ID} outcome_corrected"]
+    assert any(line.startswith("last_search: ") and line.endswith("it knows the payment") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "words", "rest"),
+    [
+        ({"kind": "event", "event_id": "e-1"}, "the terminal reported it", "event id e-1"),
+        ({"kind": "search", "result": "none"}, "the terminal was asked", "it does not know the payment"),
+        (
+            {"kind": "refusal", "status": 409, "body": '{"busy":1}'},
+            "the terminal refused the request",
+            'HTTP 409, it said: {"busy":1}',
+        ),
+        ({"kind": "unsent", "reason": "refused"}, "the request was never sent", "refused"),
+        ({"kind": "abort", "status": 409}, "the terminal was asked to abort, and ran nothing", "HTTP 409"),
+        ({"kind": "operator", **PERSON}, "a person's word", "by Ana, user id 1000, note: called the bank"),
+        ({"kind": "oracle", "bird": "crow"}, "oracle", "bird crow"),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_each_kind_of_evidence_has_its_words(evidence: dict[str, Any], words: str, rest: str) -> None:
+    text = evidence_text({"at": AT, "event_id": None, **evidence})
+    head, _, tail = text.partition(" (")
+    assert (head, tail.partition("): ")[2]) == (words, rest)
+
+
+def test_the_proof_of_a_payment_that_never_started_names_all_that_it_rests_on() -> None:
+    proof = {"kind": "proof", "evidence": [{"kind": "abort", "at": AT, "status": 409}, {"kind": "search", "at": AT}]}
+    text = details(proof)
+    assert text.startswith("the terminal was asked to abort, and ran nothing (")
+    assert ": HTTP 409; the terminal was asked (" in text
+
+
+@pytest.mark.parametrize("result", ["canceled", "rejected"])
+def test_an_end_after_the_bank_was_asked_is_not_called_uncharged(tmp_path: Path, result: str) -> None:
+    ended = outcome(result, {"kind": "event", "event_id": "e-1"}, status="X", reached_acquirer=None)
+    lines = show(tmp_path, transaction(outcome=ended))
+    meaning = next(line for line in lines if line.startswith("result: "))
+    assert "may have been charged" in meaning
+    assert "not charged" not in meaning
+    sure = outcome(result, {"kind": "event", "event_id": "e-1"}, status="X", reached_acquirer=False)
+    assert any("not charged" in line for line in show(tmp_path, transaction(outcome=sure)))
+
+
+def test_the_history_alone(tmp_path: Path) -> None:
+    with Stub(
+        tmp_path / "s", [answer(JOURNAL), answer({"events": EVENTS}), answer(JOURNAL), answer(CORRECTED)]
+    ) as stub:
+        people = posd("show", ID, "--history", socket=tmp_path / "s")
+        program = posd("show", ID, "--history", "--json", socket=tmp_path / "s")
+        whole = posd("show", ID, "--json", socket=tmp_path / "s")
+    paths = [call.path.removeprefix(f"/v1/transactions/{ID}") for call in stub.calls]
+    assert paths == ["/history", "/events", "/history", ""]
+    assert people.stdout.splitlines()[0] == "time\twhat\tdetails"
+    assert len(people.stdout.splitlines()) == len(HISTORY) + 1
+    assert json.loads(program.stdout) == JOURNAL
+    assert json.loads(whole.stdout) == CORRECTED
+
+
+def test_on_a_terminal_it_fits(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer(CORRECTED), answer(JOURNAL), answer({"events": EVENTS})]):
+        seen = posd_on_terminal("show", ID, socket=tmp_path / "s")
+    assert seen.returncode == 0
+    assert f"    posd acknowledge {ID} outcome_corrected\n" in seen.screen
+    assert "was declined: a person's word" in " ".join(seen.screen.replace("│", " ").split())
+    assert all(cell_len(line) <= 80 for line in seen.screen.split("\n"))
+
+
+# list --attention
+
+
+def listed(*transactions: dict[str, Any]) -> dict[str, Any]:
+    return {"transactions": list(transactions), "next_cursor": None}
+
+
+def numbered(number: int, *codes: str) -> dict[str, Any]:
+    return transaction(client_transaction_id=f"{ID[:-2]}{number:02}", attention=[attention(code) for code in codes])
+
+
+def test_the_list_says_once_for_each_attention_what_to_do_with_the_ids(tmp_path: Path) -> None:
+    first, second = numbered(1, "conflicting_final", "quarantined_event"), numbered(2, "quarantined_event")
+    with Stub(tmp_path / "s", [answer(listed(first, second))]) as stub:
+        done = posd("list", "--attention", socket=tmp_path / "s")
+    assert stub.calls[0].path == "/v1/transactions?limit=50&attention=true"
+    lines = done.stdout.splitlines()
+    assert lines[3] == ""
+    conflict, aside = lines.index("conflicting_final"), lines.index("quarantined_event")
+    assert "Check with the acquirer what the customer paid" in lines[conflict + 1]
+    assert f"    posd acknowledge {ID} conflicting_final" in lines[conflict:aside]
+    assert lines[aside + 2 :] == [
+        "    posd quarantine",
+        "    posd reprocess",
+        f"    posd acknowledge {ID} quarantined_event",
+        f"    posd acknowledge {OTHER_ID} quarantined_event",
+    ]
+    assert sum("was set aside" in line for line in lines) == 1
+
+
+def test_the_commands_are_not_repeated_without_end(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer(listed(*(numbered(number, "orphan") for number in range(12))))]):
+        done = posd("list", "--attention", socket=tmp_path / "s")
+    assert done.stdout.count("posd acknowledge ") == 5
+    assert "and so for 7 more, with their ids" in done.stdout
+
+
+def test_only_the_list_of_attention_says_what_to_do(tmp_path: Path) -> None:
+    page = listed(numbered(1, "orphan"))
+    with Stub(tmp_path / "s", [answer(page), answer(page), answer(page)]):
+        plain = posd("list", socket=tmp_path / "s")
+        program = posd("list", "--attention", "--json", socket=tmp_path / "s")
+        seen = posd_on_terminal("list", "--attention", socket=tmp_path / "s")
+    assert "posd acknowledge" not in plain.stdout
+    assert json.loads(program.stdout) == page
+    assert f"    posd acknowledge {ID} orphan\n" in seen.screen
+    assert all(cell_len(line) <= 80 for line in seen.screen.split("\n"))

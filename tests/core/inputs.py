@@ -1,0 +1,143 @@
+"""What can come to a transaction, as inputs of a walk: events, replies to the start, answers of searches, people.
+
+An input's name says all of it: inputs of the same name do the same.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+from posd.core.decisions import (
+    Seen,
+    advance,
+    conclude_start,
+    interrupted,
+    proved,
+    quarantined,
+    released,
+    resolved,
+    searched,
+    silent,
+)
+from posd.core.lifecycle import FINALS
+from posd.core.searches import Answer, Found, NoAnswer, Nothing
+from posd.core.starts import Acknowledged, Doubtful, Judgement, Refused, Unsent
+from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Phase, Result, Transaction
+from tests.core.scenarios import IDENTITY, NOW, Path, read
+from tests.core.walks import Deck, Input
+from tests.support.events import body
+
+JUDGEMENTS: Mapping[str, Judgement] = {
+    "acknowledged": Acknowledged("SN-TEST"),
+    "lost": Doubtful("no reply in time"),
+    "refused": Refused(409, "busy"),
+    "unsent": Unsent("connection refused"),
+}
+
+
+def content(status: str, previous: str | None = None, reference: str = "r-1", **changes: object) -> bytes:
+    """Return an event's bytes: the same ones for the same words."""
+    if status == "APPROVAL":
+        response = {"transaction_reference": reference, "ticket_number": "000123", "authorized_amount": 11.20}
+        changes = {"raw_response": response} | changes
+    event_id = f"{status} {reference} after {previous}"
+    return body(IDENTITY, status, previous, **{"event_id": event_id} | changes)
+
+
+def final_of(data: bytes) -> tuple[str, ...]:
+    """Return the final that an event states, with its reference: one, or none."""
+    event = read(data)
+    if event.status not in FINALS:
+        return ()
+    reference = event.raw_response.transaction_reference if event.raw_response else None
+    return (f"{event.status} {reference}" if reference else event.status,)
+
+
+def event(data: bytes) -> Input:
+    """Return an event that comes for the first time."""
+    read_event = read(data)
+
+    def apply(transaction: Transaction) -> Transaction:
+        return advance(transaction, read_event, seen=Seen.NEW, now=NOW)[0]
+
+    return Input(f"event {read_event.event_id}", apply, final_of(data), full=True, body=data)
+
+
+def events(path: Path, most: int) -> list[Deck]:
+    """Return the events of a path, each up to so many times; events that say the same are alike."""
+    return [Deck((event(content(*edge)),), most, kind=str(edge)) for edge in path]
+
+
+def search(name: str, answer: Answer, finals: Sequence[str] = (), *, full: bool = False) -> Input:
+    """Return what a search brings."""
+    return Input(f"search: {name}", lambda transaction: searched(transaction, answer, NOW), tuple(finals), full)
+
+
+def found(*bodies: bytes) -> Input:
+    """Return a search that finds these."""
+    finals = [final for data in bodies for final in final_of(data)]
+    names = ", ".join(read(data).event_id for data in bodies)
+    return search(names, Found(tuple(data.decode() for data in bodies)), finals, full=True)
+
+
+NO_ANSWER = (search("none", Nothing()), search("no answer", NoAnswer("HTTP 404", 404)))
+UNUSABLE = search("unusable", Found((json.dumps({"client_transaction_id": IDENTITY}),)))
+
+
+def answers(path: Path) -> list[Input]:
+    """Return every answer to a search that tells as much as the events of the path do."""
+    bodies = [content(*edge) for edge in {status: (status, previous) for status, previous in path}.values()]
+    alone = [found(data) for data in bodies]
+    return [*NO_ANSWER, UNUSABLE, *alone, found(*bodies), found(*reversed(bodies)), found(*bodies[:2])]
+
+
+def poor_answers(path: Path) -> list[Input]:
+    """Return answers that tell of each state and nothing more: no acquirer's response, no reason, no way of reading."""
+    bare = {"raw_response": None, "failure_reason": None, "reading_type": None}
+    edges = {status: (status, previous) for status, previous in path}.values()
+    bodies = [content(*edge, previous_status=None, **bare) for edge in edges]
+    final = final_of(content(*path[-1]))
+    alone = [_poor(data) for data in bodies[:-1]]
+    return [*alone, _poor(bodies[-1], finals=final), _poor(*bodies, finals=final)]
+
+
+def _poor(*bodies: bytes, finals: Sequence[str] = ()) -> Input:
+    names = ", ".join(read(data).event_id for data in bodies)
+    return search(f"poor {names}", Found(tuple(data.decode() for data in bodies)), finals)
+
+
+def reply(judgement: Judgement) -> Callable[[Transaction], Transaction]:
+    """Return the effect of the answer to the start."""
+    return lambda transaction: conclude_start(transaction, judgement, NOW)
+
+
+def _interrupted(transaction: Transaction) -> Transaction:
+    """Take it up as a daemon does that starts: what had come further than `starting` stays as it is."""
+    return interrupted(transaction, NOW) if transaction.phase is Phase.STARTING else transaction
+
+
+#: How the start can end: with an answer that is judged, or with a daemon that died meanwhile.
+REPLIES = (*(Input(name, reply(judgement)) for name, judgement in JUDGEMENTS.items()), Input("crash", _interrupted))
+
+
+def while_open(effect: Callable[[Transaction], Transaction]) -> Callable[[Transaction], Transaction]:
+    """Return an effect that is refused of a final transaction."""
+    return lambda transaction: transaction if transaction.phase is Phase.FINAL else effect(transaction)
+
+
+def _resolved(result: Result) -> Callable[[Transaction], Transaction]:
+    return while_open(lambda transaction: resolved(transaction, result, "Ana", "seen on the slip", None, NOW))
+
+
+#: What people can decide; the reconciler's proof, as it stands when it is complete.
+PEOPLE = (
+    *(Input(f"resolve {result}", _resolved(result)) for result in Result),
+    Input("release", while_open(lambda transaction: released(transaction, NOW))),
+)
+PROOF = Input(
+    "proof", lambda transaction: proved(transaction, (Evidence(kind=EvidenceKind.SEARCH, at="", result="none"),), NOW)
+)
+SILENCES = tuple(
+    Input(f"silence: {code}", while_open(lambda transaction, code=code: silent(transaction, code, 60, NOW)))
+    for code in (AttentionCode.NO_CALLBACK, AttentionCode.STALLED)
+)
+CALLBACK = Input("unusable callback", lambda transaction: quarantined(transaction, "not JSON", NOW))

@@ -1,0 +1,223 @@
+"""What posd and people conclude without a final of the terminal, and what a search's answer does to a transaction."""
+
+from datetime import timedelta
+
+import pytest
+
+from posd.core.decisions import (
+    dismissed,
+    doubt,
+    interrupted,
+    proved,
+    quarantined,
+    released,
+    resolved,
+    searched,
+    silent,
+    taken_over,
+    touched,
+)
+from posd.core.searches import Answer, Found, NoAnswer, Nothing
+from posd.core.transactions import (
+    AttentionCode,
+    Evidence,
+    EvidenceKind,
+    LastSearch,
+    Phase,
+    Result,
+    SearchResult,
+    Transaction,
+)
+from tests.core.inputs import REPLIES, UNUSABLE, content, event, found
+from tests.core.scenarios import ACK, CARD, NOW, REQUESTED, starting
+
+LATER = NOW + timedelta(seconds=30)
+LATER_TEXT = "2026-11-20T10:42:33.000Z"
+PIECES = tuple(Evidence(kind=kind, at="t") for kind in (EvidenceKind.ABORT, EvidenceKind.SEARCH) * 2)
+REPLY = {item.name: item.apply for item in REPLIES}
+
+
+def codes(transaction: Transaction) -> set[str]:
+    return {item.code for item in transaction.attention}
+
+
+def in_doubt() -> Transaction:
+    return doubt(starting(), "reset", NOW)
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        (Nothing(), SearchResult.NONE),
+        (NoAnswer("reset"), SearchResult.NO_ANSWER),
+        (Found((content(CARD, ACK).decode(),)), SearchResult.FOUND),
+    ],
+)
+def test_every_search_is_noted_and_what_brings_nothing_changes_nothing_else(
+    answer: Answer, result: SearchResult
+) -> None:
+    before = in_doubt()
+    after = searched(before, answer, LATER)
+    assert after.last_search == LastSearch(LATER_TEXT, result)
+    changed = {name for name in before.__struct_fields__ if getattr(before, name) != getattr(after, name)}
+    if result is not SearchResult.FOUND:
+        assert changed == {"last_search"}
+    else:
+        assert (after.phase, after.status, after.heard, codes(after)) == (Phase.ACTIVE, CARD, True, set())
+        assert after.updated_at == LATER_TEXT
+
+
+def test_a_state_that_was_found_again_is_nothing_new() -> None:
+    once = found(content(CARD, ACK)).apply(in_doubt())
+    again = searched(once, Found((content(CARD, ACK).decode(),)), LATER)
+    assert (again.updated_at, again.trail, codes(again)) == (once.updated_at, once.trail, set())
+
+
+def test_a_search_is_no_event_and_marks_no_gap() -> None:
+    transaction = event(content(ACK)).apply(starting())
+    assert codes(found(content(REQUESTED, CARD)).apply(transaction)) == set()
+
+
+def test_a_final_that_was_found_closes_a_gap_and_a_silence() -> None:
+    gap = event(content(REQUESTED, CARD)).apply(event(content(ACK)).apply(starting()))
+    stalled = silent(gap, AttentionCode.STALLED, 60, NOW)
+    assert codes(stalled) == {"gap", "stalled"}
+    assert codes(found(content(REQUESTED, CARD)).apply(stalled)) == {"gap", "stalled"}, "it stands where it stood"
+    assert codes(found(content("APPROVAL", REQUESTED)).apply(stalled)) == set()
+
+
+def test_a_state_further_on_ends_a_silence() -> None:
+    stalled = silent(event(content(ACK)).apply(starting()), AttentionCode.STALLED, 60, NOW)
+    assert codes(found(content(CARD, ACK)).apply(stalled)) == set()
+
+
+def test_how_the_card_was_read_is_known_from_a_search_too() -> None:
+    assert found(content(CARD, ACK)).apply(starting()).reading_type == "CONTACTLESS"
+
+
+def test_what_was_found_in_a_form_that_cannot_be_used_is_shown_and_proves_that_it_is_known_there() -> None:
+    after = UNUSABLE.apply(in_doubt())
+    assert (after.phase, after.heard, codes(after)) == (Phase.IN_DOUBT, True, {"in_doubt", "quarantined_event"})
+    disproved = UNUSABLE.apply(REPLY["refused"](starting()))
+    assert (disproved.phase, disproved.outcome) == (Phase.IN_DOUBT, None)
+    assert codes(disproved) == {"in_doubt", "quarantined_event", "outcome_corrected"}
+
+
+def test_a_state_that_nobody_knows_is_shown() -> None:
+    after = found(content("WARMING_UP")).apply(in_doubt())
+    assert (after.phase, codes(after)) == (Phase.IN_DOUBT, {"in_doubt", "unknown_status"})
+
+
+def test_another_terminal_that_has_it_is_believed_and_shown() -> None:
+    after = found(content(CARD, ACK, terminal={"serial_number": "SN-OTHER"})).apply(in_doubt())
+    assert (after.phase, after.status, codes(after)) == (Phase.ACTIVE, CARD, {"serial_mismatch"})
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (AttentionCode.NO_CALLBACK, "terminal SN-TEST acknowledged the payment, and no event of it has come for 10 s"),
+        (AttentionCode.STALLED, "terminal SN-TEST has been silent since CARD_PRESENTED for 10 s"),
+    ],
+)
+def test_a_silence_is_said_and_concludes_nothing(code: AttentionCode, words: str) -> None:
+    before = event(content(CARD)).apply(REPLY["acknowledged"](starting()))
+    after = silent(before, code, 10.0, LATER)
+    assert (after.phase, after.outcome, after.trail) == (before.phase, None, before.trail)
+    item = after.attention_of(code)
+    assert item is not None
+    assert (item.since, item.detail.startswith(words)) == (LATER_TEXT, True)
+    assert code not in codes(event(content(REQUESTED, CARD)).apply(after)), "an event ends it"
+
+
+def test_the_whole_proof_ends_a_doubt() -> None:
+    after = proved(in_doubt(), PIECES, LATER)
+    assert (after.phase, codes(after), after.updated_at) == (Phase.FINAL, set(), LATER_TEXT)
+    outcome = after.outcome
+    assert outcome is not None
+    assert (outcome.result, outcome.status, outcome.evidence) == (Result.NOT_STARTED, None, PIECES)
+    assert outcome.failure_reason is not None
+    assert (outcome.failure_reason.code, outcome.reached_acquirer) == ("proved_not_started", False)
+
+
+@pytest.mark.parametrize(
+    "transaction",
+    [
+        starting(),
+        REPLY["acknowledged"](starting()),
+        REPLY["refused"](starting()),
+        event(content(ACK)).apply(in_doubt()),
+        event(content("APPROVAL")).apply(in_doubt()),
+        found(content(CARD)).apply(in_doubt()),
+        quarantined(in_doubt(), "not JSON", NOW),
+        event(content("WARMING_UP")).apply(in_doubt()),
+        taken_over(starting(), "only the id could be read", NOW),
+    ],
+)
+def test_the_proof_proves_nothing_where_anything_was_heard(transaction: Transaction) -> None:
+    assert proved(transaction, PIECES, LATER) == transaction
+
+
+def test_a_release_frees_the_terminal_and_answers_nothing() -> None:
+    after = released(in_doubt(), LATER)
+    assert (after.phase, after.outcome, after.released, after.abortable) == (Phase.IN_DOUBT, None, True, False)
+    assert codes(after) == {"in_doubt", "released"}
+    assert after.updated_at == LATER_TEXT
+
+
+@pytest.mark.parametrize("result", Result)
+def test_a_person_says_how_it_ended(result: Result) -> None:
+    after = resolved(released(in_doubt(), NOW), result, "Ana", "seen on the slip", "r-1", LATER)
+    assert (after.phase, codes(after), after.updated_at) == (Phase.FINAL, set(), LATER_TEXT)
+    outcome = after.outcome
+    assert outcome is not None
+    assert (outcome.result, outcome.status, outcome.by_operator) == (result, None, True)
+    assert (outcome.transaction_reference, outcome.supersedes) == ("r-1", None)
+    assert outcome.reached_acquirer is (False if result is Result.NOT_STARTED else None)
+    (evidence,) = outcome.evidence
+    assert (evidence.kind, evidence.at, evidence.operator, evidence.note) == (
+        "operator",
+        LATER_TEXT,
+        "Ana",
+        "seen on the slip",
+    )
+    message = outcome.failure_reason and outcome.failure_reason.message
+    assert message == ("Ana says that it did not start: seen on the slip" if result is Result.NOT_STARTED else None)
+
+
+def test_a_person_closes_one_attention() -> None:
+    two = released(in_doubt(), NOW)
+    assert codes(dismissed(two, AttentionCode.IN_DOUBT, LATER)) == {"released"}
+    assert dismissed(two, AttentionCode.GAP, LATER) == two
+
+
+def test_what_a_restore_could_not_read_in_full_is_in_doubt_and_never_proved_away() -> None:
+    after = taken_over(starting(), "the old file could not be read", LATER)
+    assert (after.phase, after.heard, codes(after)) == (Phase.IN_DOUBT, True, {"in_doubt", "orphan"})
+
+
+def test_an_attention_that_is_raised_again_keeps_its_beginning() -> None:
+    once = interrupted(starting(), NOW)
+    again = doubt(once, "another reason", LATER)
+    (first,), (second,) = once.attention, again.attention
+    assert (second.since, second.detail != first.detail) == (first.since, True)
+
+
+def test_a_hit_that_is_not_ours_is_no_answer_and_yet_heard_of() -> None:
+    after = searched(in_doubt(), NoAnswer("of another merchant", 200, bears_id=True), LATER)
+    assert (after.phase, after.heard) == (Phase.IN_DOUBT, True)
+    assert codes(after) == {"in_doubt", "quarantined_event"}
+    assert proved(after, PIECES, LATER) == after
+
+
+def test_what_a_terminal_was_seen_to_know_can_no_longer_be_proved_never_to_have_started() -> None:
+    after = touched(in_doubt(), LATER)
+    assert (after.phase, after.heard, codes(after)) == (Phase.IN_DOUBT, True, {"in_doubt"})
+    assert proved(after, PIECES, LATER) == after
+
+
+def test_an_acknowledgement_takes_a_persons_not_started_back() -> None:
+    closed = resolved(in_doubt(), Result.NOT_STARTED, "Ana", "nothing on the screen", None, NOW)
+    after = REPLY["acknowledged"](closed)
+    assert (after.phase, after.outcome, after.withdrawn) == (Phase.ACTIVE, None, closed.outcome)
+    assert "outcome_corrected" in codes(after)

@@ -1,0 +1,180 @@
+"""The journal's entries: what each does, what it is called, and that both survive being written down."""
+
+import json
+from datetime import datetime, timedelta
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core import decisions
+from posd.core.decisions import New, Seen, recognise
+from posd.core.entries import (
+    AbortAnswered,
+    AbortRequested,
+    Attempted,
+    Dismissed,
+    Entry,
+    Interrupted,
+    Proved,
+    Quarantined,
+    Reapplied,
+    Released,
+    Resolved,
+    Searched,
+    Silent,
+    TakenOver,
+    Touched,
+    follow,
+    reason,
+    replay,
+)
+from posd.core.events import TransactionEvent
+from posd.core.searches import Found, NoAnswer, Nothing
+from posd.core.starts import Acknowledged, Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Result, Transaction
+from tests.core.inputs import content
+from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
+
+ACKNOWLEDGEMENT = Replied(200, json.dumps({"status": ACK, "terminal": {"serialNumber": "SN-TEST"}}).encode())
+PIECE = Evidence(kind=EvidenceKind.SEARCH, at="2026-11-20T10:42:03.000Z", result="none")
+FINAL = Found((content("APPROVAL", REQUESTED).decode(),))
+
+#: Every entry, its word in the feed, and the decision that it stands for.
+ENTRIES = [
+    (
+        Attempted(ACKNOWLEDGEMENT),
+        "acknowledged",
+        lambda was: decisions.conclude_start(was, Acknowledged("SN-TEST"), NOW),
+    ),
+    (
+        Attempted(Replied(409, b"\xff\x00busy")),
+        "refused",
+        lambda was: decisions.conclude_start(was, Refused(409, "\ufffd\0busy"), NOW),
+    ),
+    (Attempted(NotSent("refused")), "unsent", lambda was: decisions.conclude_start(was, Unsent("refused"), NOW)),
+    (Attempted(Lost("reset")), "in_doubt", lambda was: decisions.conclude_start(was, Doubtful("reset"), NOW)),
+    (
+        Attempted(Replied(200, ACKNOWLEDGEMENT.body, complete=False)),
+        "in_doubt",
+        lambda was: decisions.conclude_start(
+            was, Doubtful("the terminal answered HTTP 200 with something that is no acknowledgement"), NOW
+        ),
+    ),
+    (Interrupted(), "interrupted", lambda was: decisions.interrupted(was, NOW)),
+    (Searched(Nothing()), "search:none", lambda was: decisions.searched(was, Nothing(), NOW)),
+    (
+        Searched(NoAnswer("no", 404)),
+        "search:no_answer",
+        lambda was: decisions.searched(was, NoAnswer("no", 404), NOW),
+    ),
+    (Searched(FINAL), "search:found", lambda was: decisions.searched(was, FINAL, NOW)),
+    (AbortRequested(probe=False, uid=1000), "abort_requested", lambda was: was),
+    (AbortRequested(probe=True), "probe_requested", lambda was: was),
+    (AbortAnswered(Replied(200, b"{}")), "abort:taken", lambda was: decisions.touched(was, NOW)),
+    (AbortAnswered(Replied(409, b"")), "abort:nothing_running", lambda was: was),
+    (AbortAnswered(NotSent("refused")), "abort:unreachable", lambda was: was),
+    (AbortAnswered(Lost("reset")), "abort:unknown", lambda was: was),
+    (Quarantined("not JSON"), "quarantined", lambda was: decisions.quarantined(was, "not JSON", NOW)),
+    (
+        Silent(AttentionCode.STALLED, 60.0),
+        "stalled",
+        lambda was: decisions.silent(was, AttentionCode.STALLED, 60.0, NOW),
+    ),
+    (
+        Silent(AttentionCode.NO_CALLBACK, 10.0),
+        "no_callback",
+        lambda was: decisions.silent(was, AttentionCode.NO_CALLBACK, 10.0, NOW),
+    ),
+    (Proved((PIECE, PIECE)), "proof", lambda was: decisions.proved(was, (PIECE, PIECE), NOW)),
+    (Released("Ana", "slip", None), "release", lambda was: decisions.released(was, NOW)),
+    (
+        Resolved("Ana", "slip", 1000, Result.APPROVED, "r-1"),
+        "resolve",
+        lambda was: decisions.resolved(was, Result.APPROVED, "Ana", "slip", "r-1", NOW),
+    ),
+    (
+        Dismissed("Ana", "slip", 1000, AttentionCode.IN_DOUBT),
+        "acknowledge",
+        lambda was: decisions.dismissed(was, AttentionCode.IN_DOUBT, NOW),
+    ),
+    (Touched(), "callback_broke_off", lambda was: decisions.touched(was, NOW)),
+    (TakenOver("torn"), "taken_over", lambda was: decisions.taken_over(was, "torn", NOW)),
+    (Reapplied(), "reapplied", lambda was: decisions.dismissed(was, AttentionCode.QUARANTINED_EVENT, NOW)),
+]
+
+#: Beginnings at which every entry that can change anything does so.
+BEGINNINGS = (
+    starting(),
+    decisions.interrupted(starting(), NOW),
+    decisions.quarantined(decisions.interrupted(starting(), NOW), "not JSON", NOW),
+)
+
+
+def written_down(entry: Entry) -> Entry:
+    """Return an entry as it is read back."""
+    return msgspec.json.decode(msgspec.json.encode(entry), type=Entry)  # type: ignore[arg-type]
+
+
+def test_every_kind_of_entry_is_here() -> None:
+    assert {type(entry) for entry, _, _ in ENTRIES} == set(get_args(Entry))
+
+
+@pytest.mark.parametrize(("entry", "word", "effect"), ENTRIES, ids=[f"{word}" for _, word, _ in ENTRIES])
+def test_an_entry_has_its_effect_and_its_word_also_when_it_is_read_back(entry, word, effect) -> None:  # type: ignore[no-untyped-def]
+    back = written_down(entry)
+    assert back == entry
+    assert reason(back, IDENTITY) == word
+    for beginning in BEGINNINGS:
+        assert follow(beginning, back, NOW) == effect(beginning)
+
+
+@pytest.mark.parametrize("entry", [entry for entry, _, _ in ENTRIES], ids=[word for _, word, _ in ENTRIES])
+def test_an_entry_changes_something_somewhere_unless_it_is_about_an_abort(entry: Entry) -> None:
+    changed = any(follow(beginning, entry, NOW) != beginning for beginning in BEGINNINGS)
+    taken = entry == AbortAnswered(Replied(200, b"{}"))
+    assert changed is (taken or not isinstance(entry, AbortRequested | AbortAnswered))
+
+
+EVENTS = [
+    content(ACK),
+    content(CARD, ACK),
+    content(CARD, CARD),
+    content(REQUESTED, CARD),
+    content("APPROVAL", REQUESTED),
+    content("APPROVAL", REQUESTED, reference="r-2"),
+    content("DECLINED", REQUESTED),
+    content(CANCELED, CARD),
+    content(CARD, ACK, event_id=f"{ACK} r-1 after None"),  # an event_id that another event has as well
+    content("DECLINED", REQUESTED, event_id=f"{ACK} r-1 after None"),
+    content("WARMING_UP", ACK),
+]
+
+
+@given(st.lists(st.sampled_from([*EVENTS, *(entry for entry, _, _ in ENTRIES)]), max_size=12))
+def test_what_was_recorded_replayed_gives_what_was_lived(things: list[bytes | Entry]) -> None:
+    lived, verdicts = starting(), []
+    record: list[tuple[datetime, Entry | tuple[TransactionEvent, New]]] = []
+    bodies: dict[str, list[bytes]] = {}
+    for number, thing in enumerate(things):
+        at = NOW + timedelta(seconds=number)
+        if not isinstance(thing, bytes):
+            lived = follow(lived, thing, at)
+            record.append((at, written_down(thing)))
+            continue
+        event = read(thing)
+        known = bodies.setdefault(event.event_id, [])
+        seen = recognise(thing, known)
+        if seen is not Seen.REPEATED:
+            known.append(thing)
+            lived, verdict = decisions.advance(lived, event, seen=seen, now=at)
+            verdicts.append(verdict)
+            record.append((at, (event, seen)))
+    assert replay(starting(), record) == (lived, verdicts)
+
+
+def test_nothing_replayed_is_the_beginning() -> None:
+    begun: Transaction = starting()
+    assert replay(begun, []) == (begun, [])

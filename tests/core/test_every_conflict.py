@@ -1,0 +1,112 @@
+"""Finals of the terminal that disagree, and what was concluded without one: at every place, in every order.
+
+- Two different finals, each by its event and by a search that finds one of them or both: the first stands, both are
+  shown, a person is asked.
+- A person's word and the proof, beside the reply, the events and a search: the terminal's final supersedes them, what
+  they said is kept, and a person hears of it where it was something else.
+"""
+
+from itertools import combinations
+
+import pytest
+
+from posd.core.transactions import AttentionCode, NextStep, claims_sale, next_step
+from tests.core.inputs import (
+    CALLBACK,
+    NO_ANSWER,
+    PEOPLE,
+    PROOF,
+    REPLIES,
+    SILENCES,
+    content,
+    event,
+    events,
+    found,
+)
+from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, Path, name_of
+from tests.core.test_every_order import CORE, GRACE, PATHS
+from tests.core.walks import Deck, State, walk
+
+PATH: Path = ((ACK, None), (CARD, ACK), (REQUESTED, CARD))
+FINALS = {
+    "approval": content("APPROVAL", REQUESTED),
+    "another approval": content("APPROVAL", REQUESTED, reference="r-2"),
+    "decline": content("DECLINED", REQUESTED),
+    "cancellation": content(CANCELED, CARD),
+    "rejection": content(REJECTED, CARD),
+}
+#: The card presented again and again says nothing new to what is at stake here.
+ONE_CARD = {name: path for name, path in PATHS.items() if (CARD, CARD) not in path}
+
+
+@pytest.mark.parametrize(("one", "other"), tuple(combinations(FINALS, 2)))
+def test_of_two_finals_the_first_stands_and_a_person_is_asked(
+    one: str, other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = (FINALS[one], FINALS[other])
+    states = [found(content(*edge)) for edge in PATH]
+    decks = [
+        *events(PATH, most=1),
+        *(Deck((event(data),)) for data in both),
+        Deck(REPLIES),
+        Deck((*NO_ANSWER, *states, *map(found, both), found(*both), found(*reversed(both)))),
+    ]
+    count = orders = 0
+    for state in walk(CORE, decks):
+        count += 1
+        orders += state.orders
+        check_conflict(state)
+    with capsys.disabled():
+        print(f"\n  {one} and {other}: {count} states stand for {orders} orders", end="")
+
+
+def check_conflict(state: State) -> None:
+    transaction, finals = state.transaction, state.told.finals
+    shown = transaction.attention_of(AttentionCode.CONFLICTING_FINAL)
+    assert (shown is not None) == (len(finals) > 1)
+    if not finals:
+        return
+    outcome = transaction.outcome
+    assert outcome is not None
+    assert finals[0] == " ".join(filter(None, (outcome.status, outcome.transaction_reference)))
+    if shown is not None:
+        assert next_step(transaction, NOW, GRACE) is NextStep.ASK_PERSON
+        assert claims_sale(transaction)
+
+
+@pytest.mark.parametrize("path", ONE_CARD.values(), ids=ONE_CARD)
+def test_what_the_terminal_says_supersedes_what_was_concluded_without_it(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states = [found(content(*edge)) for edge in {status: (status, before) for status, before in path}.values()]
+    decks = [
+        *events(path, most=1),
+        Deck(REPLIES, kind="reply"),
+        Deck(PEOPLE, most=2, after="reply"),  # refused while the call is under way
+        Deck((PROOF,), after="reply"),
+        Deck((CALLBACK, *SILENCES, *states)),
+    ]
+    count = orders = 0
+    for state in walk(CORE, decks):
+        count += 1
+        orders += state.orders
+        check_words(state, path)
+    with capsys.disabled():
+        print(f"\n  {name_of(path)}, people and proof: {count} states stand for {orders} orders", end="")
+
+
+def check_words(state: State, path: Path) -> None:
+    transaction, (finals, _, words) = state.transaction, state.told
+    outcome = transaction.outcome
+    final = path[-1][0] if finals else None
+    assert (outcome.status if outcome else None) == final
+    concluded = outcome.supersedes if outcome and finals else outcome or transaction.withdrawn
+    kept = []
+    while concluded is not None:
+        kept.append(concluded.result)
+        concluded = concluded.supersedes
+    assert kept == list(reversed(words)), "nothing that was concluded is lost"
+    withdrawn = len(words) > 1 or (bool(words) and outcome is None)
+    contradicted = bool(words) and outcome is not None and outcome.result != words[-1]
+    corrected = transaction.attention_of(AttentionCode.OUTCOME_CORRECTED)
+    assert (corrected is not None) == (withdrawn or contradicted)

@@ -1,0 +1,132 @@
+"""What the till is told to do, what stands in the way of another charge, and what an abort may still be sent for."""
+
+from datetime import timedelta
+
+import pytest
+
+from posd.core.decisions import dismissed, doubt, quarantined, released, resolved
+from posd.core.starts import Acknowledged, Refused
+from posd.core.transactions import (
+    AttentionCode,
+    NextStep,
+    Result,
+    Transaction,
+    claims_sale,
+    next_step,
+    past_point_of_no_return,
+)
+from tests.core.inputs import content, event, found, reply
+from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
+from tests.core.walks import Input
+
+GRACE = timedelta(seconds=10)
+WAIT, DONE, NEW_ID_OK, ASK_PERSON = NextStep
+
+ack, card, asked = event(content(ACK)), event(content(CARD, ACK)), event(content(REQUESTED, CARD))
+approval, declined = event(content("APPROVAL", REQUESTED)), event(content("DECLINED", REQUESTED))
+canceled, rejected = event(content(CANCELED, CARD)), event(content(REJECTED, CARD))
+acknowledged, refused = Input("", reply(Acknowledged("SN-TEST"))), Input("", reply(Refused(409, "busy")))
+in_doubt = Input("", lambda transaction: doubt(transaction, "reset", NOW))
+release = Input("", lambda transaction: released(transaction, NOW))
+unusable = Input("", lambda transaction: quarantined(transaction, "not JSON", NOW))
+
+
+def person(result: Result) -> Input:
+    return Input("", lambda transaction: resolved(transaction, result, "Ana", "slip", None, NOW))
+
+
+def acknowledge(code: AttentionCode) -> Input:
+    return Input("", lambda transaction: dismissed(transaction, code, NOW))
+
+
+def after(*inputs: Input) -> Transaction:
+    transaction = starting()
+    for item in inputs:
+        transaction = item.apply(transaction)
+    return transaction
+
+
+@pytest.mark.parametrize(
+    ("inputs", "step", "claims"),
+    [
+        ((), WAIT, True),
+        ((acknowledged,), WAIT, True),
+        ((acknowledged, ack, card, asked), WAIT, True),
+        ((ack, asked), WAIT, True),  # a gap is asked for; there is nothing to do for anybody
+        ((acknowledged, unusable), WAIT, True),
+        ((in_doubt,), WAIT, True),  # within the grace
+        ((in_doubt, acknowledge(AttentionCode.IN_DOUBT)), ASK_PERSON, True),  # a person has looked: no time is counted
+        ((in_doubt, release), ASK_PERSON, True),
+        ((acknowledged, release), ASK_PERSON, True),
+        ((acknowledged, release, acknowledge(AttentionCode.RELEASED)), ASK_PERSON, True),
+        # ended by the terminal
+        ((ack, card, asked, approval), DONE, True),
+        ((ack, card, asked, declined), NEW_ID_OK, False),
+        ((ack, card, canceled), NEW_ID_OK, False),
+        ((ack, card, rejected), NEW_ID_OK, False),
+        ((release, ack, card, canceled), NEW_ID_OK, False),
+        ((found(content("APPROVAL", REQUESTED)),), DONE, True),
+        ((found(content("DECLINED", REQUESTED)),), NEW_ID_OK, False),
+        # ended by the terminal after the acquirer was asked
+        ((ack, card, asked, canceled), ASK_PERSON, True),
+        ((ack, card, asked, rejected), ASK_PERSON, True),
+        ((ack, card, canceled, asked), ASK_PERSON, True),
+        ((ack, card, canceled, found(content(REQUESTED, CARD))), ASK_PERSON, True),
+        ((ack, card, found(content(REQUESTED, CARD)), canceled), ASK_PERSON, True),
+        ((ack, card, asked, canceled, acknowledge(AttentionCode.ILLEGAL_TRANSITION)), NEW_ID_OK, False),
+        # concluded without the terminal
+        ((refused,), NEW_ID_OK, False),
+        *[
+            ((in_doubt, person(result)), DONE if result == "approved" else NEW_ID_OK, result == "approved")
+            for result in Result
+        ],
+        # and contradicted
+        ((refused, ack), ASK_PERSON, True),
+        ((refused, declined), ASK_PERSON, True),
+        ((refused, declined, acknowledge(AttentionCode.OUTCOME_CORRECTED)), NEW_ID_OK, False),
+        ((refused, approval, acknowledge(AttentionCode.OUTCOME_CORRECTED)), DONE, True),
+        ((in_doubt, person(Result.DECLINED), approval), ASK_PERSON, True),
+        ((in_doubt, person(Result.APPROVED), declined), ASK_PERSON, True),
+        ((in_doubt, person(Result.APPROVED), approval), DONE, True),
+        # two finals
+        ((ack, card, asked, declined, approval), ASK_PERSON, True),
+        ((declined, approval, acknowledge(AttentionCode.CONFLICTING_FINAL)), NEW_ID_OK, False),
+    ],
+)
+def test_next_step(inputs: tuple[Input, ...], step: NextStep, *, claims: bool) -> None:
+    transaction = after(*inputs)
+    assert next_step(transaction, NOW, GRACE) is step
+    assert claims_sale(transaction) is claims
+
+
+def test_a_doubt_may_clear_up_by_itself_for_the_grace_and_then_a_person_is_asked() -> None:
+    transaction = after(in_doubt)
+    assert next_step(transaction, NOW + GRACE, GRACE) is WAIT
+    assert next_step(transaction, NOW + GRACE + timedelta(milliseconds=1), GRACE) is ASK_PERSON
+
+
+@pytest.mark.parametrize(
+    ("inputs", "abortable", "past"),
+    [
+        ((), True, False),
+        ((acknowledged,), True, False),
+        ((in_doubt,), True, False),
+        ((ack, card), True, False),
+        ((found(content(CARD, ACK)),), True, False),
+        ((ack, card, release), False, False),
+        ((release,), False, False),
+        ((ack, card, asked), False, True),
+        ((found(content(REQUESTED, CARD)),), False, True),
+        ((event(content("WARMING_UP", REQUESTED)),), False, True),
+        ((ack, card, canceled), False, True),
+        ((refused,), False, False),
+        ((event(content(ACK, terminal={"serial_number": "SN-OTHER"})),), False, False),
+        ((found(content(ACK, terminal={"serial_number": "SN-OTHER"})),), False, False),
+    ],
+)
+def test_an_abort_is_sent_only_where_it_can_do_no_harm(
+    inputs: tuple[Input, ...], *, abortable: bool, past: bool
+) -> None:
+    transaction = after(*inputs)
+    assert transaction.abortable is abortable
+    assert past_point_of_no_return(transaction) is past

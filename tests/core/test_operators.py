@@ -1,0 +1,107 @@
+"""The bodies of what people decide: every fault at once, each with its pointer."""
+
+import json
+
+import pytest
+
+from posd.core.entries import Dismissed, Released, Resolved
+from posd.core.operators import CALLS, MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, Decision, read_decision
+from posd.core.requests import MalformedJson
+from posd.core.transactions import AttentionCode, Result
+
+WHO = {"operator": "Ana", "note": "seen on the slip"}
+REFERENCE = "5B6F6A5E-0B0A-4D7C-9D55-0F6B1C2A9E11"
+
+
+def faults(call: str, document: object) -> dict[str, str]:
+    data = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return {fault.path: fault.message for fault in read_decision(call, data, None)[1]}
+
+
+@pytest.mark.parametrize(
+    ("call", "own", "decision"),
+    [
+        ("release", {}, Released("Ana", "seen on the slip", 1000)),
+        *[("resolve", {"result": str(result)}, Resolved("Ana", "seen on the slip", 1000, result)) for result in Result],
+        (
+            "resolve",
+            {"result": "approved", "transaction_reference": REFERENCE},
+            Resolved("Ana", "seen on the slip", 1000, Result.APPROVED, REFERENCE.lower()),
+        ),
+        (
+            "resolve",
+            {"result": "declined", "transaction_reference": None},
+            Resolved("Ana", "seen on the slip", 1000, Result.DECLINED),
+        ),
+        *[
+            ("acknowledge", {"code": str(code)}, Dismissed("Ana", "seen on the slip", 1000, code))
+            for code in AttentionCode
+        ],
+    ],
+    ids=str,
+)
+def test_a_decision_is_read(call: str, own: dict[str, object], decision: Decision) -> None:
+    assert read_decision(call, json.dumps(WHO | own).encode(), 1000) == (decision, ())
+
+
+def test_blanks_around_the_words_are_left_out() -> None:
+    body = json.dumps({"operator": " Ana ", "note": "\tsaid so\n"}).encode()
+    assert read_decision("release", body, None) == (Released("Ana", "said so", None), ())
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"operator=Ana", b'{"operator": NaN}', b'{"a": "\xff"}'])
+def test_what_is_not_json(data: bytes) -> None:
+    with pytest.raises(MalformedJson):
+        read_decision("release", data, None)
+
+
+@pytest.mark.parametrize(
+    ("call", "document", "paths"),
+    [
+        ("release", [], {"", "/operator", "/note"}),
+        ("release", "Ana", {"", "/operator", "/note"}),
+        ("release", {}, {"/operator", "/note"}),
+        ("release", {"operator": "Ana"}, {"/note"}),
+        ("release", {"operator": 7, "note": []}, {"/operator", "/note"}),
+        ("release", {"operator": "", "note": "  "}, {"/operator", "/note"}),
+        ("release", WHO | {"operator": "x" * (MAX_OPERATOR_CHARACTERS + 1)}, {"/operator"}),
+        ("release", WHO | {"note": "x" * (MAX_NOTE_CHARACTERS + 1)}, {"/note"}),
+        ("release", WHO | {"result": "approved"}, {"/result"}),
+        ("release", WHO | {"Operator": "x"}, {"/Operator"}),
+        ("release", b'{"operator": "Ana", "operator": "Eva", "note": "x"}', {"/operator"}),
+        ("release", WHO | {"a/b~c": 1}, {"/a~1b~0c"}),
+        ("release", b'{"operator": "Ana", "note": "x", "a/b": 1, "a/b": 2}', {"/a~1b"}),
+        ("resolve", WHO, {"/result"}),
+        ("resolve", WHO | {"result": "APPROVED"}, {"/result"}),
+        ("resolve", WHO | {"result": None}, {"/result"}),
+        ("resolve", WHO | {"result": ["approved"]}, {"/result"}),
+        ("resolve", WHO | {"result": "approved", "code": "gap"}, {"/code"}),
+        ("resolve", WHO | {"result": "approved", "transaction_reference": "r-1"}, {"/transaction_reference"}),
+        ("resolve", WHO | {"result": "approved", "transaction_reference": 7}, {"/transaction_reference"}),
+        ("resolve", WHO | {"result": "declined", "transaction_reference": REFERENCE}, {"/transaction_reference"}),
+        ("acknowledge", WHO, {"/code"}),
+        ("acknowledge", WHO | {"code": "doubt"}, {"/code"}),
+        ("acknowledge", {"x": 1}, {"/x", "/operator", "/note", "/code"}),
+    ],
+    ids=str,
+)
+def test_every_fault_has_its_pointer(call: str, document: object, paths: set[str]) -> None:
+    assert set(faults(call, document)) == paths
+    assert all(faults(call, document).values())
+
+
+def test_the_longest_words_are_taken() -> None:
+    assert not faults("release", {"operator": "x" * MAX_OPERATOR_CHARACTERS, "note": "x" * MAX_NOTE_CHARACTERS})
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_unknown_field_hears_which_there_are(call: str) -> None:
+    message = faults(call, WHO | {"x": 1})["/x"]
+    assert message.endswith(", ".join(("operator", "note", *CALLS[call][1])))
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "words"), [("resolve", "result", list(Result)), ("acknowledge", "code", list(AttentionCode))]
+)
+def test_a_word_that_is_missing_hears_which_there_are(call: str, name: str, words: list[str]) -> None:
+    assert faults(call, WHO)[f"/{name}"].endswith(", ".join(words))

@@ -1,0 +1,227 @@
+"""Two words on how it ended: the terminal's beats what was concluded without it, and the first of its own stands."""
+
+from collections.abc import Callable
+from decimal import Decimal
+
+import pytest
+
+from posd.core.decisions import Seen, advance, interrupted, proved, resolved
+from posd.core.starts import Refused, Unsent
+from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Result, Transaction
+from tests.core.inputs import content, event, found, reply
+from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
+from tests.core.walks import Input
+
+R1 = content("APPROVAL", REQUESTED)
+R2 = content("APPROVAL", REQUESTED, reference="r-2")
+BARE = content("APPROVAL", REQUESTED, event_id="bare", raw_response=None)
+POOR = content("APPROVAL", REQUESTED, event_id="poor", raw_response={"ticket_number": "7"})
+DECLINED = content("DECLINED", REQUESTED)
+NO_REASON = content("DECLINED", REQUESTED, event_id="no reason", failure_reason=None)
+
+
+def after(*inputs: Input, start: Transaction | None = None) -> Transaction:
+    transaction = start or starting()
+    for item in inputs:
+        transaction = item.apply(transaction)
+    return transaction
+
+
+def codes(transaction: Transaction) -> set[str]:
+    return {item.code for item in transaction.attention} - {AttentionCode.GAP}
+
+
+def kinds(transaction: Transaction) -> list[str]:
+    assert transaction.outcome is not None
+    return [item.kind for item in transaction.outcome.evidence]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reference", "proofs", "raised"),
+    [
+        # the same final twice: both proofs are kept, one of a kind
+        (event(R1), found(R1), "r-1", ["event", "search"], set()),
+        (found(R1), event(R1), "r-1", ["search", "event"], set()),
+        (found(R1), found(R1), "r-1", ["search"], set()),
+        (event(R1), event(content("APPROVAL", "CARD_PRESENTED")), "r-1", ["event"], set()),
+        # a search that says less is completed by whatever says more, and takes nothing away
+        (found(BARE), event(R1), "r-1", ["search", "event"], set()),
+        (found(BARE), found(R1), "r-1", ["search"], set()),
+        (found(POOR), event(R1), "r-1", ["search", "event"], set()),
+        (found(BARE), found(BARE), None, ["search"], {"missing_reference"}),
+        (event(R1), found(BARE), "r-1", ["event", "search"], set()),
+        (event(R1), found(POOR), "r-1", ["event", "search"], set()),
+        (found(R1), found(BARE), "r-1", ["search"], set()),
+        (event(BARE), found(R1), "r-1", ["event", "search"], set()),
+        (event(BARE), found(BARE), None, ["event", "search"], {"missing_reference"}),
+        # two finals
+        (event(R1), event(R2), "r-1", ["event"], {"conflicting_final"}),
+        (event(R1), found(R2), "r-1", ["event"], {"conflicting_final"}),
+        (found(R1), event(R2), "r-1", ["search"], {"conflicting_final"}),
+        (found(R1), found(R2), "r-1", ["search"], {"conflicting_final"}),
+        (event(BARE), event(R1), None, ["event"], {"conflicting_final", "missing_reference"}),
+        (event(R1), event(BARE), "r-1", ["event"], {"conflicting_final"}),
+        (event(R1), event(DECLINED), "r-1", ["event"], {"conflicting_final"}),
+        (event(DECLINED), event(R1), None, ["event"], {"conflicting_final"}),
+        (found(DECLINED), found(R1), None, ["search"], {"conflicting_final"}),
+        (event(DECLINED), found(BARE), None, ["event"], {"conflicting_final"}),
+        (found(BARE), event(DECLINED), None, ["search"], {"conflicting_final", "missing_reference"}),
+        # what is no final says nothing against one
+        (event(R1), event(content(CARD, ACK)), "r-1", ["event"], set()),
+        (event(R1), found(content(CARD, ACK)), "r-1", ["event"], set()),
+        (event(R1), found(content(REQUESTED, CARD)), "r-1", ["event"], set()),
+    ],
+)
+def test_a_second_word_of_the_terminal(
+    first: Input, second: Input, reference: str | None, proofs: list[str], raised: set[str]
+) -> None:
+    transaction = after(first, second)
+    assert transaction.outcome is not None
+    assert (transaction.outcome.transaction_reference, kinds(transaction)) == (reference, proofs)
+    assert codes(transaction) == raised
+
+
+def test_an_event_that_says_less_than_the_search_before_it_takes_nothing_away() -> None:
+    transaction = after(found(R1), event(BARE))
+    assert transaction.outcome is not None
+    assert (transaction.outcome.transaction_reference, kinds(transaction)) == ("r-1", ["search", "event"])
+    assert "missing_reference" not in codes(transaction)
+
+
+def test_both_finals_are_shown_with_their_references() -> None:
+    shown = after(event(R1), event(R2)).attention_of(AttentionCode.CONFLICTING_FINAL)
+    assert shown is not None
+    assert "APPROVAL (reference r-1) stands, APPROVAL (reference r-2) came" in shown.detail
+    shown = after(event(DECLINED), event(R1)).attention_of(AttentionCode.CONFLICTING_FINAL)
+    assert shown is not None
+    assert "DECLINED stands, APPROVAL (reference r-1) came" in shown.detail
+
+
+def test_the_event_completes_what_a_search_said_and_keeps_when_it_was_decided() -> None:
+    poor = after(found(NO_REASON))
+    later, _ = advance(poor, read(DECLINED), seen=Seen.NEW, now=NOW.replace(hour=23))
+    assert poor.outcome is not None
+    assert later.outcome is not None
+    assert (poor.outcome.failure_reason, later.outcome.failure_reason is None) == (None, False)
+    assert later.outcome.decided_at == poor.outcome.decided_at
+    assert [item.event_id for item in later.outcome.evidence] == ["no reason", "DECLINED r-1 after APPROVAL_REQUESTED"]
+
+
+def test_what_was_superseded_is_kept_when_the_outcome_is_completed() -> None:
+    transaction = after(Input("", reply(Refused(409, "busy"))), found(BARE), event(R1))
+    assert transaction.outcome is not None
+    assert transaction.outcome.supersedes is not None
+    assert transaction.outcome.supersedes.result is Result.NOT_STARTED
+
+
+def test_an_amount_that_only_the_completing_word_tells_is_compared() -> None:
+    response = {"transaction_reference": "r-1", "authorized_amount": 99}
+    more = event(content("APPROVAL", REQUESTED, raw_response=response))
+    assert codes(after(found(BARE), more)) == {"amount_differs"}
+
+
+@pytest.mark.parametrize("final", [CANCELED, REJECTED])
+@pytest.mark.parametrize("how", [event, found], ids=["event", "search"])
+def test_that_the_acquirer_was_asked_takes_the_certainty_back_whenever_it_is_told(
+    final: str, how: Callable[[bytes], Input]
+) -> None:
+    asked, ended = how(content(REQUESTED, CARD)), event(content(final, CARD))
+    path = [event(content(ACK)), event(content(CARD, ACK))]
+    for transaction in (after(*path, asked, ended), after(*path, ended, asked)):
+        assert transaction.outcome is not None
+        assert (transaction.outcome.status, transaction.outcome.reached_acquirer) == (final, None)
+    outcome = after(*path, ended).outcome
+    assert outcome is not None
+    assert outcome.reached_acquirer is False
+
+
+@pytest.mark.parametrize(
+    ("judgement", "kind", "code", "fact"),
+    [
+        (Refused(422, "no such amount"), EvidenceKind.REFUSAL, "refused", "HTTP 422"),
+        (Unsent("connection refused"), EvidenceKind.UNSENT, "unsent", "connection refused"),
+    ],
+)
+def test_a_refusal_and_what_was_never_sent(judgement: Refused | Unsent, kind: str, code: str, fact: str) -> None:
+    outcome = after(Input("", reply(judgement))).outcome
+    assert outcome is not None
+    assert (outcome.result, outcome.status, outcome.reached_acquirer) == (Result.NOT_STARTED, None, False)
+    (evidence,) = outcome.evidence
+    assert (evidence.kind, evidence.status, evidence.body, evidence.reason) == (
+        (kind, 422, "no such amount", None) if isinstance(judgement, Refused) else (kind, None, None, judgement.reason)
+    )
+    assert outcome.failure_reason is not None
+    assert (outcome.failure_reason.type, outcome.failure_reason.code) == ("posd", code)
+    assert fact in str(outcome.failure_reason.message)
+
+
+def person(result: Result) -> Input:
+    return Input("", lambda transaction: resolved(transaction, result, "Ana", "slip", None, NOW))
+
+
+def proof(transaction: Transaction) -> Transaction:
+    return proved(transaction, (Evidence(kind=EvidenceKind.ABORT, at="", status=409),), NOW)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "detail"),
+    [
+        (person(Result.APPROVED), event(R1), None),
+        (person(Result.DECLINED), found(DECLINED), None),
+        (
+            person(Result.DECLINED),
+            event(R1),
+            "the outcome was declined by a person's word; the terminal says approved",
+        ),
+        (
+            Input("", reply(Unsent("x"))),
+            event(DECLINED),
+            "the outcome was not_started by inference; the terminal says declined",
+        ),
+        (
+            Input("", reply(Refused(409, ""))),
+            found(R1),
+            "the outcome was not_started by inference; the terminal says approved",
+        ),
+        (Input("", proof), event(R1), "the outcome was not_started by inference; the terminal says approved"),
+    ],
+)
+def test_the_terminal_supersedes_what_was_concluded_without_it(first: Input, second: Input, detail: str | None) -> None:
+    concluded = after(first, start=interrupted(starting(), NOW))
+    transaction = second.apply(concluded)
+    assert concluded.outcome is not None
+    assert transaction.outcome is not None
+    assert transaction.outcome.supersedes == concluded.outcome
+    assert transaction.outcome.stated_by_terminal
+    corrected = transaction.attention_of(AttentionCode.OUTCOME_CORRECTED)
+    assert (corrected and corrected.detail) == detail
+
+
+def test_a_person_can_say_how_it_ended_after_not_started_was_disproved() -> None:
+    disproved = after(Input("", reply(Refused(409, ""))), event(content(ACK)))
+    transaction = after(person(Result.APPROVED), start=disproved)
+    assert transaction.outcome is not None
+    assert transaction.outcome.supersedes == disproved.withdrawn
+    corrected = transaction.attention_of(AttentionCode.OUTCOME_CORRECTED)
+    assert corrected is not None
+    assert corrected.detail == "the outcome was not_started by inference; a person says approved"
+
+
+def test_which_event_an_outcome_rests_on() -> None:
+    by_event, by_search = after(event(R1)).outcome, after(found(R1)).outcome
+    assert by_event is not None
+    assert by_search is not None
+    assert by_event.rests_on(read(R1).event_id)
+    assert not by_event.rests_on("another")
+    assert not by_search.rests_on(read(R1).event_id), "no event of it has come"
+    assert by_event.authorized_amount == by_search.authorized_amount == Decimal("11.2")
+
+
+def test_a_final_under_a_used_event_id_ends_nothing_and_confirms_or_contradicts_what_ended() -> None:
+    running = after(event(content(ACK)), event(content(CARD, ACK)))
+    again, verdict = advance(running, read(R1), seen=Seen.REUSED, now=NOW)
+    assert (verdict, again.phase, again.outcome, again.trail) == ("duplicate", running.phase, None, running.trail)
+    confirmed, _ = advance(after(found(R1)), read(R1), seen=Seen.REUSED, now=NOW)
+    assert kinds(confirmed) == ["search", "event"]
+    contradicted, _ = advance(after(event(R1)), read(DECLINED), seen=Seen.REUSED, now=NOW)
+    assert codes(contradicted) == {"event_id_reused", "conflicting_final"}

@@ -1,0 +1,90 @@
+"""The full proof that a transaction never started: two rounds, each with both answers, `settle` seconds apart."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core.aborts import AbortAnswer
+from posd.core.proof import Rounds, aborted, searched
+from posd.core.transactions import SearchResult
+
+SETTLE = 60.0
+IDLE, NONE = AbortAnswer.NOTHING_RUNNING, SearchResult.NONE
+
+Answers = list[tuple[AbortAnswer | SearchResult, float]]
+
+
+def rounds(answers: Answers) -> Rounds:
+    """Return what has been counted after these answers, each with the time at which it was asked for."""
+    counted = Rounds(SETTLE)
+    for answer, asked in answers:
+        if isinstance(answer, AbortAnswer):
+            counted = aborted(counted, answer, asked)
+        else:
+            counted = searched(counted, answer, asked)
+    return counted
+
+
+FIRST: Answers = [(IDLE, 0.0), (NONE, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "complete"),
+    [
+        ([], False),
+        (FIRST, False),
+        ([*FIRST, (IDLE, 61.0), (NONE, 61.0)], True),
+        ([*FIRST, (NONE, 30.0), (IDLE, 61.0), (NONE, 62.0)], True),
+        # one of the four is missing
+        ([*FIRST, (NONE, 61.0)], False),
+        ([*FIRST, (IDLE, 61.0)], False),
+        ([(NONE, 0.0), (NONE, 61.0), (NONE, 122.0)], False),
+        ([(IDLE, 0.0), (IDLE, 61.0), (IDLE, 122.0)], False),
+        # in each round the abort comes before the search: what ended before the abort, the search would know
+        ([(NONE, 0.0), (IDLE, 1.0), (NONE, 61.0), (IDLE, 61.0)], False),
+        ([*FIRST, (NONE, 61.0), (IDLE, 62.0)], False),
+        ([(NONE, 0.0), *[(answer, at + 1) for answer, at in FIRST], (IDLE, 62.0), (NONE, 62.0)], True),
+        # the second round begins `settle` seconds after the first was whole, to the instant
+        ([*FIRST, (IDLE, 60.999), (NONE, 61.0)], False),
+        ([*FIRST, (IDLE, 60.0), (NONE, 62.0)], False),
+        # what was asked too early can be asked again
+        ([*FIRST, (IDLE, 60.0), (NONE, 60.5), (IDLE, 61.0), (NONE, 62.0)], True),
+        # of several aborts before the search of a round the last one counts
+        ([(IDLE, 0.0), (IDLE, 5.0), (NONE, 4.0), (NONE, 6.0), (IDLE, 66.0), (NONE, 66.0)], True),
+    ],
+)
+def test_the_proof_is_whole_when_both_were_answered_twice(answers: Answers, complete: bool) -> None:
+    assert rounds(answers).complete is complete
+
+
+def test_the_second_round_is_due_after_the_first_is_whole() -> None:
+    assert rounds([]).second_due is None
+    assert rounds([(NONE, 7.0)]).second_due is None
+    assert rounds([(IDLE, 7.0)]).second_due is None
+    assert rounds([(NONE, 3.0), (IDLE, 5.0)]).second_due is None
+    assert rounds([(IDLE, 5.0), (NONE, 7.0)]).second_due == 67.0
+
+
+@pytest.mark.parametrize("answer", [AbortAnswer.TAKEN, AbortAnswer.UNKNOWN, SearchResult.FOUND])
+def test_an_answer_that_may_mean_that_it_runs_begins_the_proof_anew(answer: AbortAnswer | SearchResult) -> None:
+    for before in (FIRST, [*FIRST, (IDLE, 61.0)]):
+        assert rounds([*before, (answer, 62.0)]) == Rounds(SETTLE)
+
+
+@pytest.mark.parametrize("answer", [AbortAnswer.UNREACHABLE, AbortAnswer.NOT_TAKEN, SearchResult.NO_ANSWER])
+def test_no_answer_counts_for_nothing_and_against_nothing(answer: AbortAnswer | SearchResult) -> None:
+    for before in ([], FIRST, [*FIRST, (NONE, 61.0)]):
+        assert rounds([*before, (answer, 62.0)]) == rounds(before)
+
+
+@given(st.lists(st.tuples(st.sampled_from([*AbortAnswer, *SearchResult]), st.integers(0, 300))))
+def test_whatever_was_answered_a_whole_proof_has_two_of_each_far_enough_apart(answers: list[tuple[str, int]]) -> None:
+    asked = sorted(((answer, float(at)) for answer, at in answers), key=lambda pair: pair[1])
+    if not rounds(asked).complete:
+        return
+    against = (AbortAnswer.TAKEN, AbortAnswer.UNKNOWN, SearchResult.FOUND)
+    begun = max((place + 1 for place, (answer, _) in enumerate(asked) if answer in against), default=0)
+    idle = [at for answer, at in asked[begun:] if answer is IDLE]
+    none = [at for answer, at in asked[begun:] if answer is NONE]
+    assert idle[-1] - idle[0] >= SETTLE
+    assert none[-1] - none[0] >= SETTLE

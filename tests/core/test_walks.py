@@ -1,0 +1,73 @@
+"""The walk itself: it counts every order, and what it takes for one state is one to the core."""
+
+import random
+from itertools import product
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core.lifecycle import Trail
+from posd.core.transactions import LastSearch, SearchResult, Transaction
+from tests.core.inputs import CALLBACK, PEOPLE, PROOF, REPLIES, answers, content, event, poor_answers
+from tests.core.scenarios import ACK, CANCELED, CARD, REJECTED, REQUESTED, Path, starting
+from tests.core.walks import Core, Deck, Input, essence, walk
+
+PATH: Path = ((ACK, None), (CARD, ACK), (CARD, CARD), (REQUESTED, CARD), ("APPROVAL", REQUESTED))
+OTHERS: Path = (("DECLINED", REQUESTED), (CANCELED, CARD), (REJECTED, CARD))
+INPUTS = (
+    *(event(content(*edge)) for edge in PATH + OTHERS),
+    event(content("APPROVAL", REQUESTED, reference="r-2")),
+    event(content("APPROVAL", REQUESTED, event_id="bare", raw_response=None)),
+    *answers(PATH),
+    *answers(OTHERS),
+    *poor_answers(PATH),
+    *REPLIES,
+    *PEOPLE,
+    PROOF,
+    CALLBACK,
+)
+
+
+def nothing(*_steps: object) -> None:
+    """Hold nothing against a step."""
+
+
+def test_every_order_is_counted() -> None:
+    """Held against all sequences of deals, written out: three alike, one twice, one after another, two alternatives."""
+    same = Input("same", lambda transaction: transaction)
+    other = Input("other", lambda transaction: transaction)
+    alike = [Deck((same,), kind="alike")] * 3
+    decks = [*alike, Deck((same,), most=2, kind="first"), Deck((same, other), after="first")]
+    count = 0
+    for length in range(7):
+        for order in product(range(5), repeat=length):
+            possible = all(order.count(index) <= decks[index].most for index in range(5))
+            if possible and (4 not in order or 3 in order[: order.index(4)]):
+                count += 2 ** order.count(4)
+    states = list(walk(Core(starting(), nothing), decks))
+    assert sum(state.orders for state in states) == count
+    assert len({state.dealt for state in states}) == len(states) == 4 * (1 + 2 * 2)
+
+
+@given(st.lists(st.sampled_from(INPUTS), max_size=8), st.randoms(use_true_random=False))
+def test_what_a_node_leaves_out_is_of_no_account(way: list[Input], chance: random.Random) -> None:
+    transaction = starting()
+    for item in way:
+        transaction = item.apply(transaction)
+    other = disguised(transaction, chance)
+    assert essence(other) == essence(transaction)
+    for item in INPUTS:
+        assert essence(item.apply(other)) == essence(item.apply(transaction)), item.name
+
+
+def disguised(transaction: Transaction, chance: random.Random) -> Transaction:
+    """Return a transaction that differs in what a node leaves out."""
+    trail = transaction.trail
+    attention = [msgspec.structs.replace(item, detail="other words") for item in transaction.attention]
+    return msgspec.structs.replace(
+        transaction,
+        trail=Trail(trail.position, trail.last, tuple(chance.sample(trail.edges, len(trail.edges)))),
+        attention=tuple(chance.sample(attention, len(attention))),
+        last_search=LastSearch("earlier", chance.choice(list(SearchResult))),
+    )

@@ -1,0 +1,208 @@
+"""When an open transaction is asked for. Time alone concludes nothing: it only asks, again and again while in doubt."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core.lifecycle import Status
+from posd.core.transactions import AttentionCode, Phase, SearchResult
+from posd.core.watching import (
+    JITTER,
+    MAX_BACKOFF_SECONDS,
+    Limits,
+    Watch,
+    answered,
+    due,
+    news,
+    overdue,
+    patience,
+    want,
+)
+
+LIMITS = Limits(grace=10.0, stall=300.0, stall_after_request=60.0)
+ACK, CARD, REQUESTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED, Status.APPROVAL_REQUESTED
+FOUND, NONE, NO_ANSWER = SearchResult
+
+
+def watch(phase: Phase = Phase.ACTIVE, status: Status | None = None, **fields: Any) -> Watch:
+    return Watch("SN-1", phase, status, quiet_since=fields.pop("quiet_since", 100.0), **fields)
+
+
+@pytest.mark.parametrize(
+    ("item", "seconds"),
+    [
+        (watch(Phase.IN_DOUBT), 10.0),
+        (watch(Phase.IN_DOUBT, called_back=True), 10.0),
+        (watch(Phase.IN_DOUBT, REQUESTED, called_back=True), 10.0),
+        (watch(status=ACK), 10.0),
+        (watch(status=ACK, called_back=True), 300.0),
+        (watch(status=CARD, called_back=True), 300.0),
+        (watch(status=REQUESTED, called_back=True), 60.0),
+        (watch(status=None, called_back=True), 300.0),
+    ],
+)
+def test_patience(item: Watch, seconds: float) -> None:
+    assert patience(item, LIMITS) == seconds
+
+
+def test_a_silence_is_called_by_whether_an_event_had_come() -> None:
+    assert watch().silence is AttentionCode.NO_CALLBACK
+    assert watch(called_back=True).silence is AttentionCode.STALLED
+
+
+@pytest.mark.parametrize(
+    ("item", "at"),
+    [
+        (watch(Phase.STARTING), None),
+        (watch(Phase.STARTING, search_at=105.0), 105.0),
+        (watch(), 110.0),
+        (watch(called_back=True), 400.0),
+        (watch(search_at=105.0), 105.0),
+        (watch(search_at=115.0), 110.0),
+        (watch(told=True), None),
+        (watch(told=True, search_at=115.0), 115.0),
+    ],
+)
+def test_due_is_the_sooner_of_silence_and_search(item: Watch, at: float | None) -> None:
+    assert due(item, LIMITS) == at
+
+
+@pytest.mark.parametrize(
+    ("item", "now", "over"),
+    [
+        (watch(), 109.9, False),
+        (watch(), 110.0, True),
+        (watch(Phase.IN_DOUBT), 110.0, True),
+        (watch(called_back=True), 399.9, False),
+        (watch(called_back=True), 400.0, True),
+        (watch(told=True), 1000.0, False),
+        (watch(Phase.STARTING), 1000.0, False),
+    ],
+)
+def test_a_silence_is_told_once_and_asked_for_at_once(item: Watch, now: float, over: bool) -> None:
+    told = overdue(item, LIMITS, now)
+    assert told == (msgspec.structs.replace(item, told=True, search_at=now) if over else None)
+    assert told is None or overdue(told, LIMITS, now + 1000) is None
+
+
+def test_what_somebody_wants_is_asked_for_at_once() -> None:
+    assert want(watch(search_at=900.0, tries=3), 500.0) == watch(search_at=500.0, tries=3, wanted=True)
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "event", "called_back"),
+    [
+        (Phase.ACTIVE, ACK, True, True),
+        (Phase.ACTIVE, CARD, True, True),
+        (Phase.ACTIVE, CARD, False, False),
+        (Phase.IN_DOUBT, ACK, False, False),
+    ],
+)
+def test_news_end_a_silence(phase: Phase, status: Status, event: bool, called_back: bool) -> None:
+    old = watch(status=ACK, told=True, search_at=700.0, wanted=True, tries=4)
+    fresh = news(old, phase, status, 500.0, event=event, gap=False)
+    assert fresh == watch(phase, status, quiet_since=500.0, called_back=called_back)
+
+
+def test_a_change_of_no_state_is_no_news() -> None:
+    old = watch(status=ACK, told=True, search_at=700.0, wanted=True, tries=4)
+    assert news(old, Phase.ACTIVE, ACK, 500.0, event=False, gap=True) is old
+
+
+def test_that_an_event_had_come_is_not_forgotten() -> None:
+    assert news(watch(called_back=True), Phase.ACTIVE, CARD, 500.0, event=False, gap=False).called_back
+
+
+def test_a_gap_is_asked_for_at_once() -> None:
+    fresh = news(watch(status=ACK), Phase.ACTIVE, REQUESTED, 500.0, event=True, gap=True)
+    assert (fresh.search_at, fresh.wanted) == (500.0, True)
+
+
+@pytest.mark.parametrize("result", SearchResult)
+@pytest.mark.parametrize(
+    ("item", "until"),
+    [
+        (watch(), ()),
+        (watch(wanted=True), (NO_ANSWER,)),  # one answer is enough
+        (watch(told=True), (FOUND, NONE, NO_ANSWER)),  # it is still silent
+        (watch(told=True, wanted=True), (FOUND, NONE, NO_ANSWER)),
+        (watch(Phase.IN_DOUBT), (FOUND, NONE, NO_ANSWER)),  # it is still in doubt
+        (watch(Phase.STARTING), ()),
+        (watch(Phase.STARTING, wanted=True), (NO_ANSWER,)),
+        (watch(Phase.FINAL, wanted=True), (NO_ANSWER,)),
+    ],
+)
+def test_it_is_asked_for_again_while_the_question_is_open(
+    item: Watch, until: tuple[SearchResult, ...], result: SearchResult
+) -> None:
+    asked = msgspec.structs.replace(item, search_at=500.0, tries=2)
+    after = answered(asked, result, LIMITS, 501.0, 0.0)
+    if result in until:
+        assert (after.search_at, after.tries) == (541.0, 3)
+        assert after.wanted is (item.wanted and result is NO_ANSWER)
+    else:
+        assert (after.search_at, after.wanted, after.tries) == (None, False, 0)
+
+
+def test_the_pause_doubles_up_to_the_longest_and_is_stretched_by_the_jitter() -> None:
+    item, pauses = watch(Phase.IN_DOUBT), []
+    for _ in range(7):
+        item = answered(item, NO_ANSWER, LIMITS, 1000.0, 0.0)
+        assert item.search_at is not None
+        pauses.append(item.search_at - 1000.0)
+    assert pauses == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
+    stretched = answered(watch(Phase.IN_DOUBT), NO_ANSWER, LIMITS, 1000.0, 1.0)
+    assert stretched.search_at == 1000.0 + 10.0 * (1 + JITTER)
+
+
+watches = st.builds(
+    Watch,
+    terminal=st.just("SN-1"),
+    phase=st.sampled_from(Phase),
+    status=st.sampled_from([None, *Status]),
+    quiet_since=st.floats(0, 1e6),
+    called_back=st.booleans(),
+    told=st.booleans(),
+    search_at=st.none() | st.floats(0, 1e6),
+    wanted=st.booleans(),
+    tries=st.integers(0, 5000),
+)
+all_limits = st.builds(
+    Limits, grace=st.floats(0.1, 86400), stall=st.floats(1, 86400), stall_after_request=st.floats(1, 86400)
+)
+
+
+@given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
+def test_the_next_search_is_never_planned_into_the_past_nor_too_far_away(
+    item: Watch, result: SearchResult, limits: Limits, now: float, jitter: float
+) -> None:
+    after = answered(item, result, limits, now, jitter)
+    if after.search_at is not None:
+        shortest = min(limits.grace, MAX_BACKOFF_SECONDS)
+        assert shortest * 0.999 <= after.search_at - now <= MAX_BACKOFF_SECONDS * (1 + JITTER) * 1.001
+    assert (after.phase, after.status, after.told) == (item.phase, item.status, item.told)
+
+
+@given(watches, st.sampled_from(SearchResult), all_limits, st.floats(0, 1e6), st.floats(0, 1))
+def test_a_doubt_and_a_silence_are_always_asked_for_again(
+    item: Watch, result: SearchResult, limits: Limits, now: float, jitter: float
+) -> None:
+    after = answered(item, result, limits, now, jitter)
+    assert after.search_at is not None or not (item.phase is Phase.IN_DOUBT or item.told)
+    assert after.search_at is not None or result is not NO_ANSWER or not item.wanted
+
+
+@given(watches, all_limits, st.floats(0, 1e6))
+def test_what_is_open_and_under_way_is_never_forgotten(item: Watch, limits: Limits, now: float) -> None:
+    """Whatever happens to it next, something is due for it, unless its one answer came or its start is under way."""
+    for after in (
+        want(item, now),
+        overdue(item, limits, now),
+        news(item, Phase.IN_DOUBT, None, now, event=True, gap=False),
+        news(item, Phase.ACTIVE, CARD, now, event=True, gap=True),
+        answered(msgspec.structs.replace(item, phase=Phase.IN_DOUBT), NONE, limits, now, 0.5),
+    ):
+        assert after is None or due(after, limits) is not None

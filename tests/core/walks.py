@@ -1,0 +1,149 @@
+"""A memoised walk through every order in which things can come to a transaction.
+
+`Core` is the core as a table: node x input -> node. A node stands for all transactions that the core treats alike: it
+leaves out the order in which edges of the trail and attentions came, the words of an attention, and what the newest
+search brought (`test_what_a_node_leaves_out_is_of_no_account` holds that against the core).
+
+`walk` goes through all orders of what can come: from each `Deck` up to a number of times, or never. Two orders that
+lead to the same state go on alike, so few states stand for very many orders.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+
+from posd.core.decisions import Seen, recognise
+from posd.core.lifecycle import Trail
+from posd.core.transactions import Transaction
+
+_set = msgspec.structs.replace
+
+#: How often each deck was dealt from.
+Dealt = tuple[int, ...]
+
+
+class Input(NamedTuple):
+    """One thing that can come: what it does to a transaction, and what it tells."""
+
+    name: str
+    apply: Callable[[Transaction], Transaction]
+    finals: tuple[str, ...] = ()  # the finals of the terminal that it states, in order
+    full: bool = False  # whether it states them with all that the event says
+    body: bytes = b""  # of an event: when it comes again it is an exact repeat
+
+
+class Deck(NamedTuple):
+    """Alternatives of which `most` come in all. Decks that stand side by side and have the same `kind` are alike."""
+
+    inputs: tuple[Input, ...]
+    most: int = 1
+    kind: str = ""
+    after: str = ""  # the kind of a deck that has to come first
+
+
+class Told(NamedTuple):
+    """What was told on the way, beside what the core makes of it."""
+
+    finals: tuple[str, ...] = ()  # the different finals of the terminal, in the order in which they came
+    full: bool = False  # whether the first one came with all that the event says, or has meanwhile
+    words: tuple[str, ...] = ()  # what was concluded without a final of the terminal, in order
+
+
+class State(NamedTuple):
+    """Where an order leads: what the core has, what was told, how often each deck came, how many orders lead here."""
+
+    transaction: Transaction
+    told: Told
+    dealt: Dealt
+    orders: int
+
+
+def essence(transaction: Transaction) -> Transaction:
+    """Return what the core looks at of a transaction."""
+    trail = transaction.trail
+    return _set(
+        transaction,
+        trail=Trail(trail.position, trail.last, tuple(sorted(trail.edges, key=repr))),
+        attention=tuple(sorted((_set(item, detail="") for item in transaction.attention), key=lambda item: item.code)),
+        last_search=None,
+    )
+
+
+class Core:
+    """The core as a table that fills as it is asked; `hold` sees every step of it, before and after.
+
+    A place is a node and what was told on the way to it, known by its number.
+    """
+
+    def __init__(self, start: Transaction, hold: Callable[[Transaction, Transaction], None]) -> None:
+        self.places = [(start, Told())]
+        self._hold = hold
+        self._nodes = {essence(start): start}
+        self._numbers = {(id(start), Told()): 0}
+        self._table: dict[tuple[int, str], Transaction] = {}
+
+    def go(self, place: int, item: Input) -> int:
+        """Return the place that an input leads to."""
+        before, told = self.places[place]
+        key = (id(before), item.name)
+        if key not in self._table:
+            after = item.apply(before)
+            self._hold(before, after)
+            self._table[key] = self._nodes.setdefault(essence(after), after)
+        after = self._table[key]
+        then = _tell(told, item, before, after)
+        number = self._numbers.setdefault((id(after), then), len(self.places))
+        if number == len(self.places):
+            self.places.append((after, then))
+        return number
+
+
+def _tell(told: Told, item: Input, before: Transaction, after: Transaction) -> Told:
+    finals, full, words = told
+    if item.finals:
+        full = full or (item.full if not finals else bool(item.body))
+        finals = tuple(dict.fromkeys((*finals, *item.finals)))
+    if after.outcome != before.outcome and after.outcome is not None and not after.outcome.stated_by_terminal:
+        words = (*words, after.outcome.result.value)
+    return Told(finals, full, words)
+
+
+def walk(core: Core, decks: Sequence[Deck]) -> Iterator[State]:
+    """Yield every state that any order leads to."""
+    steps: dict[tuple[int, int], Counter[int]] = {}
+    deals: dict[Dealt, list[tuple[int, Dealt]]] = {}
+    frontier: Counter[tuple[int, Dealt]] = Counter({(0, (0,) * len(decks)): 1})
+    while frontier:
+        following: Counter[tuple[int, Dealt]] = Counter()
+        for (place, dealt), orders in frontier.items():
+            yield State(*core.places[place], dealt, orders)
+            if dealt not in deals:
+                deals[dealt] = list(_deals(dealt, decks))
+            for index, then in deals[dealt]:
+                deck = decks[index]
+                if dealt[index] and deck.inputs[0].body:  # an exact repeat never comes to the core
+                    assert recognise(deck.inputs[0].body, [deck.inputs[0].body]) is Seen.REPEATED
+                    following[place, then] += orders
+                    continue
+                if (place, index) not in steps:
+                    steps[place, index] = Counter(core.go(place, item) for item in deck.inputs)
+                for other, ways in steps[place, index].items():
+                    following[other, then] += orders * ways
+        frontier = following
+
+
+def _deals(dealt: Dealt, decks: Sequence[Deck]) -> Iterator[tuple[int, Dealt]]:
+    """Yield the decks that can be dealt from now, each with the counts after it."""
+    for index, deck in enumerate(decks):
+        first = deck.after and not any(dealt[at] for at, other in enumerate(decks) if other.kind == deck.after)
+        if dealt[index] < deck.most and not first:
+            yield index, _in_order((*dealt[:index], dealt[index] + 1, *dealt[index + 1 :]), decks)
+
+
+def _in_order(dealt: Dealt, decks: Sequence[Deck]) -> Dealt:
+    """Sort the counts of decks that are alike: which of them was dealt from makes no difference."""
+    kinds = groupby(zip(decks, dealt, strict=True), key=lambda pair: pair[0].kind or id(pair[0]))
+    return tuple(count for _, pairs in kinds for count in sorted(count for _, count in pairs))

@@ -1,0 +1,70 @@
+"""The whole matrix: which cells there are, running them side by side, and the table of what came of them."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+
+from posd.crashpoints import POINTS
+from tests.crash.cell import FAILED, NOT_REACHED, OK, Cell, Result, run
+from tests.crash.scenarios import SCENARIOS
+
+#: How often a point is to be reached before the plug is pulled, where once is not enough: the points that come often.
+COUNTS = {"event": (1, 2, 3, 4), "till": (1, 2, 3), "writer": (1, 2, 3), "search": (1, 2)}
+#: Of the writer's commits, one beyond those as well, drawn by the seed.
+LATER = range(4, 10)
+#: The crash that leaves something for the next start to recover, in which the next crash is.
+LEFT_BY = ("start.intended:1", "start.written:1", "event.committed:2")
+
+MARKS = {OK: ".", NOT_REACHED: "-", FAILED: "F"}
+
+
+def rows(seed: int) -> list[tuple[str, ...]]:
+    """Return the crashes of the matrix: what ends each life of the daemon."""
+    random, found = Random(seed), []
+    for point in sorted(POINTS):
+        kind = point.partition(".")[0]
+        if kind == "recovery":
+            found += [(left, f"{point}:1") for left in LEFT_BY]
+            continue
+        later = (random.choice(LATER),) if kind == "writer" else ()
+        found += [(f"{point}:{count}",) for count in (*COUNTS.get(kind, (1,)), *later)]
+    return found
+
+
+def cells(seed: int, points: Sequence[str], scenarios: Sequence[str]) -> list[Cell]:
+    """Return the cells of these points and scenarios; none named means all."""
+    wanted = [lives for lives in rows(seed) if not points or lives[-1].partition(":")[0] in points]
+    return [Cell(lives, scenario) for scenario in scenarios or SCENARIOS for lives in wanted]
+
+
+async def run_all(wanted: Iterable[Cell], seed: int, jobs: int, tell: Callable[[Result], None]) -> list[Result]:
+    """Run cells, some at a time; `tell` hears of each when it is done."""
+    turn = asyncio.Semaphore(jobs)
+
+    async def one(cell: Cell) -> Result:
+        async with turn:
+            result = await run(cell, seed)
+            tell(result)
+            return result
+
+    return await asyncio.gather(*(one(cell) for cell in wanted))
+
+
+def table(results: Sequence[tuple[Cell, Result]]) -> str:
+    """Return crashes x scenarios in one character each, with the scenarios' numbers above."""
+    columns = list(dict.fromkeys(cell.scenario for cell, _ in results))
+    marks = {(cell.row, cell.scenario): MARKS[result.verdict] for cell, result in results}
+    lines = [f"{number:3}  {name}: {SCENARIOS[name].tells}" for number, name in enumerate(columns, 1)]
+    width = max(len(cell.row) for cell, _ in results)
+    lines += ["", " " * width + "".join(f"{number:3}" for number in range(1, len(columns) + 1))]
+    lines += [
+        row.ljust(width) + "".join(f"{marks.get((row, column), ' '):>3}" for column in columns)
+        for row in dict.fromkeys(cell.row for cell, _ in results)
+    ]
+    return "\n".join([*lines, "", ". ok   - the crash was never reached, and all is right   F FAILED"])
+
+
+def never_reached(results: Sequence[tuple[Cell, Result]]) -> list[str]:
+    """Return the points that no cell of theirs has reached."""
+    tried = {cell.points[-1] for cell, _ in results}
+    return sorted(tried - {cell.points[-1] for cell, result in results if result.crashes == len(cell.lives)})

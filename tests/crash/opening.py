@@ -1,0 +1,106 @@
+"""Setting up the world of a cell: certificates, ports, configuration, terminal and relays."""
+
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import cache, partial
+from pathlib import Path
+from random import Random
+from ssl import PROTOCOL_TLS_SERVER, SSLContext, create_default_context
+
+import trustme
+
+from posd import tls
+from posd.simulator import Settings, Simulator
+from tests.crash.relay import Relay
+from tests.crash.scenarios import Scenario
+from tests.crash.world import SERIAL, World
+from tests.support.daemon import Daemon, toml
+
+#: Terminals run this much faster than people; their ten delivery attempts then last 15 s: longer than a restart.
+SPEED = 20.0
+
+TIMES = """
+[reconcile]
+first_event_grace_seconds = 0.5
+stall_seconds = 3
+stall_after_request_seconds = 2
+settle_seconds = 1
+probe_with_abort = {probe}
+[terminal_defaults]
+reply_timeout_seconds = 5
+[profile.search]
+confirmed = {probe}
+[profile.abort]
+confirmed = {probe}
+"""
+
+
+@asynccontextmanager
+async def open_world(scenario: Scenario, lives: Sequence[str], home: Path, seed: int) -> AsyncIterator[World]:
+    """Set up everything but the daemon, which `World.watch` runs; nothing is left when the block ends."""
+    async with AsyncExitStack() as parts:
+        made = tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1", "127.0.0.2"])
+        state = home / "terminal"
+        state.mkdir()
+        settings = Settings(
+            state=state,
+            serial=SERIAL,
+            trust=made.ca_certificate,
+            speed=SPEED,
+            seed=seed,
+            wait_seconds=scenario.wait_seconds,
+            unruly=scenario.unruly,
+            mdns=False,
+        )
+        terminal = await parts.enter_async_context(Simulator(settings))
+        callbacks_socket, port = _port_of_two_addresses()
+        wire_socket = socket.socket()
+        wire_socket.bind(("127.0.0.1", 0))
+        authority, own = _authority()
+        authority.cert_pem.write_to_path(str(home / "terminal.pem"))
+        wire = Relay(wire_socket, own, "127.0.0.1", int(terminal.base_url.rsplit(":", 1)[1]))
+        trust = create_default_context(cafile=str(made.ca_certificate))
+        callbacks = Relay(
+            callbacks_socket, tls.server_context(made.certificate, made.private_key), "127.0.0.1", port, trust
+        )
+        parts.push_async_callback(callbacks.stop)
+        parts.push_async_callback(wire.stop)
+        address = f"https://127.0.0.1:{wire_socket.getsockname()[1]}"
+        fleet = f'[[terminals]]\nserial = "{SERIAL}"\nbase_url = "{address}"\nca_file = "{home}/terminal.pem"\n'
+        listen = f'127.0.0.1:{port}"\nadvertise_host = "127.0.0.2"'
+        config = toml(home, fleet, TIMES.format(probe=str(scenario.proves).lower()))
+        daemon = Daemon(home, config.replace('127.0.0.1:0"', listen))
+        parts.push_async_callback(_killed, daemon)
+        world = World(scenario, lives, daemon, terminal, wire, callbacks, Random(seed))
+        wire.script = partial(scenario.wire, world)
+        callbacks.script = partial(scenario.callbacks, world)
+        world.another(scenario.payment)
+        await callbacks.start()
+        if scenario.line != "refused":
+            await wire.start(cut=scenario.line == "cut")
+        yield world
+
+
+async def _killed(daemon: Daemon) -> None:
+    if daemon.process is not None:
+        await daemon.kill()
+
+
+@cache
+def _authority() -> tuple[trustme.CA, SSLContext]:
+    """Make the terminal's CA and its TLS context, once for all cells."""
+    authority, context = trustme.CA(), SSLContext(PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return authority, context
+
+
+def _port_of_two_addresses() -> tuple[socket.socket, int]:
+    """Bind a port of 127.0.0.2 that is free on 127.0.0.1 too, and that the kernel gives to nobody (ip(7)).
+
+    The daemon then has it for itself in all of its lives: nobody else takes it who asks here.
+    """
+    while True:
+        port = Random().randrange(10_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return socket.create_server(("127.0.0.2", port)), port

@@ -1,0 +1,129 @@
+"""A relay before a server: it reads each HTTP exchange whole, keeps it, and does to it what a script says.
+
+What it has read was received by the server behind it, as far as anybody can tell; what is never answered was lost on
+the wire. So both sides of a lost reply can be seen.
+"""
+
+import asyncio
+import json
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+#: What a broken connection raises on either side; a time-out is an OSError.
+BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
+
+
+@dataclass
+class Exchange:
+    """One request, and the status with which the server behind the relay answered; None where it did not."""
+
+    method: str
+    path: str
+    head: bytes
+    body: bytes
+    status: int | None = None
+
+    @property
+    def json(self) -> Any:
+        """The body of the request."""
+        return json.loads(self.body)
+
+
+#: Returns the reply on the wire; None hangs up without one.
+Script = Callable[[Exchange], Awaitable[bytes | None]]
+
+
+@dataclass
+class Relay:
+    """Listens on `sock` with the certificate of `own`, and calls the server at host and port (`trust`: over TLS)."""
+
+    sock: socket.socket
+    own: ssl.SSLContext
+    host: str
+    port: int
+    trust: ssl.SSLContext | None = None
+    script: Script | None = None
+    exchanges: list[Exchange] = field(default_factory=list)
+    _server: asyncio.Server | None = None
+    _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    async def start(self, *, cut: bool = False) -> None:
+        """Listen; `cut` closes every connection before a word was said."""
+        if cut:
+            self._server = await asyncio.start_server(self._hang_up, sock=self.sock)
+        else:
+            self._server = await asyncio.start_server(self._connected, sock=self.sock, ssl=self.own)
+
+    async def stop(self) -> None:
+        """Close the listener and whatever is under way."""
+        if self._server is not None:
+            self._server.close()
+        self.sock.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def forward(self, exchange: Exchange) -> bytes | None:
+        """Pass a request on and return the whole reply; None where there was none."""
+        try:
+            async with asyncio.timeout(15):  # a kernel can accept for a process that is about to be killed
+                reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.trust)
+                try:
+                    writer.write(exchange.head + exchange.body)
+                    head, body = await _read(reader)
+                    exchange.status = int(head.split(b" ", 2)[1])
+                finally:
+                    await _close(writer)
+        except BROKEN:
+            return None
+        return head + body
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            with suppress(*BROKEN):
+                head, body = await _read(reader)
+                method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
+                exchange = Exchange(method, path, head, body)
+                self.exchanges.append(exchange)
+                reply = await (self.script or self.forward)(exchange)
+                if reply is not None:
+                    writer.write(reply)
+                    await writer.drain()
+            await _close(writer)
+        except asyncio.CancelledError:  # by `stop`; Python 3.11 prints a traceback for a connection so ended
+            _cut(writer)
+
+    async def _hang_up(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _close(writer)
+
+
+async def _read(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Read one message: its head, with `connection: close` for its last word on that, and its body."""
+    lines = (await reader.readuntil(b"\r\n\r\n")).removesuffix(b"\r\n\r\n").split(b"\r\n")
+    fields = dict(line.lower().split(b":", 1) for line in lines[1:])
+    body = await reader.readexactly(int(fields.get(b"content-length", 0)))
+    kept = [line for line in lines if not line.lower().startswith(b"connection:")]
+    return b"\r\n".join([*kept, b"connection: close"]) + b"\r\n\r\n", body
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Close in order; a peer that does not take its leave is cut off."""
+    writer.close()
+    try:
+        async with asyncio.timeout(1):
+            await writer.wait_closed()
+    except BROKEN:
+        _cut(writer)
+
+
+def _cut(writer: asyncio.StreamWriter) -> None:
+    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
+        writer.transport.abort()

@@ -1,0 +1,320 @@
+"""What happens in the cells of the matrix: one table. A scenario is what the terminal, the wires and people do.
+
+Whatever the daemon's crash makes of it has to be true in the end; `ends` is what it comes to without a crash.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import httpx2
+
+from posd.simulator.scenarios import SCENARIOS as PAYMENTS
+from tests.crash import wires
+from tests.crash.wires import Wire, events_are, start_is
+from tests.crash.world import Payment, World
+from tests.support.shop import AMOUNT
+
+Plot = Callable[[World], Awaitable[None]]
+
+OPEN = "open"
+
+
+async def pays(world: World) -> None:
+    """The till starts the payment and waits for its outcome."""
+    await world.pay(world.payment)
+
+
+def aborts(kind: str, **fields: str) -> Plot:
+    """The till pays, and aborts when that has happened at the terminal."""
+
+    async def plot(world: World) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.pay(world.payment))
+            await world.at_terminal(world.payment, kind, **fields)
+            reply = await world.call("POST", f"/transactions/{world.payment.identity}/abort")
+            code = reply.json.get("code")
+            too_late = code in ("past_point_of_no_return", "already_final", "nothing_running")
+            assert reply.status == 202 or too_late, f"the abort was answered {reply.status}: {reply.json}"
+
+    return plot
+
+
+async def aborts_too_late(world: World) -> None:
+    """The till aborts when posd knows that the acquirer was asked: no abort may be sent any more."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.pay(world.payment))
+        known = {"status": "APPROVAL_REQUESTED", "retry_in_seconds": None}
+        started = await world.at_terminal(world.payment, "attempt", **known)
+        reply = await world.call("POST", f"/transactions/{world.payment.identity}/abort")
+        expected = ("past_point_of_no_return", "already_final") if started else ("nothing_running",)
+        assert reply.json.get("code") in expected, f"the abort was answered {reply.status}: {reply.json}"
+        if started:
+            assert not [item for item in world.wire.exchanges if item.path.endswith("/abort")], "an abort was sent"
+
+
+async def reconciles(world: World) -> None:
+    """The till asks for a search while the acquirer is asked, and again when all is over."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.pay(world.payment))
+        await world.at_terminal(world.payment, "event", status="APPROVAL_REQUESTED")
+        await _reconcile(world)
+    await _reconcile(world)
+
+
+async def _reconcile(world: World) -> None:
+    reply = await world.call("POST", f"/transactions/{world.payment.identity}/reconcile")
+    assert reply.status == 200, f"reconcile was answered {reply.status}: {reply.json}"
+
+
+async def is_silent(world: World) -> None:
+    """No callback comes through until a search has found the outcome."""
+    await world.pay(world.payment)
+    world.opened.set()
+
+
+async def two_tills(world: World) -> None:
+    """Another till wants the same terminal: it is refused until the first payment has ended, and no longer."""
+    first, second = world.payment, world.another("approve-contactless")
+    async with asyncio.TaskGroup() as group:
+        paying = group.create_task(world.pay(first))
+        await world.at_terminal(first, "event", status="TERMINAL_ACKNOWLEDGED")
+        while not second.answered.is_set():
+            ended = paying.done()
+            reply = await world.put(second)
+            if reply.status == 409:
+                assert reply.json["code"] == "terminal_busy", reply.json
+                if ended:
+                    assert paying.result() is None, "the payment has ended, and its terminal is still busy"
+                    return
+                await world.call("GET", f"/transactions/{first.identity}/outcome?timeout=0.1")
+    await world.outcome(second)
+
+
+async def one_basket(world: World) -> None:
+    """Another till takes the same basket, during the payment and after it: it is not charged again."""
+    world.payment.sale = "basket"
+    second = world.another("approve-contactless", "basket")
+    async with asyncio.TaskGroup() as group:
+        paying = group.create_task(world.pay(world.payment))
+        await world.at_terminal(world.payment, "event", status="TERMINAL_ACKNOWLEDGED")
+        for _ in range(2):
+            reply = await world.put(second)
+            assert reply.json.get("code") == "sale_conflict", f"the basket was taken again: {reply.status} {reply.json}"
+            await paying
+
+
+async def _decide(world: World, payment: Payment, call: str, **more: str) -> None:
+    body = {"operator": "ana", "note": "looked at the terminal", **more}
+    reply = await world.call("POST", f"/transactions/{payment.identity}/{call}", body, admin=True)
+    # A repeated call finds that the first one was heard, though its answer was lost.
+    heard = reply.json.get("code") in ("already_final", "not_found")
+    assert reply.status == 200 or heard, f"{call} was answered {reply.status}: {reply.json}"
+
+
+async def is_released(world: World) -> None:
+    """In doubt; a person frees the terminal, and the next customer pays there."""
+    await world.start(world.payment)
+    await _decide(world, world.payment, "release")
+    assert (await world.get(world.payment))["released"], "it was released, and is not"
+    await world.pay(world.another("approve-contactless"))
+    await world.outcome(world.payment)
+
+
+async def is_resolved(world: World) -> None:
+    """In doubt; a person has looked, and says that nothing was charged."""
+    await world.start(world.payment)
+    await _decide(world, world.payment, "resolve", result="not_started")
+    said = (await world.outcome(world.payment))["result"]
+    assert said == "not_started", f"it was resolved as not_started, and is {said}"
+
+
+async def is_resolved_wrongly(world: World) -> None:
+    """A person says that nothing was charged; then the terminal comes through, and the person takes note."""
+    await is_resolved(world)
+    world.opened.set()
+    await world.quiet()
+    if world.started(world.payment):
+        codes = _codes(await world.get(world.payment))
+        assert codes == {"outcome_corrected"}, f"the terminal has corrected a person, to be looked at: {codes}"
+        await _decide(world, world.payment, "acknowledge", code="outcome_corrected")
+    codes = _codes(await world.get(world.payment))
+    assert not codes, f"a person has taken note, still to be looked at: {codes}"
+
+
+def _codes(document: Mapping[str, list[dict[str, str]]]) -> set[str]:
+    return {item["code"] for item in document["attention"]}
+
+
+async def paid_before(world: World) -> None:
+    """An earlier payment, by which posd can see that this terminal's search works."""
+    async with world.one_life():
+        await world.pay(world.another("approve-contactless"))
+        await world.quiet()
+
+
+async def _back_up(world: World) -> Path:
+    file = world.daemon.directory / "backup.db"
+    reply = await world.call("POST", "/backup", {"path": str(file)}, admin=True)
+    assert reply.status == 200, f"the backup was answered {reply.status}: {reply.json}"
+    return file
+
+
+async def is_backed_up(world: World) -> None:
+    """The till pays, and the database is copied while the card is there."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.pay(world.payment))
+        await world.at_terminal(world.payment, "event", status="CARD_PRESENTED")
+        file = await _back_up(world)
+    with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)], "the backup is damaged"
+        known = db.execute("SELECT client_transaction_id FROM transactions").fetchall()
+        assert (world.payment.identity,) in known, f"the backup has {known}, and not what was there before it"
+
+
+async def backed_up_before(world: World) -> None:
+    """An earlier payment, and a backup: it knows nothing of the payment that the scenario is about."""
+    async with world.one_life():
+        await world.pay(world.another("approve-contactless"))
+        await world.quiet()
+        await _back_up(world)
+
+
+async def is_restored(world: World) -> None:
+    """The backup is restored while the payment runs; then the till asks for it again, with the same id."""
+    await world.start(world.payment)
+    await world.offline("restore", str(world.daemon.directory / "backup.db"), "--yes")
+    world.opened.set()
+    await world.pay(world.payment)
+
+
+async def is_occupied(world: World) -> None:
+    """Somebody else's payment runs on the terminal, and does not end."""
+    other = {"client_transaction_id": "00000000-0000-4000-8000-000000000000", "amount": AMOUNT}
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        url = f"{world.terminal.base_url}/terminal/v1/async/charge"
+        reply = await client.post(url, json=other | {"metadata": {"scenario": "wait-for-abort"}})
+        assert reply.status_code == 200
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One column of the matrix. `ends` are the results that it may have when nothing was killed."""
+
+    tells: str
+    ends: tuple[str, ...]
+    payment: str = "approve-contactless"
+    plot: Plot = pays
+    wire: Wire = wires.to_terminal
+    callbacks: Wire = wires.to_daemon
+    before: Plot | None = None
+    line: Literal["good", "cut", "refused"] = "good"
+    wait_seconds: float = 20.0
+    unruly: bool = False
+    #: Somebody else's payment runs on the terminal.
+    occupied: bool = False
+    #: All conditions of the proof are there: where the terminal never had the payment, that can be found out.
+    proves: bool = False
+    #: A person closes the payment by word; what the terminal says corrects that.
+    word: bool = False
+
+
+#: What the terminal's own scenarios come to.
+_ENDS = {"approve": "approved", "decline": "declined", "reject": "rejected", "cancel": "canceled", "wait": "rejected"}
+
+SCENARIOS: Mapping[str, Scenario] = {
+    **{name: Scenario(f"all goes well: {name}", (_ENDS[name.partition("-")[0]],), payment=name) for name in PAYMENTS},
+    "reply-lost": Scenario("the start's reply is lost", ("approved",), wire=start_is(wires.reply_lost)),
+    "request-lost": Scenario("the start never reaches the terminal", (OPEN,), wire=start_is(wires.swallowed)),
+    "line-cut": Scenario("connections are cut before a word", ("not_started",), line="cut"),
+    "unreachable": Scenario("the terminal cannot be reached", ("not_started",), line="refused"),
+    "reply-late": Scenario("the reply comes after the final", ("approved",), wire=start_is(wires.reply_late)),
+    "refused-after-event": Scenario(
+        "an event, then a refusal", ("approved",), "approve-chip-pin", wire=start_is(wires.refused_after_event)
+    ),
+    "refused-409": Scenario(
+        "the terminal is busy", ("not_started",), before=is_occupied, occupied=True, wait_seconds=0
+    ),
+    "refused-422": Scenario("the terminal does not take the request", ("not_started",), "no-such-scenario"),
+    "answers-lost": Scenario(
+        "each event comes again", ("approved",), "approve-third-presentation", callbacks=events_are(wires.answer_lost)
+    ),
+    "unruly": Scenario("events out of order and doubled", ("approved",), "approve-chip-pin", unruly=True),
+    "event-lost": Scenario(
+        "one event is lost for good", ("approved",), "approve-chip-pin", callbacks=events_are(wires.card_lost)
+    ),
+    "found-by-search": Scenario(
+        "reply lost and events lost", ("approved",), wire=start_is(wires.reply_lost), callbacks=events_are(wires.astray)
+    ),
+    "silence": Scenario(
+        "no callback for a while", ("declined",), "decline", plot=is_silent, callbacks=events_are(wires.blocked)
+    ),
+    "reconciled": Scenario("the till asks for a search", ("approved",), plot=reconciles),
+    "abort-starting": Scenario(
+        "aborted before the reply came",
+        ("canceled",),
+        "wait-for-abort",
+        plot=aborts("start"),
+        wire=start_is(wires.reply_after_abort),
+        wait_seconds=0,
+    ),
+    "abort-waiting": Scenario(
+        "aborted while it waits for the card",
+        ("canceled",),
+        "wait-for-abort",
+        plot=aborts("event", status="TERMINAL_ACKNOWLEDGED"),
+        wait_seconds=0,
+    ),
+    "abort-late": Scenario(
+        "aborted when the card is there",
+        ("canceled", "approved"),
+        "approve-chip-pin",
+        plot=aborts("event", status="CARD_PRESENTED"),
+    ),
+    "abort-too-late": Scenario(
+        "aborted when the acquirer was asked", ("approved",), "approve-chip-pin", plot=aborts_too_late
+    ),
+    "backed-up": Scenario("a backup while a payment runs", ("approved",), "approve-chip-pin", plot=is_backed_up),
+    "restored": Scenario(
+        "a backup is restored while a payment runs",
+        ("approved",),
+        plot=is_restored,
+        callbacks=events_are(wires.blocked),
+        before=backed_up_before,
+    ),
+    "two-tills": Scenario("two tills want one terminal", ("approved",), "approve-chip-pin", plot=two_tills),
+    "one-basket": Scenario("two tills want to charge one basket", ("approved",), plot=one_basket),
+    "released": Scenario("a person frees the terminal", (OPEN,), plot=is_released, wire=start_is(wires.swallowed)),
+    "resolved": Scenario(
+        "a person closes a doubt", ("not_started",), plot=is_resolved, wire=start_is(wires.swallowed), word=True
+    ),
+    "resolved-wrongly": Scenario(
+        "a person closes a doubt, the terminal knows better",
+        ("approved",),
+        plot=is_resolved_wrongly,
+        wire=wires.start_lost_search_closed,
+        callbacks=events_are(wires.blocked),
+        word=True,
+    ),
+    "proved": Scenario(
+        "it is proved that it never started",
+        ("not_started",),
+        wire=start_is(wires.swallowed),
+        before=paid_before,
+        proves=True,
+    ),
+    "probe-hits": Scenario(
+        "the probe finds it running, and cancels it",
+        ("canceled",),
+        "wait-for-abort",
+        wire=start_is(wires.reply_lost),
+        callbacks=events_are(wires.astray),
+        before=paid_before,
+        wait_seconds=0,
+        proves=True,
+    ),
+}

@@ -1,0 +1,92 @@
+"""A sample of the crash matrix (`python -m tests.crash` is the whole): every point and every scenario at least once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from posd.crashpoints import POINTS
+from tests.crash.cell import OK, Result, parse, run
+from tests.crash.scenarios import SCENARIOS
+
+#: Cells that run side by side: two cores, and half of each cell is waiting.
+JOBS = 4
+SEED = 1
+
+#: Each crash is one that its scenario reaches.
+SAMPLE = (
+    "start.before_intent:1,approve-contactless",
+    "start.written:1+recovery.before_commit:1,approve-chip-pin",
+    "event.answered:3,approve-third-presentation",
+    "event.before_commit:4,decline",
+    "event.committed:1,reject-before-card",
+    "start.replied:1,reject-after-card",
+    "till.before_answer:1,cancel-by-cardholder",
+    "writer.before_commit:4,wait-for-abort",
+    "start.written:1,reply-lost",
+    "start.intended:1+recovery.committed:1,request-lost",
+    "start.before_send:1,line-cut",
+    "start.intended:1,unreachable",
+    "event.committed:4,reply-late",
+    "start.concluded:1,refused-after-event",
+    "start.replied:1,refused-409",
+    "writer.committed:2,refused-422",
+    "event.committed:2,answers-lost",
+    "event.answered:2,unruly",
+    "search.before_send:1,event-lost",
+    "search.recorded:1,found-by-search",
+    "reconcile.before_commit:1,silence",
+    "search.recorded:2,reconciled",
+    "abort.fenced:1,abort-starting",
+    "abort.settled:1,abort-waiting",
+    "abort.before_fence:1,abort-late",
+    "event.answered:3,abort-too-late",
+    "backup.copied:1,backed-up",
+    "backup.checked:1,backed-up",
+    "backup.renamed:1,backed-up",
+    "restore.built:1,restored",
+    "restore.keys_written:1,restored",
+    "replace.committed:1,restored",
+    "replace.old_aside:1,restored",
+    "replace.in_place:1,restored",
+    "writer.committed:3,two-tills",
+    "writer.before_commit:3,one-basket",
+    "operator.committed:1,released",
+    "operator.before_commit:1,resolved",
+    "till.answered:2,resolved-wrongly",
+    "search.replied:2,proved",
+    "reconcile.committed:1,proved",
+    "abort.replied:1,probe-hits",
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str, "asyncio.Task[Result]"]]:
+    """All cells that are to be tested, some of them at a time."""
+    turn = asyncio.Semaphore(JOBS)
+
+    async def one(text: str) -> Result:
+        async with turn:
+            return await run(parse(text), SEED)
+
+    here = (item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec"))
+    tasks = {item.callspec.params["text"]: asyncio.create_task(one(item.callspec.params["text"])) for item in here}
+    yield tasks
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+@pytest.mark.parametrize("text", SAMPLE)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_killed_there_it_comes_out_right(running: Mapping[str, "asyncio.Task[Result]"], text: str) -> None:
+    result = await running[text]
+    assert result.verdict == OK, "\n".join([f"{result.verdict} {text}", *result.faults, *map(str, result.log)])
+
+
+def test_the_sample_has_every_point_and_every_scenario() -> None:
+    cells = [parse(text) for text in SAMPLE]
+    assert {point for cell in cells for point in cell.points} == POINTS
+    assert {cell.scenario for cell in cells} == SCENARIOS.keys()

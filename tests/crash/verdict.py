@@ -1,0 +1,156 @@
+"""What has to be true when all is quiet, whatever was killed: each fault as a sentence.
+
+The terminal's own ledger says what happened, the relays what was received and what was answered.
+"""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from decimal import Decimal
+from typing import Any
+
+from tests.crash.world import SERIAL, Payment, World
+
+#: The terminal's final -> posd's result (spec 3.1).
+RESULTS = {
+    "APPROVAL": "approved",
+    "DECLINED": "declined",
+    "TERMINAL_REJECTED": "rejected",
+    "TERMINAL_CANCELED": "canceled",
+}
+#: What a never started payment can rest on: nothing was sent, it was refused, both rounds of proof, a person's word.
+PROOFS = ({"unsent"}, {"refusal"}, {"abort", "search"}, {"operator"})
+#: What may stay open to be looked at where callbacks were lost or the terminal never had the payment.
+ATTENTIONS = {"in_doubt", "gap", "stalled", "no_callback", "released"}
+
+
+async def online_faults(world: World) -> list[str]:
+    """Ask the running daemon."""
+    faults = []
+    documents = []
+    for payment in world.payments:
+        reply = await world.call("GET", f"/transactions/{payment.identity}")
+        if payment.answered.is_set() and reply.status == 200:
+            documents.append(reply.json)
+            listed = await world.call("GET", f"/transactions/{payment.identity}/events")
+            faults += _payment_faults(world, payment, reply.json, listed.json["events"])
+        elif (reply.status == 404) != (not payment.answered.is_set()):
+            faults.append(f"{payment.identity}: asked for it, it is answered {reply.status}")
+        elif _received(world, payment):
+            faults.append(f"{payment.identity}: posd does not know it, and the terminal was asked to start it")
+    holding = [item["client_transaction_id"] for item in documents if item["phase"] != "final" and not item["released"]]
+    terminal = (await world.call("GET", f"/terminals/{SERIAL}")).json
+    if [terminal["transaction"]] != (holding or [None]):
+        faults.append(f"the terminal is held by {terminal['transaction']}, open on it: {holding}")
+    faults += _feed_faults(documents, (await world.call("GET", "/feed?limit=500")).json["changes"])
+    report = (await world.call("POST", "/reprocess", admin=True)).json
+    if any(report.get(name, True) for name in ("differing", "applied", "quarantined", "skipped")):
+        faults.append(f"reprocess: {report}")
+    return faults
+
+
+def offline_faults(world: World) -> list[str]:
+    """Look at what is on the disk, and into the logs, when the daemon has stopped."""
+    faults = [f"log: {line}" for line in world.log if line["event"] in ("posd.internal_error", "not json")]
+    with closing(sqlite3.connect(f"{world.daemon.database.as_uri()}?mode=ro", uri=True)) as db:
+        faults += [f"integrity: {row}" for row in db.execute("PRAGMA integrity_check") if row != ("ok",)]
+        faults += [f"foreign key: {row}" for row in db.execute("PRAGMA foreign_key_check")]
+        rule = "SELECT client_transaction_id FROM transactions WHERE (phase = 'final') <> (outcome IS NOT NULL)"
+        faults += [f"final without outcome, or the reverse: {row}" for row in db.execute(rule)]
+        stored = Counter(row[0] for row in db.execute("SELECT body FROM events"))
+    refused = {item.status for item in world.callbacks.exchanges} - {None, 200, 503}
+    faults += [f"an event was answered {status}: the terminal gives it up" for status in refused]
+    taken = {item.body for item in world.callbacks.exchanges if item.status is not None and item.status // 100 == 2}
+    faults += [f"got a 2xx and is not in the database: {body.decode()}" for body in taken - stored.keys()]
+    sent = {item.body for item in world.callbacks.exchanges}
+    faults += [f"in the database, and the terminal never sent it: {body!r}" for body in stored.keys() - sent]
+    faults += [f"{count} times in the database: {body.decode()}" for body, count in stored.items() if count > 1]
+    known = {json.loads(body)["event_id"] for body in stored}
+    heard = (item for item in world.terminal.ledger.of("attempt") if isinstance(item["result"], int))
+    told = {item["event_id"] for item in heard if item["result"] // 100 == 2}
+    faults += [
+        f"the terminal heard a 2xx for event {missing}, which is not in the database" for missing in told - known
+    ]
+    return faults
+
+
+def _received(world: World, payment: Payment) -> int:
+    """How many start requests of a payment came through to the relay, at the least."""
+    starts = (item for item in world.wire.exchanges if item.path.endswith("/charge"))
+    return sum(1 for item in starts if item.json["client_transaction_id"] == payment.identity)
+
+
+def _payment_faults(world: World, payment: Payment, document: Any, listed: list[Any]) -> Iterator[str]:
+    ledger, identity = world.terminal.ledger, payment.identity
+    received = max(_received(world, payment), sum(identity in body for body in world.terminal.requests))
+    finals = ledger.of("final", client_transaction_id=identity)
+    if received > 1 or len(finals) > 1:
+        yield f"{identity}: {received} start requests were received, {len(finals)} finals made: {finals}"
+    busy = ledger.of("start", client_transaction_id=identity, http_status=409)
+    if busy and not world.scenario.occupied:
+        yield f"{identity}: it was sent to a terminal that was busy"
+    if world.started(payment):
+        truth = _ended_faults(world, payment, document, finals)
+    else:
+        truth = _unstarted_faults(world, document, received)
+    yield from (f"{identity}: {fault}" for fault in truth)
+    charged = any(final["charged"] for final in finals)
+    if document["next_step"] == "new_id_ok" and (charged or document["phase"] != "final"):
+        yield f"{identity}: the till is told to pay again, and it is {document['phase']}, charged: {charged}"
+    if (document["phase"] == "final") != (document["outcome"] is not None):
+        yield f"{identity}: {document['phase']} with outcome {document['outcome']}"
+    with closing(sqlite3.connect(f"{world.daemon.database.as_uri()}?mode=ro", uri=True)) as db:
+        query = "SELECT body FROM events WHERE client_transaction_id = ? ORDER BY seq"
+        stored = [json.loads(row[0], parse_float=Decimal) for row in db.execute(query, (identity,))]
+    if [item["event"] for item in listed] != stored:
+        yield f"{identity}: the listed events are not those of the database: {listed}, {stored}"
+
+
+def _ended_faults(world: World, payment: Payment, document: Any, finals: list[Any]) -> Iterator[str]:
+    """The terminal ran it: what the ledger says is the truth."""
+    final = finals[0]
+    outcome, truth = document["outcome"], RESULTS[final["status"]]
+    said = outcome and (outcome["result"], outcome["status"], outcome["transaction_reference"])
+    if said != (truth, final["status"], final["transaction_reference"]):
+        yield f"the terminal says {final}, posd says {said} ({document['phase']})"
+    wrong = [item["result"] for item in payment.told if item["result"] != truth]
+    if wrong and not (world.scenario.word and payment is world.payment):
+        yield f"the till was told {wrong}, the terminal says {truth}"
+    codes = {item["code"] for item in document["attention"]}
+    made = world.terminal.ledger.of("event", client_transaction_id=payment.identity)
+    lost = any(world.terminal.ledger.of("dropped", event_id=item["event_id"]) for item in made)
+    if codes - (ATTENTIONS if lost else set()):
+        yield f"the payment has ended, and these stay to be looked at: {document['attention']}"
+
+
+def _unstarted_faults(world: World, document: Any, received: int) -> Iterator[str]:
+    """The terminal never ran it: posd has a proof of that, or says that it does not know."""
+    codes, outcome = {item["code"] for item in document["attention"]}, document["outcome"]
+    if outcome is None:
+        if document["phase"] != "in_doubt" or "in_doubt" not in codes:
+            yield f"it never started, and posd says {document['phase']} with attention {codes}"
+    else:
+        kinds = {item["kind"] for item in outcome["evidence"]}
+        if outcome["result"] != "not_started" or kinds not in PROOFS:
+            yield f"it never started, and posd says {outcome['result']} by {kinds}"
+        if ("unsent" in kinds and received) or ("operator" in kinds and not world.scenario.word):
+            yield f"its outcome rests on {kinds}, and {received} requests were received"
+    if world.scenario.proves and outcome is None:
+        yield "it never started, all that proves it is there, and posd does not conclude it"
+    if codes - ATTENTIONS:
+        yield f"these are to be looked at: {document['attention']}"
+
+
+def _feed_faults(documents: list[Any], changes: list[Any]) -> Iterator[str]:
+    """The newest line of the feed says of each transaction how it stands."""
+    if [change["seq"] for change in changes] != sorted({change["seq"] for change in changes}):
+        yield "the feed does not ascend"
+    newest = {change["id"]: change for change in changes}
+    for document in documents:
+        change = newest[document["client_transaction_id"]]
+        said = (change["phase"], change["result"], change["status"])
+        true = (document["phase"], document["outcome"] and document["outcome"]["result"], document["status"])
+        if said != true:
+            yield f"{document['client_transaction_id']}: the feed says {said}, the transaction {true}"

@@ -1,0 +1,282 @@
+"""The world of one cell: a daemon that is killed where its environment says so, a terminal, and a relay each way.
+
+The till here never gives up: what it was not answered it asks again, with the same id.
+"""
+
+import asyncio
+import atexit
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from random import Random
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import httpx2
+
+from posd.simulator import Simulator
+from tests.crash.relay import Relay
+from tests.support.daemon import Daemon, Reply
+from tests.support.shop import AMOUNT
+
+if TYPE_CHECKING:
+    from tests.crash.scenarios import Scenario
+
+SERIAL = "SN-0001"
+#: How long the till lets one question for the outcome wait, in seconds.
+PATIENCE_SECONDS = 0.25
+
+
+@dataclass
+class Payment:
+    """One payment of a till: its id, what the terminal is to do with it, and what the till was told."""
+
+    identity: str
+    scenario: str
+    sale: str | None = None
+    #: The till's call was answered: posd sends nothing for it any more.
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    told: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class World:
+    """Made by `open_world`. `lives` are the POSD_CRASH of the daemon's lives; after the last one it is left alone."""
+
+    scenario: "Scenario"
+    lives: Sequence[str]
+    daemon: Daemon
+    terminal: Simulator
+    #: From the daemon to the terminal.
+    wire: Relay
+    #: From the terminal to the daemon.
+    callbacks: Relay
+    random: Random
+    payments: list[Payment] = field(default_factory=list)
+    #: The scenario opens what it held back.
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    crashes: int = 0
+    #: The log of the lives that are over.
+    log: list[dict[str, Any]] = field(default_factory=list)
+    _stopping: bool = False
+    _command: tuple[str, ...] = ()
+    _made: asyncio.Event = field(default_factory=asyncio.Event)
+    _up: asyncio.Event = field(default_factory=asyncio.Event)
+    _gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def payment(self) -> Payment:
+        """The payment of which the scenario tells."""
+        return self.payments[0]
+
+    @property
+    def logged(self) -> list[dict[str, Any]]:
+        """The log of all lives."""
+        return self.log + (self.daemon.lines if self.daemon.process is not None else [])
+
+    def another(self, scenario: str, sale: str | None = None) -> Payment:
+        """Return one more payment, which is not started yet."""
+        payment = Payment(str(UUID(int=self.random.getrandbits(128), version=4)), scenario, sale)
+        self.payments.append(payment)
+        return payment
+
+    # The lives of the daemon
+
+    async def watch(self) -> None:
+        """Run the daemon, again after each crash, until `stop`. Raise AssertionError where it ends otherwise."""
+        for crash in (*self.lives, ""):
+            code = await self._live(crash)
+            if crash and code == -signal.SIGKILL:
+                self.crashes += 1
+                continue
+            assert self._stopping, f"posd ended by itself ({code}): {self.log[-3:]}"
+            assert code == 0, f"posd was stopped and ended with {code}"
+            return
+
+    async def _live(self, crash: str) -> int:
+        """Run the daemon until it ends, and where that was to make way for a command, the command and again the daemon.
+
+        Return the exit code of what ended this life.
+        """
+        while True:
+            if self._command:
+                code = await self._run_command(crash)
+                if code:
+                    return code
+                self._command = ()
+                self._made.set()
+            code = await self._serve(crash)
+            if code or not self._command:
+                return code
+
+    async def _serve(self, crash: str) -> int:
+        self._gone = asyncio.Event()
+        self.daemon.environment = _environment(crash)
+        try:
+            await self.daemon.start()
+        except AssertionError:  # it ended before it had started: the code says of what
+            pass
+        else:
+            self._up.set()
+        assert self.daemon.process is not None
+        if self._stopping or self._command:
+            self._terminate()
+        code = await self.daemon.process.wait()
+        self._up.clear()
+        await self.daemon.stop()
+        self.log += self.daemon.lines
+        self._gone.set()
+        return code
+
+    async def _run_command(self, crash: str) -> int:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "posd", "--config", str(self.daemon.config_file), *self._command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=os.environ | _environment(crash),
+        )
+        try:
+            said, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        self.log.append({"event": "command", "code": process.returncode, "text": said.decode("utf-8", "replace")})
+        return await process.wait()
+
+    async def offline(self, *command: str) -> None:
+        """Stop the daemon, run a command of posd to its end, again where it is killed, and start the daemon again."""
+        self._made.clear()
+        self._command = command
+        self._terminate()
+        await self._made.wait()
+
+    @asynccontextmanager
+    async def one_life(self) -> AsyncIterator[None]:
+        """Run the daemon for the block, before the life that is to be killed."""
+        async with asyncio.TaskGroup() as group:
+            living = group.create_task(self._live(""))
+            yield
+            self._terminate()
+        assert living.result() == 0
+
+    def stop(self) -> None:
+        """Let `watch` end: the daemon is asked to stop, and again where a crash was faster."""
+        self._stopping = True
+        self._terminate()
+
+    def _terminate(self) -> None:
+        if self.daemon.process is not None and self._up.is_set():
+            with suppress(ProcessLookupError):
+                self.daemon.process.terminate()
+
+    async def call(self, method: str, path: str, body: Any = None, *, admin: bool = False) -> Reply:
+        """Call the local API until it answers."""
+        while True:
+            await self._up.wait()
+            gone = self._gone
+            try:
+                return await self.daemon.call(method, path, body, socket=self.daemon.admin_socket if admin else None)
+            except httpx2.TransportError:
+                await gone.wait()
+
+    # What the till does
+
+    async def put(self, payment: Payment) -> Reply:
+        """Ask for it to be started, until that is answered."""
+        wanted = {"amount": AMOUNT, "metadata": {"scenario": payment.scenario}, "sale": payment.sale}
+        reply = await self.call("PUT", f"/transactions/{payment.identity}", wanted)
+        if reply.status in (200, 201):
+            payment.answered.set()
+        return reply
+
+    async def start(self, payment: Payment) -> None:
+        """Start it."""
+        reply = await self.put(payment)
+        assert payment.answered.is_set(), f"the start was answered {reply.status}: {reply.body.decode()}"
+
+    async def outcome(self, payment: Payment) -> Any:
+        """Wait for the outcome; None where nothing can tell it, and posd says so."""
+        while True:
+            path = f"/transactions/{payment.identity}/outcome?timeout={PATIENCE_SECONDS}"
+            reply = await self.call("GET", path)
+            if reply.status == 200:
+                payment.told.append(reply.json)
+                return reply.json
+            assert reply.status == 202, f"waiting was answered {reply.status}: {reply.body.decode()}"
+            if self.hopeless(payment, reply.json):
+                return None
+
+    async def pay(self, payment: Payment) -> Any:
+        """Start it and wait for the outcome."""
+        await self.start(payment)
+        return await self.outcome(payment)
+
+    async def get(self, payment: Payment) -> Any:
+        """Return it as the local API shows it."""
+        reply = await self.call("GET", f"/transactions/{payment.identity}")
+        assert reply.status == 200, f"{payment.identity} is answered {reply.status}: {reply.body.decode()}"
+        return reply.json
+
+    # What is true of the terminal
+
+    def started(self, payment: Payment) -> bool:
+        """Whether the terminal has taken it."""
+        return bool(self.terminal.ledger.of("start", client_transaction_id=payment.identity, http_status=200))
+
+    def hopeless(self, payment: Payment, document: Any) -> bool:
+        """Whether the terminal was never asked for it, will not be, and posd has found out all that it can."""
+        over = payment.answered.is_set() and not self.started(payment)
+        asked = document["phase"] == "in_doubt" and document["last_search"] is not None
+        return over and asked and not self.scenario.proves
+
+    async def at_terminal(self, payment: Payment, kind: str, **fields: Any) -> bool:
+        """Wait until that is in the terminal's ledger; False where it was never asked for the payment."""
+        waiting = self.terminal.ledger.wait_for(kind, client_transaction_id=payment.identity, **fields)
+        entry, answered = asyncio.create_task(waiting), asyncio.create_task(payment.answered.wait())
+        try:
+            await asyncio.wait({entry, answered}, return_when=asyncio.FIRST_COMPLETED)
+            if not entry.done() and not self.started(payment):
+                return False
+            await entry
+        finally:
+            entry.cancel()
+            answered.cancel()
+        return True
+
+    async def quiet(self) -> None:
+        """Wait until the terminal runs nothing, and has nothing more to say."""
+        ledger, news = self.terminal.ledger, asyncio.Event()
+        ledger.listen(lambda _entry: news.set())
+        while self._undelivered() or any(
+            self.started(payment) and not ledger.of("final", client_transaction_id=payment.identity)
+            for payment in self.payments
+        ):
+            news.clear()
+            await news.wait()
+
+    def _undelivered(self) -> set[str]:
+        ledger = self.terminal.ledger
+        over = {item["event_id"] for item in ledger.of("attempt") if item["retry_in_seconds"] is None}
+        return {item["event_id"] for item in ledger.of("event")} - over
+
+
+def _environment(crash: str) -> dict[str, str]:
+    return _bytecode() | ({"POSD_CRASH": crash} if crash else {})
+
+
+@cache
+def _bytecode() -> dict[str, str]:
+    """Return what lets daemons keep what they compiled where Python was told not to: they are started so often."""
+    if not sys.dont_write_bytecode:
+        return {}
+    directory = mkdtemp(prefix="posd-bytecode-")
+    atexit.register(rmtree, directory, ignore_errors=True)
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": directory}

@@ -1,0 +1,392 @@
+"""Backup, disaster, restore, with the real daemon: what was started is never sent again, and no outcome is lost."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from posd import tls
+from posd.store import backup
+from posd.store.opening import connect_reader
+from posd.store.verify import verify
+from tests.e2e.conftest import CHARGE
+from tests.support.daemon import Daemon, toml
+from tests.support.events import APPROVED, body
+from tests.support.https import deliver
+from tests.support.shop import Payment, Shop, open_shop
+from tests.support.terminal import ScriptedTerminal
+from tests.support.webhooks import key_file
+
+PAGE = 4096
+
+
+async def posd_command(daemon: Daemon, *arguments: str) -> tuple[int, str, str]:
+    """Run a command with the daemon's configuration; return exit code, stdout and stderr."""
+    command = [sys.executable, "-m", "posd", "--config", str(daemon.config_file), *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    stdout, stderr = await process.communicate()
+    return process.returncode or 0, stdout.decode(), stderr.decode()
+
+
+async def back_up(daemon: Daemon, path: Path) -> Any:
+    """Make a backup as an operator does."""
+    reply = await daemon.call("POST", "/backup", {"path": str(path)}, socket=daemon.admin_socket)
+    assert reply.status == 200, reply.body
+    return reply.json
+
+
+async def approve(payment: Payment, *, after: int = 0) -> None:
+    for status, previous in APPROVED[after:]:
+        assert await payment.event(status, previous) == 200
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def sound(path: Path) -> bool:
+    return verify(path, lambda *_: None).counts == {}
+
+
+# the disasters
+
+
+def destroy(database: Path, *tables: str) -> None:
+    """Overwrite the first page of these tables with garbage, after all that was committed has come into the file."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        roots = [row[0] for row in db.execute("SELECT rootpage, name FROM sqlite_master") if row[1] in tables]
+    assert len(roots) == len(tables)
+    content = bytearray(database.read_bytes())
+    for root in roots:
+        content[(root - 1) * PAGE : root * PAGE] = os.urandom(PAGE)
+    database.write_bytes(content)
+
+
+def lose(database: Path, *suffixes: str) -> None:
+    for suffix in suffixes:
+        database.with_name(database.name + suffix).unlink()
+
+
+#: What becomes of the database -> does everything that was started since the backup come over, and how.
+DISASTERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (lambda _database: None, "whole"),
+    "garbage in the middle": (lambda database: destroy(database, "transactions", "leases"), "derived"),
+    "no header": (lambda database: database.write_bytes(os.urandom(PAGE) + database.read_bytes()[PAGE:]), "derived"),
+    "gone, but for its WAL": (lambda database: lose(database, ""), "derived"),
+    "empty, with its WAL": (lambda database: database.write_bytes(b""), "derived"),
+    "gone": (lambda database: lose(database, "", "-wal", "-shm"), "unknown"),
+    "empty": (lambda database: (lose(database, "-wal", "-shm"), database.write_bytes(b"")), "unknown"),
+}
+
+
+@pytest.fixture
+async def busy(home: Path) -> AsyncIterator[Shop]:
+    async with open_shop(home) as shop:
+        yield shop
+
+
+@pytest.mark.parametrize("disaster", DISASTERS)
+async def test_after_a_disaster_and_a_restore(busy: Shop, home: Path, disaster: str) -> None:
+    damage, taken_over = DISASTERS[disaster]
+    daemon = busy.daemon
+    paid, waiting = await busy.started(), await busy.started()
+    await approve(paid)
+    moved = await busy.started()
+    await back_up(daemon, home / "backup.db")
+    await approve(moved)
+    later, ended = await busy.started(), await busy.started()
+    await approve(ended)
+    everyone = (paid, waiting, moved, later, ended)
+    before = {payment.identity: await payment.get() for payment in everyone}
+
+    await daemon.kill()
+    damage(daemon.database)
+    code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"), "--json")
+    assert code == 0, said
+    daemon.keep_port()
+    await daemon.start()
+    told = await daemon.log_line("store.restored")
+    assert (told["level"], str(home / "backup.db") in told["detail"]) == ("warning", True)
+
+    known = (paid, waiting) if taken_over == "unknown" else everyone
+    for payment in known:
+        document = await payment.get()
+        assert document["outcome"] == before[payment.identity]["outcome"]
+        assert document["phase"] == before[payment.identity]["phase"]
+    for payment in (waiting, later):  # the callbacks of open payments are believed, by the token that they had
+        await approve(payment)
+        assert (await payment.get())["outcome"]["result"] == "approved"
+    if taken_over == "unknown":
+        await moved.event("APPROVAL", "APPROVAL_REQUESTED")
+        assert (await ended.get())["code"] == "not_found", "the words of the restore say so"
+    for payment in everyone[:-1] if taken_over == "unknown" else everyone:
+        assert (await payment.put()).status == 200
+        assert len(payment.requests) == 1, "nothing is ever sent again"
+    assert (await (await busy.started()).get())["phase"] == "active"
+
+    for _ in range(2):  # again, which takes over from what the first one made
+        documents = {payment.identity: await payment.get() for payment in known}
+        await daemon.stop()
+        code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
+        assert code == 0, said
+        await daemon.start()
+        assert {payment.identity: await payment.get() for payment in known} == documents
+    assert sound(daemon.database)
+    code, said, _ = await posd_command(daemon, "verify")
+    assert (code, "nothing is wrong" in said) == (0, True)
+
+    degraded = (await daemon.call("GET", "/health")).json["checks"]["storage"]
+    assert (degraded["status"], "posd restore --seen" in degraded["detail"]) == ("degraded", True)
+    code, _, said = await posd_command(
+        daemon, "restore", "--seen", "--note", "compared with the till: nothing is missing"
+    )
+    assert code == 0, said
+    assert (await daemon.call("GET", "/health")).json["checks"]["storage"]["status"] == "ok"
+    await daemon.stop()
+    await daemon.start()
+    assert not [line for line in daemon.lines if line["event"] == "store.restored"]
+
+
+async def test_a_payment_of_which_only_the_id_is_left_is_asked_for_and_never_sent(busy: Shop, home: Path) -> None:
+    daemon = busy.daemon
+    await back_up(daemon, home / "backup.db")
+    lost = await busy.started()
+    await daemon.kill()
+    destroy(daemon.database, "transactions", "events", "journal", "changes", "leases")
+    code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
+    assert code == 0, said
+    daemon.keep_port()
+    await daemon.start()
+    document = await lost.get()
+    assert document["phase"] == "in_doubt"
+    assert {item["code"] for item in document["attention"]} == {"in_doubt", "orphan"}
+    assert (await lost.put()).status == 200
+    assert len(lost.requests) == 1
+    assert (await (await busy.started()).get())["phase"] == "active", "it holds no terminal"
+    for status, previous in APPROVED:
+        await lost.event(status, previous)
+    document = await lost.get()
+    assert (document["phase"], document["outcome"]["result"]) == ("final", "approved")
+    assert "serial_mismatch" not in {item["code"] for item in document["attention"]}, "nobody knows which was asked"
+    code, said, _ = await posd_command(daemon, "reprocess")
+    assert (code, "Nothing differed" in said) == (0, True)
+
+
+async def test_everything_but_the_backup_is_lost(busy: Shop, home: Path) -> None:
+    """The key comes back from the backup, and with it the callbacks."""
+    daemon = busy.daemon
+    waiting = await busy.started()
+    await back_up(daemon, home / "backup.db")
+    await daemon.kill()
+    for path in daemon.database.parent.iterdir():
+        if path.is_file():
+            path.unlink()
+    code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
+    assert code == 0, said
+    assert key_file(daemon).stat().st_mode & 0o777 == 0o600
+    daemon.keep_port()
+    await daemon.start()
+    await approve(waiting)
+    assert (await waiting.get())["outcome"]["result"] == "approved"
+    assert len(waiting.requests) == 1
+
+
+async def test_while_posd_runs_a_restore_is_refused(busy: Shop, home: Path) -> None:
+    await back_up(busy.daemon, home / "backup.db")
+    code, _, said = await posd_command(busy.daemon, "restore", str(home / "backup.db"))
+    assert (code, "stop it first" in said) == (1, True)
+    assert (await (await busy.started()).get())["phase"] == "active"
+
+
+# backup
+
+
+async def test_backups_in_the_middle_of_payments(busy: Shop, home: Path) -> None:
+    """Each is one moment: a payment is in it up to some step, and nothing of it waits for the copy."""
+    daemon, over = busy.daemon, asyncio.Event()
+    finished: set[str] = set()
+    progress = asyncio.Semaphore(0)
+
+    async def till() -> None:
+        while not over.is_set():
+            payment = await busy.started()
+            await approve(payment)
+            finished.add(payment.identity)
+            progress.release()
+
+    tills = [asyncio.create_task(till()) for _ in range(4)]
+    copies = []
+    for number in range(4):
+        for _ in range(3):
+            await progress.acquire()
+        certain = set(finished)
+        copies.append(home / f"backup-{number}.db")
+        reply = await back_up(daemon, copies[-1])
+        assert reply["transactions"] >= len(certain)
+        assert reply["bytes"] == copies[-1].stat().st_size
+        with closing(connect_reader(copies[-1])) as db:
+            final = {
+                row[0] for row in db.execute("SELECT client_transaction_id FROM transactions WHERE phase = 'final'")
+            }
+        assert certain <= final, "what was acknowledged before it is in it"
+        assert sound(copies[-1])
+    over.set()
+    await asyncio.gather(*tills)
+    assert backup.read(copies[-1]).keys == (bytes.fromhex(key_file(daemon).read_text().strip()),)
+    assert not [name for name in names(home) if name.startswith(".")]
+
+
+async def test_what_the_call_answers(posd: Daemon, home: Path) -> None:
+    async def ask(content: Any) -> Any:
+        return await posd.call("POST", "/backup", content, socket=posd.admin_socket)
+
+    assert (await posd.call("POST", "/backup", {"path": str(home / "b.db")})).json["code"] == "forbidden"
+    assert (await ask(b"{")).json["code"] == "malformed_json"
+    for content, path, words in (
+        ([], "", "must be a JSON object"),
+        ({}, "/path", "is required once"),
+        ({"path": 1}, "/path", "is required once"),
+        (b'{"path": "/a", "path": "/b"}', "/path", "is required once"),
+        ({"path": str(home / "b.db"), "to": 1}, "/to", "is not a field"),
+        ({"path": "b.db"}, "/path", "must be an absolute path"),
+        ({"path": str(home / "nowhere" / "b.db")}, "/path", "ReadWritePaths="),
+        ({"path": str(home)}, "/path", "is a directory"),
+        ({"path": str(posd.database)}, "/path", "is the database itself"),
+        ({"path": str(key_file(posd))}, "/path", "no backup of posd"),
+    ):
+        reply = await ask(content)
+        assert (reply.status, reply.json["code"]) == (422, "invalid_request"), content
+        assert [error["path"] for error in reply.json["errors"]] == [path]
+        assert words in reply.json["errors"][0]["message"]
+        assert words in reply.json["detail"]
+    assert ".db" not in str(names(home))
+    reply = await ask({"path": str(home / "b.db")})
+    assert set(reply.json) == {"path", "bytes", "transactions", "at"}
+    assert (await ask({"path": str(home / "b.db")})).status == 200, "a backup may take the place of the one before"
+    line = await posd.log_line("store.backup")
+    assert (line["database"], line["count"]) == (str(home / "b.db"), 0)
+
+
+async def test_nothing_is_to_be_confirmed_without_a_restore(posd: Daemon) -> None:
+    body = {"operator": "Ana", "note": "looked at it"}
+    assert (await posd.call("POST", "/restore/seen", body)).json["code"] == "forbidden"
+    reply = await posd.call("POST", "/restore/seen", body, socket=posd.admin_socket)
+    assert reply.json["code"] == "not_found"
+    reply = await posd.call("POST", "/restore/seen", {"operator": "Ana"}, socket=posd.admin_socket)
+    assert [error["path"] for error in reply.json["errors"]] == ["/note"]
+
+
+# damage that a start meets
+
+
+def put_by_hand(database: Path) -> None:
+    backup.write(database, database.with_name("b.db"), [b"k" * 32], "at", lambda: False)
+    lose(database, "", "-wal", "-shm")
+    database.with_name("b.db").rename(database)
+
+
+def set_trail(database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute("UPDATE transactions SET trail = '{'")
+
+
+def swap(database: Path, content: bytes) -> None:
+    """Put something else there; the WAL, which has it all, is gone."""
+    lose(database, "-wal", "-shm")
+    database.write_bytes(content)
+
+
+#: What is wrong with the file -> what the one line says, beside what to type.
+DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "garbage": (lambda database: swap(database, b"garbage" * 9999), "is damaged"),
+    "a garbage header": (lambda database: swap(database, os.urandom(100) + database.read_bytes()[100:]), "is damaged"),
+    "truncated": (lambda database: swap(database, database.read_bytes()[: 5 * PAGE]), "is damaged"),
+    "empty": (lambda database: swap(database, b""), "it is empty"),
+    "a page that is read at the start": (lambda database: destroy(database, "transactions_open"), "malformed"),
+    "the payments": (lambda database: destroy(database, "transactions"), "malformed"),
+    "a row that cannot be understood": (set_trail, "is damaged"),
+    "gone": (lambda database: lose(database, "", "-wal", "-shm"), "it was lost or moved"),
+    "gone, but for its WAL": (lambda database: lose(database, ""), "it was lost or moved"),
+    "a backup put there by hand": (put_by_hand, "put there by hand"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+async def test_a_damaged_database_is_refused_with_what_to_type(
+    posd: Daemon, terminal: ScriptedTerminal, damage: str
+) -> None:
+    harm, words = DAMAGED[damage]
+    assert (await posd.call("PUT", f"/transactions/{uuid4()}", CHARGE)).status == 201
+    await posd.stop()
+    keep_wal(posd.database)
+    harm(posd.database)
+    before = contents(posd)
+    for _ in range(2):
+        assert (await posd.cannot_start())[0] == 1
+        (line,) = (line for line in posd.lines if line["event"] == "posd.cannot_start")
+        assert line["event"] == "posd.cannot_start"
+        assert "exception" not in line
+        assert words in line["error"]
+        assert "posd restore BACKUP" in line["error"]
+        assert not [line for line in posd.lines if line["event"] == "not json"], "no traceback"
+        assert contents(posd) == before, "nothing was changed, and nothing deleted"
+
+
+def keep_wal(database: Path) -> None:
+    """Let the file have what the WAL has, and the WAL still be there."""
+    copy = database.parent.with_name("copy")
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        shutil.copytree(database.parent, copy)
+    shutil.rmtree(database.parent)
+    copy.rename(database.parent)
+
+
+def contents(posd: Daemon) -> dict[str, bytes]:
+    """Return what every file of the state directory holds; an empty WAL and its index are made at each opening."""
+    files = [path for path in posd.database.parent.iterdir() if path.is_file()]
+    return {path.name: path.read_bytes() for path in files if path.stat().st_size and not path.name.endswith("-shm")}
+
+
+async def test_a_first_start_that_was_killed_is_no_loss(home: Path, terminal: ScriptedTerminal) -> None:
+    daemon = Daemon(home, toml(home, terminal.toml))
+    tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    for point in ("replace.committed", "replace.in_place", "recovery.before_commit"):
+        daemon.environment = {"POSD_CRASH": point}
+        assert (await daemon.cannot_start())[0] == -9
+        shutil.rmtree(home / "again", ignore_errors=True)
+        shutil.copytree(home / "state", home / "again")
+        daemon.environment = {}
+        await daemon.start()
+        assert await daemon.stop() == 0
+        shutil.rmtree(home / "state")
+        (home / "again" / "posd.db").unlink(missing_ok=True)
+        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+
+
+async def test_damage_that_is_met_while_it_runs_is_a_503_and_no_end(
+    posd: Daemon, terminal: ScriptedTerminal, identity: str
+) -> None:
+    assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+    destroy(posd.database, "transactions_newest")
+    reply = await posd.call("GET", "/transactions")
+    assert (reply.status, reply.json["code"]) == (503, "storage_unavailable")
+    assert (await posd.call("GET", f"/transactions/{identity}")).json["phase"] == "active"
+    told = await posd.log_line("store.damaged")
+    assert (told["level"], "posd restore BACKUP" in told["detail"]) == ("error", True)
+    destroy(posd.database, "transactions")
+    assert (await posd.call("PUT", f"/transactions/{uuid4()}", CHARGE)).status in (500, 503)
+    assert await deliver(terminal.requests[0].callback, body(identity, "CARD_PRESENTED"), posd.ca) == 503
+    assert len(terminal.requests) == 1
+    assert len([line for line in posd.lines if line["event"] == "store.damaged"]) == 1

@@ -1,0 +1,417 @@
+"""What people decide: release, resolve, acknowledge; each is audited and none of them is a proof (local API)."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from posd.core.transactions import AttentionCode
+from tests.support.events import APPROVED, event
+from tests.support.shop import (
+    AMOUNT,
+    Payment,
+    Shop,
+    acknowledging,
+    answering,
+    held,
+    knowing,
+    nothing_to_correct,
+)
+from tests.support.webhooks import attention
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BY_ANA = {"operator": "Ana", "note": "the printer of the terminal says so"}
+REFERENCE = "6f1d7f2c-4d31-4a0e-9a58-0a8b7b0f5a11"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def complete_journal(shop: Shop) -> AsyncIterator[None]:
+    """Whatever is done here, reprocessing finds nothing to correct at the end."""
+    yield
+    await nothing_to_correct(shop.daemon)
+
+
+async def next_on(payment: Payment) -> Payment:
+    """Return the next payment on the terminal of that one, which takes it."""
+    payment.shop.terminal.start = acknowledging(payment.serial)
+    return Payment(payment.shop, str(uuid4()), payment.serial)
+
+
+async def holder(payment: Payment) -> str | None:
+    """Return which transaction holds the terminal."""
+    return (await payment.shop.daemon.call("GET", f"/terminals/{payment.serial}")).json["transaction"]  # type: ignore[no-any-return]
+
+
+async def approve(payment: Payment) -> None:
+    for item in APPROVED:
+        assert await payment.event(*item) == 200
+
+
+def line_of(history: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (line,) = [item for item in history if item["kind"] == kind]
+    return line
+
+
+# release
+
+
+@pytest.mark.parametrize("phase", ["in_doubt", "active"])
+async def test_release_frees_the_terminal_and_leaves_the_question_open(shop: Shop, phase: str) -> None:
+    payment = await (shop.in_doubt() if phase == "in_doubt" else shop.started())
+    following = await next_on(payment)
+    busy = await following.put()
+    assert (busy.status, busy.json["code"], busy.json["blocking_transaction"]) == (
+        409,
+        "terminal_busy",
+        payment.identity,
+    )
+    reply = await payment.post("release", BY_ANA)
+    assert (reply.status, reply.json["phase"], reply.json["released"]) == (200, phase, True)
+    assert "released" in attention(reply.json)
+    assert (reply.json["next_step"], reply.json["abortable"], reply.json["outcome"]) == ("ask_person", False, None)
+    assert await holder(payment) is None
+    assert (await following.put()).status == 201
+    assert await holder(payment) == following.identity
+    # It is still waited for and asked for, and its end takes nothing from the payment that runs there now.
+    waiting = asyncio.create_task(shop.daemon.outcome(payment.identity))
+    shop.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", None, payment.serial))
+    document = (await payment.post("reconcile")).json
+    assert (document["last_search"]["result"], document["status"]) == ("found", "CARD_PRESENTED")
+    assert attention(document) == {"released"}
+    assert (document["next_step"], document["abortable"]) == ("ask_person", False)
+    assert await payment.event("TERMINAL_REJECTED", "CARD_PRESENTED") == 200
+    assert (await waiting)["result"] == "rejected"
+    document = await payment.get()
+    assert (attention(document) - {"gap"}, document["next_step"], document["released"]) == (set(), "new_id_ok", True)
+    assert await holder(payment) == following.identity
+    audit = line_of(await payment.history(), "release")
+    assert audit | BY_ANA == audit
+    assert audit["uid"] == os.getuid()
+
+
+async def test_after_a_release_no_abort_is_sent(shop: Shop) -> None:
+    payment = await shop.started()
+    assert (await payment.post("release", BY_ANA)).status == 200
+    aborts = shop.terminal.aborts
+    reply = await payment.post("abort")
+    assert (reply.status, reply.json["code"]) == (409, "not_abortable")
+    following = await next_on(payment)
+    assert (await following.put()).status == 201
+    assert (await payment.post("abort")).json["code"] == "not_abortable"
+    assert shop.terminal.aborts == aborts
+
+
+async def test_a_release_can_be_repeated_and_each_is_kept(shop: Shop) -> None:
+    payment = await shop.in_doubt()
+    first = (await payment.post("release", BY_ANA)).json
+    again = await payment.post("release", {"operator": "Ben", "note": "once more"})
+    assert (again.status, again.json["attention"]) == (200, first["attention"])
+    assert [item["operator"] for item in await payment.history() if item["kind"] == "release"] == ["Ana", "Ben"]
+
+
+async def test_a_repeated_release_does_not_free_what_runs_there_now(shop: Shop) -> None:
+    payment = await shop.in_doubt()
+    assert (await payment.post("release", BY_ANA)).status == 200
+    following = await next_on(payment)
+    assert (await following.put()).status == 201
+    assert (await payment.post("release", BY_ANA)).status == 200
+    assert await holder(payment) == following.identity
+
+
+@pytest.mark.parametrize("call", ["release", "resolve"])
+async def test_while_a_call_to_the_terminal_is_under_way_nobody_decides(shop: Shop, call: str) -> None:
+    word = BY_ANA | ({"result": "canceled"} if call == "resolve" else {})
+    payment = shop.payment()
+    shop.terminal.start = script = held(acknowledging(payment.serial))
+    starting = asyncio.create_task(payment.put())
+    await script.arrived.wait()
+    reply = await payment.post(call, word, admin=True)
+    assert (reply.status, reply.json["code"]) == (409, "call_outstanding")
+    script.release.set()
+    assert (await starting).json["phase"] == "active"
+
+    shop.terminal.abort = script = held(answering(200))
+    aborting = asyncio.create_task(payment.post("abort"))
+    await script.arrived.wait()
+    assert (await payment.post(call, word, admin=True)).json["code"] == "call_outstanding"
+    script.release.set()
+    assert (await aborting).status == 202
+    assert (await payment.post(call, word, admin=True)).status == 200
+    assert [item["kind"] for item in await payment.history()].count(call) == 1
+
+
+@pytest.mark.parametrize("call", ["release", "resolve"])
+async def test_what_has_ended_is_not_decided_any_more(shop: Shop, call: str) -> None:
+    payment = await shop.started()
+    await approve(payment)
+    before = await payment.get()
+    word = BY_ANA | ({"result": "canceled"} if call == "resolve" else {})
+    reply = await payment.post(call, word, admin=True)
+    assert (reply.status, reply.json["code"]) == (409, "already_final")
+    assert reply.json["outcome"] == before["outcome"]
+    assert await payment.get() == before
+
+
+# resolve
+
+
+@pytest.mark.parametrize("reference", [None, REFERENCE.upper()])
+@pytest.mark.parametrize("result", ["approved", "declined", "rejected", "canceled", "not_started"])
+async def test_resolve_closes_it_by_a_persons_word(shop: Shop, result: str, reference: str | None) -> None:
+    payment = await shop.in_doubt()
+    word = BY_ANA | {"result": result, "transaction_reference": reference}
+    seen = len(shop.daemon.lines)
+    reply = await payment.post("resolve", word, admin=True)
+    if reference is not None and result != "approved":
+        assert (reply.status, reply.json["code"]) == (422, "invalid_request")
+        assert [item["path"] for item in reply.json["errors"]] == ["/transaction_reference"]
+        assert (await payment.get())["phase"] == "in_doubt"
+        return
+    document = reply.json
+    outcome = document["outcome"]
+    assert (reply.status, document["phase"], document["attention"]) == (200, "final", [])
+    assert (outcome["result"], outcome["status"], outcome["final_event"]) == (result, None, None)
+    assert outcome["transaction_reference"] == (reference and REFERENCE)
+    assert outcome["reached_acquirer"] is (False if result == "not_started" else None)
+    (evidence,) = outcome["evidence"]
+    assert (evidence["kind"], evidence["operator"], evidence["note"]) == ("operator", "Ana", BY_ANA["note"])
+    assert document["next_step"] == ("done" if result == "approved" else "new_id_ok")
+    assert await holder(payment) is None
+    assert line_of(await payment.history(), "resolve") == {
+        "at": evidence["at"],
+        "kind": "resolve",
+        "uid": os.getuid(),
+        "result": result,
+        "transaction_reference": reference and REFERENCE,
+        **BY_ANA,
+    }
+    line = await shop.daemon.log_line("payment.operator", seen, transaction=payment.identity)
+    assert (line["kind"], line["uid"], line["result"]) == ("resolve", os.getuid(), result)
+    assert "Ana" not in str(line)
+
+
+async def test_what_the_terminal_says_later_supersedes_a_persons_word(shop: Shop) -> None:
+    payment = await shop.in_doubt()
+    assert (await payment.post("resolve", BY_ANA | {"result": "not_started"}, admin=True)).status == 200
+    seen = len(shop.daemon.lines)
+    await approve(payment)
+    document = await payment.get()
+    assert (document["outcome"]["result"], document["outcome"]["supersedes"]["result"]) == ("approved", "not_started")
+    assert document["outcome"]["supersedes"]["evidence"][0]["operator"] == "Ana"
+    assert (attention(document), document["next_step"]) == ({"outcome_corrected"}, "ask_person")
+    line = await shop.daemon.log_line("payment.attention", seen, code="outcome_corrected")
+    assert (line["level"], line["transaction"]) == ("error", payment.identity)
+
+
+async def test_a_person_and_the_terminal_that_agree_leave_nothing_to_look_at(shop: Shop) -> None:
+    payment = await shop.started()
+    for item in APPROVED[:2]:
+        assert await payment.event(*item) == 200
+    assert (await payment.post("resolve", BY_ANA | {"result": "canceled"}, admin=True)).status == 200
+    assert await payment.event("TERMINAL_CANCELED", "CARD_PRESENTED") == 200
+    document = await payment.get()
+    assert (document["outcome"]["status"], document["attention"]) == ("TERMINAL_CANCELED", [])
+    assert document["outcome"]["supersedes"]["status"] is None
+
+
+# acknowledge
+
+Bringing = Callable[[Shop], Awaitable[Payment]]
+
+
+async def a_doubt(shop: Shop) -> Payment:
+    return await shop.in_doubt()
+
+
+async def a_gap(shop: Shop) -> Payment:
+    payment = await shop.started()
+    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    return payment
+
+
+async def a_mismatch(shop: Shop) -> Payment:
+    payment = shop.payment()
+    shop.terminal.start = acknowledging("SN-000")
+    assert (await payment.put()).status == 201
+    return payment
+
+
+async def a_reused_id(shop: Shop) -> Payment:
+    payment = await shop.started()
+    for name in ("a", "b"):
+        assert await payment.event("TERMINAL_ACKNOWLEDGED", event_id=REFERENCE, extra=name) == 200
+    return payment
+
+
+async def an_unknown_status(shop: Shop) -> Payment:
+    payment = await shop.started()
+    assert await payment.event("TERMINAL_PONDERS") == 200
+    return payment
+
+
+async def an_illegal_transition(shop: Shop) -> Payment:
+    payment = await shop.started()
+    for item in APPROVED[:3]:
+        assert await payment.event(*item) == 200
+    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
+    return payment
+
+
+async def a_conflict(shop: Shop) -> Payment:
+    payment = await shop.started()
+    await approve(payment)
+    assert await payment.event("DECLINED", "APPROVAL_REQUESTED") == 200
+    return payment
+
+
+async def a_correction(shop: Shop) -> Payment:
+    payment = shop.payment()
+    shop.terminal.start = answering(409)
+    assert (await payment.put()).json["phase"] == "final"
+    await approve(payment)
+    return payment
+
+
+async def a_missing_reference(shop: Shop) -> Payment:
+    payment = await shop.started()
+    for item in APPROVED[:3]:
+        assert await payment.event(*item) == 200
+    assert await payment.event("APPROVAL", "APPROVAL_REQUESTED", raw_response=None) == 200
+    return payment
+
+
+async def another_amount(shop: Shop) -> Payment:
+    payment = shop.payment()
+    shop.terminal.start = acknowledging(payment.serial)
+    assert (await payment.put(amount=AMOUNT | {"subtotal_iva": 99})).status == 201
+    await approve(payment)
+    return payment
+
+
+async def an_unusable_callback(shop: Shop) -> Payment:
+    payment = await shop.started()
+    assert await payment.deliver(b"{") == 400
+    return payment
+
+
+async def a_release(shop: Shop) -> Payment:
+    payment = await shop.started()
+    assert (await payment.post("release", BY_ANA)).status == 200
+    return payment
+
+
+#: attention -> how it comes about, and what the till is to do before and after a person has closed it.
+ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
+    "in_doubt": (a_doubt, "wait", "ask_person"),
+    "gap": (a_gap, "wait", "wait"),
+    "serial_mismatch": (a_mismatch, "wait", "wait"),
+    "event_id_reused": (a_reused_id, "ask_person", "wait"),
+    "unknown_status": (an_unknown_status, "wait", "wait"),
+    "illegal_transition": (an_illegal_transition, "ask_person", "new_id_ok"),
+    "conflicting_final": (a_conflict, "ask_person", "done"),
+    "outcome_corrected": (a_correction, "ask_person", "done"),
+    "missing_reference": (a_missing_reference, "done", "done"),
+    "amount_differs": (another_amount, "done", "done"),
+    "quarantined_event": (an_unusable_callback, "wait", "wait"),
+    "released": (a_release, "ask_person", "ask_person"),
+}
+#: Those that only time or a lost database brings; other files have them.
+ELSEWHERE = {"stalled", "no_callback", "orphan"}
+
+
+async def test_every_attention_is_in_the_table() -> None:
+    assert ATTENTIONS.keys() | ELSEWHERE == set(AttentionCode)
+
+
+@pytest.mark.parametrize("code", ATTENTIONS)
+async def test_a_person_closes_an_attention(shop: Shop, code: str) -> None:
+    bring, before, after = ATTENTIONS[code]
+    payment = await bring(shop)
+    document = await payment.get()
+    assert (code in attention(document), document["next_step"]) == (True, before)
+    reply = await payment.post("acknowledge", BY_ANA | {"code": code}, admin=True)
+    assert reply.status == 200
+    assert attention(reply.json) == attention(document) - {code}
+    assert (reply.json["next_step"], reply.json["phase"]) == (after, document["phase"])
+    assert reply.json["outcome"] == document["outcome"]
+    audit = line_of(await payment.history(), "acknowledge")
+    assert audit | BY_ANA | {"code": code, "uid": os.getuid()} == audit
+    again = await payment.post("acknowledge", BY_ANA | {"code": code}, admin=True)
+    assert (again.status, again.json["code"]) == (404, "not_found")
+    listed = (await shop.daemon.call("GET", "/transactions?attention=true&limit=500")).json["transactions"]
+    still = {item["client_transaction_id"] for item in listed}
+    assert (payment.identity in still) == bool(attention(reply.json))
+
+
+async def test_a_device_that_turned_out_to_be_another_one_is_never_aborted(shop: Shop) -> None:
+    payment = await a_mismatch(shop)
+    aborts = shop.terminal.aborts
+    document = await payment.get()
+    assert (document["abortable"], (await payment.post("abort")).json["code"]) == (False, "not_abortable")
+    assert (await payment.post("acknowledge", BY_ANA | {"code": "serial_mismatch"}, admin=True)).status == 200
+    assert (await payment.post("abort")).json["code"] == "not_abortable"
+    assert (await payment.get())["abortable"] is False
+    assert shop.terminal.aborts == aborts
+
+
+# What is wrong with a word
+
+#: call -> body, and the fields that are wrong in it.
+WRONG: list[tuple[str, Any, set[str]]] = [
+    ("release", {}, {"/operator", "/note"}),
+    ("release", [], {"", "/operator", "/note"}),
+    ("release", {"operator": " ", "note": ""}, {"/operator", "/note"}),
+    ("release", {"operator": 7, "note": None}, {"/operator", "/note"}),
+    ("release", {"operator": "x" * 129, "note": "y" * 1025}, {"/operator", "/note"}),
+    ("release", BY_ANA | {"force": True}, {"/force"}),
+    ("release", BY_ANA | {"result": "canceled"}, {"/result"}),
+    ("resolve", BY_ANA, {"/result"}),
+    ("resolve", BY_ANA | {"result": "paid"}, {"/result"}),
+    ("resolve", BY_ANA | {"result": None}, {"/result"}),
+    ("resolve", BY_ANA | {"result": "approved", "transaction_reference": "R-1"}, {"/transaction_reference"}),
+    ("resolve", BY_ANA | {"result": "approved", "transaction_reference": 1}, {"/transaction_reference"}),
+    ("resolve", BY_ANA | {"result": "declined", "transaction_reference": REFERENCE}, {"/transaction_reference"}),
+    ("acknowledge", BY_ANA, {"/code"}),
+    ("acknowledge", BY_ANA | {"code": "everything"}, {"/code"}),
+    ("acknowledge", BY_ANA | {"code": ["gap"]}, {"/code"}),
+    ("acknowledge", {"code": "gap", "operator": "Ana"}, {"/note"}),
+]
+
+
+@pytest.mark.parametrize(("call", "content", "fields"), WRONG)
+async def test_a_word_that_is_wrong_is_refused_by_its_fields(
+    shop: Shop, known: Payment, call: str, content: Any, fields: set[str]
+) -> None:
+    before = await known.get()
+    reply = await known.post(call, content, admin=True)
+    assert (reply.status, reply.json["code"]) == (422, "invalid_request")
+    assert {item["path"] for item in reply.json["errors"]} == fields
+    assert all(item["message"] for item in reply.json["errors"])
+    assert await known.get() == before
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def known(shop: Shop) -> Payment:
+    """A payment about which nothing is decided."""
+    return await shop.in_doubt()
+
+
+@pytest.mark.parametrize("call", ["release", "resolve", "acknowledge"])
+async def test_a_word_that_is_no_json_or_about_nothing(shop: Shop, known: Payment, call: str) -> None:
+    reply = await known.post(call, b"{", admin=True)
+    assert (reply.status, reply.json["code"]) == (400, "malformed_json")
+    word = BY_ANA | {"resolve": {"result": "canceled"}, "acknowledge": {"code": "gap"}}.get(call, {})
+    reply = await Payment(shop, str(uuid4()), known.serial).post(call, word, admin=True)
+    assert (reply.status, reply.json["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("call", ["resolve", "acknowledge"])
+async def test_the_till_socket_decides_neither(shop: Shop, known: Payment, call: str) -> None:
+    reply = await known.post(call, BY_ANA | {"result": "approved", "code": "in_doubt"})
+    assert (reply.status, reply.json["code"]) == (403, "forbidden")
+    assert (await known.get())["phase"] == "in_doubt"

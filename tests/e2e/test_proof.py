@@ -1,0 +1,364 @@
+"""The full proof that a payment was never started: every condition of it, one by one (design 6, `not_started`)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.events import APPROVED, event
+from tests.support.shop import (
+    Payment,
+    Shop,
+    acknowledging,
+    answering,
+    hanging_up,
+    knowing,
+    nothing_to_correct,
+    open_counters,
+)
+from tests.support.terminal import Request, Script, http
+from tests.support.webhooks import attention
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Between the two rounds of proof, in seconds; the shortest that can be configured.
+SETTLE = 1.0
+
+
+def settings(*, settle: float = SETTLE, probe: bool = True, search: bool = True, abort: bool = True) -> str:
+    """Return the configuration of a daemon that asks soon."""
+    return f"""
+[reconcile]
+first_event_grace_seconds = 0.1
+settle_seconds = {settle}
+probe_with_abort = {json.dumps(probe)}
+[profile.search]
+confirmed = {json.dumps(search)}
+[profile.abort]
+confirmed = {json.dumps(abort)}
+"""
+
+
+#: The daemons of this file, by what they lack of the proof.
+DAEMONS = {
+    "nothing": settings(),
+    "search not confirmed": settings(search=False),
+    "abort not confirmed": settings(abort=False),
+    "settle not passed": settings(settle=3600),
+    "nobody aborts": settings(probe=False),
+}
+
+
+#: What a search that works says of what it does not know.
+NONE = answering(200, b"[]")
+NOTHING_RUNNING = answering(409)
+
+
+def then(*scripts: Script) -> Script:
+    """Return the script that does one after the other, and the last one for ever."""
+    left = list(scripts)
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        await (left.pop(0) if len(left) > 1 else left[0])(request, writer)
+
+    return script
+
+
+def in_turn(*scripts: Script) -> Script:
+    """Return the script that does one after the other, again and again."""
+    turns = cycle(scripts)
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        await next(turns)(request, writer)
+
+    return script
+
+
+async def nothing_happens(_payment: Payment) -> None:
+    """Leave the payment to posd."""
+
+
+@dataclass
+class Case:
+    """A payment in doubt that lacks one condition of the proof.
+
+    `abort` and `search` are what the terminal answers (the default: it runs nothing and knows nothing of it),
+    `earlier` is whether it has ended a payment before, `seen` whether search shows that one, `meanwhile` what happens
+    to the payment in doubt.
+    """
+
+    abort: Script = NOTHING_RUNNING
+    search: Script = NONE
+    earlier: bool = True
+    seen: bool = True
+    meanwhile: Callable[[Payment], Awaitable[Any]] = nothing_happens
+    attention: frozenset[str] = frozenset()
+    daemon: str = "nothing"
+
+
+async def release(payment: Payment) -> None:
+    word = {"operator": "Ana", "note": "it hangs"}
+    while (reply := await payment.post("release", word)).status != 200:
+        assert reply.json["code"] == "call_outstanding"  # a probe is on its way
+
+
+async def unknown_state(payment: Payment) -> None:
+    assert await payment.event("TERMINAL_PONDERS") == 200
+
+
+async def unusable_callback(payment: Payment) -> None:
+    assert await payment.deliver(b"{}") == 400
+
+
+async def large_callback(payment: Payment) -> None:
+    assert await payment.deliver(b"x" * 1_048_577) == 413
+
+
+async def unusable_hit(payment: Payment) -> None:
+    """Have a search find it once, in a form that says nothing; from then on it is not found."""
+    working = payment.shop.terminal.search
+    assert working is not None
+    payment.shop.terminal.search = then(answering(200, {"client_transaction_id": payment.identity}), working)
+    await payment.until(lambda it: "quarantined_event" in attention(it))
+
+
+UNUSABLE = frozenset({"quarantined_event"})
+CASES: dict[str, Case] = {
+    "abort answers that something was aborted": Case(abort=answering(200)),
+    "abort is not known to the terminal": Case(abort=answering(404)),
+    "abort fails": Case(abort=answering(503)),
+    "the answer to the abort is lost": Case(abort=hanging_up),
+    "abort answers so once and then no more": Case(abort=then(NOTHING_RUNNING, answering(404))),
+    "abort has aborted something in between": Case(abort=in_turn(NOTHING_RUNNING, answering(200))),
+    "abort may have aborted something in between": Case(abort=in_turn(NOTHING_RUNNING, answering(503))),
+    "search gives no answer": Case(search=answering(404)),
+    "search answers none once and then not": Case(search=then(NONE, answering(503))),
+    "search shows others alone": Case(search=answering(200, event("0" * 8, "APPROVAL"))),
+    "the terminal has ended no payment before": Case(earlier=False),
+    "search does not show what the terminal has ended before": Case(seen=False),
+    "a state that posd does not know came of it": Case(
+        meanwhile=unknown_state, attention=frozenset({"unknown_status"})
+    ),
+    "a callback of it could not be used": Case(meanwhile=unusable_callback, attention=UNUSABLE),
+    "a callback of it was too large": Case(meanwhile=large_callback, attention=UNUSABLE),
+    "a search had found it": Case(meanwhile=unusable_hit, attention=UNUSABLE),
+    "its terminal was released": Case(meanwhile=release, attention=frozenset({"released"})),
+    "search is not confirmed": Case(daemon="search not confirmed"),
+    "abort is not confirmed": Case(daemon="abort not confirmed"),
+    "the second round was not asked": Case(daemon="settle not passed"),
+    "nobody aborts": Case(daemon="nobody aborts"),
+}
+
+
+async def pay_before(counter: Shop, *, tried: bool = True) -> dict[str, Any]:
+    """Let the terminal end a payment, and have search find it where it is to be `tried`; return its final event."""
+    payment = await counter.started()
+    for status, previous in APPROVED[:3]:
+        assert await payment.event(status, previous) == 200
+    final = event(payment.identity, "APPROVAL", "APPROVAL_REQUESTED", payment.serial)
+    assert await payment.deliver(json.dumps(final).encode()) == 200
+    if tried:
+        counter.terminal.search = knowing(final)
+        assert (await payment.post("reconcile")).json["last_search"]["result"] == "found"
+    return final
+
+
+async def doubt(counter: Shop, search: Script, abort: Script) -> Payment:
+    """Return a payment in doubt on a terminal with these answers."""
+    payment = counter.payment()
+    counter.terminal.search, counter.terminal.abort, counter.terminal.start = search, abort, hanging_up
+    assert (await payment.put()).json["phase"] == "in_doubt"
+    return payment
+
+
+async def bring_about(case: Case, counter: Shop) -> Payment:
+    """Return the payment of a case that was asked for once, so that the first round is over where there is one."""
+    known = [await pay_before(counter, tried=case.seen)] if case.earlier else []
+    payment = await doubt(counter, knowing(*(known if case.seen else []), otherwise=case.search), case.abort)
+    await ask(payment, case)
+    await case.meanwhile(payment)
+    return payment
+
+
+async def ask(payment: Payment, case: Case) -> None:
+    """Have it searched for, and an abort sent: by posd as a probe, where search gives no reason to by the till."""
+    assert (await payment.post("reconcile")).status == 200
+    if case.search is not NONE:
+        assert (await payment.post("abort")).json["code"] == "nothing_running"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def daemons() -> AsyncIterator[dict[str, list[Shop]]]:
+    """The daemons, with a terminal for each case and some to spare."""
+    async with AsyncExitStack() as stack:
+        opened = {}
+        for name, extra in DAEMONS.items():
+            directory = stack.enter_context(TemporaryDirectory(prefix="posd-", dir="/tmp"))
+            count = sum(case.daemon == name for case in CASES.values()) + 8
+            opened[name] = await stack.enter_async_context(open_counters(Path(directory), count, extra))
+        posds = [counters[0].daemon for counters in opened.values()]
+        yield opened
+        for posd in posds:
+            await nothing_to_correct(posd)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tried(daemons: dict[str, list[Shop]]) -> dict[str, Payment]:
+    """All cases at once, asked for again when the time has passed that a proof needs."""
+    payments = await asyncio.gather(*(bring_about(case, daemons[case.daemon].pop()) for case in CASES.values()))
+    await prove(daemons["nothing"].pop())  # this one began later, and lacks nothing
+    for _ in range(3):
+        await asyncio.gather(*(ask(payment, case) for payment, case in zip(payments, CASES.values(), strict=True)))
+    return dict(zip(CASES, payments, strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_short_of_one_condition_it_stays_in_doubt(tried: dict[str, Payment], name: str) -> None:
+    payment, case = tried[name], CASES[name]
+    document = await payment.get()
+    assert (document["phase"], document["outcome"], document["next_step"]) == ("in_doubt", None, "ask_person")
+    assert attention(document) == case.attention | {"in_doubt"}
+    probed = payment.shop.terminal.aborts > 0
+    assert probed == (case.daemon in ("nothing", "settle not passed"))  # none is sent where it could prove nothing
+    kinds = [item["kind"] for item in await payment.history()]
+    if "quarantined" in kinds or "event" in kinds:
+        heard = min(kinds.index(kind) for kind in ("quarantined", "event") if kind in kinds)
+        assert kinds[heard:].count("abort_requested") <= 1  # one may have been on its way
+    await payment.end()
+
+
+async def test_with_every_condition_it_never_started(daemons: dict[str, list[Shop]]) -> None:
+    counter = daemons["nothing"].pop()
+    known = await pay_before(counter, tried=False)
+    payment = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
+    aborts = counter.terminal.aborts
+    outcome = await counter.daemon.outcome(payment.identity)
+    assert (outcome["result"], outcome["status"], outcome["reached_acquirer"]) == ("not_started", None, False)
+    assert outcome["failure_reason"]["code"] == "proved_not_started"
+    assert [item["kind"] for item in outcome["evidence"]] == ["abort", "search", "abort", "search"]
+    assert {item.get("result") for item in outcome["evidence"]} == {"none", None}
+    assert {item.get("status") for item in outcome["evidence"]} == {409, None}
+    times = [item["at"] for item in outcome["evidence"]]
+    assert times == sorted(times)
+    assert counter.terminal.aborts - aborts >= 2
+    document = await payment.get()
+    assert (document["phase"], document["next_step"], document["attention"]) == ("final", "new_id_ok", [])
+    assert (await counter.daemon.call("GET", f"/terminals/{payment.serial}")).json["transaction"] is None
+    assert len(payment.requests) == 1  # it was never sent again
+    # What search had never been seen to find was tried on what the terminal had ended.
+    assert [item for item in counter.terminal.searches if known["client_transaction_id"].encode() in item.body]
+
+    # A search that is known to work needs no trial any more.
+    asked = len(counter.terminal.searches)
+    again = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
+    assert (await counter.daemon.outcome(again.identity))["result"] == "not_started"
+    assert all(again.identity.encode() in item.body for item in counter.terminal.searches[asked:])
+
+
+async def prove(counter: Shop) -> Payment:
+    """Return a payment that was proved never to have started."""
+    known = await pay_before(counter)
+    payment = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
+    assert (await counter.daemon.outcome(payment.identity))["result"] == "not_started"
+    return payment
+
+
+async def test_a_late_event_corrects_the_proof(daemons: dict[str, list[Shop]]) -> None:
+    counter = daemons["nothing"].pop()
+    payment = await prove(counter)
+    seen = len(counter.daemon.lines)
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+    line = await counter.daemon.log_line("payment.attention", seen, transaction=payment.identity)
+    assert (line["level"], line["code"]) == ("error", "outcome_corrected")
+    document = await payment.get()
+    assert (document["phase"], document["outcome"], document["next_step"]) == ("active", None, "ask_person")
+    assert attention(document) == {"outcome_corrected"}
+    for status, previous in APPROVED[1:]:
+        assert await payment.event(status, previous) == 200
+    document = await payment.get()
+    assert (document["outcome"]["result"], document["outcome"]["supersedes"]["result"]) == ("approved", "not_started")
+    assert document["next_step"] == "ask_person"
+    feed = (await counter.daemon.call("GET", "/feed?limit=500")).json["changes"]
+    mine = [item for item in feed if item["id"] == payment.identity]
+    assert [item["result"] for item in mine if item["phase"] == "final"] == ["not_started", "approved"]
+    assert "outcome_corrected" in mine[-1]["attention"]
+    word = {"code": "outcome_corrected", "operator": "Ana", "note": "the first till did not pay again"}
+    assert (await payment.post("acknowledge", word, admin=True)).json["next_step"] == "done"
+
+
+async def test_a_late_final_corrects_the_proof_at_once(daemons: dict[str, list[Shop]]) -> None:
+    counter = daemons["nothing"].pop()
+    payment = await prove(counter)
+    seen = len(counter.daemon.lines)
+    assert await payment.event("APPROVAL", "APPROVAL_REQUESTED") == 200
+    line = await counter.daemon.log_line("payment.attention", seen, code="outcome_corrected")
+    assert (line["level"], line["transaction"]) == ("error", payment.identity)
+    outcome = (await payment.get())["outcome"]
+    assert (outcome["result"], outcome["supersedes"]["evidence"][0]["kind"]) == ("approved", "abort")
+
+
+async def test_an_event_that_comes_before_the_last_answer_stops_the_proof(daemons: dict[str, list[Shop]]) -> None:
+    counter = daemons["nothing"].pop()
+    known = await pay_before(counter)
+    late: asyncio.Future[Payment] = asyncio.get_running_loop().create_future()
+    aborts = 0
+
+    async def nothing_runs(_request: Request, writer: asyncio.StreamWriter) -> None:
+        nonlocal aborts
+        aborts += 1
+        if aborts > 1:  # a word of the terminal is on the way while it says that it runs nothing
+            payment = await late
+            assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+        writer.write(http(409, b""))
+
+    payment = await doubt(counter, knowing(known, otherwise=NONE), nothing_runs)
+    late.set_result(payment)
+    document = await payment.until(lambda it: it["phase"] != "in_doubt")
+    assert (document["phase"], document["outcome"]) == ("active", None)
+    assert await payment.event("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED") == 200
+    assert (await payment.get())["attention"] == []
+
+
+async def test_an_acknowledged_payment_never_becomes_not_started(daemons: dict[str, list[Shop]]) -> None:
+    counter = daemons["nothing"].pop()
+    known = await pay_before(counter)
+    payment = counter.payment()
+    counter.terminal.search, counter.terminal.abort = knowing(known, otherwise=NONE), NOTHING_RUNNING
+    counter.terminal.start = acknowledging(payment.serial)
+    assert (await payment.put()).json["phase"] == "active"
+    proved = await prove(daemons["nothing"].pop())  # so long does a proof take
+    assert proved.identity != payment.identity
+    for _ in range(2):
+        reply = await payment.post("abort")
+        assert (reply.status, reply.json["code"]) == (409, "nothing_running")
+        document = (await payment.post("reconcile")).json
+        assert (document["phase"], document["last_search"]["result"]) == ("active", "none")
+    await payment.end()
+
+
+async def test_the_tills_own_aborts_can_prove_it(daemons: dict[str, list[Shop]]) -> None:
+    counter = daemons["nobody aborts"].pop()
+    known = await pay_before(counter)
+    payment = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
+    await payment.searched()
+    assert counter.terminal.aborts == 0  # posd sends none by itself
+    loop = asyncio.get_running_loop()
+    assert (await payment.post("abort")).json["code"] == "nothing_running"
+    await payment.searched(len(payment.searches) + 1)
+    first = loop.time()
+    while loop.time() < first + SETTLE:
+        document = (await payment.post("reconcile")).json
+        assert document["phase"] == "in_doubt"
+    assert (await payment.post("abort")).json["code"] == "nothing_running"
+    outcome = await counter.daemon.outcome(payment.identity)
+    assert outcome["result"] == "not_started"
+    assert sorted(item["kind"] for item in outcome["evidence"]) == ["abort", "abort", "search", "search"]
+    assert counter.terminal.aborts == 2

@@ -1,0 +1,262 @@
+"""Reprocessing: what follows from the record is derived again, what can now be used is applied (design 5)."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from tests.support.daemon import Daemon
+from tests.support.events import APPROVED, event
+from tests.support.shop import QUIET, Payment, Shop, answering, hanging_up, knowing, nothing_to_correct, open_counters
+from tests.support.webhooks import address, attention, quarantined, recorded
+from tests.support.webhooks import deliver as deliver_to
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+BY_ANA = {"operator": "Ana", "note": "the display says so"}
+ENDS = {"APPROVAL": "approved", "DECLINED": "declined"}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def counters() -> AsyncIterator[list[Shop]]:
+    """A daemon of the test's own, that can be stopped and configured otherwise."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with open_counters(Path(directory), 4, QUIET) as counters:
+            counters[0].daemon.keep_port()
+            yield counters
+            await nothing_to_correct(counters[0].daemon)
+
+
+async def reprocess(posd: Daemon) -> Any:
+    """Do it, and return the report."""
+    reply = await posd.call("POST", "/reprocess", socket=posd.admin_socket)
+    assert reply.status == 200
+    return reply.json
+
+
+async def configured_otherwise(posd: Daemon, old: str, new: str) -> None:
+    """Change the configuration and start again."""
+    assert await posd.stop() == 0
+    assert old in posd.config
+    posd.config = posd.config.replace(old, new)
+    await posd.start()
+
+
+async def in_quarantine(posd: Daemon) -> list[Any]:
+    """Return what is in quarantine, as the local API shows it."""
+    return list((await posd.call("GET", "/quarantine", socket=posd.admin_socket)).json["quarantine"])
+
+
+# What was refused and can be used now
+
+
+async def test_events_of_a_terminal_that_the_fleet_did_not_name(counters: list[Shop]) -> None:
+    counter = counters[0]
+    posd = counter.daemon
+    await configured_otherwise(posd, 'serial = "SN-1"', 'serial = "SN-TYPO"')
+    payment = await counter.in_doubt()
+    for status, previous in APPROVED:
+        content = event(payment.identity, status, previous, "SN-1")
+        assert await payment.deliver(json.dumps(content).encode()) == 403
+    assert await payment.deliver(b"not an event") == 400
+    unknown = str(uuid4())  # of before the restore of a backup
+    orphaned = json.dumps(event(unknown, "DECLINED", None, "SN-1")).encode()
+    assert (await deliver_to(posd, address(posd, unknown), orphaned)).status == 403
+
+    report = await reprocess(posd)  # nothing has changed yet
+    assert (report["applied"], report["quarantined"], report["differing"]) == ([], 6, 0)
+    assert (await payment.get())["phase"] == "in_doubt"
+
+    await configured_otherwise(posd, 'serial = "SN-TYPO"', 'serial = "SN-1"')
+    report = await reprocess(posd)
+    assert [(item["client_transaction_id"], item["verdict"]) for item in report["applied"]] == [
+        *[(payment.identity, "applied")] * 4,
+        (unknown, "applied"),
+    ]
+    assert (report["quarantined"], report["differing"]) == (1, 0)
+    document = await payment.get()
+    assert (document["outcome"]["result"], document["status"]) == ("approved", "APPROVAL")
+    assert attention(document) == {"quarantined_event", "serial_mismatch"}  # one body is still there
+    assert [verdict for verdict, _ in recorded(posd, payment.identity)] == ["applied"] * 4
+    assert [content for _, content in quarantined(posd, payment.identity)] == [b"not an event"]
+    orphan = await posd.transaction(unknown)
+    assert (orphan["outcome"]["result"], attention(orphan)) == ("declined", {"orphan", "gap"})
+    (left,) = await in_quarantine(posd)
+    assert left["client_transaction_id"] == payment.identity
+    kinds = [item["kind"] for item in await payment.history() if item["kind"] != "search"]
+    assert kinds == ["intent", "attempt", *["quarantined"] * 2, *["event"] * 4]
+
+    report = await reprocess(posd)
+    assert (report["applied"], report["quarantined"], report["differing"]) == ([], 1, 0)
+
+
+async def test_the_attention_goes_with_the_last_of_what_was_refused(counters: list[Shop]) -> None:
+    counter = counters[0]
+    posd = counter.daemon
+    await configured_otherwise(posd, "[reconcile]", '[merchant]\nid = "M-2"\n[reconcile]')
+    payment = await counter.started()
+    contents = [json.dumps(event(payment.identity, *item, payment.serial)).encode() for item in APPROVED]
+    for content in contents:
+        assert await payment.deliver(content) == 403
+    assert await payment.deliver(contents[0]) == 403  # the same bytes again are kept once
+    assert len(await in_quarantine(posd)) == 4
+    assert attention(await payment.get()) == {"quarantined_event"}
+
+    await configured_otherwise(posd, 'id = "M-2"', 'id = "M-1"')
+    # The terminal's queue replays one by itself; the rest were refused for good.
+    assert await payment.deliver(contents[1]) == 200
+    waiting = asyncio.create_task(posd.outcome(payment.identity))
+    report = await reprocess(posd)
+    assert [item["verdict"] for item in report["applied"]] == ["late", None, "applied", "applied"]
+    assert (report["quarantined"], report["differing"]) == (0, 0)
+    assert (await waiting)["result"] == "approved"
+    document = await payment.get()
+    assert (document["attention"], document["next_step"]) == ([], "done")
+    assert await in_quarantine(posd) == []
+    assert (await payment.history())[-1]["kind"] == "reapplied"
+    follow = [item for item in await payment.history() if item["kind"] == "event"]
+    assert [item["status"] for item in follow] == [
+        "CARD_PRESENTED",
+        "TERMINAL_ACKNOWLEDGED",
+        "APPROVAL_REQUESTED",
+        "APPROVAL",
+    ]
+
+
+# What was changed behind posd's back
+
+
+async def whole(counter: Shop, end: str) -> Payment:
+    """Return a payment that has ended so."""
+    payment = await counter.started()
+    for item in APPROVED[:3]:
+        assert await payment.event(*item) == 200
+    assert await payment.event(end, "APPROVAL_REQUESTED") == 200
+    return payment
+
+
+#: What somebody does to the row of an approved payment -> the fields that are reported.
+TAMPERING = {
+    "another outcome": (
+        """UPDATE transactions SET outcome = json_set(outcome, '$.result', 'declined', '$.status', 'DECLINED')""",
+        ["outcome"],
+    ),
+    "another reference": (
+        """UPDATE transactions SET outcome = json_set(outcome, '$.transaction_reference', 'R')""",
+        ["outcome"],
+    ),
+    "open again": ("UPDATE transactions SET phase = 'active', outcome = NULL", ["phase", "outcome"]),
+    "another trail": ("""UPDATE transactions SET trail = '{"position":"CARD_PRESENTED"}'""", ["trail"]),
+    "an attention": (
+        """UPDATE transactions SET attention = '[{"code":"gap","since":"2026-11-20T10:00:00.000Z","detail":"x"}]'""",
+        ["attention"],
+    ),
+    "a reading type": ("UPDATE transactions SET reading_type = 'CHIP', acknowledged = 0", ["acknowledged"]),
+    "a verdict": ("UPDATE events SET verdict = 'late'", ["events"]),
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
+    """Payments that were changed in the file while posd was stopped: each with what it was, and the report."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with open_counters(Path(directory), len(TAMPERING) + 1, QUIET) as counters:
+            posd = counters[0].daemon
+            posd.keep_port()
+            payments = [await whole(counter, "APPROVAL") for counter in counters]
+            before = [await payment.get() for payment in payments]
+            assert await posd.stop() == 0
+            with closing(sqlite3.connect(posd.database)) as db:
+                for payment, (statement, _) in zip(payments, TAMPERING.values(), strict=False):
+                    db.execute(f"{statement} WHERE client_transaction_id = ?", (payment.identity,))
+                db.commit()
+            await posd.start()
+            waiting = asyncio.create_task(posd.outcome(payments[list(TAMPERING).index("open again")].identity))
+            report = await reprocess(posd)
+            assert (await waiting)["result"] == "approved"
+            assert report["differing"] == len(report["differences"]) == len(TAMPERING)
+            differences = {item["client_transaction_id"]: item for item in report["differences"]}
+            assert payments[-1].identity not in differences
+            named = [*TAMPERING, "untouched"]
+            yield {
+                name: (payment, old, differences.get(payment.identity))
+                for name, payment, old in zip(named, payments, before, strict=True)
+            }
+            await nothing_to_correct(posd)
+
+
+@pytest.mark.parametrize("name", TAMPERING)
+async def test_what_does_not_follow_from_the_record_is_corrected_and_reported(
+    tampered: dict[str, tuple[Payment, Any, Any]], name: str
+) -> None:
+    payment, before, difference = tampered[name]
+    posd = payment.shop.daemon
+    assert set(TAMPERING[name][1]) <= set(difference["fields"])
+    assert difference["before"].keys() == difference["after"].keys() == set(difference["fields"])
+    line = await posd.log_line("store.difference", transaction=payment.identity)
+    assert (line["level"], line["detail"]) == ("error", ", ".join(difference["fields"]))
+    after = await payment.get()
+    for item in (before, after):
+        item.pop("last_search")  # what posd asks for when it starts is no part of the record that was changed
+    assert after == before
+    assert [verdict for verdict, _ in recorded(posd, payment.identity)] == ["applied"] * 4
+    changes = (await posd.call("GET", "/feed?limit=500")).json["changes"]
+    mine = [item["reason"] for item in changes if item["id"] == payment.identity]
+    assert mine[-1] == "reprocessed" or name == "a verdict"
+
+
+# While the shop is open
+
+
+async def test_it_finds_nothing_to_correct_and_disturbs_nobody_while_payments_run(counters: list[Shop]) -> None:
+    posd = counters[0].daemon
+    over = False
+
+    async def till(counter: Shop, end: str) -> int:
+        paid = 0
+        while not over:
+            payment = await whole(counter, end)
+            assert (await posd.outcome(payment.identity))["result"] == ENDS[end]
+            paid += 1
+        return paid
+
+    async def doubts(counter: Shop) -> None:
+        while not over:
+            payment = counter.payment()
+            counter.terminal.start = hanging_up
+            assert (await payment.put()).json["phase"] == "in_doubt"
+            counter.terminal.search = knowing(event(payment.identity, "DECLINED", None, payment.serial))
+            assert (await payment.post("reconcile")).json["outcome"]["result"] == "declined"
+
+    async def people(counter: Shop) -> None:
+        while not over:
+            payment = await counter.started()
+            counter.terminal.abort = answering(409)
+            assert (await payment.post("abort")).json["code"] == "nothing_running"
+            word = BY_ANA | {"result": "canceled"}
+            assert (await payment.post("resolve", word, admin=True)).json["outcome"]["result"] == "canceled"
+
+    working = [
+        asyncio.create_task(work)
+        for work in (
+            till(counters[0], "APPROVAL"),
+            till(counters[1], "DECLINED"),
+            doubts(counters[2]),
+            people(counters[3]),
+        )
+    ]
+    for _ in range(10):
+        await nothing_to_correct(posd)
+    over = True
+    await asyncio.gather(*working)
+    report = await reprocess(posd)
+    assert report["transactions"] >= 4
+    assert (report["skipped"], report["applied"], report["differing"]) == (0, [], 0)

@@ -1,0 +1,308 @@
+"""A restart takes every open payment up again: asks for each, floods no terminal, forgets no till (design 6 and 10)."""
+
+import asyncio
+import json
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+import pytest_asyncio
+from zeroconf import ServiceInfo
+from zeroconf.asyncio import AsyncZeroconf
+
+from tests.support.daemon import Daemon, running
+from tests.support.events import APPROVED, event
+from tests.support.shop import (
+    QUIET,
+    Payment,
+    Shop,
+    acknowledging,
+    answering,
+    hanging_up,
+    held,
+    knowing,
+    nothing_to_correct,
+    open_counters,
+)
+from tests.support.streams import Connection
+from tests.support.terminal import Request, http, scripted_terminal
+from tests.support.webhooks import attention, faults
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Terminals with an open payment each when the plug is pulled, and those of them that have another one, released.
+OPEN = 60
+RELEASED = 5
+#: Searches under way at once, over the whole fleet.
+MAX_CALLS = 8
+#: The promise for a stop, in seconds.
+STOP_SECONDS = 3.0
+BY_ANA = {"operator": "Ana", "note": "the display says so"}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def counter() -> AsyncIterator[Shop]:
+    """A daemon of the test's own with one terminal, that can be stopped and started again."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with open_counters(Path(directory), 1, QUIET) as (counter,):
+            counter.daemon.keep_port()
+            yield counter
+            await nothing_to_correct(counter.daemon)
+
+
+async def patient(posd: Daemon, identity: str, again: asyncio.Event) -> Any:
+    """Wait for the outcome as a till does that is cut off: it asks again when posd is there again."""
+    path = f"/transactions/{identity}/outcome"
+    with suppress(httpx2.TransportError):
+        return (await posd.call("GET", path)).json
+    await again.wait()
+    return (await posd.call("GET", path)).json
+
+
+async def test_every_open_payment_is_asked_for_a_few_at_a_time(shop: Shop) -> None:
+    posd = shop.daemon
+    payments = []
+    for number in range(OPEN):
+        payment = await shop.started()
+        payments.append(payment)
+        if number < RELEASED:
+            assert (await payment.post("release", BY_ANA)).status == 200
+            another = Payment(shop, str(uuid4()), payment.serial)
+            assert (await another.put()).status == 201
+            payments.append(another)
+    again = asyncio.Event()
+    tills = [asyncio.create_task(patient(posd, payment.identity, again)) for payment in payments]
+
+    finals = {payment.identity: event(payment.identity, "DECLINED", None, payment.serial) for payment in payments}
+    serials = {payment.identity: payment.serial for payment in payments}
+    under_way: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    full, go_on = asyncio.Event(), asyncio.Event()
+
+    async def search(request: Request, writer: asyncio.StreamWriter) -> None:
+        identity = request.json["client_transaction_id"]
+        under_way[serials[identity]] += 1
+        most["fleet"] = max(most["fleet"], under_way.total())
+        most["terminal"] = max(most["terminal"], under_way[serials[identity]])
+        if under_way.total() >= MAX_CALLS:
+            full.set()
+        await go_on.wait()
+        under_way[serials[identity]] -= 1
+        writer.write(http(200, json.dumps(finals[identity]).encode()))
+
+    await posd.kill()
+    posd.keep_port()
+    shop.terminal.search = search
+    await posd.start()
+    again.set()
+    await full.wait()
+    for _ in range(10):  # whatever else posd would ask now, it has asked when it has answered these
+        assert (await posd.call("GET", "/health")).status == 200
+    assert under_way.total() == MAX_CALLS
+    go_on.set()
+    outcomes = await asyncio.gather(*tills)
+    assert {outcome["result"] for outcome in outcomes} == {"declined"}
+    assert {outcome["evidence"][0]["kind"] for outcome in outcomes} == {"search"}
+    assert dict(most) == {"fleet": MAX_CALLS, "terminal": 1}
+    assert [len(payment.searches) for payment in payments] == [1] * len(payments)
+    assert [len(payment.requests) for payment in payments] == [1] * len(payments)
+    await nothing_to_correct(posd)
+
+
+async def test_killed_while_it_was_starting_the_terminal_tells(counter: Shop) -> None:
+    payment = counter.payment()
+    counter.terminal.start = script = held(acknowledging(payment.serial))
+    starting = asyncio.create_task(payment.put())
+    await script.arrived.wait()
+    await counter.daemon.kill()
+    with pytest.raises(httpx2.TransportError):
+        await starting
+    script.release.set()
+    counter.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
+    await counter.daemon.start()
+    outcome = await counter.daemon.outcome(payment.identity)
+    assert (outcome["result"], outcome["evidence"][0]["kind"]) == ("approved", "search")
+    assert len(payment.requests) == 1
+    assert [item["kind"] for item in await payment.history()] == ["intent", "interrupted", "search"]
+    assert (await payment.put()).status == 200
+    assert len(payment.requests) == 1
+
+
+async def test_killed_before_it_had_asked_about_a_strange_final_it_asks_then_and_not_again(counter: Shop) -> None:
+    payment = await counter.started()
+    for item in APPROVED[:3]:
+        assert await payment.event(*item) == 200
+    counter.terminal.search = script = held(answering(200, b"[]"))
+    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
+    await script.arrived.wait()
+    await counter.daemon.kill()
+    counter.terminal.search = answering(200, b"[]")
+    await counter.daemon.start()
+    document = await payment.until(lambda it: it["last_search"])
+    assert (attention(document), document["next_step"]) == ({"illegal_transition"}, "ask_person")
+    assert len(payment.searches) == 2
+    script.release.set()
+    await counter.daemon.restart()
+    assert (await payment.get())["last_search"] == document["last_search"]
+    doubt = await counter.in_doubt()
+    assert (await doubt.post("reconcile")).json["last_search"]["result"] == "no_answer"
+    assert len(payment.searches) == 2
+
+
+async def test_killed_between_the_rounds_of_a_proof_it_begins_anew() -> None:
+    proving = """
+[reconcile]
+first_event_grace_seconds = 0.1
+settle_seconds = 1
+probe_with_abort = true
+[profile.search]
+confirmed = true
+[profile.abort]
+confirmed = true
+"""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with open_counters(Path(directory), 1, proving) as (counter,):
+            posd = counter.daemon
+            known = await counter.started()
+            final = event(known.identity, "DECLINED", None, known.serial)
+            counter.terminal.search = knowing(final)
+            assert (await known.post("reconcile")).json["outcome"]["result"] == "declined"
+            payment = counter.payment()
+            counter.terminal.start, counter.terminal.abort = hanging_up, answering(409)
+            counter.terminal.search = knowing(final, otherwise=answering(200, b"[]"))
+            assert (await payment.put()).json["phase"] == "in_doubt"
+            await posd.log_line("payment.abort", transaction=payment.identity)
+            await posd.restart()
+            outcome = await posd.outcome(payment.identity)
+            assert outcome["result"] == "not_started"
+            started = next(line for line in posd.lines if line["event"] == "posd.started")
+            assert [item["kind"] for item in outcome["evidence"]] == ["abort", "search", "abort", "search"]
+            assert all(item["at"] > started["timestamp"] for item in outcome["evidence"])
+
+
+async def test_a_terminal_that_is_no_longer_in_the_fleet_keeps_nobody_from_starting(counter: Shop) -> None:
+    posd = counter.daemon
+    payment = await counter.started()
+    assert await posd.stop() == 0
+    posd.config = posd.config.replace('serial = "SN-0"', 'serial = "SN-NEW"')
+    await posd.start()
+    await posd.log_line("payment.search", transaction=payment.identity, result="no_answer")
+    assert (await payment.post("reconcile")).json["last_search"]["result"] == "no_answer"
+    assert payment.searches == []
+    assert (await payment.post("abort")).json["code"] == "terminal_offline"
+    for item in APPROVED:
+        assert await payment.event(*item) == 200  # it was asked when it was ours
+    assert (await payment.get())["outcome"]["result"] == "approved"
+
+
+async def test_an_open_payment_whose_terminal_has_no_address_is_asked_for_when_it_has_one() -> None:
+    mark = token_hex(3)
+    kind, serial = f"_posd-{mark}._tcp.local.", f"SN-{mark}"
+    discovery = f'service_types = ["{kind}"]\ninterfaces = ["127.0.0.1"]'
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        home = Path(directory)
+        async with scripted_terminal(home, serial, ports=2) as terminal:
+            entry = f'[[terminals]]\nserial = "{serial}"\nca_file = "{terminal.ca_file}"\n'
+
+            def service(number: int) -> ServiceInfo:
+                port = int(terminal.base_urls[number].rsplit(":", 1)[1])
+                name = f"{serial}.{kind}"
+                return ServiceInfo(kind, name, port=port, server=f"{mark}.local.", parsed_addresses=["127.0.0.1"])
+
+            network = AsyncZeroconf(interfaces=["127.0.0.1"])
+            try:
+                async with running(home, entry, QUIET, discovery) as posd:
+                    posd.keep_port()
+                    await network.async_register_service(service(0), cooperating_responders=True)
+                    await posd.log_line("discovery.found", terminal=serial)
+                    payment = Payment(Shop(posd, terminal, iter(()), iter(())), str(uuid4()), serial)
+                    assert (await payment.put()).json["phase"] == "active"
+                    await posd.kill()
+                    await network.async_unregister_service(service(0))
+
+                    await posd.start()
+                    line = await posd.log_line("payment.search", transaction=payment.identity)
+                    assert (line["result"], "no address" in line["reason"]) == ("no_answer", True)
+                    assert (await payment.get())["phase"] == "active"
+                    # It comes back at another address.
+                    terminal.search = knowing(event(payment.identity, "APPROVAL", None, serial))
+                    await network.async_register_service(service(1), cooperating_responders=True)
+                    assert (await posd.outcome(payment.identity))["result"] == "approved"
+                    assert payment.searches[0].headers["host"] == terminal.base_urls[1].removeprefix("https://")
+            finally:
+                await network.async_close()
+
+
+# A stop while posd asks
+
+
+async def test_a_stop_does_not_wait_for_a_terminal_that_is_asked(counter: Shop) -> None:
+    posd = counter.daemon
+    payment = await counter.in_doubt()
+    counter.terminal.search = script = held(answering(200, b"[]"))
+    reader, writer = await asyncio.open_unix_connection(str(posd.till_socket))
+    writer.write(f"POST /v1/transactions/{payment.identity}/reconcile HTTP/1.1\r\nhost: posd\r\n\r\n".encode())
+    till = Connection(reader, writer)
+    await script.arrived.wait()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    code, (status, problem) = await asyncio.gather(posd.stop(signal.SIGTERM), till.reply())
+    assert loop.time() - began < STOP_SECONDS
+    till.hang_up()
+    assert (code, status, problem["code"]) == (0, 503, "draining")
+    assert faults(posd) == []
+    script.release.set()
+    # The next daemon asks for it by itself.
+    counter.terminal.search = knowing(event(payment.identity, "TERMINAL_REJECTED", None, payment.serial))
+    await posd.start()
+    assert (await posd.outcome(payment.identity))["result"] == "rejected"
+
+
+async def test_a_stop_while_posd_asks_by_itself(counter: Shop) -> None:
+    posd = counter.daemon
+    payment = await counter.started()
+    counter.terminal.search = script = held(answering(200, b"[]"))
+    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200  # a gap
+    await script.arrived.wait()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert await posd.stop() == 0
+    assert loop.time() - began < STOP_SECONDS
+    script.release.set()
+    counter.terminal.search = None
+    await posd.start()
+    document = await payment.until(lambda it: it["last_search"])
+    assert (document["phase"], document["status"]) == ("active", "APPROVAL_REQUESTED")
+
+
+async def test_what_is_asked_of_a_daemon_that_is_stopping(counter: Shop) -> None:
+    posd = counter.daemon
+    doubt = await counter.in_doubt()
+    assert (await doubt.post("release", BY_ANA)).status == 200
+    starting = Payment(counter, str(uuid4()), doubt.serial)
+    counter.terminal.start = script = held(acknowledging(doubt.serial))
+    till = asyncio.create_task(starting.put())
+    await script.arrived.wait()  # posd waits for this answer for a moment before it stops
+    asked = len(counter.terminal.searches)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    stopping = asyncio.create_task(posd.stop())
+    await posd.log_line("posd.stopping")
+    reply = await doubt.post("reconcile")
+    assert (reply.status, reply.json["code"]) == (503, "draining")
+    assert (await till).status == 201
+    assert await stopping == 0
+    assert loop.time() - began < STOP_SECONDS
+    assert faults(posd) == []
+    assert len(counter.terminal.searches) == asked
+    script.release.set()
+    await posd.start()
+    assert (await starting.get())["phase"] == (await doubt.get())["phase"] == "in_doubt"

@@ -1,0 +1,157 @@
+"""One basket, one charge: the `sale` guard over all terminals, decided in the intent's commit (local API, `sale`)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from tests.support.events import APPROVED
+from tests.support.shop import Payment, Shop, acknowledging, answering, hanging_up, nothing_to_correct
+from tests.support.terminal import Request
+from tests.support.webhooks import disk
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: How often two tills race for one basket.
+RACES = 20
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def complete_journal(shop: Shop) -> AsyncIterator[None]:
+    """Whatever is done here, reprocessing finds nothing to correct at the end."""
+    yield
+    await nothing_to_correct(shop.daemon)
+
+
+@pytest.fixture
+def sale() -> str:
+    """A new basket."""
+    return f"till-3/{uuid4()}"
+
+
+async def paid(shop: Shop, sale: str) -> Payment:
+    """Return a payment for that sale that its terminal has acknowledged."""
+    payment = shop.payment()
+    shop.terminal.start = acknowledging(payment.serial)
+    assert (await payment.put(sale=sale)).status == 201
+    return payment
+
+
+async def conflicts(shop: Shop, sale: str) -> list[str]:
+    """Try to pay the sale on another terminal: the payments that stand in the way; nothing is sent or recorded."""
+    payment = shop.payment()
+    shop.terminal.start = acknowledging(payment.serial)
+    reply = await payment.put(sale=sale)
+    if reply.status == 201:
+        return []
+    assert (reply.status, reply.json["code"]) == (409, "sale_conflict")
+    assert payment.requests == []
+    assert (await shop.daemon.call("GET", f"/transactions/{payment.identity}")).status == 404
+    assert (await shop.daemon.call("GET", f"/terminals/{payment.serial}")).json["transaction"] is None
+    # The id is as good as new.
+    assert (await payment.put(sale=str(uuid4()))).status == 201
+    return list(reply.json["transactions"])
+
+
+async def approve(payment: Payment) -> None:
+    for item in APPROVED:
+        assert await payment.event(*item) == 200
+
+
+async def test_while_it_is_open_and_after_it_was_approved_the_basket_is_not_charged_again(
+    shop: Shop, sale: str
+) -> None:
+    payment = await paid(shop, sale)
+    assert await conflicts(shop, sale) == [payment.identity]
+    await approve(payment)
+    assert await conflicts(shop, sale) == [payment.identity]
+    listed = (await shop.daemon.call("GET", f"/transactions?sale={sale}")).json["transactions"]
+    assert [item["client_transaction_id"] for item in listed] == [payment.identity]
+    assert (await payment.put(sale=sale)).status == 200  # the same call again is answered, not refused
+
+
+@pytest.mark.parametrize("status", ["DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED"])
+async def test_after_it_was_not_charged_the_basket_is_free(shop: Shop, sale: str, status: str) -> None:
+    payment = await paid(shop, sale)
+    for item in APPROVED[: 3 if status == "DECLINED" else 2]:
+        assert await payment.event(*item) == 200
+    assert await payment.event(status, APPROVED[2 if status == "DECLINED" else 1][0]) == 200
+    assert await conflicts(shop, sale) == []
+
+
+async def test_after_it_was_refused_the_basket_is_free(shop: Shop, sale: str) -> None:
+    payment = shop.payment()
+    shop.terminal.start = answering(422)
+    assert (await payment.put(sale=sale)).json["outcome"]["result"] == "not_started"
+    assert await conflicts(shop, sale) == []
+
+
+async def test_what_is_in_doubt_or_released_holds_the_basket(shop: Shop, sale: str) -> None:
+    payment = await shop.in_doubt(sale=sale)
+    assert await conflicts(shop, sale) == [payment.identity]
+    assert (await payment.post("release", {"operator": "Ana", "note": "broken"})).status == 200
+    assert await conflicts(shop, sale) == [payment.identity]
+    word = {"operator": "Ana", "note": "the acquirer knows nothing of it", "result": "not_started"}
+    assert (await payment.post("resolve", word, admin=True)).status == 200
+    assert await conflicts(shop, sale) == []
+
+
+async def test_what_leaves_open_whether_the_customer_paid_holds_the_basket(shop: Shop, sale: str) -> None:
+    payment = await paid(shop, sale)
+    for item in APPROVED[:3]:
+        assert await payment.event(*item) == 200
+    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200  # and the acquirer?
+    assert await conflicts(shop, sale) == [payment.identity]
+
+
+async def test_repeat_charges_the_basket_again_and_another_basket_is_another(shop: Shop, sale: str) -> None:
+    first = await paid(shop, sale)
+    split = shop.payment()
+    shop.terminal.start = acknowledging(split.serial)
+    assert (await split.put(sale=sale, repeat=True)).status == 201
+    assert await conflicts(shop, sale) == [split.identity, first.identity]
+    assert await conflicts(shop, sale.upper()) == []
+    assert (await shop.payment().put(sale="")).status == 422
+    assert (await shop.payment().put(sale="x" * 129)).status == 422
+
+
+@pytest.mark.parametrize("_race", range(RACES))
+async def test_two_tills_on_two_terminals_have_one_winner(shop: Shop, sale: str, _race: int) -> None:
+    tills = [shop.payment(), shop.payment()]
+
+    async def acknowledge(request: Request, writer: asyncio.StreamWriter) -> None:
+        serial = next(till.serial for till in tills if till.identity.encode() in request.body)
+        await acknowledging(serial)(request, writer)
+
+    shop.terminal.start = acknowledge
+    replies = await asyncio.gather(*(till.put(sale=sale) for till in tills))
+    assert sorted(reply.status for reply in replies) == [201, 409]
+    winner, loser = tills if replies[0].status == 201 else reversed(tills)
+    refusal = next(reply for reply in replies if reply.status == 409)
+    assert (refusal.json["code"], refusal.json["transactions"]) == ("sale_conflict", [winner.identity])
+    assert (len(winner.requests), len(loser.requests)) == (1, 0)
+    with disk(shop.daemon) as db:
+        rows = db.execute("SELECT client_transaction_id FROM transactions WHERE sale = ?", (sale,)).fetchall()
+    assert rows == [(winner.identity,)]
+
+
+async def test_one_till_that_repeats_its_call_starts_it_once(shop: Shop, sale: str) -> None:
+    payment = shop.payment()
+    shop.terminal.start = acknowledging(payment.serial)
+    replies = await asyncio.gather(*(payment.put(sale=sale) for _ in range(5)))
+    assert sorted(reply.status for reply in replies) == [200, 200, 200, 200, 201]
+    assert len(payment.requests) == 1
+
+
+async def test_the_guard_survives_a_kill(shop: Shop, sale: str) -> None:
+    open_one, approved = await paid(shop, sale), await paid(shop, f"{sale}/approved")
+    await approve(approved)
+    doubtful = shop.payment()
+    shop.terminal.start = hanging_up
+    assert (await doubtful.put(sale=f"{sale}/doubt")).json["phase"] == "in_doubt"
+    await shop.daemon.restart()
+    assert await conflicts(shop, sale) == [open_one.identity]
+    assert await conflicts(shop, f"{sale}/approved") == [approved.identity]
+    assert await conflicts(shop, f"{sale}/doubt") == [doubtful.identity]

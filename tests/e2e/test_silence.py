@@ -1,0 +1,297 @@
+"""When posd asks a terminal by itself: a doubt, a silence, a gap, a return; and when it does not (design 6)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from tests.support.events import APPROVED, event
+from tests.support.shop import (
+    Payment,
+    Shop,
+    acknowledging,
+    answering,
+    hanging_up,
+    held,
+    knowing,
+    nothing_to_correct,
+    open_counters,
+)
+from tests.support.terminal import Request
+from tests.support.webhooks import attention
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Limits of the daemon whose patience is short, in seconds; each is another, so that a test can tell them apart.
+GRACE, STALL, STALL_AFTER_REQUEST = 0.2, 2.0, 1.0
+SHORT = f"""
+[reconcile]
+first_event_grace_seconds = {GRACE}
+stall_seconds = {STALL}
+stall_after_request_seconds = {STALL_AFTER_REQUEST}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def counters() -> AsyncIterator[list[Shop]]:
+    """A daemon with little patience, and terminals that each test takes from the end of the list."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with open_counters(Path(directory), 14, SHORT) as counters:
+            daemon = counters[0].daemon
+            yield counters
+            await nothing_to_correct(daemon)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def complete_journal(shop: Shop) -> AsyncIterator[None]:
+    """Whatever is done here, reprocessing finds nothing to correct at the end."""
+    yield
+    await nothing_to_correct(shop.daemon)
+
+
+@pytest.fixture
+def counter(counters: list[Shop]) -> Shop:
+    """A terminal of a test's own, at the daemon with little patience."""
+    return counters.pop()
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def on_the_way(payment: Payment, status: str) -> None:
+    """Deliver the events of an approved payment up to that state."""
+    for item in APPROVED:
+        assert await payment.event(*item) == 200
+        if item[0] == status:
+            return
+
+
+async def attention_after(payment: Payment, reason: str) -> list[str]:
+    """Return the attentions that were open after the newest change of that reason."""
+    changes = (await payment.shop.daemon.call("GET", "/feed?limit=500")).json["changes"]
+    mine = [item for item in changes if (item["id"], item["reason"]) == (payment.identity, reason)]
+    return list(mine[-1]["attention"])
+
+
+# Silence
+
+
+async def test_in_doubt_it_is_asked_for_after_the_grace_and_again_after_growing_pauses(counter: Shop) -> None:
+    arrivals: list[float] = []
+
+    async def nothing(_request: Request, _writer: asyncio.StreamWriter) -> None:
+        arrivals.append(now())
+
+    payment = counter.payment()
+    counter.terminal.start = hanging_up
+    counter.terminal.search = nothing
+    began = now()
+    assert (await payment.put()).json["phase"] == "in_doubt"
+    await payment.searched(5)
+    pauses = [after - before for before, after in zip([began, *arrivals], arrivals, strict=False)]
+    for number, pause in enumerate(pauses):
+        assert pause >= GRACE * 2 ** max(0, number - 1)
+    document = await payment.get()
+    assert (document["phase"], document["next_step"]) == ("in_doubt", "ask_person")
+    assert attention(document) == {"in_doubt"}
+    assert (document["last_search"]["result"], document["outcome"]) == ("no_answer", None)
+
+
+async def test_what_was_released_is_asked_for_as_before(counter: Shop) -> None:
+    payment = await counter.in_doubt()
+    await payment.searched()
+    assert (await payment.post("release", {"operator": "Ana", "note": "the queue is long"})).status == 200
+    counter.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
+    assert (await counter.daemon.outcome(payment.identity))["result"] == "approved"
+    assert (await payment.get())["attention"] == []
+
+
+async def test_a_doubt_is_left_to_the_till_until_the_grace_is_over(shop: Shop) -> None:
+    payment = await shop.in_doubt()
+    document = await payment.get()
+    assert (document["next_step"], document["last_search"]) == ("wait", None)
+
+
+async def test_an_acknowledgement_that_no_event_follows(counter: Shop) -> None:
+    payment = await counter.started()
+    counter.terminal.search = answering(200, b"[]")
+    document = await payment.until(lambda it: "no_callback" in attention(it))
+    assert (document["phase"], document["next_step"], document["outcome"]) == ("active", "wait", None)
+    document = await payment.until(lambda it: it["last_search"])
+    assert (document["phase"], document["last_search"]["result"]) == ("active", "none")
+    assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+    assert await attention_after(payment, "event:TERMINAL_ACKNOWLEDGED") == []
+    kinds = [item["kind"] for item in await payment.history()]
+    assert kinds[:4] == ["intent", "attempt", "no_callback", "search"]
+    await on_the_way(payment, "APPROVAL")
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds"),
+    [("TERMINAL_ACKNOWLEDGED", STALL), ("CARD_PRESENTED", STALL), ("APPROVAL_REQUESTED", STALL_AFTER_REQUEST)],
+)
+async def test_a_silence(counter: Shop, status: str, seconds: float) -> None:
+    payment = await counter.started()
+    await on_the_way(payment, status)
+    began = now()
+    assert await payment.event(status, APPROVED[0][0]) == 200  # late or repeated: a sign of life
+    counter.terminal.search = script = held(knowing(event(payment.identity, status, None, payment.serial)))
+    document = await payment.until(lambda it: "stalled" in attention(it))
+    assert (document["phase"], document["status"], document["next_step"]) == ("active", status, "wait")
+    (silent,) = [item for item in await payment.history() if item["kind"] == "stalled"]
+    assert silent["seconds"] == seconds
+    # Told before the terminal is asked, so that a terminal that hangs delays no person.
+    await script.arrived.wait()
+    assert now() - began >= seconds
+    script.release.set()
+    await payment.searched(len(payment.searches) + 1)
+    document = await payment.get()
+    assert (document["phase"], document["outcome"], document["last_search"]["result"]) == ("active", None, "found")
+    assert attention(document) == {"stalled"}
+    final = APPROVED[3] if status == "APPROVAL_REQUESTED" else ("TERMINAL_CANCELED", status)
+    assert await payment.event(*final) == 200
+    assert (await payment.get())["attention"] == []
+
+
+async def test_each_event_ends_the_silence_and_the_next_one_is_told_again(counter: Shop) -> None:
+    payment = await counter.started()
+    await on_the_way(payment, "APPROVAL_REQUESTED")
+    await payment.until(lambda it: "stalled" in attention(it))
+    assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200  # late, and yet a sign of life
+    assert await attention_after(payment, "event:CARD_PRESENTED") == []
+    await payment.until(lambda it: "stalled" in attention(it))
+    assert [item["kind"] for item in await payment.history()].count("stalled") == 2
+    assert await payment.event(*APPROVED[3]) == 200
+
+
+async def test_nothing_is_asked_of_a_terminal_whose_payment_has_ended(counters: list[Shop]) -> None:
+    counter, clock = counters.pop(), counters.pop()
+    payment = await counter.started()
+    await on_the_way(payment, "APPROVAL")
+    asked = len(payment.searches)
+    silent = await clock.started()
+    await on_the_way(silent, "CARD_PRESENTED")
+    await silent.until(lambda it: "stalled" in attention(it))  # the longest limit has passed
+    await silent.searched(3)
+    assert len(payment.searches) == asked
+    assert await silent.event("TERMINAL_CANCELED", "CARD_PRESENTED") == 200
+
+
+# What is asked for at once, whatever the patience
+
+
+async def test_a_gap_is_asked_about_at_once_and_the_late_event_closes_it(shop: Shop) -> None:
+    payment = await shop.started()
+    await on_the_way(payment, "TERMINAL_ACKNOWLEDGED")
+    shop.terminal.search = knowing(event(payment.identity, "APPROVAL_REQUESTED", None, payment.serial))
+    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    document = await payment.until(lambda it: it["last_search"])
+    assert (document["last_search"]["result"], attention(document)) == ("found", {"gap"})
+    assert document["status"] == "APPROVAL_REQUESTED"
+    assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200
+    assert (await payment.get())["attention"] == []
+    assert len(payment.searches) == 1
+    assert await payment.event("APPROVAL", "APPROVAL_REQUESTED") == 200
+
+
+async def test_a_gap_whose_search_finds_the_final(shop: Shop) -> None:
+    payment = await shop.started()
+    shop.terminal.search = knowing(event(payment.identity, "DECLINED", None, payment.serial))
+    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    outcome = await shop.daemon.outcome(payment.identity)
+    assert (outcome["result"], [item["kind"] for item in outcome["evidence"]]) == ("declined", ["search"])
+    assert (await payment.get())["attention"] == []
+
+
+async def test_an_abort_that_found_nothing_running_is_followed_by_a_search(shop: Shop) -> None:
+    payment = await shop.started()
+    shop.terminal.abort = answering(409)
+    shop.terminal.search = knowing(event(payment.identity, "TERMINAL_REJECTED", None, payment.serial))
+    reply = await payment.post("abort")
+    assert (reply.status, reply.json["code"]) == (409, "nothing_running")
+    assert (await shop.daemon.outcome(payment.identity))["result"] == "rejected"
+
+
+@pytest.mark.parametrize("content", [b"{", b"x" * 1_048_577], ids=["not an event", "too large"])
+async def test_a_callback_that_cannot_be_used_is_followed_by_a_search(shop: Shop, content: bytes) -> None:
+    payment = await shop.started()
+    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
+    assert await payment.deliver(content) in (400, 413)
+    outcome = await shop.daemon.outcome(payment.identity)
+    assert (outcome["result"], [item["kind"] for item in outcome["evidence"]]) == ("approved", ["search"])
+
+
+async def test_a_final_against_the_lifecycle_is_asked_about_once(counters: list[Shop]) -> None:
+    counter, clock = counters.pop(), counters.pop()
+    payment = await counter.started()
+    await on_the_way(payment, "APPROVAL_REQUESTED")
+    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
+    document = await payment.until(lambda it: it["last_search"])
+    assert (document["phase"], document["last_search"]["result"]) == ("final", "no_answer")
+    assert attention(document) == {"illegal_transition"}
+    assert (document["outcome"]["result"], document["outcome"]["reached_acquirer"]) == ("canceled", None)
+    assert document["next_step"] == "ask_person"
+    doubt = await clock.in_doubt()
+    await doubt.searched(4)  # by then an open payment without an answer would have been asked for again
+    assert len(payment.searches) == 1
+
+
+async def test_a_call_to_the_acquirer_that_shows_up_after_a_cancellation_is_asked_about(shop: Shop) -> None:
+    payment = await shop.started()
+    await on_the_way(payment, "CARD_PRESENTED")
+    assert await payment.event("TERMINAL_CANCELED", "CARD_PRESENTED") == 200
+    assert (await payment.get())["attention"] == []
+    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    document = await payment.until(lambda it: it["last_search"])
+    assert attention(document) == {"illegal_transition"}
+    assert document["outcome"]["reached_acquirer"] is None
+
+
+async def test_a_final_against_the_lifecycle_whose_search_says_otherwise(shop: Shop) -> None:
+    payment = await shop.started()
+    await on_the_way(payment, "APPROVAL_REQUESTED")
+    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
+    assert await payment.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
+    document = await payment.until(lambda it: it["last_search"])
+    assert (document["outcome"]["result"], document["next_step"]) == ("canceled", "ask_person")
+    assert attention(document) == {"illegal_transition", "conflicting_final"}
+
+
+async def test_a_terminal_that_can_be_reached_again_is_asked_at_once(shop: Shop) -> None:
+    payment = await shop.in_doubt()
+    number = int(payment.serial.removeprefix("SN-"))
+    shop.terminal.unplug(number)
+    assert (await payment.post("reconcile")).json["last_search"]["result"] == "no_answer"
+    assert (await payment.post("release", {"operator": "Ana", "note": "it is broken"})).status == 200
+    await shop.terminal.plug_in(number)
+    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
+    following = Payment(shop, str(uuid4()), payment.serial)
+    shop.terminal.start = acknowledging(payment.serial)
+    assert (await following.put()).status == 201
+    assert (await shop.daemon.outcome(payment.identity))["result"] == "approved"
+
+
+# One call at a time
+
+
+async def test_a_terminal_is_asked_one_thing_at_a_time(shop: Shop) -> None:
+    released = await shop.in_doubt()
+    assert (await released.post("release", {"operator": "Ana", "note": "the queue is long"})).status == 200
+    running = Payment(shop, str(uuid4()), released.serial)
+    assert (await running.put()).json["phase"] == "in_doubt"
+    shop.terminal.search = script = held(answering(200, b"[]"))
+    first = asyncio.create_task(released.post("reconcile"))
+    await script.arrived.wait()
+    second = asyncio.create_task(running.post("reconcile"))
+    elsewhere = await shop.in_doubt()  # another terminal need not wait for anybody
+    shop.terminal.search = answering(200, b"[]")
+    assert (await elsewhere.post("reconcile")).json["last_search"]["result"] == "none"
+    assert (len(released.searches), len(running.searches)) == (1, 0)
+    script.release.set()
+    assert [(await item).json["last_search"]["result"] for item in (first, second)] == ["none", "none"]
+    assert len(running.searches) == 1

@@ -1,0 +1,14 @@
+"""A directory for each test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory with a path short enough for Unix sockets."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        yield Path(directory)

@@ -1,0 +1,163 @@
+"""What a disk has after a power loss, from the operations that a process did (tests/support/shim.py).
+
+What is assumed of disk and file system:
+
+- A file's writes and truncations are certain once that file was synced after them, and a synced file keeps them.
+- A name (made, removed, changed) is certain once its directory was synced. Many file systems give more: there a synced
+  file has its name, too. That is among what can happen here, but nothing may rely on it.
+- What was not synced is lost, or some of it is there: of a write any of its sectors, of the names the first ones (a
+  file system writes its journal in order). A rename has happened or has not.
+- A sector of 512 bytes is old or new, never half of each; its neighbours are not damaged (SQLite assumes the same).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from tests.support.shim import Kind, Operation
+
+SECTOR = 512
+
+#: How much of the unsynced writes reached the disk.
+SHARES = (0.05, 0.5, 0.95)
+
+Image = Mapping[str, bytes]
+
+
+@dataclass
+class File:
+    """A file as it is for the process, as it is for certain, and what lies between; `name` is its newest one."""
+
+    name: str
+    live: bytearray = field(default_factory=bytearray)
+    certain: bytearray = field(default_factory=bytearray)
+    unsynced: list[Operation] = field(default_factory=list)
+
+    def change(self, operation: Operation) -> None:
+        """Write or truncate."""
+        _change(self.live, operation)
+        self.unsynced.append(operation)
+
+    def sync(self) -> None:
+        """Make certain what was done so far."""
+        for operation in self.unsynced:
+            _change(self.certain, operation)
+        self.unsynced.clear()
+
+    def torn(self, random: Random) -> bytes:
+        """Return the certain part and whatever has reached the disk of the rest."""
+        content, share = bytearray(self.certain), random.choice(SHARES)
+        for operation in self.unsynced:
+            if operation.kind is Kind.TRUNCATE:
+                if random.random() < share:
+                    _change(content, operation)
+                continue
+            start, data = operation.offset, operation.data
+            while data:
+                length = SECTOR - start % SECTOR
+                if random.random() < share:
+                    _write(content, start, data[:length])
+                start, data = start + length, data[length:]
+        return bytes(content)
+
+
+class Platter:
+    """The directory of a process, operation by operation. `believes` tells which syncs are honest."""
+
+    def __init__(self, initial: Image, believes: Callable[[str], bool] = lambda _name: True) -> None:
+        self._certain = {name: File(name, bytearray(content), bytearray(content)) for name, content in initial.items()}
+        self._live = dict(self._certain)
+        self._names: list[Mapping[str, File | None]] = []
+        self._open: dict[tuple[int, int], str | File] = {}
+        self._believes = believes
+
+    def apply(self, operation: Operation) -> None:
+        """Do what the process did."""
+        match operation.kind:
+            case Kind.OPEN:
+                self._opened(operation)
+            case Kind.WRITE | Kind.TRUNCATE:
+                self._file(operation).change(operation)
+            case Kind.SYNC:
+                self._synced(self._open[operation.descriptor])
+            case Kind.UNLINK:
+                self._rename({operation.name: None})
+            case Kind.RENAME:
+                self._rename({operation.name: None, operation.data.decode(): self._live[operation.name]})
+
+    def _opened(self, operation: Operation) -> None:
+        if operation.directory:
+            self._open[operation.descriptor] = ""
+            return
+        if operation.created:
+            self._rename({operation.name: File(operation.name)})
+        file = self._open[operation.descriptor] = self._live[operation.name]
+        if operation.truncated:
+            file.change(replace(operation, kind=Kind.TRUNCATE))
+
+    def _file(self, operation: Operation) -> File:
+        file = self._open[operation.descriptor]
+        assert isinstance(file, File)
+        return file
+
+    def _synced(self, what: str | File) -> None:
+        if isinstance(what, File):
+            if self._believes(what.name):
+                what.sync()
+        elif self._believes(what):
+            for names in self._names:
+                _rename(self._certain, names)
+            self._names.clear()
+
+    def _rename(self, names: Mapping[str, File | None]) -> None:
+        _rename(self._live, names)
+        self._names.append(names)
+        for name, file in names.items():
+            if file is not None:
+                file.name = name
+
+    def live(self) -> Image:
+        """Return the files as the process sees them."""
+        return {name: bytes(file.live) for name, file in self._live.items()}
+
+    def cut(self) -> Image:
+        """Return the files after a power loss: all that was not synced is thrown away."""
+        return {name: bytes(file.certain) for name, file in self._certain.items()}
+
+    def torn(self, random: Random) -> Image:
+        """Return the files after a power loss: some of what was not synced is there."""
+        directory = dict(self._certain)
+        for names in self._names[: random.randint(0, len(self._names))]:
+            _rename(directory, names)
+        return {name: file.torn(random) for name, file in directory.items()}
+
+
+def replay(initial: Image, operations: Iterable[Operation]) -> Platter:
+    """Return the platter after these operations."""
+    platter = Platter(initial)
+    for operation in operations:
+        platter.apply(operation)
+    return platter
+
+
+def _rename(directory: dict[str, File], names: Mapping[str, File | None]) -> None:
+    for name, file in names.items():
+        if file is None:
+            directory.pop(name, None)
+        else:
+            directory[name] = file
+
+
+def _change(content: bytearray, operation: Operation) -> None:
+    if operation.kind is Kind.WRITE:
+        _write(content, operation.offset, operation.data)
+    elif operation.offset < len(content):
+        del content[operation.offset :]
+    else:
+        content.extend(bytes(operation.offset - len(content)))
+
+
+def _write(content: bytearray, start: int, data: bytes) -> None:
+    if start > len(content):
+        content.extend(bytes(start - len(content)))
+    content[start : start + len(data)] = data

@@ -1,0 +1,109 @@
+"""Terminals and tills of a daemon whose disk fails, and what it has told them."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from posd import tls
+from tests.power.promises import RESULTS, Promises
+from tests.support.daemon import Daemon, Reply, toml
+from tests.support.events import APPROVED, body
+from tests.support.shop import AMOUNT, acknowledging, answering, entry
+from tests.support.terminal import Request, Script, ScriptedTerminal
+from tests.support.webhooks import Answer, deliver
+
+DECLINED = (*APPROVED[:3], ("DECLINED", "APPROVAL_REQUESTED"))
+
+#: A method of Promises; `note` is called with one and with its arguments, at the moment at which posd has said it.
+Promise = Callable[..., None]
+
+
+@dataclass
+class Street:
+    """A daemon, the terminals of its fleet, all of them one scripted terminal, and a note of what posd says."""
+
+    posd: Daemon
+    terminal: ScriptedTerminal
+    serials: Sequence[str]
+    note: Callable[..., None]
+    #: Serial -> what that terminal does with a start, where it does not take it.
+    scripts: dict[str, Script] = field(default_factory=dict)
+    callbacks: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.terminal.start = self._started
+        hosts = (url.removeprefix("https://") for url in self.terminal.base_urls)
+        self._serial_at: Mapping[str, str] = dict(zip(hosts, self.serials, strict=True))
+
+    async def _started(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        """Act as the terminal whose address was called; its having been called is a promise of posd's, too."""
+        if request.method != "POST":
+            await answering(404)(request, writer)
+            return
+        identity = request.json["client_transaction_id"]
+        self.callbacks[identity] = request.callback
+        self.note(Promises.phase, identity, "starting")
+        serial = self._serial_at[request.headers["host"]]
+        await self.scripts.get(serial, acknowledging(serial))(request, writer)
+
+    async def put(self, identity: str, serial: str) -> Reply:
+        """Start a payment, or repeat the call."""
+        reply = await self.posd.call("PUT", f"/transactions/{identity}", {"terminal": serial, "amount": AMOUNT})
+        if reply.status in (200, 201):
+            self.note(Promises.phase, identity, reply.json["phase"])
+        return reply
+
+    async def started(self, serial: str) -> str:
+        """Start a payment; return its id."""
+        identity = str(uuid4())
+        reply = await self.put(identity, serial)
+        assert reply.status == 201, reply.body
+        return identity
+
+    async def deliver(self, identity: str, content: bytes) -> Answer:
+        """Deliver a callback."""
+        answer = await deliver(self.posd, self.callbacks[identity], content)
+        if answer.status == 200:
+            self.note(Promises.event, identity, content)
+        elif answer.status < 500:
+            self.note(Promises.refusal, identity, content)
+        return answer
+
+    async def delivered(self, identity: str, content: bytes) -> None:
+        """Deliver an event that posd takes."""
+        answer = await self.deliver(identity, content)
+        assert answer.status == 200, answer
+
+    async def outcome(self, identity: str) -> str:
+        """Wait for the outcome as a till; return its result."""
+        outcome = await self.posd.outcome(identity)
+        self.note(Promises.result, identity, outcome["result"])
+        return str(outcome["result"])
+
+    def faults(self) -> list[dict[str, Any]]:
+        """Return the lines of the log that tell of a fault of posd's own."""
+        return [line for line in self.posd.lines if line["event"] in ("posd.internal_error", "not json")]
+
+
+def bodies(identity: str, serial: str, statuses: Any = APPROVED, echo_bytes: int = 0) -> list[bytes]:
+    """Return the events of a payment; the final one echoes so much metadata."""
+    echo = {"operation": {"type": "CHARGE", "metadata": {"echo": "m" * echo_bytes}}}
+    return [
+        body(identity, status, previous, serial, **(echo if status in RESULTS else {})) for status, previous in statuses
+    ]
+
+
+def names(count: int) -> list[str]:
+    """Return that many serials."""
+    return [f"SN-{number}" for number in range(count)]
+
+
+def make_daemon(home: Path, terminal: ScriptedTerminal, environment: Mapping[str, str]) -> Daemon:
+    """Return a daemon whose fleet is at the ports of the terminal, with a certificate; it does not run yet."""
+    serials = names(len(terminal.base_urls))
+    entries = (entry(serial, url, terminal) for serial, url in zip(serials, terminal.base_urls, strict=True))
+    tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    return Daemon(home, toml(home, "".join(entries)), environment)

@@ -1,0 +1,284 @@
+"""Power loss at every operation of the disk (design 1 and 10): what was acknowledged is there, nothing is half done.
+
+A real daemon runs payments under a shim that records what it does to its files. Then the disk is put together as it
+would be after a power loss at each point of that record, and opened as posd opens it.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from posd import tls
+from tests.power.platter import Image, Platter, replay
+from tests.power.promises import Promises, failures
+from tests.power.street import DECLINED, Promise, Street, bodies, make_daemon, names
+from tests.support.daemon import Daemon, toml
+from tests.support.shim import Kind, Operation, Shim, build
+from tests.support.shop import answering
+from tests.support.terminal import scripted_terminal
+
+TERMINALS = 8
+#: Rounds of payments: SQLite writes its log back into the database and starts the log anew.
+ROUNDS = 8
+#: What a final event echoes of the till's metadata, in bytes; fills the log quickly.
+ECHO_BYTES = 30_000
+#: A slow disk: an answer that does not wait for it overtakes it. Microseconds.
+SYNC_US = 2000
+#: Just before a sync most is unsynced: so many ways in which a part of it reached the disk. And this share of the other
+#: cuts, at random.
+TORN_BEFORE_SYNC = 2
+TORN_SHARE = 0.1
+SEED = 3
+#: The first bytes of SQLite's log (https://sqlite.org/fileformat2.html#walformat).
+LOG_MAGIC = b"\x37\x7f\x06"
+
+
+@dataclass
+class Recording:
+    """A daemon's operations, and what it said between them: (length of the log at that time, promise, arguments)."""
+
+    initial: Image
+    operations: list[Operation] = field(default_factory=list)
+    said: list[tuple[int, Promise, tuple[Any, ...]]] = field(default_factory=list)
+    files: Image = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def recorded(home: Path) -> AsyncIterator[tuple[Street, Shim, Recording]]:
+    """Run a daemon under the shim for the block, on a directory without a database; then the recording is whole."""
+    state = home / "state"
+    async with scripted_terminal(home, ports=TERMINALS) as terminal:
+        shim = build(home, state)
+        posd = make_daemon(home, terminal, shim.environment(SYNC_US))
+        recording = Recording(files_in(state))
+
+        def note(promise: Promise, *arguments: Any) -> None:
+            recording.said.append((shim.position(), promise, arguments))
+
+        await posd.start()
+        note(Promises.file, "callback.key", (state / "callback.key").read_bytes())
+        street = Street(posd, terminal, names(TERMINALS), note)
+        try:
+            yield street, shim, recording
+        finally:
+            await posd.stop()
+        assert not street.faults()
+        recording.operations = list(shim.operations())
+        recording.files = files_in(state)
+
+
+def files_in(directory: Path) -> Image:
+    """Return the files that the shim watches."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file() and path.suffix != ".db-shm"}
+
+
+async def in_order(street: Street, identity: str, serial: str) -> None:
+    """One event after the other."""
+    for content in bodies(identity, serial, echo_bytes=ECHO_BYTES):
+        await street.delivered(identity, content)
+
+
+async def twice(street: Street, identity: str, serial: str) -> None:
+    """Each event twice at the same time."""
+    for content in bodies(identity, serial, DECLINED):
+        await asyncio.gather(street.delivered(identity, content), street.delivered(identity, content))
+
+
+async def all_at_once(street: Street, identity: str, serial: str) -> None:
+    """The burst after an outage."""
+    events = bodies(identity, serial, echo_bytes=ECHO_BYTES)
+    await asyncio.gather(*(street.delivered(identity, content) for content in events))
+
+
+async def with_a_bad_one(street: Street, identity: str, serial: str) -> None:
+    """A body that is kept and refused, then the final event alone."""
+    assert (await street.deliver(identity, b'{"not": "an event of %s"}' % identity.encode())).status == 400
+    await street.delivered(identity, bodies(identity, serial)[-1])
+
+
+async def pay(street: Street, serial: str, random: Random) -> None:
+    """Run a payment in one of these ways, with a till that waits for it."""
+    identity = await street.started(serial)
+    waiting = asyncio.create_task(street.outcome(identity))
+    if serial not in street.scripts:
+        await random.choice((in_order, twice, all_at_once, with_a_bad_one))(street, identity, serial)
+    await waiting
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def recording() -> AsyncIterator[Recording]:
+    """What a daemon did to its disk over payments, a stop, a kill and two starts."""
+    random = Random(SEED)
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with recorded(Path(directory)) as (street, _, recording):
+            street.scripts[street.serials[-1]] = answering(409)
+            for number in range(ROUNDS):
+                await pay(street, random.choice(street.serials), random)
+                await asyncio.gather(*(pay(street, serial, random) for serial in street.serials))
+                street.posd.keep_port()
+                assert not street.faults()
+                if number == 0:
+                    await street.posd.stop()
+                    await street.posd.start()
+                elif number == 1:
+                    await street.posd.restart()
+            left = await street.started(street.serials[0])
+            await street.delivered(left, bodies(left, street.serials[0])[0])
+        yield recording
+
+
+def test_the_recording_is_the_whole_truth(recording: Recording) -> None:
+    """Nothing changed a file past the shim; and what can go wrong with a database's log has its occasion."""
+    assert replay(recording.initial, recording.operations).live() == recording.files
+    anew = [item for item in recording.operations if item.offset == 0 and item.data.startswith(LOG_MAGIC)]
+    assert len(anew) >= 2, "SQLite wrote its log back into the database and started it anew"
+    print(f"{len(recording.operations)} operations, the log was started {len(anew)} times")
+
+
+def cuts(recording: Recording, platter: Platter) -> Iterator[tuple[Promises, bool]]:
+    """Carry out the operations on the platter; yield before each, and after the last, what must be there by then.
+
+    With it: whether the next operation is a sync, or none.
+    """
+    promises, said, end = Promises(), iter(recording.said), 0
+    pending = next(said, None)
+    for operation in [*recording.operations, None]:
+        while pending is not None and pending[0] <= end:
+            _, promise, arguments = pending
+            promise(promises, *arguments)
+            pending = next(said, None)
+        yield promises, operation is None or operation.kind is Kind.SYNC
+        if operation is not None:
+            platter.apply(operation)
+            end = operation.end
+    assert pending is None
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A directory in memory, where there is one: many databases are put together here."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(prefix="posd-", dir=memory if memory.is_dir() else None) as directory:
+        yield Path(directory)
+
+
+def examine(image: Image, promises: Promises, scratch: Path) -> list[str]:
+    """Put a disk together and open it; return what is wrong."""
+    directory = scratch / "state"
+    directory.mkdir()
+    try:
+        for name, content in image.items():
+            (directory / name).write_bytes(content)
+        return failures(directory / "posd.db", promises)
+    finally:
+        shutil.rmtree(directory)
+
+
+def test_when_all_that_was_not_synced_is_thrown_away_what_was_acknowledged_is_there(
+    recording: Recording, scratch: Path
+) -> None:
+    """At each operation: between two syncs the disk stays as it is, and most was said just before the second."""
+    platter, tried, disks = Platter(recording.initial), 0, 0
+    for promises, before_sync in cuts(recording, platter):
+        tried += 1
+        if before_sync:
+            disks += 1
+            assert examine(platter.cut(), promises, scratch) == [], f"power lost before operation {tried}"
+    print(f"{tried} cuts, which leave {disks} different disks; {len(promises.events)} events were acknowledged")
+
+
+def test_when_a_part_of_it_reached_the_disk_what_was_acknowledged_is_there(recording: Recording, scratch: Path) -> None:
+    random, platter, tried = Random(SEED), Platter(recording.initial), 0
+    for number, (promises, before_sync) in enumerate(cuts(recording, platter)):
+        for _ in range(TORN_BEFORE_SYNC if before_sync else random.random() < TORN_SHARE):
+            tried += 1
+            assert examine(platter.torn(random), promises, scratch) == [], f"power lost before operation {number}"
+    print(f"{tried} disks at {number + 1} cuts, seed {SEED}")
+
+
+async def test_after_a_power_loss_in_its_first_start_the_daemon_starts(recording: Recording, home: Path) -> None:
+    """The real daemon on each disk that its first start can leave: nothing of it looks like damage."""
+    random, platter = Random(SEED), Platter(recording.initial)
+    disks: dict[tuple[tuple[str, bytes], ...], int] = {}
+    for number, (promises, before_sync) in enumerate(cuts(recording, platter)):
+        if promises.files:
+            break
+        if before_sync:
+            for image in (platter.cut(), platter.torn(random)):
+                disks.setdefault(tuple(sorted(image.items())), number)
+    state = home / "state"
+    tls.init(state / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    posd = Daemon(home, toml(home, '[[terminals]]\nserial = "SN-0"\n'))
+    for disk, number in disks.items():
+        for path in state.iterdir():
+            if path.is_file():
+                path.unlink()
+        for name, content in disk:
+            (state / name).write_bytes(content)
+        print(f"power lost before operation {number}: {[name for name, _ in disk]}")
+        await posd.start()
+        await posd.kill()
+    print(f"{len(disks)} disks")
+
+
+@dataclass
+class Liar:
+    """A disk that does not sync a file (the empty name: the directory), always or from the first event on."""
+
+    name: str
+    late: bool = False
+
+    def believes(self, name: str, promises: Promises) -> bool:
+        """Tell whether a sync is honest."""
+        return name != self.name or (self.late and not promises.events)
+
+
+LIARS = (
+    Liar("posd.db-wal"),
+    Liar("posd.db-wal", late=True),
+    Liar("posd.db", late=True),
+    Liar("callback.key.new"),
+    Liar(""),
+)
+
+
+@pytest.mark.parametrize("liar", LIARS, ids=lambda liar: f"{liar.name or 'directory'}{'-late' if liar.late else ''}")
+def test_a_disk_that_lies_about_its_syncs_is_found_out(recording: Recording, scratch: Path, liar: Liar) -> None:
+    """The check can fail: without any one kind of sync something that was acknowledged is lost."""
+    said = Promises()
+    platter = Platter(recording.initial, believes=lambda name: liar.believes(name, said))
+    for number, (promises, before_sync) in enumerate(cuts(recording, platter)):
+        said.events = promises.events
+        if before_sync and (lost := examine(platter.cut(), promises, scratch)):
+            print(f"found before operation {number}: {lost[0]}")
+            return
+    pytest.fail("nothing was lost")
+
+
+async def test_what_a_killed_daemon_wrote_and_did_not_sync_is_not_acknowledged_as_it_is(
+    home: Path, scratch: Path
+) -> None:
+    """It stands in the kernel's memory, so the next daemon reads it; a power loss would take it all the same."""
+    async with recorded(home) as (street, shim, recording):
+        identity = await street.started(street.serials[0])
+        first, *_, last = bodies(identity, street.serials[0])
+        await street.delivered(identity, first)
+        shim.kill_file.touch()
+        with pytest.raises((OSError, ValueError)):  # no answer: killed when it was to sync the COMMIT
+            await street.deliver(identity, last)
+        shim.kill_file.unlink()
+        await street.posd.restart()
+        await street.delivered(identity, last)  # the terminal tries again
+        await street.outcome(identity)
+    platter = Platter(recording.initial)
+    for promises, _ in cuts(recording, platter):
+        assert examine(platter.cut(), promises, scratch) == []

@@ -1,0 +1,72 @@
+"""The reconciler as a task: it ends when it is told to, whatever it is about to do."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from structlog.testing import capture_logs
+
+from posd.config import load
+from posd.core.decisions import interrupted, rebuild
+from posd.core.events import read_event
+from posd.core.watching import Limits
+from posd.services.aborts import Aborts
+from posd.services.outstanding import Outstanding
+from posd.services.reconciler import Reconciler, Settings
+from posd.services.searching import Searching
+from posd.store import transactions
+from posd.store.store import Store
+from posd.terminals.fleet import Fleet
+from tests.support.daemon import toml
+from tests.support.events import body
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@asynccontextmanager
+async def asking(home: Path) -> AsyncIterator[Reconciler]:
+    """Run a reconciler with one payment in doubt, on a terminal whose address is not known: it asks, and waits."""
+    (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-TEST"\n'))
+    config = load(home / "config.toml")
+    store = await Store.open(home / "posd.db", home / "posd.db.lock")
+    fleet, outstanding = Fleet(config.terminals), Outstanding()
+    searching = Searching(store, fleet, config.profile, "", outstanding, now)
+    aborts = Aborts(store, fleet, config.profile, outstanding, now)
+    settings = Settings(Limits(3600, 3600, 3600), settle=60, confirmed=False, probe_with_abort=False)
+    reconciler = Reconciler(store, searching, aborts, outstanding, settings, now)
+    identity = str(uuid4())
+    payment = interrupted(rebuild(read_event(body(identity, "TERMINAL_ACKNOWLEDGED")), identity, now()), now())
+    await store.write(lambda unit: transactions.insert(unit, payment, "orphan"))
+    reconciler.adopt([payment])
+    yield reconciler
+    await reconciler.close()
+    await fleet.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_it_ends_even_where_it_is_woken_at_that_moment(tmp_path: Path, turns: int) -> None:
+    with capture_logs() as lines:
+        async with asking(tmp_path) as reconciler:
+            running = asyncio.create_task(reconciler.run())
+            async with asyncio.timeout(5):
+                while not lines:  # the first search
+                    await some_turns(1)
+            await some_turns(20)  # and its end
+            reconciler.returned("SN-TEST")
+            await some_turns(turns)
+            running.cancel()
+            done, _ = await asyncio.wait({running}, timeout=5)
+            assert done
+
+
+async def some_turns(count: int) -> None:
+    """Let the loop go round so many times."""
+    for _ in range(count):
+        await asyncio.sleep(0)

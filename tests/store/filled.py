@@ -1,0 +1,136 @@
+"""A database with payments in it, as the daemon would have written them."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+from posd.core.decisions import Seen, advance
+from posd.core.entries import Attempted, Quarantined
+from posd.core.events import read_event
+from posd.core.lifecycle import Status
+from posd.core.starts import NotSent, Replied
+from posd.core.times import iso
+from posd.core.transactions import OperationType, Phase, Transaction
+from posd.store import events, journal, leases, transactions
+from posd.store.opening import open_database
+from posd.store.writer import Unit
+from tests.support.events import APPROVED, body
+
+MORNING = datetime(2026, 11, 20, 10, 0, 0, tzinfo=UTC)
+ACKNOWLEDGED = Replied(200, json.dumps({"status": "TERMINAL_ACKNOWLEDGED", "terminal": {}}).encode())
+
+FINAL = tuple(status for status, _ in APPROVED)
+OPEN = FINAL[:2]
+
+
+@dataclass
+class Filled:
+    """A database and who writes it; `clock` is a second further at each thing that happens."""
+
+    db: sqlite3.Connection
+    clock: datetime = MORNING
+    known: list[str] = field(default_factory=list)
+
+    def now(self) -> datetime:
+        self.clock += timedelta(seconds=1)
+        return self.clock
+
+    def intent(self, number: int, **fields: object) -> str:
+        """Record an intent, with its lease: the payment of that number is `starting`."""
+        identity = name(number)
+        self.known.append(identity)
+        at = iso(self.now())
+        started = Transaction(
+            client_transaction_id=identity,
+            terminal=terminal(number),
+            type=OperationType.CHARGE,
+            created_at=at,
+            updated_at=at,
+            phase=Phase.STARTING,
+            amount=b'{"iva": 1.20, "subtotal_iva": 10.00}',
+            sent_to="https://127.0.0.1:1",
+            **fields,
+        )
+        transactions.insert(Unit(self.db), started, "intent")
+        leases.take(Unit(self.db), started.terminal, identity)
+        return identity
+
+    def pay(self, number: int, statuses: Iterable[str] = FINAL, **fields: object) -> str:
+        """Run a payment through these states."""
+        identity = self.intent(number, **fields)
+        self.attempt(identity)
+        for status in statuses:
+            self.event(identity, status)
+        return identity
+
+    def attempt(self, identity: str, attempt: Replied | NotSent = ACKNOWLEDGED) -> None:
+        """Record what came of the start."""
+        after = journal.record(Unit(self.db), self.get(identity), Attempted(attempt), self.now())
+        self.free(after)
+
+    def event(self, identity: str, status: str, **changes: object) -> bytes:
+        """Record an event of it, in sequence."""
+        unit, before = Unit(self.db), self.get(identity)
+        content = body(identity, status, dict(APPROVED).get(status), before.terminal, **changes)
+        event, now = read_event(content), self.now()
+        after, verdict = advance(before, event, seen=Seen.NEW, now=now)
+        seq = events.append(unit, identity, event, verdict, iso(now), content)
+        after = transactions.move(unit, before, after, f"event:{status}")
+        if status in (Status.APPROVAL, Status.DECLINED):
+            events.set_final(unit, identity, seq)
+        self.free(after)
+        return content
+
+    def quarantine(self, identity: str, content: bytes = b"half a bo") -> None:
+        """Refuse a callback of it."""
+        unit = Unit(self.db)
+        events.quarantine(unit, "transactions", identity, "no event", "127.0.0.1", iso(self.now()), content)
+        journal.record(unit, self.get(identity), Quarantined("no event"), self.now())
+
+    def free(self, after: Transaction) -> None:
+        if after.phase is Phase.FINAL:
+            leases.give_up(Unit(self.db), after.client_transaction_id)
+
+    def get(self, identity: str) -> Transaction:
+        found = transactions.get(self.db, identity)
+        assert found is not None
+        return found
+
+
+def name(number: int) -> str:
+    """Return the id of the payment of that number."""
+    return str(UUID(int=number * 2**64 + 2**63, version=4))
+
+
+def terminal(number: int) -> str:
+    """Return its terminal."""
+    return f"SN-{number}"
+
+
+@contextmanager
+def filling(path: Path, clock: datetime = MORNING) -> Iterator[Filled]:
+    """Open a database to fill it; at the end it is closed whole, without a WAL beside it."""
+    db = open_database(path)
+    try:
+        yield Filled(db, clock)
+    finally:
+        db.close()
+
+
+def snapshot(db: sqlite3.Connection, identity: str) -> tuple[object, ...]:
+    """Return everything that is recorded of a payment, without the numbers of its rows."""
+    return (
+        transactions.get(db, identity),
+        [(item.received_at, item.verdict, item.body) for item in events.of_transaction(db, identity)],
+        [(item.at, item.events_before, item.entry) for item in journal.of_transaction(db, identity)],
+        db.execute(
+            "SELECT at, reason, phase, status, result, attention, terminal FROM changes WHERE id = ? ORDER BY seq",
+            (identity,),
+        ).fetchall(),
+        events.final_body(db, identity),
+    )

@@ -1,0 +1,274 @@
+"""The parts of a daemon around a real database file, in this process, with a network that does what a test says.
+
+`Network` stands for the devices: it counts what is sent to them and answers as told. `House` is one life of a daemon:
+everything that works on the database, wired as `posd.daemon` wires it, without listeners and without a clock that runs
+by itself. A crash is `leave_to` and `die`: the files as they are on disk at that instant are all that is left.
+"""
+
+import asyncio
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from posd.config import load
+from posd.core.decisions import Seen, advance, rebuild, recognise
+from posd.core.entries import Entry, follow
+from posd.core.events import read_event
+from posd.core.starts import Attempt, Lost
+from posd.core.times import parse_iso
+from posd.core.transactions import Phase, Transaction
+from posd.core.watching import Limits
+from posd.services.aborts import Aborts
+from posd.services.callback_urls import CallbackUrls
+from posd.services.inbox import Inbox
+from posd.services.operators import Operators
+from posd.services.outstanding import Outstanding
+from posd.services.payments import Payments
+from posd.services.reconciler import Reconciler, Settings
+from posd.services.recovery import recover
+from posd.services.reprocess import Report, Reprocessing
+from posd.services.searching import Searching
+from posd.store import changes, events, journal, leases, transactions
+from posd.store.events import StoredEvent
+from posd.store.journal import Journaled
+from posd.store.store import Store
+from posd.store.writer import Change
+from posd.terminals.client import Device
+from posd.terminals.fleet import Fleet
+
+SERIALS = ("SN-0", "SN-1")
+MERCHANT = "M-1"
+CONFIG = f"""
+[merchant]
+id = "{MERCHANT}"
+[local_api]
+directory = "run"
+[database]
+path = "posd.db"
+[profile.search]
+confirmed = true
+[profile.abort]
+confirmed = true
+""" + "".join(
+    f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://{serial}.invalid"\nfingerprint_sha256 = "{"0" * 64}"\n'
+    for serial in SERIALS
+)
+
+
+@dataclass
+class Network:
+    """What the devices do. Starts are held back where `hold` names their id, until `reply` is called for it."""
+
+    start: Attempt = field(default_factory=lambda: Lost("reset"))
+    hold: bool = False
+    abort: Attempt = field(default_factory=lambda: Lost("reset"))
+    search: Callable[[str], Attempt] = lambda _identity: Lost("reset")
+    starts: Counter[str] = field(default_factory=Counter)
+    aborts: int = 0
+    held: dict[str, "asyncio.Future[Attempt]"] = field(default_factory=dict)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def call(
+        self, _method: str, url: str, body: bytes | None = None, written: Callable[[], None] = lambda: None
+    ) -> Attempt:
+        """Take a request, in the manner of `Device.call`."""
+        if url.endswith("/abort"):
+            self.aborts += 1
+            return self.abort
+        assert body is not None
+        identity: str = json.loads(body)["client_transaction_id"]
+        if url.endswith("/transaction_search_online"):
+            return self.search(identity)
+        self.starts[identity] += 1
+        if not self.hold:
+            return self.start
+        self.held[identity] = asyncio.get_running_loop().create_future()
+        self.arrived.set()
+        return await self.held[identity]
+
+    def reply(self, identity: str, attempt: Attempt) -> None:
+        """End a call that was held back."""
+        self.held.pop(identity).set_result(attempt)
+
+    def hurry(self) -> None:
+        """End all of them as `Device.hurry` does."""
+        for identity in list(self.held):
+            self.reply(identity, Lost("posd was stopped before the terminal answered"))
+
+
+class WiredFleet(Fleet):
+    """A fleet whose devices are the network of the test."""
+
+    network: Network
+
+    def device(self, serial: str) -> Device:
+        assert serial in self
+        return self.network  # type: ignore[return-value]
+
+    def hurry(self) -> None:
+        self.network.hurry()
+
+
+class Clock:
+    """A wall clock that goes on by a millisecond at each look: what is told apart by time can be told apart."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self.at += timedelta(milliseconds=1)
+        return self.at
+
+
+class House:
+    """One life of a daemon. Made by `House.open`, ended by `close` or `die`."""
+
+    def __init__(self, home: Path, network: Network, clock: Clock, store: Store) -> None:
+        config = load(home / "config.toml")
+        self.home, self.network, self.clock, self.store = home, network, clock, store
+        self.outstanding = Outstanding()
+        self.fleet = WiredFleet(config.terminals)
+        self.fleet.network = network
+        urls = CallbackUrls((bytes(32),), "127.0.0.1", 1)
+        self.payments = Payments(store, self.fleet, config.profile, urls, self.outstanding, clock)
+        self.inbox = Inbox(store, self.fleet, config.merchant.id, self.outstanding, clock)
+        self.aborts = Aborts(store, self.fleet, config.profile, self.outstanding, clock)
+        searching = Searching(store, self.fleet, config.profile, config.merchant.id, self.outstanding, clock)
+        settings = Settings(Limits(0.0, 0.0, 0.0), settle=0.0, confirmed=True, probe_with_abort=True)
+        self.reconciler = Reconciler(store, searching, self.aborts, self.outstanding, settings, clock)
+        self.operators = Operators(store, self.outstanding, clock)
+        self.heard: list[Change] = []
+        store.hub.listen(self.heard.extend)
+
+    @classmethod
+    async def open(cls, home: Path, network: Network, clock: Clock) -> "House":
+        """Open or take over the database in that directory."""
+        (home / "config.toml").write_text(CONFIG)
+        store = await Store.open(home / "posd.db", home / "posd.db.lock")
+        house = cls(home, network, clock, store)
+        house.reconciler.adopt(await recover(store, clock))
+        return house
+
+    async def reprocess(self, merchant: str) -> Report:
+        """Reprocess under a configuration with that merchant."""
+        inbox = Inbox(self.store, self.fleet, merchant, self.outstanding, self.clock)
+        return await Reprocessing(self.store, inbox, self.outstanding, self.clock).run()
+
+    async def close(self) -> None:
+        """Stop as a daemon that is told to."""
+        await self.reconciler.close()
+        await self.payments.drain(0)
+        await self.fleet.close()
+        await self.store.close()
+
+    def leave_to(self, home: Path) -> None:
+        """Copy what is on disk at this instant."""
+        for file in ("posd.db", "posd.db-wal"):
+            shutil.copyfile(self.home / file, home / file)
+
+    async def die(self) -> None:
+        """End without a goodbye."""
+        tasks = list(self.payments._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.network.held.clear()
+        await self.fleet.close()
+        await self.store.close()
+
+    async def dump(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Return every row of every table."""
+        tables = ("transactions", "events", "journal", "changes", "leases", "quarantine", "proven_searches")
+        return await self.store.read(
+            lambda db: {name: db.execute(f"SELECT * FROM {name}").fetchall() for name in tables}
+        )
+
+    async def records(self) -> "Records":
+        """Return what is recorded, read at one moment."""
+        return await self.store.read(_records)
+
+
+class Replayed(NamedTuple):
+    """What follows from a record; how many steps changed it, and how many entries only tell what was done."""
+
+    transaction: Transaction
+    verdicts: list[str]
+    changes: int
+    notes: int
+
+
+@dataclass
+class Record:
+    """One transaction with all that came for it."""
+
+    row: Transaction
+    events: list[StoredEvent]
+    journal: list[Journaled]
+
+    def replayed(self) -> "Replayed":
+        """Derive it again from its beginning."""
+        transaction = self.beginning()
+        verdicts: list[str] = []
+        bodies: list[tuple[str, bytes]] = []
+        changes = notes = 0
+        for at, item in self._in_order():
+            before = transaction
+            if isinstance(item, bytes):
+                event = read_event(item)
+                seen = recognise(item, [body for known, body in bodies if known == event.event_id])
+                assert seen is not Seen.REPEATED
+                bodies.append((event.event_id, item))
+                transaction, verdict = advance(transaction, event, seen=seen, now=at)
+                verdicts.append(str(verdict))
+            else:
+                transaction = follow(transaction, item, at)
+                notes += transaction == before
+            changes += transaction != before
+        return Replayed(transaction, verdicts, changes, notes)
+
+    def beginning(self) -> Transaction:
+        row = self.row
+        if row.orphan:
+            return rebuild(read_event(self.events[0].body), row.client_transaction_id, parse_iso(row.created_at))
+        kept = ("client_transaction_id", "terminal", "type", "created_at", "sale", "amount", "metadata", "options")
+        fields = {name: getattr(row, name) for name in (*kept, "repeat", "sent_to")}
+        return Transaction(updated_at=row.created_at, phase=Phase.STARTING, **fields)
+
+    def _in_order(self) -> Iterator[tuple[datetime, bytes | Entry]]:
+        for count in range(len(self.events) + 1):
+            for item in self.journal:
+                if item.events_before == count:
+                    yield parse_iso(item.at), item.entry
+            if count < len(self.events):
+                yield parse_iso(self.events[count].received_at), self.events[count].body
+
+
+@dataclass
+class Records:
+    """All that is recorded."""
+
+    transactions: dict[str, Record]
+    leases: dict[str, str]
+    feed: list[Change]
+
+
+def _records(db: sqlite3.Connection) -> Records:
+    rows = [row for _, row in transactions.by_rowid(db, 0, 1000)]
+    return Records(
+        {
+            row.client_transaction_id: Record(
+                row,
+                events.of_transaction(db, row.client_transaction_id),
+                list(journal.of_transaction(db, row.client_transaction_id)),
+            )
+            for row in rows
+        },
+        leases.all_held(db),
+        changes.after(db, 0, 100_000),
+    )

@@ -1,0 +1,220 @@
+"""An online backup: one moment of a database in use, whole or not there, with the keys in it."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from posd.store import backup, marks
+from posd.store.backup import BadTarget, NotABackup, Stopped, Written
+from posd.store.errors import StorageUnavailable
+from posd.store.opening import KEY_TABLE, connect_reader, open_database
+from posd.store.verify import verify
+from tests.store.filled import Filled, filling, name
+from tests.support.tmpfs import small_disk
+
+KEYS = (b"n" * 32, b"o" * 32)
+AT = "2026-11-20T12:00:00.000Z"
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Filled]:
+    (tmp_path / "state").mkdir()
+    with filling(tmp_path / "state" / "posd.db") as filled:
+        for number in range(5):
+            filled.pay(number, metadata=b'{"note": "%s"}' % (b"x" * 9000))
+        yield filled
+
+
+@pytest.fixture
+def database(filled: Filled, tmp_path: Path) -> Path:
+    return tmp_path / "state" / "posd.db"
+
+
+def write(database: Path, target: Path, stop: bool = False) -> Written:
+    return backup.write(database, target, KEYS, AT, lambda: stop)
+
+
+def test_it_is_one_file_private_and_sound_and_says_what_it_is(database: Path, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        written = write(database, tmp_path / "b.db")
+    finally:
+        os.umask(before)
+    assert {path.name for path in tmp_path.iterdir()} == {"state", "b.db"}
+    assert (tmp_path / "b.db").stat().st_mode & 0o777 == 0o600
+    assert written == Written(str(tmp_path / "b.db"), (tmp_path / "b.db").stat().st_size, 5, AT)
+    contents = backup.read(tmp_path / "b.db")
+    assert (contents.made_at, contents.transactions, contents.keys) == (AT, 5, KEYS)
+    report = verify(tmp_path / "b.db", lambda *_: None)
+    assert (report.backup, report.counts) == (True, {})
+    assert {path.name for path in tmp_path.iterdir()} == {"state", "b.db"}, "reading it needs nothing beside it"
+    assert (tmp_path / "b.db").read_bytes()[18:20] == b"\x01\x01", "no WAL: it can lie on a medium that is read-only"
+
+
+def test_the_database_itself_gets_no_key_and_no_mark(filled: Filled, database: Path, tmp_path: Path) -> None:
+    write(database, tmp_path / "b.db")
+    assert not filled.db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone()
+    assert marks.newest(filled.db, marks.BACKUP) is None
+
+
+def test_it_is_one_moment_while_payments_go_on(
+    filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two pages of the copy a whole payment is committed: none of them is in it, and none waits for it."""
+    monkeypatch.setattr(backup, "PAGES_AT_A_TIME", 1)
+    numbers = iter(range(100, 10_000))
+
+    def look() -> bool:
+        filled.pay(next(numbers))
+        return False
+
+    written = backup.write(database, tmp_path / "b.db", KEYS, AT, look)
+    assert written.transactions == 5
+    assert verify(tmp_path / "b.db", lambda *_: None).counts == {}
+    later = next(numbers) - 100
+    assert later > 20
+    assert filled.db.execute("SELECT count(*) FROM transactions").fetchone() == (5 + later,)
+
+
+def test_the_one_before_is_replaced_once_the_new_one_is_whole(
+    filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(database, tmp_path / "b.db")
+    before = (tmp_path / "b.db").read_bytes()
+    filled.pay(9)
+
+    def not_sound(*_: object) -> int:
+        raise sqlite3.DatabaseError("not sound")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backup, "check", not_sound)
+        with pytest.raises(StorageUnavailable):
+            write(database, tmp_path / "b.db")
+    assert (tmp_path / "b.db").read_bytes() == before
+    assert write(database, tmp_path / "b.db").transactions == 6
+    assert backup.read(tmp_path / "b.db").transactions == 6
+
+
+def test_a_database_that_is_damaged_makes_no_backup(filled: Filled, database: Path, tmp_path: Path) -> None:
+    filled.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (root,) = filled.db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events_of_transaction'").fetchone()
+    content = bytearray(database.read_bytes())
+    content[(root - 1) * 4096 : root * 4096] = b"\xa5" * 4096
+    database.write_bytes(content)
+    with pytest.raises(StorageUnavailable, match=r"the database is damaged.*posd verify"):
+        write(database, tmp_path / "b.db")
+    assert {path.name for path in tmp_path.iterdir()} == {"state"}
+
+
+def test_told_to_stop_it_stops_and_leaves_nothing(database: Path, tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        write(database, tmp_path / "b.db", stop=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"state"}
+
+
+def test_told_to_stop_while_the_copy_is_checked_it_stops(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) > 2
+
+    monkeypatch.setattr(backup, "OPERATIONS_AT_A_TIME", 100)
+    with pytest.raises(Stopped):
+        backup.write(database, tmp_path / "b.db", KEYS, AT, stop)
+    assert {path.name for path in tmp_path.iterdir()} == {"state"}
+
+
+#: A process that makes a backup; what it says is why there is none.
+SCRIPT = """
+import sys
+from pathlib import Path
+from posd.store import backup, errors
+try:
+    backup.write(Path(sys.argv[1]), Path(sys.argv[2]), [b"k" * 32], "at", lambda: False)
+except errors.StorageUnavailable as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("kilobytes", [4, 64])
+def test_a_full_disk_leaves_nothing_and_says_so(database: Path, tmp_path: Path, kilobytes: int) -> None:
+    (tmp_path / "small").mkdir()
+    with small_disk(tmp_path, tmp_path / "small", f"{kilobytes}k") as disk:
+        command = [str(disk.python), "-c", SCRIPT, str(database), str(tmp_path / "small" / "b.db")]
+        assert "free the disk" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert list(disk.files.iterdir()) == []
+
+
+@pytest.mark.parametrize("point", ["backup.copied", "backup.checked", "backup.renamed"])
+def test_killed_it_is_whole_or_not_there_and_the_next_one_works(database: Path, tmp_path: Path, point: str) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(database), str(tmp_path / "b.db")]
+    killed = subprocess.run(command, env=os.environ | {"POSD_CRASH": point}, check=False)
+    assert killed.returncode == -9
+    assert (tmp_path / "b.db").exists() == (point == "backup.renamed")
+    write(database, tmp_path / "b.db")
+    assert {path.name for path in tmp_path.iterdir()} == {"state", "b.db"}
+    assert backup.read(tmp_path / "b.db").keys == KEYS
+
+
+def bad_targets(home: Path) -> Iterator[tuple[Path, str]]:
+    (home / "text").write_text("mine")
+    (home / "empty").write_text("")
+    (home / "link.db").symlink_to(home / "state" / "posd.db")
+    (home / "hard.db").hardlink_to(home / "state" / "posd.db")
+    yield Path("b.db"), "absolute"
+    yield home / "nowhere" / "b.db", "make it first"
+    yield home / "text" / "b.db", "make it first"
+    yield home / "state", "is a directory"
+    yield home / "text", "no backup of posd"
+    yield home / "empty", "no backup of posd"
+    yield home / "state" / "posd.db", "is the database itself"
+    yield home / "state" / "posd.db-wal", "no backup of posd"
+    yield home / "link.db", "is the database itself"
+    yield home / "hard.db", "is the database itself"
+    yield home / ("n" * 256), "posd"
+    yield home / "zero\0byte", "absolute"
+
+
+def test_a_path_that_cannot_be_is_refused_with_the_cure(database: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for target, words in bad_targets(tmp_path):
+        with pytest.raises(BadTarget, match=words):
+            write(database, target)
+    for path, content in before.items():
+        if not path.name.endswith("-shm"):
+            assert path.read_bytes() == content
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a directory that this user may not write to")
+def test_a_directory_that_posd_may_not_write_to_is_named_with_the_unit(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "posd.db")), pytest.raises(BadTarget, match=r"ReadWritePaths="):
+        write(tmp_path / "posd.db", Path("/proc/b.db"))
+
+
+def test_what_is_read_of_a_backup_is_read_without_changing_it(database: Path, tmp_path: Path) -> None:
+    write(database, tmp_path / "b.db")
+    before = (tmp_path / "b.db").read_bytes()
+    (tmp_path / "b.db").chmod(0o400)
+    backup.read(tmp_path / "b.db")
+    assert (tmp_path / "b.db").read_bytes() == before
+    (tmp_path / "b.db").write_bytes(before[:100])
+    with pytest.raises(NotABackup):
+        backup.read(tmp_path / "b.db")
+
+
+def test_it_holds_what_the_wal_holds(filled: Filled, database: Path, tmp_path: Path) -> None:
+    filled.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    paid = filled.pay(50)
+    assert paid.encode() not in database.read_bytes()
+    write(database, tmp_path / "b.db")
+    with closing(connect_reader(tmp_path / "b.db")) as db:
+        assert db.execute("SELECT phase FROM transactions WHERE client_transaction_id = ?", (name(50),)).fetchone()

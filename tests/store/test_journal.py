@@ -1,0 +1,193 @@
+"""The journal: an entry and its effect in one commit, in one order with the events, and nothing that says nothing."""
+
+from datetime import timedelta
+from functools import partial
+
+import msgspec
+import pytest
+
+from posd.core.decisions import Seen, advance
+from posd.core.entries import (
+    AbortAnswered,
+    AbortRequested,
+    Attempted,
+    Dismissed,
+    Entry,
+    Interrupted,
+    Proved,
+    Quarantined,
+    Reapplied,
+    Released,
+    Resolved,
+    Searched,
+    Silent,
+    TakenOver,
+    follow,
+)
+from posd.core.searches import Found, NoAnswer, Nothing
+from posd.core.starts import Lost, NotSent, Replied
+from posd.core.times import iso
+from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Phase, Result, SearchResult, Transaction
+from posd.store import changes, events, journal, transactions
+from posd.store.errors import StaleState
+from posd.store.store import Store
+from posd.store.writer import Change, Unit
+from tests.core.inputs import content
+from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, read, starting
+
+LATER = NOW + timedelta(seconds=7)
+
+
+@pytest.fixture
+async def begun(store: Store) -> Transaction:
+    """A transaction whose request is being sent."""
+    await store.write(partial(transactions.insert, transaction=starting(), reason="intent"))
+    return starting()
+
+
+async def record(store: Store, before: Transaction, entry: Entry, at: timedelta = timedelta()) -> Transaction:
+    return await store.write(partial(journal.record, before=before, entry=entry, now=NOW + at))
+
+
+async def stored(store: Store) -> Transaction:
+    transaction = await store.read(partial(transactions.get, client_transaction_id=IDENTITY))
+    assert transaction is not None
+    return transaction
+
+
+async def entries(store: Store) -> list[journal.Journaled]:
+    return await store.read(lambda db: list(journal.of_transaction(db, IDENTITY)))
+
+
+async def history(store: Store) -> list[Change]:
+    return await store.read(partial(changes.after, seq=0, limit=100))
+
+
+async def deliver(store: Store, before: Transaction, body: bytes) -> Transaction:
+    """Record an event and its effect."""
+    event = read(body)
+    after, verdict = advance(before, event, seen=Seen.NEW, now=NOW)
+
+    def work(unit: Unit) -> Transaction:
+        events.append(unit, IDENTITY, event, verdict, iso(NOW), body)
+        return transactions.move(unit, before, after, "event")
+
+    return await store.write(work)
+
+
+PIECE = Evidence(kind=EvidenceKind.ABORT, at="t", status=409)
+EVERY = (
+    Attempted(Lost("reset")),
+    Attempted(Replied(409, b"\xff\x00", complete=False)),
+    Attempted(NotSent("refused")),
+    Interrupted(),
+    Searched(Found((content(CARD, ACK).decode(), "{ }"))),
+    Searched(Nothing()),
+    Searched(NoAnswer("HTTP 404", 404)),
+    AbortRequested(probe=True),
+    AbortRequested(probe=False, uid=0),
+    AbortAnswered(Replied(200, b"{}")),
+    Quarantined("not JSON"),
+    Silent(AttentionCode.STALLED, 60.5),
+    Proved((PIECE, PIECE)),
+    Released("Ana", "note", None),
+    Resolved("Ana", "ñandú ✓", 1000, Result.APPROVED, "r-1"),
+    Dismissed("Ana", "note", 1000, AttentionCode.GAP),
+    TakenOver("torn"),
+    Reapplied(),
+)
+
+
+@pytest.mark.parametrize("entry", EVERY, ids=lambda entry: type(entry).__name__)
+async def test_an_entry_comes_back_as_it_was_written(store: Store, begun: Transaction, entry: Entry) -> None:
+    await store.write(partial(journal.append, client_transaction_id=IDENTITY, entry=entry, at="then"))
+    assert await entries(store) == [journal.Journaled(1, "then", 0, entry)]
+
+
+@pytest.mark.parametrize("entry", EVERY, ids=lambda entry: type(entry).__name__)
+async def test_an_entry_and_its_effect_are_one_commit(store: Store, begun: Transaction, entry: Entry) -> None:
+    after = await record(store, begun, entry)
+    assert msgspec.structs.replace(after, revision=0) == follow(begun, entry, NOW)
+    assert after == await stored(store)
+    kept = [item.entry for item in await entries(store)]
+    told = await history(store)
+    if after.revision:
+        assert (kept, len(told), after.revision) == ([entry], 2, 1)
+        assert (told[-1].phase, told[-1].at) == (after.phase, after.updated_at)
+    else:
+        assert kept == ([entry] if isinstance(entry, journal.ALWAYS) else [])
+        assert len(told) == 1 + len(kept)
+
+
+async def test_what_changes_nothing_is_not_written_down(store: Store, begun: Transaction) -> None:
+    active = await deliver(store, begun, content(ACK))
+    for entry in (Proved((PIECE,)), Reapplied()):
+        assert await record(store, active, entry) == active
+    assert (await entries(store), len(await history(store))) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("entry", "word"),
+    [
+        (AbortRequested(probe=False, uid=1000), "abort_requested"),
+        (AbortRequested(probe=True), "probe_requested"),
+        (AbortAnswered(Replied(409, b"")), "abort:nothing_running"),
+        (Attempted(Lost("reset")), "in_doubt"),
+    ],
+)
+async def test_what_was_done_is_told_where_it_changes_nothing_too(
+    store: Store, begun: Transaction, entry: Entry, word: str
+) -> None:
+    active = await deliver(store, begun, content(ACK))
+    assert await record(store, active, entry, timedelta(seconds=7)) == active == await stored(store)
+    told = (await history(store))[-1]
+    assert (told.reason, told.at, told.phase, told.status) == (word, iso(LATER), Phase.ACTIVE, ACK)
+    assert [item.entry for item in await entries(store)] == [entry]
+
+
+async def test_a_search_that_brings_the_same_again_is_only_noted_as_the_newest(
+    store: Store, begun: Transaction
+) -> None:
+    doubtful = await record(store, begun, Interrupted())
+    once = await record(store, doubtful, Searched(Nothing()))
+    again = await record(store, once, Searched(Nothing()), timedelta(seconds=7))
+    assert again == await stored(store)
+    assert again.last_search is not None
+    assert (again.last_search.at, again.last_search.result) == (iso(LATER), SearchResult.NONE)
+    assert (again.revision, again.updated_at) == (once.revision, once.updated_at)
+    assert (len(await entries(store)), len(await history(store))) == (2, 3)
+    other = await record(store, again, Searched(NoAnswer("reset")))
+    assert (other.revision, len(await entries(store)), len(await history(store))) == (again.revision + 1, 3, 4)
+
+
+async def test_a_search_that_finds_something_new_is_written_down(store: Store, begun: Transaction) -> None:
+    first = await record(store, begun, Searched(Found((content(ACK).decode(),))))
+    second = await record(store, first, Searched(Found((content(CARD, ACK).decode(),))))
+    assert (second.status, second.revision, len(await entries(store))) == (CARD, 2, 2)
+
+
+async def test_entries_know_how_many_events_came_before_them(store: Store, begun: Transaction) -> None:
+    transaction = await record(store, begun, Attempted(Lost("reset")))
+    transaction = await deliver(store, transaction, content(ACK))
+    transaction = await record(store, transaction, AbortRequested(probe=False))
+    transaction = await deliver(store, transaction, content(CARD, ACK))
+    await record(store, transaction, AbortAnswered(Replied(200, b"")))
+    other = starting(client_transaction_id=IDENTITY.replace("7", "8"))
+    await store.write(partial(transactions.insert, transaction=other, reason="intent"))
+    await record(store, other, Interrupted())
+    assert [item.events_before for item in await entries(store)] == [0, 1, 2]
+    assert [item.seq for item in await entries(store)] == [1, 2, 3]
+    foreign = await store.read(lambda db: list(journal.of_transaction(db, other.client_transaction_id)))
+    assert [(item.seq, item.events_before) for item in foreign] == [(4, 0)], "events of others do not count"
+
+
+async def test_an_entry_of_a_state_that_has_passed_leaves_no_trace(store: Store, begun: Transaction) -> None:
+    await record(store, begun, Interrupted())
+    with pytest.raises(StaleState):
+        await record(store, begun, Attempted(NotSent("refused")))
+    assert [type(item.entry) for item in await entries(store)] == [Interrupted]
+    assert (len(await history(store)), (await stored(store)).phase) == (2, Phase.IN_DOUBT)
+
+
+async def test_a_new_database_can_be_derived_from_its_first_transaction_on(store: Store) -> None:
+    assert await store.read(journal.begins_after) == 0

@@ -1,0 +1,106 @@
+"""Which searches are known to work: they have found a transaction of that terminal, other than the one in question."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from posd.core.decisions import resolved
+from posd.core.starts import Refused
+from posd.core.transactions import Result, Transaction
+from posd.store import proven_searches, transactions
+from posd.store.store import Store
+from tests.core.inputs import content, event, found, reply
+from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
+
+SEARCH = "POST /terminal/v1/transaction_search_online"
+
+
+async def remember(store: Store, terminal: str, identity: str, search: str = SEARCH) -> None:
+    await store.write(
+        partial(proven_searches.remember, terminal=terminal, search=search, client_transaction_id=identity, at="then")
+    )
+
+
+async def has_found_another(store: Store, terminal: str, identity: str, search: str = SEARCH) -> bool:
+    ask = partial(proven_searches.has_found_another, terminal=terminal, search=search, client_transaction_id=identity)
+    return await store.read(ask)
+
+
+async def rows(store: Store) -> list[Any]:
+    query = "SELECT terminal, search, client_transaction_id, at FROM proven_searches ORDER BY 1, 2, 3"
+    return await store.read(lambda db: db.execute(query).fetchall())
+
+
+async def test_a_search_works_that_has_found_another_transaction_of_the_terminal(store: Store) -> None:
+    assert not await has_found_another(store, "SN-1", "a")
+    await remember(store, "SN-1", "a")
+    assert await has_found_another(store, "SN-1", "b")
+    assert not await has_found_another(store, "SN-1", "a"), "that it finds the one in question says nothing of others"
+    assert not await has_found_another(store, "SN-2", "b"), "another terminal may answer otherwise"
+    assert not await has_found_another(store, "SN-1", "b", f"{SEARCH} /data"), "it was asked otherwise"
+
+
+async def test_two_are_enough_for_any_question(store: Store) -> None:
+    for identity in ("a", "a", "b", "c", "d"):
+        await remember(store, "SN-1", identity)
+    assert await rows(store) == [("SN-1", SEARCH, "a", "then"), ("SN-1", SEARCH, "b", "then")]
+    for identity in ("a", "b", "c"):
+        assert await has_found_another(store, "SN-1", identity)
+
+
+async def test_each_terminal_and_each_search_has_its_own_two(store: Store) -> None:
+    for terminal in ("SN-1", "SN-2"):
+        for search in (SEARCH, "GET /search"):
+            for identity in ("a", "b", "c"):
+                await remember(store, terminal, identity, search)
+    assert len(await rows(store)) == 2 * 2 * proven_searches.REMEMBERED
+
+
+def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
+    """Return a transaction that began in that minute and heard these events."""
+    transaction = starting(
+        client_transaction_id=f"{number}", terminal=terminal, created_at=f"2026-11-20T10:{number:02}:00.000Z"
+    )
+    for body in bodies:
+        transaction = event(body).apply(transaction)
+    return transaction
+
+
+@pytest.mark.parametrize(
+    ("last", "control"),
+    [
+        ([content("APPROVAL", REQUESTED)], "2"),
+        ([content("DECLINED", REQUESTED)], "2"),
+        ([content(CANCELED, CARD)], "1"),
+        ([content(REJECTED, CARD)], "1"),
+        ([content(ACK)], "1"),
+        ([], "1"),
+    ],
+)
+async def test_a_search_is_tried_on_the_newest_that_the_acquirer_ended(
+    store: Store, last: list[bytes], control: str
+) -> None:
+    """The acquirer's index knows what reached it; a payment that was canceled before may be nowhere."""
+    items = [
+        ended(1, content("APPROVAL", REQUESTED)),
+        ended(0, content("APPROVAL", REQUESTED)),
+        ended(2, *last),
+        ended(3, content("APPROVAL", REQUESTED), terminal="SN-2"),
+    ]
+    for item in items:
+        await store.write(partial(transactions.insert, transaction=item, reason="test"))
+    assert await store.read(partial(proven_searches.control, terminal="SN-1")) == control
+
+
+async def test_what_the_terminal_did_not_end_itself_is_no_control(store: Store) -> None:
+    concluded = [
+        resolved(ended(1), Result.APPROVED, "Ana", "slip", None, NOW),
+        reply(Refused(409, "busy"))(ended(2)),
+    ]
+    for item in concluded:
+        await store.write(partial(transactions.insert, transaction=item, reason="test"))
+    assert await store.read(partial(proven_searches.control, terminal="SN-1")) is None
+    searched = found(content("DECLINED", REQUESTED)).apply(ended(3))
+    await store.write(partial(transactions.insert, transaction=searched, reason="test"))
+    assert await store.read(partial(proven_searches.control, terminal="SN-1")) == "3"

@@ -1,0 +1,728 @@
+"""Restore: the backup in place of the database, everything that the replaced file tells taken over, nothing deleted."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from posd.core.entries import Released
+from posd.core.transactions import AttentionCode, Phase, Result
+from posd.services import reprocess
+from posd.services.restore import Prepared, Restore
+from posd.store import backup, events, journal, leases, marks, opening, proven_searches, transactions
+from posd.store.backup import NotABackup
+from posd.store.errors import StoreError
+from posd.store.marks import OldFile
+from posd.store.opening import KEY_TABLE, connect_reader, open_database
+from posd.store.verify import verify
+from posd.store.writer import Unit
+from tests.store.filled import FINAL, MORNING, OPEN, Filled, filling, name, snapshot, terminal
+
+NOON = MORNING + timedelta(hours=2)
+PAGE = 4096
+OLD_KEY, BACKUP_KEY = b"o" * 32, b"b" * 32
+
+
+@dataclass
+class State:
+    """A state directory: database, lock and key, and a backup elsewhere."""
+
+    home: Path
+
+    @property
+    def database(self) -> Path:
+        return self.home / "state" / "posd.db"
+
+    @property
+    def key(self) -> Path:
+        return self.home / "state" / "callback.key"
+
+    @property
+    def copy(self) -> Path:
+        return self.home / "backup.db"
+
+    def restore(self, file: Path | None = None, *, without: bool = False) -> Prepared:
+        with Restore(self.database, self.home / "state" / "posd.db.lock", self.key, NOON) as restoring:
+            prepared = restoring.prepare(None if without else file or self.copy, lambda *_: None)
+            restoring.commit()
+            return prepared
+
+    def back_up(self) -> None:
+        backup.write(self.database, self.copy, [BACKUP_KEY], "2026-11-20T11:00:00.000Z", lambda: False)
+
+    def names(self) -> set[str]:
+        return {path.name for path in self.database.parent.iterdir()}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    (tmp_path / "state").mkdir(mode=0o700)
+    state = State(tmp_path)
+    state.key.write_text(f"{OLD_KEY.hex()}\n")
+    return state
+
+
+def assert_sound(path: Path) -> None:
+    """The file is whole by every measure, and everything in it follows from its record."""
+    assert verify(path, lambda *_: None).counts == {}
+    with closing(connect_reader(path)) as db:
+        after = journal.begins_after(db)
+        for _, item in reprocess._chunk(db, after):
+            assert reprocess.difference(item) == {}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert not path.with_name("posd.db-journal").exists()
+
+
+def snapshots(path: Path, ids: list[str]) -> dict[str, tuple[object, ...]]:
+    with closing(connect_reader(path)) as db:
+        return {identity: snapshot(db, identity) for identity in ids}
+
+
+def numbers(db: sqlite3.Connection, table: str) -> dict[int, tuple[object, ...]]:
+    return {row[0]: row[1:] for row in db.execute(f"SELECT * FROM {table}")}
+
+
+def run_a_day(filled: Filled, state: State) -> None:
+    """Payments before the backup, the backup, and payments and changes after it."""
+    for number in range(6):
+        filled.pay(number, FINAL if number % 3 else OPEN)
+    state.back_up()
+    for number in range(6, 12):
+        filled.pay(number, FINAL if number % 3 else OPEN)
+    for status in FINAL[2:]:
+        filled.event(name(3), status)  # open in the backup, approved since
+    filled.quarantine(name(0))
+    proven_searches.remember(Unit(filled.db), terminal(1), "POST /search", name(1), "at")
+
+
+# a sound file
+
+
+def test_everything_of_a_sound_file_is_there_after_it(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    before = snapshots(state.database, filled.known)
+    content = state.database.read_bytes()
+    prepared = state.restore()
+    assert (prepared.mark.old, prepared.mark.taken_over, prepared.mark.by_id) == (OldFile.READ, 8, 0)
+    assert snapshots(state.database, filled.known) == before
+    assert_sound(state.database)
+    with closing(connect_reader(state.database)) as db:
+        assert leases.all_held(db) == {terminal(number): name(number) for number in (0, 6, 9)}
+        assert events.count_quarantined(db) == 1
+        assert proven_searches.has_found_another(db, terminal(1), "POST /search", name(2))
+        assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone()
+        (mark,) = marks.unseen_restores(db)
+    assert mark == prepared.mark
+    assert mark.replaced is not None
+    assert Path(mark.replaced).read_bytes() == content, "the old file is kept as it was"
+
+
+def test_new_rows_are_numbered_above_all_that_either_file_gave_out(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+        last = {table: max(numbers(filled.db, table)) for table in ("events", "journal", "changes")}
+        feed = [row[2:4] for row in filled.db.execute("SELECT * FROM changes WHERE id = ? ORDER BY seq", (name(9),))]
+    with closing(connect_reader(state.copy)) as db:
+        of_backup = {table: numbers(db, table) for table in last}
+    state.restore()
+    with closing(connect_reader(state.database)) as db:
+        for table, newest in last.items():
+            now = numbers(db, table)
+            assert {number: row for number, row in now.items() if number <= newest} == of_backup[table]
+            assert min(number for number in now if number not in of_backup[table]) == newest + 1
+        assert feed == [row[2:4] for row in db.execute("SELECT * FROM changes WHERE id = ? ORDER BY seq", (name(9),))]
+    db = open_database(state.database)
+    Filled(db, NOON).pay(99)
+    assert max(numbers(db, "events")) > last["events"]
+    db.close()
+
+
+def test_again_and_again_changes_nothing_more(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    state.restore()
+    before = snapshots(state.database, filled.known)
+    for _ in range(2):
+        assert state.restore().mark.old is OldFile.READ
+        assert snapshots(state.database, filled.known) == before
+        assert_sound(state.database)
+    with closing(connect_reader(state.database)) as db:
+        assert len(marks.unseen_restores(db)) == 3
+    replaced = [name for name in state.names() if ".replaced-" in name and not name.endswith(("-wal", "-shm"))]
+    assert len(replaced) == 3, "each under its own name, within one second"
+
+
+def test_the_replaced_file_can_be_put_back(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    replaced = state.restore().mark.replaced
+    with filling(state.database, NOON) as later:
+        later.pay(50)
+    before = snapshots(state.database, [*filled.known, name(50)])
+    assert replaced is not None
+    state.restore(Path(replaced))
+    assert snapshots(state.database, [*filled.known, name(50)]) == before
+    assert_sound(state.database)
+
+
+def test_what_was_said_of_an_earlier_restore_and_not_looked_at_is_not_lost(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    first = state.restore().mark
+    second = state.restore().mark
+    with closing(connect_reader(state.database)) as db:
+        assert marks.unseen_restores(db) == [first, second]
+    db = open_database(state.database)
+    marks.add(db, "at", marks.SEEN, {"operator": "Ana"})
+    db.close()
+    third = state.restore().mark
+    with closing(connect_reader(state.database)) as db:
+        assert marks.unseen_restores(db) == [third]
+
+
+def crash(state: State) -> tuple[Filled, State]:
+    """Return what a daemon leaves that is killed after a day: everything since its start is in the WAL."""
+    filled = Filled(open_database(state.database))
+    run_a_day(filled, state)
+    crashed = State(state.home / "crashed")
+    shutil.copytree(state.database.parent, crashed.database.parent)
+    shutil.copy(state.copy, crashed.copy)
+    filled.db.close()
+    return filled, crashed
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_wal_of_a_lost_file_is_taken_over(state: State, gone: bool) -> None:
+    """SQLite deletes the WAL of an empty file when it opens it."""
+    filled, crashed = crash(state)
+    before = snapshots(state.database, filled.known)
+    crashed.database.unlink() if gone else crashed.database.write_bytes(b"")
+    assert crashed.restore().mark.old is OldFile.DAMAGED
+    assert snapshots(crashed.database, filled.known) == before
+    assert_sound(crashed.database)
+    assert [name for name in crashed.names() if name.endswith("Z-wal")]
+
+
+def test_what_was_committed_last_is_in_the_wal_and_is_taken_over(state: State) -> None:
+    """A daemon that was killed leaves its WAL. The new file must never see it."""
+    filled, crashed = crash(state)
+    before = snapshots(state.database, filled.known)
+    assert crashed.database.with_name("posd.db-wal").stat().st_size > 0
+    crashed.restore()
+    assert not crashed.database.with_name("posd.db-wal").exists()
+    assert snapshots(crashed.database, filled.known) == before
+    assert_sound(crashed.database)
+
+
+def test_a_payment_that_was_being_started_is_known_and_not_started_again(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        starting = filled.intent(2)
+    state.restore()
+    with closing(connect_reader(state.database)) as db:
+        found = transactions.get(db, starting)
+        assert found is not None
+        assert found.phase is Phase.STARTING, "the next daemon puts it in doubt, as after any crash"
+        assert leases.holder(db, terminal(2)) == starting
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_terminal_is_not_taken_from_who_holds_it(state: State, damaged: bool) -> None:
+    """The backup is of another database: both have an open payment on one terminal, and a released one on another."""
+    with filling(state.home / "other.db") as other:
+        mine = other.pay(1, OPEN)
+        backup.write(state.home / "other.db", state.copy, [BACKUP_KEY], "at", lambda: False)
+    with filling(state.database) as filled:
+        filled.known.clear()
+        db = filled.db
+        theirs = filled.pay(2, OPEN)
+        released = filled.pay(3, OPEN)
+        db.execute("UPDATE transactions SET terminal = ? WHERE client_transaction_id = ?", (terminal(1), theirs))
+        db.execute("UPDATE leases SET terminal = ? WHERE client_transaction_id = ?", (terminal(1), theirs))
+        journal.record(Unit(db), filled.get(released), Released("Ana", "broken", 1), filled.now())
+        leases.give_up(Unit(db), released)
+    if damaged:
+        destroy(state.database, "leases")
+    state.restore()
+    with closing(connect_reader(state.database)) as db:
+        assert leases.all_held(db) == {terminal(1): mine}
+        assert {item.client_transaction_id for item in transactions.open_ones(db)} == {mine, theirs, released}
+
+
+def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> None:
+    with filling(state.database) as filled:
+        stuck = filled.pay(1, OPEN)
+        state.back_up()
+        journal.record(Unit(filled.db), filled.get(stuck), Released("Ana", "broken", 1), filled.now())
+        leases.give_up(Unit(filled.db), stuck)
+    state.restore()
+    with closing(connect_reader(state.database)) as db:
+        assert leases.all_held(db) == {}
+        found = transactions.get(db, stuck)
+        assert found is not None
+        assert found.released
+
+
+# a damaged file
+
+
+def destroy(path: Path, *tables: str) -> None:
+    """Overwrite every page of these tables and indexes with garbage."""
+    random, content = Random(3), bytearray(path.read_bytes())
+    with closing(sqlite3.connect(path)) as db:
+        roots = [row[0] for row in db.execute("SELECT rootpage, name FROM sqlite_master") if row[1] in tables]
+    assert len(roots) == len(tables)
+    while roots:
+        start = (roots.pop() - 1) * PAGE
+        page = content[start : start + PAGE]
+        if page[0] in (2, 5):  # an interior page: its children too
+            cells = int.from_bytes(page[3:5], "big")
+            for place in range(12, 12 + 2 * cells, 2):
+                cell = int.from_bytes(page[place : place + 2], "big")
+                roots.append(int.from_bytes(page[cell : cell + 4], "big"))
+            roots.append(int.from_bytes(page[8:12], "big"))
+        content[start : start + PAGE] = random.randbytes(PAGE)
+    path.write_bytes(content)
+
+
+def test_whatever_page_is_destroyed_no_id_is_forgotten(state: State) -> None:
+    """Every page in turn. What is whole comes over whole; of what is not the id is known, in doubt or by its events."""
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    before, content, random = snapshots(state.database, filled.known), state.database.read_bytes(), Random(1)
+    unharmed = 0
+    for start in range(0, len(content), PAGE):
+        for path in state.database.parent.iterdir():
+            path.unlink()
+        state.database.write_bytes(content[:start] + random.randbytes(PAGE) + content[start + PAGE :])
+        prepared = state.restore()
+        assert prepared.mark.old is OldFile.DAMAGED
+        after = snapshots(state.database, filled.known)
+        assert_sound(state.database)
+        for identity in filled.known:
+            then, now = before[identity][0], after[identity][0]
+            assert now is not None, (start, identity)
+            assert now.outcome is None or now.outcome.result is then.outcome.result
+        unharmed += after == before
+    assert unharmed > len(content) // PAGE // 4, "most pages are indexes, or known from the backup"
+
+
+def test_a_payment_of_which_only_the_row_is_lost_is_what_its_events_say(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        paid, waiting = filled.pay(2), filled.pay(3, OPEN)
+    before = snapshots(state.database, [paid])
+    destroy(state.database, "transactions", "leases")
+    prepared = state.restore()
+    assert (prepared.mark.old, prepared.mark.taken_over, prepared.mark.by_id) == (OldFile.DAMAGED, 2, 0)
+    assert_sound(state.database)
+    with closing(connect_reader(state.database)) as db:
+        found = transactions.get(db, paid)
+        assert found is not None
+        assert found.outcome is not None
+        assert found.outcome.result is Result.APPROVED
+        assert events.final_body(db, paid) == before[paid][4]
+        assert found.terminal == terminal(2)
+        assert found.attention_of(AttentionCode.ORPHAN)
+        active = transactions.get(db, waiting)
+        assert active is not None
+        assert (active.phase, active.status) == (Phase.ACTIVE, OPEN[-1])
+
+
+def test_a_payment_of_which_only_the_id_is_left_is_in_doubt(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        paid = filled.pay(2)
+    destroy(state.database, "transactions", "events", "journal", "changes", "sqlite_autoindex_transactions_1")
+    prepared = state.restore()
+    assert (prepared.mark.taken_over, prepared.mark.by_id) == (1, 1)
+    assert_sound(state.database)
+    with closing(connect_reader(state.database)) as db:
+        found = transactions.get(db, paid)
+    assert found is not None
+    assert (found.phase, found.terminal) == (Phase.IN_DOUBT, "")
+    assert {item.code for item in found.attention} == {AttentionCode.IN_DOUBT, AttentionCode.ORPHAN}
+    assert found.heard, "that it is not found proves nothing"
+
+
+def test_what_the_history_knows_is_said_of_a_payment_whose_record_is_lost(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        paid = filled.pay(2)
+    destroy(state.database, "transactions", "events", "journal")
+    state.restore()
+    with closing(connect_reader(state.database)) as db:
+        found = transactions.get(db, paid)
+    assert found is not None
+    doubt = found.attention_of(AttentionCode.IN_DOUBT)
+    assert doubt is not None
+    assert "final, approved" in doubt.detail
+    assert (found.terminal, found.created_at) == (terminal(2), "2026-11-20T10:00:07.000Z")
+
+
+def test_an_outcome_whose_event_is_lost_stands_and_is_not_derived_away(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        paid = filled.pay(2)
+    destroy(state.database, "events")
+    state.restore()
+    assert verify(state.database, lambda *_: None).counts == {}, "the restore has told of it"
+    with closing(connect_reader(state.database)) as db:
+        assert [item.stored.client_transaction_id for _, item in reprocess._chunk(db, journal.begins_after(db))] == [
+            name(1)
+        ]
+        found = transactions.get(db, paid)
+    assert found is not None
+    assert found.outcome is not None
+    assert found.outcome.result is Result.APPROVED
+    state.restore()
+    with closing(connect_reader(state.database)) as db:
+        assert len(reprocess._chunk(db, journal.begins_after(db))) == 1, "a later restore keeps that in mind"
+
+
+def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: State) -> None:
+    """SQLite keeps no sums of its pages: garbage in a text is found when it is read."""
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        paid, torn = filled.pay(2), filled.pay(3)
+        filled.db.execute("UPDATE transactions SET trail = '{' WHERE client_transaction_id = ?", (paid,))
+        filled.db.execute(
+            "UPDATE events SET body = substr(body, 1, 50) WHERE client_transaction_id = ? AND status = ?",
+            (torn, "CARD_PRESENTED"),
+        )
+        filled.db.execute("UPDATE transactions SET amount = x'ff' WHERE client_transaction_id = ?", (torn,))
+    prepared = state.restore()
+    assert prepared.mark.taken_over == 2
+    assert_sound(state.database)
+    with closing(connect_reader(state.database)) as db:
+        for identity, count in ((paid, 4), (torn, 3)):
+            found = transactions.get(db, identity)
+            assert found is not None
+            assert found.outcome is not None
+            assert found.outcome.result is Result.APPROVED
+            assert len(events.of_transaction(db, identity)) == count
+
+
+@pytest.mark.parametrize(
+    ("damage", "old"),
+    [
+        (lambda path: path.unlink(), OldFile.MISSING),
+        (lambda path: path.write_bytes(b""), OldFile.UNREADABLE),
+        (lambda path: path.write_bytes(b"garbage" * 9999), OldFile.UNREADABLE),
+        (lambda path: os.truncate(path, path.stat().st_size // 2 + 100), OldFile.DAMAGED),
+        (lambda path: path.write_bytes(bytes(4096) + path.read_bytes()[4096:]), OldFile.DAMAGED),
+    ],
+    ids=["gone", "empty", "garbage", "truncated", "no header"],
+)
+def test_whatever_became_of_the_file_the_backup_is_there(
+    state: State, damage: Callable[[Path], object], old: OldFile
+) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    of_backup = snapshots(state.copy, filled.known[1:3])
+    damage(state.database)
+    prepared = state.restore()
+    assert prepared.mark.old is old
+    assert (prepared.mark.replaced is None) == (old is OldFile.MISSING)
+    assert "a till that repeats such a call would start it again" in prepared.mark.words
+    assert snapshots(state.database, filled.known[1:3]) == of_backup
+    assert_sound(state.database)
+    with closing(connect_reader(state.copy)) as was, closing(connect_reader(state.database)) as now:
+        (seq,) = was.execute("SELECT max(seq) FROM changes").fetchone()
+        (given,) = now.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
+    assert given > seq + 10**8, "who follows the feed has seen higher numbers than the backup has"
+
+
+def test_without_a_backup_what_can_be_read_is_saved(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    before = snapshots(state.database, filled.known)
+    state.database.write_bytes(bytes(4096) + state.database.read_bytes()[4096:])
+    prepared = state.restore(without=True)
+    assert (prepared.backup, prepared.mark.file, prepared.mark.old) == (None, None, OldFile.DAMAGED)
+    assert snapshots(state.database, filled.known) == before
+    assert_sound(state.database)
+
+
+def test_a_file_of_a_newer_posd_keeps_its_ids(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+        filled.db.execute("ALTER TABLE transactions ADD COLUMN shade TEXT NOT NULL DEFAULT 'green'")
+        filled.db.execute("UPDATE transactions SET shade = 'blue'")
+        filled.db.execute("PRAGMA user_version = 999")
+    state.restore()
+    assert_sound(state.database)
+    with closing(connect_reader(state.database)) as db:
+        assert all(transactions.get(db, identity) for identity in filled.known)
+
+
+# older schemas
+
+
+@pytest.fixture
+def first_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, int], None]]:
+    """Make a database of the first schema, with one final payment."""
+
+    def make(path: Path, number: int) -> None:
+        with monkeypatch.context() as patch:
+            first = [item for item in opening.migrations() if item[0] == 1]
+            patch.setattr(opening, "migrations", lambda: iter(first))
+            db = sqlite3.connect(path, isolation_level=None)
+            opening.migrate(db, path)
+        outcome = (
+            '{"result":"canceled","status":"TERMINAL_CANCELED","transaction_reference":null,"ticket_number":null,'
+            '"failure_reason":null,"reached_acquirer":null,"reading_type":null,"authorized_amount":null,"receipt":null,'
+            '"reversal":null,"decided_at":"2026-11-20T10:00:00.000Z","evidence":[]}'
+        )
+        db.execute(
+            "INSERT INTO transactions VALUES (?, 'SN-1', 'charge', NULL, 'final', '{}', '{}', '{}', NULL, NULL, 0,"
+            " 'https://x', 1, '{}', NULL, ?, NULL, NULL, '[]', 200, x'7b7d', '2026-11-20T10:00:00.000Z', 'b', 3)",
+            (name(number), outcome),
+        )
+        db.execute(
+            "INSERT INTO changes (at, kind, id, reason, phase, result, attention)"
+            " VALUES ('2026-11-20T10:00:00.000Z', 'transaction', ?, 'intent', 'final', 'canceled', '[]')",
+            (name(number),),
+        )
+        db.close()
+
+    return make
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("old_is_older", [False, True])
+def test_a_backup_or_a_file_of_an_older_schema_is_brought_up_to_date(
+    state: State, first_schema: Callable[[Path, int], None], old_is_older: bool, damaged: bool
+) -> None:
+    """A payment of before the journal cannot be derived again, wherever it comes from."""
+    first_schema(state.database, 2)
+    if not old_is_older:
+        open_database(state.database).close()
+    first_schema(state.copy, 1)
+    if damaged:
+        destroy(state.database, "leases")
+    state.restore()
+    assert verify(state.database, lambda *_: None).counts == {}
+    with closing(connect_reader(state.database)) as db:
+        for number in (1, 2):
+            found = transactions.get(db, name(number))
+            assert found is not None
+            assert found.phase is Phase.FINAL
+        assert reprocess._chunk(db, journal.begins_after(db)) == []
+    db = open_database(state.database)
+    Filled(db, NOON).pay(9)
+    assert len(reprocess._chunk(db, journal.begins_after(db))) == 1
+    db.close()
+
+
+# the callback key
+
+
+def key_lines(state: State) -> list[bytes]:
+    assert state.key.stat().st_mode & 0o777 == 0o600
+    return [bytes.fromhex(line) for line in state.key.read_text().split()]
+
+
+@pytest.fixture
+def backed_up(state: State) -> State:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+    state.key.chmod(0o600)
+    return state
+
+
+def test_the_present_keys_stay_first_and_those_of_the_backup_are_added_once(backed_up: State) -> None:
+    keys = backed_up.restore().keys
+    assert (keys.kept, keys.added) == (1, 1)
+    assert key_lines(backed_up) == [OLD_KEY, BACKUP_KEY]
+    keys = backed_up.restore().keys
+    assert (keys.kept, keys.added) == (2, 0)
+    assert key_lines(backed_up) == [OLD_KEY, BACKUP_KEY]
+
+
+def test_a_lost_key_comes_back_from_the_backup(backed_up: State) -> None:
+    backed_up.key.unlink()
+    keys = backed_up.restore().keys
+    assert (keys.kept, keys.added) == (0, 1)
+    assert key_lines(backed_up) == [BACKUP_KEY]
+
+
+def test_a_damaged_key_is_kept_beside(backed_up: State) -> None:
+    backed_up.key.write_text("not a key")
+    keys = backed_up.restore().keys
+    assert keys.aside is not None
+    assert Path(keys.aside).read_text() == "not a key"
+    assert key_lines(backed_up) == [BACKUP_KEY]
+
+
+# what is refused
+
+
+def refused(state: State, file: Path | None = None) -> str:
+    """Return why a restore is refused; nothing may have changed by it."""
+    before = {path.name: path.read_bytes() for path in state.database.parent.iterdir()}
+    with pytest.raises(StoreError) as error:
+        state.restore(file)
+    assert {path.name: path.read_bytes() for path in state.database.parent.iterdir() if path.suffix != ".lock"} == {
+        name: content for name, content in before.items() if not name.endswith(".lock")
+    }
+    return str(error.value)
+
+
+def test_while_posd_runs(backed_up: State) -> None:
+    descriptor = opening.lock(backed_up.home / "state" / "posd.db.lock")
+    assert "stop it first" in refused(backed_up)
+    os.close(descriptor)
+    backed_up.restore()
+
+
+def test_a_file_that_is_no_backup(backed_up: State) -> None:
+    text = backed_up.home / "text"
+    text.write_text("hello")
+    other = backed_up.home / "other.db"
+    with closing(sqlite3.connect(other)) as db:
+        db.execute("CREATE TABLE t (a)")
+    assert "no backup of posd" in refused(backed_up, text)
+    assert "no backup of posd" in refused(backed_up, other)
+    assert "there is no file" in refused(backed_up, backed_up.home / "nowhere")
+    assert "there is no file" in refused(backed_up, backed_up.home)
+    assert "is the database itself" in refused(backed_up, backed_up.database)
+
+
+def test_a_damaged_backup(backed_up: State) -> None:
+    destroy(backed_up.copy, "changes")
+    assert "is damaged" in refused(backed_up)
+
+
+def test_a_backup_of_a_newer_posd(backed_up: State) -> None:
+    with closing(sqlite3.connect(backed_up.copy)) as db:
+        db.execute("PRAGMA user_version = 999")
+    assert "a newer posd has made it" in refused(backed_up)
+
+
+def test_a_backup_with_half_a_key(backed_up: State) -> None:
+    with closing(sqlite3.connect(backed_up.copy)) as db:
+        db.execute(f"UPDATE {KEY_TABLE} SET key = x'00'")
+        db.commit()
+    assert "callback key" in refused(backed_up)
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    with pytest.raises(StoreError, match="it must exist"):
+        state.restore(tmp_path / "backup.db")
+
+
+def test_a_restore_that_is_called_off_leaves_nothing(backed_up: State) -> None:
+    before = backed_up.names()
+    restoring = Restore(backed_up.database, backed_up.home / "state" / "posd.db.lock", backed_up.key, NOON)
+    with restoring:
+        restoring.prepare(backed_up.copy, lambda *_: None)
+    assert backed_up.names() - before == {"posd.db.lock"} | {
+        name for name in backed_up.names() if name.endswith(("-wal", "-shm"))
+    }
+    assert key_lines(backed_up) == [OLD_KEY]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+def test_what_root_restores_belongs_to_the_owner_of_the_directory(backed_up: State) -> None:
+    backed_up.key.unlink()
+    os.chown(backed_up.database.parent, 65534, 65534)
+    backed_up.restore()
+    for name_ in ("posd.db", "posd.db.lock", "callback.key"):
+        assert (backed_up.home / "state" / name_).stat().st_uid == 65534, name_
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_told_so() -> None:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:
+        Path(home).chmod(0o755)
+        (Path(home) / "state").mkdir(mode=0o755)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(StoreError, match="belongs to another user"):
+                State(Path(home)).restore()
+        finally:
+            os.seteuid(0)
+        assert State(Path(home)).names() == set()
+
+
+# killed
+
+
+def restoring(state: State) -> list[str]:
+    """Return the command of a process that restores."""
+    script = (
+        "import sys; from datetime import UTC, datetime; from pathlib import Path\n"
+        "from posd.services.restore import Restore\n"
+        "database, lock, key, backup = map(Path, sys.argv[1:])\n"
+        "with Restore(database, lock, key, datetime.now(UTC)) as restore:\n"
+        "    restore.prepare(backup, lambda *_: None)\n"
+        "    restore.commit()\n"
+    )
+    files = (state.database, state.home / "state" / "posd.db.lock", state.key, state.copy)
+    return [sys.executable, "-c", script, *map(str, files)]
+
+
+@pytest.mark.parametrize("again", ["start", "restore"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "restore.built",
+        "restore.keys_written",
+        "replace.committed",
+        "replace.old_aside:1",
+        "replace.old_aside:2",
+        "replace.old_aside:3",
+        "replace.in_place",
+    ],
+)
+def test_killed_at_any_point_no_id_is_forgotten(state: State, point: str, again: str) -> None:
+    """The plug is pulled; then posd is started, or the restore is made again."""
+    filled, crashed = crash(state)
+    before = snapshots(state.database, filled.known)
+    environment = os.environ | {"POSD_CRASH": point}
+    killed = subprocess.run(restoring(crashed), env=environment, capture_output=True, text=True, check=False)
+    assert killed.returncode == -9, killed.stderr
+    if again == "restore":
+        subprocess.run(restoring(crashed), check=True)
+        assert_sound(crashed.database)
+    opening.refuse_lost(crashed.database, crashed.key)
+    open_database(crashed.database).close()
+    assert snapshots(crashed.database, filled.known) == before
+    assert crashed.key.read_text().startswith(OLD_KEY.hex())
+    with closing(connect_reader(crashed.database)) as db:
+        restored = len(marks.unseen_restores(db))
+    committed = not point.startswith("restore.")
+    assert restored == committed + (again == "restore")
+    assert not {name for name in crashed.names() if ".restored-" in name}
+    kept = [name for name in crashed.names() if ".replaced-" in name and name.endswith("Z-wal")]
+    assert bool(kept) == bool(restored), "the old file's WAL is kept with it"
+
+
+def test_a_second_restore_at_the_same_time_is_refused(backed_up: State) -> None:
+    with (
+        Restore(backed_up.database, backed_up.home / "state" / "posd.db.lock", backed_up.key, NOON),
+        pytest.raises(StoreError, match="another restore"),
+    ):
+        backed_up.restore()
+    with pytest.raises(NotABackup):
+        backed_up.restore(backed_up.home)

@@ -1,0 +1,104 @@
+"""The shim under a process (tests/power/shim.c): build it, load it into a daemon, read what it recorded."""
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "power" / "shim.c"
+
+#: kind, process, file descriptor, flags, offset or length, bytes of the name, bytes of the data.
+_HEADER = struct.Struct("=IiiIQII")
+
+
+class Kind(IntEnum):
+    """What was done."""
+
+    OPEN = 1
+    WRITE = 2
+    TRUNCATE = 3
+    SYNC = 4
+    UNLINK = 5
+    RENAME = 6
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One thing that was done, successfully, to the directory or a file in it.
+
+    `offset` is where a write went, or the length that a truncation left. `end` is how long the log was after it.
+    """
+
+    kind: Kind
+    descriptor: tuple[int, int]
+    created: bool
+    truncated: bool
+    directory: bool
+    offset: int
+    name: str
+    data: bytes
+    end: int
+
+
+@dataclass(frozen=True)
+class Shim:
+    """A built shim that watches one directory."""
+
+    library: Path
+    directory: Path
+    log: Path
+
+    @property
+    def kill_file(self) -> Path:
+        """Once this exists, the process dies instead of its next sync."""
+        return self.log.with_suffix(".kill")
+
+    def environment(self, sync_us: int = 0) -> dict[str, str]:
+        """Return the environment of a process under it; a sync takes `sync_us` microseconds longer."""
+        return {
+            "LD_PRELOAD": str(self.library),
+            "POSD_SHIM_DIRECTORY": str(self.directory),
+            "POSD_SHIM_LOG": str(self.log),
+            "POSD_SHIM_KILL": str(self.kill_file),
+            "POSD_SHIM_SYNC_US": str(sync_us),
+        }
+
+    def position(self) -> int:
+        """Return how long the log is now: all that has been done is before it."""
+        return self.log.stat().st_size
+
+    def operations(self) -> Iterator[Operation]:
+        """Yield what was recorded, in order."""
+        log, at = self.log.read_bytes(), 0
+        while at < len(log):
+            kind, process, number, flags, offset, name_bytes, data_bytes = _HEADER.unpack_from(log, at)
+            name_at = at + _HEADER.size
+            data_at = name_at + name_bytes
+            at = data_at + data_bytes
+            yield Operation(
+                kind=Kind(kind),
+                descriptor=(process, number),
+                created=bool(flags & 1),
+                truncated=bool(flags & 2),
+                directory=bool(flags & 4),
+                offset=offset,
+                name=log[name_at:data_at].decode(),
+                data=log[data_at:at],
+                end=at,
+            )
+
+
+def build(home: Path, directory: Path) -> Shim:
+    """Compile the shim for a directory of files; its log stands in `home`. Skip the test where that cannot be done."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("POWER LOSS IS NOT TESTED: there is no C compiler `cc` for the shim (Debian: gcc and libc6-dev)")
+    library = home / "shim.so"
+    command = [compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wshadow", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([*command, "-o", str(library), str(SOURCE), "-ldl", "-lpthread"], check=True)
+    return Shim(library, directory, home / "operations.log")

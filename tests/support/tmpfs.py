@@ -1,0 +1,87 @@
+"""A small disk of one's own: a tmpfs in a mount namespace, which a fresh interpreter can be put into.
+
+Nothing is mounted for the rest of the machine, and nothing stays behind: the mount ends with the last process in the
+namespace. As root it is a mount namespace, else one inside a user namespace, where the kernel lets everybody mount.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from errno import ENOSPC
+from pathlib import Path
+
+import pytest
+
+#: Mounts, says so, and lives until its input is closed.
+_HOLD = 'mount -t tmpfs -o size="$1",mode=0700 posd "$2" && echo mounted && exec cat'
+
+
+@dataclass(frozen=True)
+class SmallDisk:
+    """A mounted tmpfs: `files` is where this process sees it, `python` an interpreter that has it where it belongs."""
+
+    files: Path
+    python: Path
+
+    @property
+    def _ballast(self) -> Path:
+        return self.files / "ballast"
+
+    def fill(self, spare: int = 0) -> None:
+        """Write to it until nothing goes any more, then give back some bytes."""
+        descriptor = os.open(self._ballast, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            while True:
+                os.write(descriptor, bytes(65536))
+        except OSError as error:
+            if error.errno != ENOSPC:
+                raise
+            os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - spare))
+        finally:
+            os.close(descriptor)
+
+    def free(self) -> None:
+        """Make room again."""
+        self._ballast.unlink()
+
+
+@contextmanager
+def small_disk(home: Path, at: Path, size: str) -> Iterator[SmallDisk]:
+    """Mount a tmpfs of a size (mount's words) at an existing directory. Skip the test where that cannot be done."""
+    root = os.geteuid() == 0
+    unshare = ["unshare", "--mount", *([] if root else ["--user", "--map-root-user"])]
+    missing = [tool for tool in ("unshare", "nsenter", "mount") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"A FULL DISK IS NOT TESTED: {', '.join(missing)} is missing (Debian: util-linux, mount)")
+    with subprocess.Popen(
+        [*unshare, "sh", "-c", _HOLD, "sh", size, str(at)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        said = holder.stdout.readline().strip()
+        if said != "mounted":
+            holder.stdin.close()
+            who = "root" if root else "this user, even in a user namespace"
+            pytest.skip(f"A FULL DISK IS NOT TESTED: {who} may not mount a tmpfs here ({said})")
+        python = home / "python"
+        enter = [
+            "nsenter",
+            f"--target={holder.pid}",
+            "--mount",
+            *([] if root else ["--user", "--preserve-credentials"]),
+        ]
+        python.write_text(f'#!/bin/sh\nexec {shlex.join([*enter, sys.executable])} "$@"\n')
+        python.chmod(0o755)
+        try:
+            yield SmallDisk(Path(f"/proc/{holder.pid}/root{at}"), python)
+        finally:
+            holder.stdin.close()

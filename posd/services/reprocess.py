@@ -115,7 +115,7 @@ class Reprocessing:
         def work(unit: Unit) -> tuple[Derived, dict[str, Any], Transaction] | None:
             row = transactions.get(unit.db, identity)
             assert row is not None  # noqa: S101 - started ids are never removed
-            item = _derive(unit.db, row)
+            item = derive(unit.db, row)
             differing = difference(item)
             if not differing:
                 return None  # it was under way, and has changed meanwhile
@@ -171,10 +171,11 @@ def _timeless(outcome: Outcome | None) -> Any:
 
 def _chunk(db: sqlite3.Connection, after: int) -> list[tuple[int, Derived]]:
     """Return the next transactions by rowid, derived again."""
-    return [(rowid, _derive(db, row)) for rowid, row in transactions.by_rowid(db, after, CHUNK)]
+    return [(rowid, derive(db, row)) for rowid, row in transactions.by_rowid(db, after, CHUNK)]
 
 
-def _derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
+def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
+    """Derive a transaction again from its events and its journal (blocking)."""
     entries = list(journal.of_transaction(db, stored.client_transaction_id))
     recorded = tuple(events.of_transaction(db, stored.client_transaction_id))
     taken_over = any(isinstance(item.entry, TakenOver) and not item.events_before for item in entries)

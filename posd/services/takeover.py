@@ -102,7 +102,7 @@ class _TakeOver:
         stored = transactions.get(self._db, identity)
         assert stored is not None  # noqa: S101 - it was there, or was just written
         try:
-            return reprocess._derive(self._db, stored)
+            return reprocess.derive(self._db, stored)
         except (*UNREADABLE, AssertionError):
             return None
 

@@ -70,7 +70,8 @@ def stream(
                 if hub.draining:
                     return
                 try:
-                    await asyncio.wait_for(woken.wait(), HEARTBEAT_SECONDS)
+                    async with asyncio.timeout(HEARTBEAT_SECONDS):
+                        await woken.wait()
                 except TimeoutError:
                     yield b":\n\n"
 

@@ -58,7 +58,7 @@ class Payment:
         return await deliver(self.requests[0].callback, content, self.shop.daemon.ca)
 
     async def end(self, status: str = "TERMINAL_CANCELED") -> None:
-        """End it by a final event that leaves no gap, so that posd does not ask about it any more."""
+        """End it by a final event that tells of no state before it."""
         assert await self.event(status) == 200
 
     async def get(self) -> Any:

@@ -226,7 +226,10 @@ async def test_an_open_payment_whose_terminal_has_no_address_is_asked_for_when_i
                     payment = Payment(Shop(posd, terminal, iter(()), iter(())), str(uuid4()), serial)
                     assert (await payment.put()).json["phase"] == "active"
                     await posd.kill()
-                    await network.async_unregister_service(service(0))
+                    # Closed, not only taken back: an answer that it had queued would bring the old address again.
+                    await network.async_unregister_all_services()
+                    await network.async_close()
+                    network = AsyncZeroconf(interfaces=["127.0.0.1"])
 
                     await posd.start()
                     line = await posd.log_line("payment.search", transaction=payment.identity)

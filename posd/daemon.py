@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import structlog
 
@@ -21,6 +22,7 @@ from posd.notify import notify
 from posd.services.aborts import Aborts
 from posd.services.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.services.inbox import Inbox
+from posd.services.intents import Intents
 from posd.services.operators import Operators
 from posd.services.outstanding import Outstanding
 from posd.services.payments import Payments
@@ -117,7 +119,9 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     stack.push_async_callback(fleet.close)
     lan_socket = sockets.tcp_socket(config.webhooks.host, config.webhooks.port)
     keys = load_keys(config.database.callback_key)
-    callback_urls = CallbackUrls(keys, config.webhooks.advertise_host, lan_socket.getsockname()[1])
+    callback_urls = CallbackUrls(
+        keys, config.webhooks.advertise_host, lan_socket.getsockname()[1], config.webhooks.public_url
+    )
     outstanding = Outstanding()
     inbox = Inbox(store, fleet, config.merchant.id, outstanding, now)
     webhooks = WebhookApp(inbox, callback_urls, noise, config.webhooks.max_body_bytes)
@@ -132,7 +136,8 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         tls=context,
     )
     discovery = Discovery(config.discovery, fleet, now)
-    payments = Payments(store, fleet, config.profile, callback_urls, outstanding, now)
+    intents = Intents(fleet, config.profile, outstanding, ZoneInfo(config.merchant.timezone))
+    payments = Payments(store, fleet, intents, callback_urls, outstanding, now)
     aborts = Aborts(store, fleet, config.profile, outstanding, now)
     searching = Searching(store, fleet, config.profile, config.merchant.id, outstanding, now)
     reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
@@ -201,11 +206,10 @@ async def _recover(store: Store, path: Path) -> list[Transaction]:
 
 def _reconciling(config: Config) -> Settings:
     """Return the reconciler's settings."""
-    given, table = config.reconcile, config.profile.local
+    given = config.reconcile
     return Settings(
         Limits(given.first_event_grace_seconds, given.stall_seconds, given.stall_after_request_seconds),
         settle=given.settle_seconds,
-        confirmed=table["search"].confirmed and table["abort"].confirmed,
         probe_with_abort=given.probe_with_abort,
     )
 

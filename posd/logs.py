@@ -43,6 +43,7 @@ FIELDS = frozenset(
         "status",
         "terminal",
         "transaction",
+        "type",
         "uid",
         "verdict",
         "version",

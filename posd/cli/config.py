@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,10 +13,19 @@ from posd import tls
 from posd.cli.exit_codes import ExitCode
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.show import entries, profile_entries, toml_lines
+from posd.core.profile import AccessMode
 from posd.terminals import trust
 
 #: What stands behind a value that does not come from its own key.
-SOURCE_NOTES = {"default": "default", "terminal_defaults": "from [terminal_defaults]"}
+SOURCE_NOTES = {
+    "default": "default",
+    "terminal_defaults": "from [terminal_defaults]",
+    "profile": "with those of [profile]",
+    "profile.cloud": "with those of [profile.cloud]",
+}
+
+#: How `posd config show --profile` writes whether what a row starts can be aborted.
+ABORTABLE = {True: "yes", False: "no", None: "-"}
 
 
 @click.group()
@@ -108,20 +118,31 @@ def _not_yet(loaded: Config) -> Iterable[str]:
 
 
 def _summary(loaded: Config) -> Iterable[tuple[str, str]]:
-    serials = [terminal.serial for terminal in loaded.terminals]
-    yield "terminals", ", ".join(serials) or "none: every payment will be refused until one is configured"
+    marks = {"local": "", "cloud": " (cloud)"}
+    terminals = [f"{terminal.serial}{marks[terminal.access_mode]}" for terminal in loaded.terminals]
+    yield "terminals", ", ".join(terminals) or "none: every payment will be refused until one is configured"
     certificate = loaded.webhooks.certificate or "the one of posd tls init"
     yield "webhooks", f"https on {loaded.webhooks.listen}, certificate: {certificate}"
+    if any(terminal.access_mode == "cloud" for terminal in loaded.terminals):
+        yield "cloud", f"the service calls back at {loaded.webhooks.public_url}"
     yield "sockets", f"{loaded.local_api.till_socket}, {loaded.local_api.admin_socket}"
     yield "database", str(loaded.database.path)
-    assumed = [operation for operation, row in loaded.profile.local.items() if row.assumption]
-    yield "profile", f"{len(assumed)} paths are assumptions (posd config show --profile)" if assumed else "confirmed"
+    assumed = sum(row.assumption for mode in _access_modes(loaded) for row in loaded.profile.table(mode).values())
+    yield "profile", f"{assumed} paths are assumptions (posd config show --profile)" if assumed else "confirmed"
+
+
+def _access_modes(loaded: Config) -> set[AccessMode]:
+    """Return the access modes that the fleet uses; without terminals the one that they would have."""
+    return {terminal.access_mode for terminal in loaded.terminals} or {loaded.terminal_defaults.access_mode}
 
 
 def _document(loaded: Config) -> dict[str, object]:
-    values: dict[str, dict[str, object]] = {}
+    values: dict[str, Any] = {}
     for entry in entries(loaded):
-        values.setdefault(entry.section, {})[entry.name] = entry.value
+        table = values
+        for name in entry.section.split("."):
+            table = table.setdefault(name, {})
+        table[entry.name] = entry.value
     terminals = [values.pop(f"terminals[{index}]") for index in range(len(loaded.terminals))]
     sources = {f"{entry.section}.{entry.name}": entry.source for entry in entries(loaded)}
     return {"file": str(loaded.file), "values": {**values, "terminals": terminals}, "sources": sources}
@@ -137,6 +158,7 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
                 "method": entry.row.method,
                 "path": entry.row.path,
                 "pointer": entry.row.pointer,
+                "abortable": entry.abortable,
                 "confirmed": entry.row.confirmed,
                 "replaced": entry.replaced,
             }
@@ -149,12 +171,13 @@ def _show_profile(loaded: Config, *, as_json: bool) -> None:
     output = Output(as_json=False)
     for access_mode, title in (("local", "Local network"), ("cloud", "Cloud")):
         output.table(
-            (title, "method", "path", "standing"),
+            (title, "method", "path", "abortable", "standing"),
             [
                 (
                     entry.operation,
                     entry.row.method,
                     entry.row.path,
+                    ABORTABLE[entry.abortable],
                     ("confirmed" if entry.row.confirmed else "assumption")
                     + (", from the configuration" if entry.replaced else ""),
                 )

@@ -18,6 +18,7 @@ import msgspec
 
 from posd import tls
 from posd.cli.exit_codes import ExitCode
+from posd.cli.parameters import amount
 from posd.simulator import Entry, Settings, SettingsError, Simulator
 from posd.simulator.scenarios import DEFAULT_SCENARIO, SCENARIOS
 
@@ -83,6 +84,12 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
     show_default=True,
     help="Seconds that a webhook receiver has to answer; not scaled by --speed.",
 )
+@click.option(
+    "--tip",
+    type=amount,
+    metavar="AMOUNT",
+    help="The cardholder adds this tip on the terminal, to each charge, pre-auth, re-auth and capture.",
+)
 @click.option("--unruly", is_flag=True, help="Deliver events out of order and more than once, as a bad network does.")
 @click.option("--no-mdns", is_flag=True, help="Do not announce over mDNS.")
 @click.option(
@@ -105,9 +112,11 @@ def simulate(
 ) -> None:
     """Run a simulated card terminal that speaks the real wire.
 
-    It serves the local-network paths, announces itself over mDNS and delivers its events with the terminal's own
-    retry policy. Ctrl-C ends it. Killed and started again with the same --state, it has forgotten the payment in
-    progress, delivers what is still queued, and a search finds every payment that ended.
+    It runs charge, pre-auth, re-auth, capture, post-tip and void, answers abort and search, on the local-network paths
+    and on the cloud's with its serial; it announces itself over mDNS and delivers its events with the terminal's own
+    retry policy. A reference that is unknown, replaced, used up or of the wrong kind is refused with 422. Ctrl-C ends
+    it. Killed and started again with the same --state, it has forgotten the payment in progress, delivers what is
+    still queued, knows every reference, and a search finds every payment that ended.
     """
     if http and (cert or key):
         raise click.UsageError("--http has no use for --cert and --key: leave one or the other out")
@@ -212,7 +221,13 @@ def _as_words(entry: Mapping[str, Any]) -> str | None:
 
 
 def _start_words(entry: Mapping[str, Any]) -> str:
-    return f"start answered {entry['http_status']}" + (f", scenario {entry['scenario']}" if entry["scenario"] else "")
+    reference, way = (
+        entry["transaction_reference"],
+        {"local": "", "cloud": " over the cloud path"}[entry["access_mode"]],
+    )
+    what = click.style(entry["operation"], bold=True) + (f" of {reference}" if reference else "")
+    detail = f"scenario {entry['scenario']}" if entry["code"] is None else entry["code"]
+    return f"{what}{way} answered {entry['http_status']}, {detail}"
 
 
 def _attempt_words(entry: Mapping[str, Any]) -> str:
@@ -224,9 +239,10 @@ def _attempt_words(entry: Mapping[str, Any]) -> str:
 
 def _final_words(entry: Mapping[str, Any]) -> str:
     if not entry["charged"]:
-        return click.style(f"final: {entry['status']}, not charged", fg="red")
+        return click.style(f"final: {entry['operation']} {entry['status']}, no money moved", fg="red")
     reference, ticket = entry["transaction_reference"], entry["ticket_number"]
-    return click.style(f"final: charged {entry['amount']}, reference {reference}, ticket {ticket}", fg="green")
+    text = f"final: {entry['operation']} approved, {entry['amount']}, reference {reference}, ticket {ticket}"
+    return click.style(text, fg="green")
 
 
 #: A ledger entry's kind -> what a person is told; `attempt` and `dropped` follow their event, which follows a `final`.

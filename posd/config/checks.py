@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from posd.config.schema import Config, TerminalConfig
-from posd.core.profile import CLIENT_TRANSACTION_ID
+from posd.config.schema import PROFILE_SECTIONS, Config, TerminalConfig
+from posd.core.profile import ACCESS_MODES, CLIENT_TRANSACTION_ID
 
 #: A Unix socket's path has to fit into sockaddr_un with its closing zero byte (unix(7)).
 MAX_SOCKET_PATH_BYTES = 107
@@ -45,11 +45,25 @@ def _print_poll(config: Config) -> Iterator[Finding]:
         )
 
 
-def _access_mode(config: Config) -> Iterator[Finding]:
-    for key in _written(config, "access_mode"):
-        value = config.terminal_defaults if key.startswith("terminal_defaults") else _terminal(config, key)
-        if value.access_mode == "cloud":
-            yield Finding((key,), "is cloud, which this version of posd does not support", 'write "local"')
+def _cloud_address(config: Config) -> Iterator[Finding]:
+    for at, terminal in _terminals(config):
+        if terminal.access_mode == "cloud" and not terminal.base_url:
+            yield Finding(
+                (f"{at}.base_url", at),
+                "is missing: this terminal is called through the cloud, and only terminals on this network are found "
+                "by discovery",
+                'write the address of the service, as in base_url = "https://HOST"',
+            )
+
+
+def _cloud_callback(config: Config) -> Iterator[Finding]:
+    cloud = next((at for at, terminal in _terminals(config) if terminal.access_mode == "cloud"), None)
+    if cloud is not None and not config.webhooks.public_url:
+        yield Finding(
+            ("webhooks.public_url", "webhooks"),
+            f"is missing: {cloud} is called through the cloud, and the service calls back from outside this network",
+            'write where it reaches this listener, as in public_url = "https://HOST", or access_mode = "local"',
+        )
 
 
 def _unique_serials(config: Config) -> Iterator[Finding]:
@@ -79,8 +93,8 @@ def _pin_without_tls(config: Config) -> Iterator[Finding]:
 
 
 def _search_by_get(config: Config) -> Iterator[Finding]:
-    for at, table in (("profile", config.profile.local), ("profile.cloud", config.profile.cloud)):
-        row = table["search"]
+    for access_mode in ACCESS_MODES:
+        at, row = PROFILE_SECTIONS[access_mode], config.profile.table(access_mode)["search"]
         if row.method == "GET" and f"{{{CLIENT_TRANSACTION_ID}}}" not in row.path:
             yield Finding(
                 (f"{at}.search.path", f"{at}.search.method"),
@@ -92,7 +106,8 @@ def _search_by_get(config: Config) -> Iterator[Finding]:
 CHECKS: tuple[Callable[[Config], Iterator[Finding]], ...] = (
     _socket_paths,
     _print_poll,
-    _access_mode,
+    _cloud_address,
+    _cloud_callback,
     _unique_serials,
     _pin_without_tls,
     _search_by_get,
@@ -102,15 +117,6 @@ CHECKS: tuple[Callable[[Config], Iterator[Finding]], ...] = (
 def _terminals(config: Config) -> Iterator[tuple[str, TerminalConfig]]:
     for index, terminal in enumerate(config.terminals):
         yield f"terminals[{index}]", terminal
-
-
-def _written(config: Config, name: str) -> list[str]:
-    """The keys of this name that stand in the file, not those that only inherit."""
-    return [key for key, source in config.sources.items() if source == "file" and key.endswith(f".{name}")]
-
-
-def _terminal(config: Config, key: str) -> TerminalConfig:
-    return config.terminals[int(key.removeprefix("terminals[").partition("]")[0])]
 
 
 def _scheme(terminal: TerminalConfig) -> str:

@@ -13,9 +13,10 @@ from posd.config.values import Base
 #: Servers refuse longer header lines; a file this large is not a header value but a mistake.
 MAX_HEADER_BYTES = 8192
 
-#: Fields that posd writes itself, or that would change how the request is framed (RFC 9110, RFC 9112).
+#: Fields that posd writes itself, or that would change how request or reply are framed (RFC 9110, RFC 9112).
 RESERVED = frozenset(
     {
+        "accept-encoding",
         "connection",
         "content-encoding",
         "content-length",
@@ -85,6 +86,11 @@ def _content(path: Path) -> str:
     if _VALUE.fullmatch(text) is None:
         raise HeaderError(f"{path} is not one line of visible ASCII", "put only the header's value into it")
     return text
+
+
+def sendable(name: str, value: str) -> bool:
+    """Tell whether a header line can be made of these: a token, and one line of visible ASCII."""
+    return _NAME.fullmatch(name) is not None and _VALUE.fullmatch(value) is not None
 
 
 def read(raw: object, base: Base) -> Mapping[str, HeaderValue]:

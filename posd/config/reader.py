@@ -12,6 +12,7 @@ from posd.config.headers import HeaderValue
 from posd.config.problems import ConfigError, ConfigProblem, Fault, UnusableValueError
 from posd.config.schema import (
     PROFILE_KEYS,
+    PROFILE_SECTIONS,
     SECTIONS,
     Config,
     Key,
@@ -19,9 +20,13 @@ from posd.config.schema import (
     TerminalConfig,
     TerminalDefaults,
     keys,
+    row_keys,
 )
 from posd.config.values import Base, type_name
-from posd.core.profile import DEFAULT, AccessMode, Profile, Row, Table, path_fault, pointer_fault, replace_row
+from posd.core.profile import DEFAULT, AccessMode, Profile, Table, path_fault, pointer_fault, replace_row
+from posd.core.rows import Row
+
+Headers = Mapping[str, HeaderValue]
 
 
 def load(path: Path, *, check_files: bool = True) -> Config:
@@ -76,11 +81,18 @@ class Reading:
         self._unknown("", document, (*SECTIONS, "terminals", "profile"))
         sections = {name: self._section(name, section, document.get(name, {})) for name, section in SECTIONS.items()}
         sections["print_"] = sections.pop("print")
-        terminals = self._terminals(document.get("terminals", []), sections["terminal_defaults"])
-        profile = self._profile(document.get("profile", {}))
+        profile, headers = self._profile(document.get("profile", {}))
+        terminals = self._terminals(document.get("terminals", []), sections["terminal_defaults"], headers)
         self._certificate_pair(document.get("webhooks"))
         sources = MappingProxyType(self._sources)
-        return Config(file=self._file, terminals=terminals, profile=profile, sources=sources, **sections)
+        return Config(
+            file=self._file,
+            terminals=terminals,
+            profile=profile,
+            profile_headers=headers,
+            sources=sources,
+            **sections,
+        )
 
     def cross_check(self, config: Config) -> None:
         """Add what is wrong between values, except where one of the values was a problem by itself."""
@@ -102,7 +114,9 @@ class Reading:
         table = self._table(at, raw, f"write a section [{at}]")
         return section(**self._values(at, keys(section), table))
 
-    def _terminals(self, raw: object, defaults: TerminalDefaults) -> tuple[TerminalConfig, ...]:
+    def _terminals(
+        self, raw: object, defaults: TerminalDefaults, profile_headers: Mapping[AccessMode, Headers]
+    ) -> tuple[TerminalConfig, ...]:
         if not isinstance(raw, list):
             self._add("terminals", Fault(f"must be a list of tables, is {type_name(raw)}", "write [[terminals]]"))
             return ()
@@ -111,19 +125,32 @@ class Reading:
             at = f"terminals[{index}]"
             table = self._table(at, entry, "write each terminal as a section [[terminals]]")
             values = self._values(at, keys(TerminalConfig), table, inherit=defaults)
-            values["headers"] = _merge(defaults.headers, values["headers"])
+            of_mode, own = profile_headers[values["access_mode"]], values["headers"] if "headers" in table else {}
+            if of_mode and not own:
+                self._sources[f"{at}.headers"] = PROFILE_SECTIONS[values["access_mode"]]
+            values["headers"] = _merge(defaults.headers, of_mode, own)
             found.append(TerminalConfig(**values))
         return tuple(found)
 
-    def _profile(self, raw: object) -> Profile:
+    def _profile(self, raw: object) -> tuple[Profile, Mapping[AccessMode, Headers]]:
         table = self._table("profile", raw, "write sections like [profile.charge]")
-        self._unknown("profile", table, (*DEFAULT.local, "cloud"))
+        self._unknown("profile", table, (*PROFILE_KEYS, *DEFAULT.local, "cloud"))
         cloud = self._table("profile.cloud", table.get("cloud", {}), "write sections like [profile.cloud.charge]")
-        self._unknown("profile.cloud", cloud, tuple(DEFAULT.cloud))
-        return Profile(
+        self._unknown("profile.cloud", cloud, (*PROFILE_KEYS, *DEFAULT.cloud))
+        headers: dict[AccessMode, Headers] = {
+            "local": self._profile_headers("profile", table),
+            "cloud": self._profile_headers("profile.cloud", cloud),
+        }
+        rows = Profile(
             self._rows("profile", "local", DEFAULT.local, table),
             self._rows("profile.cloud", "cloud", DEFAULT.cloud, cloud),
         )
+        return rows, MappingProxyType(headers)
+
+    def _profile_headers(self, at: str, table: dict[str, Any]) -> Headers:
+        own = {name: value for name, value in table.items() if name in PROFILE_KEYS}
+        headers: Headers = self._values(at, PROFILE_KEYS, own)["headers"]
+        return headers
 
     def _rows(self, at: str, access_mode: AccessMode, defaults: Table, table: dict[str, Any]) -> Table:
         return MappingProxyType(
@@ -135,8 +162,7 @@ class Reading:
 
     def _row(self, at: str, operation: str, access_mode: AccessMode, row: Row, raw: object) -> Row:
         table = self._table(at, raw, f"write a section [{at}]")
-        known = {name: key for name, key in PROFILE_KEYS.items() if name != "pointer" or operation == "search"}
-        values = self._values(at, known, table)
+        values = self._values(at, row_keys(operation), table)
         for name, fault in (
             ("path", path_fault(operation, access_mode, values["path"]) if values["path"] is not None else None),
             ("pointer", pointer_fault(values["pointer"]) if values.get("pointer") is not None else None),
@@ -206,10 +232,10 @@ def _nearest(at: str, name: str, known: tuple[str, ...]) -> str:
     return f"remove it; {where} knows: {', '.join(known)}"
 
 
-def _merge(defaults: Mapping[str, HeaderValue], own: Mapping[str, HeaderValue]) -> Mapping[str, HeaderValue]:
-    """Lay a terminal's headers over those of all terminals; header names have no case (RFC 9110, 5.1)."""
-    if own is defaults:
-        return defaults
-    replaced = {name.lower() for name in own}
-    kept = {name: value for name, value in defaults.items() if name.lower() not in replaced}
-    return MappingProxyType({**kept, **own})
+def _merge(*layers: Headers) -> Headers:
+    """Lay headers over each other, the last on top; their names have no case (RFC 9110, 5.1)."""
+    merged: dict[str, HeaderValue] = {}
+    for layer in layers:
+        replaced = {name.lower() for name in layer}
+        merged = {name: value for name, value in merged.items() if name.lower() not in replaced} | dict(layer)
+    return MappingProxyType(merged)

@@ -9,15 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from posd.config import headers as header_values
 from posd.config import values as read
 from posd.config.headers import HeaderValue
 from posd.config.values import ListenAddress, Reader
-from posd.core.profile import METHODS, Profile
+from posd.core.operations import OPERATIONS
+from posd.core.profile import ACCESS_MODES, METHODS, AccessMode, Profile
 
-Source = Literal["file", "terminal_defaults", "default"]
+Source = Literal["file", "profile.cloud", "profile", "terminal_defaults", "default"]
+
+#: The section of the terminal profile for each access mode.
+PROFILE_SECTIONS: Final[Mapping[AccessMode, Literal["profile", "profile.cloud"]]] = MappingProxyType(
+    {"local": "profile", "cloud": "profile.cloud"}
+)
 
 #: A day: no wait of posd's own makes sense beyond it.
 DAY = 86_400
@@ -165,7 +171,7 @@ class PrintConfig:
 class TerminalDefaults:
     """`[terminal_defaults]`: what holds for each terminal that does not say otherwise."""
 
-    access_mode: Literal["local", "cloud"] = key(read.one_of("local", "cloud"), "local")
+    access_mode: AccessMode = key(read.one_of(*ACCESS_MODES), "local")
     scheme: Literal["https", "http"] = key(read.one_of("https", "http"), "https")
     ca_file: Path | None = key(read.readable_file, "")
     connect_timeout_seconds: float = key(read.seconds(0.1, 60), 3)
@@ -175,7 +181,10 @@ class TerminalDefaults:
 
 @dataclass(frozen=True, slots=True)
 class TerminalConfig(TerminalDefaults):
-    """One `[[terminals]]`, with the defaults filled in; `base_url` is "" for a discovered terminal."""
+    """One `[[terminals]]`, with the defaults filled in; `base_url` is "" for a discovered terminal.
+
+    `headers` are all that are sent to it: those of all terminals, of the profile, and its own.
+    """
 
     serial: str = key(_serial)
     base_url: str = key(read.url("https", "http"), "")
@@ -198,7 +207,10 @@ class LoggingConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The configuration in force. `sources` says for each dotted key where its value came from."""
+    """The configuration in force. `sources` says for each dotted key where its value came from.
+
+    `profile_headers` are those that the profile adds for terminals of an access mode.
+    """
 
     file: Path
     merchant: MerchantConfig
@@ -211,6 +223,7 @@ class Config:
     terminal_defaults: TerminalDefaults
     terminals: tuple[TerminalConfig, ...]
     profile: Profile
+    profile_headers: Mapping[AccessMode, Mapping[str, HeaderValue]]
     metrics: MetricsConfig
     logging: LoggingConfig
     sources: Mapping[str, Source] = field(repr=False)
@@ -232,12 +245,25 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
     }
 )
 
-#: What a row of the profile may replace; `pointer` is for search alone.
-PROFILE_KEYS: Mapping[str, Key] = MappingProxyType(
+#: What `[profile]` and `[profile.cloud]` hold beside the rows.
+PROFILE_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"headers": Key(header_values.read, {})})
+
+#: What every row of the profile may replace.
+ROW_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
     {
         "method": Key(read.one_of(*METHODS), None),
         "path": Key(read.text, None),
         "confirmed": Key(read.boolean, None),
-        "pointer": Key(read.text, None),
     }
 )
+#: What only some rows may replace beside it.
+START_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"abortable": Key(read.boolean, None)})
+SEARCH_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"pointer": Key(read.text, None)})
+KEYS_OF_SOME_ROWS: Final[Mapping[str, Mapping[str, Key]]] = MappingProxyType(
+    {kind.value: START_KEYS for kind in OPERATIONS} | {"search": SEARCH_KEYS}
+)
+
+
+def row_keys(operation: str) -> Mapping[str, Key]:
+    """Name the keys that the row of an operation may replace."""
+    return {**ROW_KEYS, **KEYS_OF_SOME_ROWS.get(operation, {})}

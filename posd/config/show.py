@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from posd.config.headers import HeaderValue
-from posd.config.schema import SECTIONS, Config, Source, TerminalConfig, keys
+from posd.config.schema import PROFILE_SECTIONS, SECTIONS, Config, Source, TerminalConfig, keys, row_keys
 from posd.config.values import ListenAddress
-from posd.core.profile import ACCESS_MODES, DEFAULT, AccessMode, Row
+from posd.core.profile import ACCESS_MODES, DEFAULT, AccessMode
+from posd.core.rows import Row
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -27,19 +28,27 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ProfileEntry:
-    """One row of the terminal profile in force."""
+    """One row of the terminal profile in force; `abortable` is None where there is nothing to abort."""
 
     access_mode: AccessMode
     operation: str
     row: Row
     replaced: bool
 
+    @property
+    def abortable(self) -> bool | None:
+        """Whether what this row starts can be aborted by the POS."""
+        return self.row.abortable if "abortable" in row_keys(self.operation) else None
+
 
 def entries(config: Config) -> Iterator[Entry]:
-    """List every value but those of the terminal profile, in the order of the file."""
+    """List every value but the rows of the terminal profile, in the order of the file."""
     for section, kind in SECTIONS.items():
         values = config.print_ if section == "print" else getattr(config, section)
         yield from _entries(config, section, kind, values)
+    for access_mode, section in PROFILE_SECTIONS.items():
+        headers = _plain(config.profile_headers[access_mode])
+        yield Entry(section, "headers", headers, config.sources[f"{section}.headers"])
     for index, terminal in enumerate(config.terminals):
         yield from _entries(config, f"terminals[{index}]", TerminalConfig, terminal)
 

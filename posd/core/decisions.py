@@ -14,6 +14,7 @@ from posd.core import lifecycle, outcomes
 from posd.core.attention import attend, clear
 from posd.core.events import NotAnEvent, TransactionEvent, read_event
 from posd.core.lifecycle import Status, Step, Trail, Verdict
+from posd.core.operations import WIRE_TYPES
 from posd.core.outcomes import Source
 from posd.core.searches import RESULTS, Answer, Found, NoAnswer
 from posd.core.starts import Acknowledged, Doubtful, Judgement, Refused, Unsent
@@ -24,21 +25,12 @@ from posd.core.transactions import (
     EvidenceKind,
     Failure,
     LastSearch,
-    OperationType,
     Phase,
     Result,
     Transaction,
 )
 
 _set = msgspec.structs.replace
-
-#: Wire names of operation types in a final event (spec 2.1, operation); only orphans need them.
-WIRE_TYPES = {
-    "CHARGE": OperationType.CHARGE,
-    "PREAUTH": OperationType.PRE_AUTH,
-    "REAUTHORIZATION": OperationType.RE_AUTH,
-    "CAPTURE": OperationType.CAPTURE,
-}
 
 
 class Seen(Enum):

@@ -16,6 +16,8 @@ from posd.core.attention import attend, clear
 from posd.core.events import RawResponse, TransactionEvent
 from posd.core.lifecycle import Status, Trail
 from posd.core.money import ZERO
+from posd.core.operations import OPERATIONS
+from posd.core.reversals import Reversal, reversal
 from posd.core.starts import Refused, Unsent
 from posd.core.times import iso
 from posd.core.transactions import (
@@ -24,6 +26,7 @@ from posd.core.transactions import (
     Evidence,
     EvidenceKind,
     Failure,
+    OperationType,
     Outcome,
     Phase,
     Receipt,
@@ -101,7 +104,7 @@ def stated(transaction: Transaction, event: TransactionEvent, source: Source, no
         )
         if response
         else None,
-        reversal=None,
+        reversal=_reversal(transaction, RESULTS[status], event.occurred_at, now),
         decided_at=iso(now),
         evidence=(Evidence(kind=source, at=iso(now), event_id=event.event_id),),
     )
@@ -137,8 +140,9 @@ def note_approval(transaction: Transaction, event: TransactionEvent, now: dateti
             now,
             "approved, but without a transaction_reference: it cannot be voided or captured by reference",
         )
+    comparable = transaction.type is None or OPERATIONS[transaction.type].compares
     asked = transaction.total
-    if asked and response is not None and response.authorized_amount is not None:
+    if asked and comparable and response is not None and response.authorized_amount is not None:
         expected: set[Decimal] = {asked, asked + (event.tip or ZERO)}
         if response.authorized_amount not in expected:
             transaction = attend(
@@ -193,6 +197,11 @@ def _confirm(
         outcome = _set(fresh, decided_at=outcome.decided_at, supersedes=outcome.supersedes)
         transaction = note_approval(clear(transaction, AttentionCode.MISSING_REFERENCE), event, now)
     return _set(transaction, outcome=_set(outcome, evidence=evidence))
+
+
+def _reversal(transaction: Transaction, result: Result, occurred_at: str, now: datetime) -> Reversal | None:
+    approved_void = transaction.type is OperationType.VOID and result is Result.APPROVED
+    return reversal(transaction.same_day_until, occurred_at, now) if approved_void else None
 
 
 def _reached_acquirer(status: Status, response: RawResponse | None, trail: Trail) -> bool | None:

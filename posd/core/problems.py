@@ -12,6 +12,8 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "terminal_busy": (409, "The terminal is busy"),
     "id_reused": (409, "The id belongs to another request"),
     "sale_conflict": (409, "The sale has another payment"),
+    "already_derived": (409, "The original has another such operation"),
+    "unknown_original": (422, "Nothing can be derived from that original"),
     "not_found": (404, "Not found"),
     "past_point_of_no_return": (409, "The acquirer was already asked"),
     "already_final": (409, "It has already ended"),

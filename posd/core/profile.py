@@ -2,17 +2,19 @@
 
 The spec (4.1) shows the charge alone. Every other row is an assumption from public vendor material: it is used, but
 what it answers proves nothing until the configuration says `confirmed = true` for it. The configuration can replace
-each row; `replace_row` holds the rules for that.
+each row; `replace_row` holds the rules for that. The rows of what starts something stand in `posd.core.operations`.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Literal
 from urllib.parse import quote
 
-Method = Literal["GET", "POST"]
+from posd.core.operations import OPERATIONS
+from posd.core.rows import Method, Row
+
 AccessMode = Literal["local", "cloud"]
 
 ACCESS_MODES: Final[tuple[AccessMode, ...]] = ("local", "cloud")
@@ -25,22 +27,6 @@ CLIENT_TRANSACTION_ID: Final = "client_transaction_id"
 OWN_PLACEHOLDERS: Final[Mapping[str, str]] = MappingProxyType(
     {"print-job": PRINT_JOB_ID, "search": CLIENT_TRANSACTION_ID}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One operation. `path` may hold `{placeholders}`; `pointer` (search alone) is the JSON Pointer to the
-    transactions in the reply, "" for the whole reply."""
-
-    method: Method
-    path: str
-    confirmed: bool = False
-    pointer: str = ""
-
-    @property
-    def assumption(self) -> bool:
-        """Whether nobody has vouched for this row yet: its answers are no proof."""
-        return not self.confirmed
 
 
 Table = Mapping[str, Row]
@@ -58,29 +44,17 @@ class Profile:
         return self.local if access_mode == "local" else self.cloud
 
 
-LOCAL: Final[Table] = MappingProxyType(
+#: What is asked of a terminal beside the operations that start something.
+SERVICE_LOCAL: Final[Table] = MappingProxyType(
     {
-        "charge": Row("POST", "/terminal/v1/async/charge", confirmed=True),
-        "pre-auth": Row("POST", "/terminal/v1/async/authorization"),
-        "capture": Row("POST", "/terminal/v1/async/capture"),
-        "re-auth": Row("POST", "/terminal/v1/async/re_authorization"),
-        "post-tip": Row("POST", "/terminal/v1/async/pos_tip"),
-        "void": Row("POST", "/terminal/v1/async/void"),
         "abort": Row("GET", "/terminal/v1/abort"),
         "search": Row("POST", "/terminal/v1/transaction_search_online"),
         "print": Row("POST", "/terminal/v1/print"),
         "print-job": Row("GET", "/terminal/v1/print_job?print_job_id={print_job_id}"),
     }
 )
-
-CLOUD: Final[Table] = MappingProxyType(
+SERVICE_CLOUD: Final[Table] = MappingProxyType(
     {
-        "charge": Row("POST", "/terminal/v1/{terminal_serial}/async/charge", confirmed=True),
-        "pre-auth": Row("POST", "/terminal/v1/{terminal_serial}/async/authorization"),
-        "capture": Row("POST", "/terminal/v1/{terminal_serial}/async/capture"),
-        "re-auth": Row("POST", "/terminal/v1/{terminal_serial}/async/re_authorization"),
-        "post-tip": Row("POST", "/terminal/v1/{terminal_serial}/async/pos_tip"),
-        "void": Row("POST", "/terminal/v1/{terminal_serial}/async/void"),
         "abort": Row("POST", "/terminal/v1/{terminal_serial}/sync/abort"),
         "search": Row("POST", "/terminal/v1/{terminal_serial}/sync/transaction_search_online"),
         "print": Row("POST", "/terminal/v1/{terminal_serial}/sync/print/job"),
@@ -88,7 +62,10 @@ CLOUD: Final[Table] = MappingProxyType(
     }
 )
 
-DEFAULT: Final = Profile(LOCAL, CLOUD)
+DEFAULT: Final = Profile(
+    MappingProxyType({kind.value: row.local for kind, row in OPERATIONS.items()} | dict(SERVICE_LOCAL)),
+    MappingProxyType({kind.value: row.cloud for kind, row in OPERATIONS.items()} | dict(SERVICE_CLOUD)),
+)
 
 #: A path as it goes on the request line: visible ASCII, no fragment; braces only around placeholders.
 _PATH = re.compile(r"/(?!/)(?:[!\"$-z|~]|\{[^{}]*\})*")
@@ -147,21 +124,23 @@ def replace_row(
     path: str | None = None,
     confirmed: bool | None = None,
     pointer: str | None = None,
+    abortable: bool | None = None,
 ) -> Row:
     """Lay configured values (already checked) over a row.
 
     What the spec or a person confirmed was this method and this path: a row that is changed in either is an
     assumption again, unless the configuration confirms it anew.
     """
-    new = Row(
-        row.method if method is None else method,
-        row.path if path is None else path,
-        row.confirmed,
-        row.pointer if pointer is None else pointer,
+    new = replace(
+        row,
+        method=row.method if method is None else method,
+        path=row.path if path is None else path,
+        pointer=row.pointer if pointer is None else pointer,
+        abortable=row.abortable if abortable is None else abortable,
     )
     if confirmed is None:
         confirmed = row.confirmed and (new.method, new.path, new.pointer) == (row.method, row.path, row.pointer)
-    return Row(new.method, new.path, confirmed, new.pointer)
+    return replace(new, confirmed=confirmed)
 
 
 def _braced(names: set[str] | list[str]) -> str:

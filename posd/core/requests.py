@@ -11,6 +11,7 @@ import msgspec
 
 from posd.core.jsontext import Object, decode
 from posd.core.money import ZERO, numbers, parse_money, to_decimal
+from posd.core.operations import OPERATIONS
 from posd.core.transactions import OperationType, Transaction, encode
 from posd.core.uuids import canonical_uuid
 
@@ -28,6 +29,9 @@ RESERVED = frozenset(
     {"client_transaction_id", "amount", "metadata", "events_webhook_url", "webhookUrl", "transaction_reference"}
 )
 
+#: The two ways to name what an operation is derived from.
+REFERENCES = ("transaction_reference", "original")
+
 FIELDS = ("terminal", "type", "amount", "sale", "metadata", "transaction_reference", "original", "options", "repeat")
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -43,6 +47,7 @@ class Fault(msgspec.Struct, frozen=True):
 
     path: str
     message: str
+    missing: bool = False  # it is not there at all
 
 
 class StartRequest(msgspec.Struct, frozen=True):
@@ -66,8 +71,8 @@ class _Reader:
         self.members = members
         self.faults: list[Fault] = []
 
-    def fault(self, path: str, message: str) -> None:
-        self.faults.append(Fault(path, message))
+    def fault(self, path: str, message: str, *, missing: bool = False) -> None:
+        self.faults.append(Fault(path, message, missing))
 
     def value(self, name: str) -> Any:
         """Return the decoded value of a member, None where it is absent, null or not decodable."""
@@ -139,11 +144,26 @@ def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
     )
     if len(request.metadata) + len(request.options) > MAX_FREE_FORM_BYTES:
         reader.fault("/metadata", f"metadata and options together must be at most {MAX_FREE_FORM_BYTES} bytes")
-    if kind is OperationType.CHARGE:
-        for name in ("transaction_reference", "original"):
-            if members.get(name) is not None and getattr(request, name) is not None:
-                reader.fault(f"/{name}", "belongs to capture, re-auth, post-tip and void, not to a charge")
+    _check_reference(reader, request)
     return request, tuple(reader.faults)
+
+
+def _check_reference(reader: _Reader, request: StartRequest) -> None:
+    """What is derived from another names it, in one of two ways; what begins a chain names nothing."""
+    given = [name for name in REFERENCES if getattr(request, name) is not None]
+    if not OPERATIONS[request.type].originals:
+        derived = ", ".join(kind for kind, row in OPERATIONS.items() if row.originals)
+        for name in given:
+            reader.fault(f"/{name}", f"belongs to {derived}, not to {request.type}")
+    elif len(given) == len(REFERENCES):
+        reader.fault("/transaction_reference", "stands beside `original`, which already says it; leave one of them out")
+    elif not given and not any(fault.path.removeprefix("/") in REFERENCES for fault in reader.faults):
+        reader.fault(
+            "/original",
+            f"is missing: {request.type} needs `original` (the client_transaction_id of the payment that it is for) "
+            "or `transaction_reference`",
+            missing=True,
+        )
 
 
 def _type(reader: _Reader) -> OperationType:
@@ -178,7 +198,7 @@ def _amount(reader: _Reader, kind: OperationType) -> bytes:
     before = len(reader.faults)
     value = reader.value("amount")
     if value is None:
-        if kind is not OperationType.VOID and len(reader.faults) == before:
+        if OPERATIONS[kind].needs_amount and len(reader.faults) == before:
             reader.fault("/amount", f"is required: an object with {', '.join(REQUIRED_AMOUNTS)}")
         return b"{}"
     if not isinstance(value, dict):
@@ -259,9 +279,12 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
         return []
     if any(fault.path == "" for fault in faults):
         return ["body"]  # it was no request, so there are no fields to compare
-    faulty = {fault.path.removeprefix("/").split("/", 1)[0] for fault in faults}
+    faulty = {fault.path.removeprefix("/").split("/", 1)[0] for fault in faults if not fault.missing}
+    recorded = transaction
+    if transaction.original is not None:
+        recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked it up
     differing = {
-        name for name, view in COMPARED.items() if view(getattr(request, name)) != view(getattr(transaction, name))
+        name for name, view in COMPARED.items() if view(getattr(request, name)) != view(getattr(recorded, name))
     }
     if request.terminal not in (None, transaction.terminal):
         differing.add("terminal")
@@ -269,10 +292,14 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
 
 
 def start_body(transaction: Transaction, callback_url: str) -> bytes:
-    """Return the body of the one request that starts it (spec 2.4): exact amounts, the till's objects verbatim."""
+    """Return the body of the one request that starts it (spec 2.4): what its type needs, the till's objects verbatim.
+
+    Nothing in it comes from an event but the reference of what it is derived from.
+    """
+    operation = OPERATIONS[transaction.type or OperationType.CHARGE]
     body: dict[str, Any] = {
         "client_transaction_id": transaction.client_transaction_id,
-        "amount": msgspec.Raw(transaction.amount),
+        **operation.body(transaction),
         "events_webhook_url": callback_url,
     }
     if transaction.metadata != b"{}":

@@ -209,6 +209,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     options: bytes = b"{}"
     transaction_reference: str | None = None
     original: str | None = None
+    derives_from: str | None = None  # the original, where this database knows it, however the till named it
+    same_day_until: str | None = None  # of a void: when the day of its original ends for the merchant
     repeat: bool = False
     sent_to: str | None = None  # base URL of the device that the start goes to
     acknowledged: bool = False
@@ -229,6 +231,15 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         if self.trail.position is None and self.acknowledged:
             return Status.TERMINAL_ACKNOWLEDGED
         return self.trail.position
+
+    @property
+    def given_reference(self) -> str | None:
+        """The reference that its approval gave, in one case: the wire may write a UUID in any.
+
+        In upper case, so that nothing that reads a damaged database takes it for an id.
+        """
+        reference = self.outcome and self.outcome.transaction_reference
+        return reference.upper() if reference else None
 
     @property
     def orphan(self) -> bool:
@@ -278,10 +289,15 @@ def unsettled(transaction: Transaction) -> bool:
     )
 
 
-def claims_sale(transaction: Transaction) -> bool:
-    """Whether it stands in the way of another charge for the same sale: it is open, approved, or unsettled."""
+def undecided(transaction: Transaction) -> bool:
+    """Whether it may still turn out either way: it is open, or unsettled."""
+    return transaction.outcome is None or unsettled(transaction)
+
+
+def may_be_paid(transaction: Transaction) -> bool:
+    """Whether it stands in the way of another that would be paid for the same: it is approved, or undecided."""
     outcome = transaction.outcome
-    return outcome is None or outcome.result is Result.APPROVED or unsettled(transaction)
+    return undecided(transaction) or (outcome is not None and outcome.result is Result.APPROVED)
 
 
 def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:

@@ -10,6 +10,8 @@ posd asks, and tells a person.
 | waiting for the card or the PIN                 | `stall`                             | `stalled`            |
 | at the acquirer (APPROVAL_REQUESTED)            | `stall_after_request`               | `stalled`            |
 
+What a person closed is asked for too, for a while: the terminal's word beats a person's, and its events can be lost.
+
 It is asked for at once after a restart, at a gap, when its terminal has come back, and when somebody wants it. What
 brings no answer is asked again with backoff; so is what stays silent or in doubt.
 """
@@ -23,6 +25,10 @@ from posd.core.transactions import AttentionCode, Phase, SearchResult
 
 #: The longest pause between two searches of one transaction: a terminal that comes back unnoticed is asked this late.
 MAX_BACKOFF_SECONDS = 300.0
+#: How long a terminal is asked for what a person closed: its own deliveries end after 15 minutes (spec 8).
+CLOSED_SECONDS = 3600.0
+#: The least pause between two such searches: nothing waits for them.
+CLOSED_PAUSE_SECONDS = 30.0
 #: A backoff is stretched by up to this part of itself, so that terminals are not asked in step after an outage.
 JITTER = 0.25
 #: Doublings after which the longest pause is reached whatever the grace.
@@ -49,6 +55,7 @@ class Watch(msgspec.Struct, frozen=True):
     search_at: float | None = None
     wanted: bool = False  # the search was asked for by something else than silence: one answer is enough
     tries: int = 0
+    until: float | None = None  # of what has ended: how long it is asked for; None: once
 
     @property
     def silence(self) -> Literal[AttentionCode.NO_CALLBACK, AttentionCode.STALLED]:
@@ -74,6 +81,12 @@ def due(watch: Watch, limits: Limits) -> float | None:
 def want(watch: Watch, now: float) -> Watch:
     """Ask for it now, whatever its silence."""
     return msgspec.structs.replace(watch, search_at=now, wanted=True)
+
+
+def closed(terminal: str, now: float) -> Watch:
+    """Watch what a person has just closed."""
+    watch = Watch(terminal, Phase.FINAL, None, now, told=True, until=now + CLOSED_SECONDS)
+    return want(watch, now)
 
 
 def news(watch: Watch, phase: Phase, status: Status | None, now: float, *, event: bool, gap: bool) -> Watch:
@@ -112,7 +125,8 @@ def answered(watch: Watch, result: SearchResult, limits: Limits, now: float, jit
             assert_never(result)
     if not again:
         return msgspec.structs.replace(watch, search_at=None, wanted=False, tries=0)
-    pause = min(MAX_BACKOFF_SECONDS, limits.grace * 2.0 ** min(watch.tries, _MAX_DOUBLINGS)) * (1 + JITTER * jitter)
+    least = limits.grace if watch.until is None else max(limits.grace, CLOSED_PAUSE_SECONDS)
+    pause = min(MAX_BACKOFF_SECONDS, least * 2.0 ** min(watch.tries, _MAX_DOUBLINGS)) * (1 + JITTER * jitter)
     return msgspec.structs.replace(
         watch, search_at=now + pause, wanted=watch.wanted and result is SearchResult.NO_ANSWER, tries=watch.tries + 1
     )

@@ -52,6 +52,14 @@ class Aborts:
             raise Problem(code, f"cannot abort: terminal {after.terminal} {words}")
         return after
 
+    def possible(self, transaction: Transaction) -> bool:
+        """Whether an abort may be asked for it: by its state, and by the row of its type in the profile."""
+        if not transaction.abortable:
+            return False
+        if transaction.terminal not in self._fleet or transaction.type is None:
+            return True
+        return self._profile.table(self._fleet.access_mode(transaction.terminal))[transaction.type].abortable
+
     async def probe(self, client_transaction_id: str) -> AbortAnswer | None:
         """Ask whether anything runs, by an abort within the same fences; None where none may be sent now."""
         try:
@@ -93,12 +101,12 @@ class Aborts:
         return answer, after
 
     async def _send(self, transaction: Transaction) -> Attempt:
-        row = self._profile.local["abort"]
         terminal = transaction.terminal
-        path = resolve_path(row, terminal_serial=terminal)
         newest = self._fleet.base_url(terminal) if terminal in self._fleet else None
         if newest is None:
             return NotSent(f"no address of terminal {terminal} is known")
+        row = self._profile.table(self._fleet.access_mode(terminal))["abort"]
+        path = resolve_path(row, terminal_serial=terminal)
         attempt = await self._fleet.device(terminal).call(row.method, f"{newest[0]}{path}")
         self._fleet.reached(terminal, not isinstance(attempt, NotSent), iso(self._now()))
         return attempt
@@ -119,6 +127,12 @@ class Aborts:
                 "not_abortable",
                 f"cannot abort: another device than terminal {transaction.terminal} answered for this payment, and an "
                 "abort carries no id; cancel it on that device",
+            )
+        if not self.possible(transaction):
+            raise Problem(
+                "not_abortable",
+                f"cannot abort: the configuration says that a {transaction.type} on terminal {transaction.terminal} "
+                "cannot be aborted (abortable = false in its row of the profile); wait for the outcome",
             )
         if leases.holder(unit.db, transaction.terminal) != client_transaction_id:
             raise Problem(

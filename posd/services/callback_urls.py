@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from posd.core import callbacks
 from posd.core.callbacks import Channel
 from posd.core.problems import Problem
+from posd.core.profile import AccessMode
 
 #: Name under which systemd can pass the key (LoadCredential).
 CREDENTIAL = "callback.key"
@@ -69,20 +70,26 @@ def _make(path: Path) -> str:
 class CallbackUrls:
     """Makes callback URLs and checks their tokens."""
 
-    def __init__(self, keys: Sequence[bytes], advertise_host: str, port: int) -> None:
+    def __init__(self, keys: Sequence[bytes], advertise_host: str, port: int, public_url: str = "") -> None:
+        """Take what the configuration says; `public_url` is where a service outside reaches the webhook listener."""
         self._keys = keys
         self._advertise_host = advertise_host
         self._port = port
+        self._public_url = public_url.rstrip("/")
 
-    async def url(self, channel: Channel, subject: str, terminal_url: str) -> str:
-        """Return the URL for one subject, with the address that faces the terminal unless one is configured.
+    async def url(self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local") -> str:
+        """Return the URL for one subject: with the address that faces the terminal unless one is configured, or for a
+        terminal in the cloud below the public URL.
 
         Raise Problem terminal_offline where this machine has no way to that terminal.
         """
+        path = callbacks.path(channel, subject, callbacks.token(self._keys[0], channel, subject))
+        if access_mode == "cloud":
+            assert self._public_url  # noqa: S101 - the configuration has no cloud terminal without it
+            return f"{self._public_url}{path}"
         host = self._advertise_host or await _facing(terminal_url)
-        token = callbacks.token(self._keys[0], channel, subject)
         bracketed = f"[{host}]" if ":" in host else host
-        return f"https://{bracketed}:{self._port}{callbacks.path(channel, subject, token)}"
+        return f"https://{bracketed}:{self._port}{path}"
 
     def authentic(self, channel: Channel, subject: str, given: str) -> bool:
         """Tell whether the token belongs to that subject."""

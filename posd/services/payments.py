@@ -12,53 +12,35 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from typing import Any, TypeVar
 
-import msgspec
 import structlog
 
 from posd.core.callbacks import Channel
 from posd.core.entries import Attempted
 from posd.core.problems import Problem
-from posd.core.profile import Profile, resolve_path
-from posd.core.requests import Fault, MalformedJson, StartRequest, differing_fields, read_start, start_body
+from posd.core.requests import Fault, MalformedJson, StartRequest, differing_fields, read_start
 from posd.core.starts import NAMES, Attempt, NotSent, Replied, judge
 from posd.core.times import iso
-from posd.core.transactions import OperationType, Phase, Transaction, claims_sale
+from posd.core.transactions import Phase, Transaction
 from posd.crashpoints import crash_point
 from posd.services.callback_urls import CallbackUrls
+from posd.services.intents import Existing, Intended, Intents
 from posd.services.outstanding import Outstanding
 from posd.services.records import record
 from posd.services.telling import tell
-from posd.store import leases, transactions
+from posd.store import transactions
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
 from posd.store.writer import Unit
 from posd.terminals.fleet import Fleet
 
-#: Transactions that a `sale_conflict` names; a sale has one or two, and a till that always says the same has all.
-MAX_CONFLICTS_SHOWN = 20
 #: While the disk is full, how often the judgement of a start is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
 
 T = TypeVar("T")
 
 log = structlog.get_logger("posd.payments")
-
-
-class Outgoing(msgspec.Struct, frozen=True):
-    """A request that is ready to be sent."""
-
-    method: str
-    url: str
-    body: bytes
-
-
-class Existing(msgspec.Struct, frozen=True):
-    """The id was there already when the intent was to be recorded."""
-
-    transaction: Transaction
 
 
 class Payments:
@@ -68,14 +50,14 @@ class Payments:
         self,
         store: Store,
         fleet: Fleet,
-        profile: Profile,
+        intents: Intents,
         callback_urls: CallbackUrls,
         outstanding: Outstanding,
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
         self._fleet = fleet
-        self._profile = profile
+        self._intents = intents
         self._callback_urls = callback_urls
         self._outstanding = outstanding
         self._now = now
@@ -147,8 +129,13 @@ class Payments:
                 raise refusal
             transaction = self._plan(client_transaction_id, request, faults)
             assert transaction.sent_to is not None  # noqa: S101 - `_plan` gives it the terminal's address
-            url = await self._callback_urls.url(Channel.TRANSACTION, client_transaction_id, transaction.sent_to)
-            recorded = await self._run(transaction, self._request(transaction, url))
+            url = await self._callback_urls.url(
+                Channel.TRANSACTION,
+                client_transaction_id,
+                transaction.sent_to,
+                self._fleet.access_mode(transaction.terminal),
+            )
+            recorded = await self._run(transaction, url)
             if isinstance(recorded, Existing):
                 return _same(recorded.transaction, request, faults), False
             return recorded, True
@@ -165,10 +152,6 @@ class Payments:
         if faults:
             what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
             raise Problem("invalid_request", f"cannot start: {what}", errors=[_fields(fault) for fault in faults])
-        if request.original is not None:
-            raise Problem("not_configured", "cannot start: `original` is not available in this version; leave it out")
-        if request.type is not OperationType.CHARGE:
-            raise Problem("not_configured", f"cannot start: {request.type} is not available in this version")
         serial = self._fleet.resolve(request.terminal)
         address = self._fleet.base_url(serial)
         if address is None:
@@ -197,33 +180,28 @@ class Payments:
             sent_to=address[0],
         )
 
-    def _request(self, transaction: Transaction, callback_url: str) -> Outgoing:
-        """Return the one request that starts it; made before the intent, so that nothing of it can fail after that."""
-        row = self._profile.local[OperationType.CHARGE]
-        path = resolve_path(row, terminal_serial=transaction.terminal)
-        return Outgoing(row.method, f"{transaction.sent_to}{path}", start_body(transaction, callback_url))
-
-    async def _run(self, transaction: Transaction, request: Outgoing) -> "Transaction | Existing":
+    async def _run(self, draft: Transaction, callback_url: str) -> "Transaction | Existing":
         """Commit the intent, send the request, commit what the answer proves; return the transaction as recorded."""
-        identity = transaction.client_transaction_id
-        certain = True
-        self._newest[identity] = transaction
+        identity = draft.client_transaction_id
+        transaction, certain = draft, True
+        self._newest[identity] = draft
         with self._outstanding.call(identity):
             try:
-                existing = await self._intend(transaction)
+                intended = await self._intend(draft, callback_url)
             except CommitUncertain as error:
                 log.warning("payment.commit_uncertain", transaction=identity, error=str(error))
                 attempt: Attempt = NotSent("its intent could not be committed for certain, so it was not sent")
                 certain = False
             else:
-                if existing is not None:  # a callback was faster than the till: an orphan
-                    return Existing(existing)
-                attempt = await self._send(transaction, request)
+                if isinstance(intended, Existing):  # a callback was faster than the till: an orphan
+                    return intended
+                transaction = intended.transaction
+                attempt = await self._send(intended)
         try:
-            concluded = await self._conclude(transaction, attempt)
+            concluded = await self._conclude(draft, attempt)
         except Exception as error:
             self._report(identity, error)
-            self._keep(self._conclude_later(transaction, attempt))
+            self._keep(self._conclude_later(draft, attempt))
             if not certain:
                 raise _not_known(identity, error) from error
             return transaction
@@ -231,70 +209,39 @@ class Payments:
             raise _unavailable(StorageUnavailable("the commit failed"))
         return concluded
 
-    async def _intend(self, transaction: Transaction) -> Transaction | None:
-        """Commit the intent and the lease; return what was there already. Raise Problem, CommitUncertain."""
+    async def _intend(self, draft: Transaction, callback_url: str) -> "Intended | Existing":
+        """Commit the intent and the lease; return it, or what was there already. Raise Problem, CommitUncertain."""
         crash_point("start.before_intent")
         try:
-            existing = await self._store.write(partial(self._record_intent, transaction=transaction))
+            intended = await self._store.write(partial(self._intents.record, draft=draft, callback_url=callback_url))
         except CommitUncertain:
             raise
         except Exception as error:
-            del self._newest[transaction.client_transaction_id]
+            del self._newest[draft.client_transaction_id]
             if isinstance(error, StorageUnavailable):
                 raise _unavailable(error) from error
             raise
-        if existing is not None:
-            del self._newest[transaction.client_transaction_id]
+        if isinstance(intended, Existing):
+            del self._newest[draft.client_transaction_id]
         crash_point("start.intended")
-        return existing
+        return intended
 
-    async def _send(self, transaction: Transaction, request: Outgoing) -> Attempt:
-        log.info("payment.started", transaction=transaction.client_transaction_id, terminal=transaction.terminal)
+    async def _send(self, intended: Intended) -> Attempt:
+        transaction = intended.transaction
+        log.info(
+            "payment.started",
+            transaction=transaction.client_transaction_id,
+            terminal=transaction.terminal,
+            type=transaction.type,
+        )
         device = self._fleet.device(transaction.terminal)
         crash_point("start.before_send")
         attempt = await device.call(
-            request.method, request.url, request.body, written=partial(crash_point, "start.written")
+            intended.method, intended.url, intended.body, written=partial(crash_point, "start.written")
         )
         crash_point("start.replied")
         self._fleet.reached(transaction.terminal, not isinstance(attempt, NotSent), iso(self._now()))
         return attempt
-
-    def _record_intent(self, unit: Unit, transaction: Transaction) -> Transaction | None:
-        existing = transactions.get(unit.db, transaction.client_transaction_id)
-        if existing is not None:
-            return existing
-        self._guard_sale(unit, transaction)
-        holder = leases.holder(unit.db, transaction.terminal)
-        blocking = transactions.get(unit.db, holder) if holder else None
-        if blocking is not None and (
-            blocking.phase is not Phase.FINAL or self._outstanding.of(blocking.client_transaction_id)
-        ):
-            raise Problem(
-                "terminal_busy",
-                f"cannot start: terminal {transaction.terminal} is still busy with {blocking.client_transaction_id} "
-                f"({blocking.status or blocking.phase} since {blocking.updated_at}); wait for it, abort it "
-                f"(posd abort {blocking.client_transaction_id}) or free the terminal "
-                f"(posd release {blocking.client_transaction_id})",
-                blocking_transaction=blocking.client_transaction_id,
-            )
-        transactions.insert(unit, transaction, "intent")
-        leases.take(unit, transaction.terminal, transaction.client_transaction_id)
-        return None
-
-    def _guard_sale(self, unit: Unit, transaction: Transaction) -> None:
-        """Raise Problem where another transaction of the sale is open, approved or unsettled, on any terminal."""
-        if transaction.sale is None or transaction.repeat:
-            return
-        claims = (other for other in transactions.of_sale(unit.db, transaction.sale) if claims_sale(other))
-        others = [other.client_transaction_id for other in islice(claims, MAX_CONFLICTS_SHOWN)]
-        if others:
-            raise Problem(
-                "sale_conflict",
-                f"cannot start: sale {transaction.sale} already has a payment that is open or approved "
-                f"({', '.join(others)}); look at it first. If this is a further payment for the same sale, say so "
-                'with "repeat": true',
-                transactions=others,
-            )
 
     async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""

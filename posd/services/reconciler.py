@@ -17,7 +17,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from posd.core import proof, watching
+from posd.core import lifecycle, proof, watching
 from posd.core.aborts import NOTHING_RUNNING_STATUS, AbortAnswer
 from posd.core.entries import Proved, Silent
 from posd.core.lifecycle import Status
@@ -61,6 +61,8 @@ CAUSED_PAUSE_SECONDS = 2.0
 ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP})
 #: So is a call to the acquirer that shows up after the end.
 ACQUIRER_ASKED = f"event:{Status.APPROVAL_REQUESTED}"
+#: The word of the history for an end by a person.
+BY_PERSON = "resolve"
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -68,7 +70,6 @@ class Settings(msgspec.Struct, frozen=True):
 
     limits: Limits
     settle: float
-    confirmed: bool  # both rows of the profile, search and abort: without it nothing can be proved
     probe_with_abort: bool
 
 
@@ -216,11 +217,15 @@ class Reconciler:
         if item is None:
             strange = change.reason == ACQUIRER_ASKED and AttentionCode.ILLEGAL_TRANSITION in change.attention
         elif item.watch.phase is Phase.FINAL:
+            if item.watch.until is not None and change.status in lifecycle.FINALS:
+                del self._watched[change.id]  # a person had closed it; now the terminal has said how it ended
             return  # it is about to be asked for
         else:
             strange = bool((frozenset(change.attention) - item.attention) & ASK_ONCE)
         self._watched.pop(change.id, None)
-        if strange:
+        if change.reason == BY_PERSON:
+            self._keep(change.id, watching.closed(terminal, now), change.attention)
+        elif strange:
             self._keep(change.id, watching.want(Watch(terminal, Phase.FINAL, None, now), now), change.attention)
 
     def _take_abort(self, item: _Watched, reason: str, now: float) -> None:
@@ -312,14 +317,15 @@ class Reconciler:
         item = self._watched.get(identity)
         if item is None or item.watch.search_at is not None:
             return
-        if item.watch.phase is Phase.FINAL:
-            del self._watched[identity]  # it was asked for once
-            return
         now, jitter = time.monotonic(), random.random()  # noqa: S311 - to be out of step, not secret
+        if item.watch.phase is Phase.FINAL and (item.watch.until is None or now >= item.watch.until):
+            del self._watched[identity]  # it was asked for
+            return
         watch = msgspec.structs.replace(item.watch, wanted=wanted)
         item.watch = watching.answered(watch, result, self._settings.limits, now, jitter)
         second = item.rounds.second_due
-        if self._settings.confirmed and second is not None and item.watch.phase is Phase.IN_DOUBT and now < second:
+        provable = self._searching.confirmed(watch.terminal)
+        if provable and second is not None and item.watch.phase is Phase.IN_DOUBT and now < second:
             item.watch = msgspec.structs.replace(item.watch, search_at=min(second, now + watching.MAX_BACKOFF_SECONDS))
 
     async def _note_silence(self, identity: str) -> None:
@@ -339,7 +345,7 @@ class Reconciler:
     def _provable(self, transaction: Transaction) -> bool:
         """Whether it may still turn out that it never started: see `core.proof`."""
         return (
-            self._settings.confirmed
+            self._searching.confirmed(transaction.terminal)
             and transaction.phase is Phase.IN_DOUBT
             and not transaction.heard
             and self._searching.reaches(transaction)

@@ -1,12 +1,16 @@
 """What a daemon does with what an earlier one left (design 4, step 6): nothing is sent again."""
 
+import sqlite3
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 
 import structlog
 
 from posd.core.entries import Interrupted
+from posd.core.times import iso
 from posd.core.transactions import Phase, Transaction
+from posd.core.watching import CLOSED_SECONDS
 from posd.crashpoints import crash_point
 from posd.services.telling import tell
 from posd.store import journal, leases, transactions
@@ -19,7 +23,8 @@ log = structlog.get_logger("posd.recovery")
 async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction]:
     """Put in doubt what was `starting`, and free the terminals of transactions that ended.
 
-    Return what is open, and what ended against the lifecycle without having been asked for: the reconciler's work.
+    Return what is open, what ended against the lifecycle without having been asked for, and what a person closed not
+    long ago: the reconciler's work.
     """
 
     def work(unit: Unit) -> list[tuple[Transaction, Transaction]]:
@@ -45,4 +50,11 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction
         )
         tell(before, after)
     to_ask_once = await store.read(transactions.to_ask_once)
-    return [*(after for _, after in taken_over), *to_ask_once]
+    since = iso(now() - timedelta(seconds=CLOSED_SECONDS))
+    closed = await store.read(partial(_closed, since=since))
+    return [*(after for _, after in taken_over), *to_ask_once, *closed]
+
+
+def _closed(db: sqlite3.Connection, since: str) -> list[Transaction]:
+    found = (transactions.get(db, identity) for identity in journal.closed_by_person(db, since))
+    return [item for item in found if item and item.outcome and not item.outcome.stated_by_terminal]

@@ -201,6 +201,8 @@ def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transac
         options=stored.options,
         transaction_reference=stored.transaction_reference,
         original=stored.original,
+        derives_from=stored.derives_from,
+        same_day_until=stored.same_day_until,
         repeat=stored.repeat,
         sent_to=stored.sent_to,
     )

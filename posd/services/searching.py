@@ -10,6 +10,7 @@ from posd.core import searches
 from posd.core.entries import Searched
 from posd.core.events import NotAnEvent, TransactionEvent, read_event
 from posd.core.profile import Profile, resolve_path
+from posd.core.rows import Row
 from posd.core.searches import Answer, Found, NoAnswer, read_reply
 from posd.core.starts import NotSent
 from posd.core.times import iso
@@ -43,15 +44,22 @@ class Searching:
     ) -> None:
         self._store = store
         self._fleet = fleet
-        self._row = profile.local["search"]
+        self._profile = profile
         self._merchant_id = merchant_id
         self._outstanding = outstanding
         self._now = now
 
-    @property
-    def name(self) -> str:
+    def confirmed(self, terminal: str) -> bool:
+        """Whether a person has vouched for search and abort of that terminal: else their answers are no proof."""
+        return terminal in self._fleet and all(self._row(terminal, name).confirmed for name in ("search", "abort"))
+
+    def _row(self, terminal: str, operation: str = "search") -> Row:
+        return self._profile.table(self._fleet.access_mode(terminal))[operation]
+
+    def _name(self, terminal: str) -> str:
         """What identifies this search among others: method, path and pointer."""
-        return f"{self._row.method} {self._row.path} {self._row.pointer}".rstrip()
+        row = self._row(terminal)
+        return f"{row.method} {row.path} {row.pointer}".rstrip()
 
     def reaches(self, transaction: Transaction) -> bool:
         """Whether its terminal is still asked where the start was sent to: another device may claim its serial now."""
@@ -84,10 +92,12 @@ class Searching:
 
         Where it was never seen to, it is tried once on the newest one that the terminal ended at the acquirer.
         """
+        if terminal not in self._fleet:
+            return False
         found = partial(
             proven_searches.has_found_another,
             terminal=terminal,
-            search=self.name,
+            search=self._name(terminal),
             client_transaction_id=client_transaction_id,
         )
         if await self._store.read(found):
@@ -107,13 +117,14 @@ class Searching:
         address = self._fleet.base_url(terminal)
         if address is None:
             return NoAnswer(f"no address of terminal {terminal} is known")
-        path = resolve_path(self._row, terminal_serial=terminal, client_transaction_id=client_transaction_id)
-        body = searches.request_body(client_transaction_id) if self._row.method == "POST" else None
+        row = self._row(terminal)
+        path = resolve_path(row, terminal_serial=terminal, client_transaction_id=client_transaction_id)
+        body = searches.request_body(client_transaction_id) if row.method == "POST" else None
         crash_point("search.before_send")
-        attempt = await self._fleet.device(terminal).call(self._row.method, f"{address[0]}{path}", body)
+        attempt = await self._fleet.device(terminal).call(row.method, f"{address[0]}{path}", body)
         crash_point("search.replied")
         self._fleet.reached(terminal, not isinstance(attempt, NotSent), iso(self._now()))
-        return self._welcome(read_reply(attempt, self._row.pointer, client_transaction_id), terminal)
+        return self._welcome(read_reply(attempt, row.pointer, client_transaction_id), terminal)
 
     def _welcome(self, answer: Answer, terminal: str) -> Answer:
         """Leave out what is of another merchant or of a terminal that is not ours, as with events (design 5)."""
@@ -146,7 +157,7 @@ class Searching:
         return before, record(unit, before, Searched(answer), self._now(), self._outstanding)
 
     def _remember(self, unit: Unit, terminal: str, client_transaction_id: str) -> None:
-        proven_searches.remember(unit, terminal, self.name, client_transaction_id, iso(self._now()))
+        proven_searches.remember(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))
 
 
 def _read(element: str) -> TransactionEvent | None:

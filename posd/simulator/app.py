@@ -1,7 +1,8 @@
-"""The terminal's HTTP surface: the local-network paths of the profile, and what tests may look at."""
+"""The terminal's HTTP surface: the paths of both access modes, and what tests may look at."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,27 +12,44 @@ from starlette.routing import Route as StarletteRoute
 
 from posd.simulator import wire
 from posd.simulator.ledger import Ledger
+from posd.simulator.operations import OPERATIONS, AccessMode, Operation
 from posd.simulator.terminal import Answer, Terminal
 
 #: Bytes of a request body that are read. A charge with the till's 16 KiB of metadata is far below; a terminal is small.
 MAX_BODY_BYTES = 1_048_576
+#: What each path stands below. A serial can have any character, a slash too, that the path of a URL brings encoded.
+PREFIXES: Mapping[AccessMode, str] = {"local": "/terminal/v1/", "cloud": "/terminal/v1/{terminal_serial:path}/"}
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """One operation: how it is called, the function that answers it, and the list that keeps its bodies."""
+class Call:
+    """Something that the terminal answers.
 
-    method: str
-    path: str
-    answer: Callable[[Terminal, bytes], Answer]
+    `ways` is method and path (below the prefix) in each access mode, `kept_in` the list that keeps the bodies.
+    """
+
+    ways: Mapping[AccessMode, tuple[str, str]]
+    answer: Callable[[Terminal, bytes, AccessMode], Answer]
     kept_in: str | None = None
 
 
-#: Local network mode (spec 4.1 and the terminal profile). An operation that the terminal learns is one more row.
-ROUTES = (
-    Route("POST", "/terminal/v1/async/charge", lambda terminal, body: terminal.start(body), "requests"),
-    Route("GET", "/terminal/v1/abort", lambda terminal, _: terminal.abort()),
-    Route("POST", "/terminal/v1/transaction_search_online", lambda terminal, body: terminal.search(body), "searches"),
+def _start(operation: Operation) -> Call:
+    def answer(terminal: Terminal, body: bytes, access_mode: AccessMode) -> Answer:
+        return terminal.start(body, operation, access_mode)
+
+    way = ("POST", operation.path)
+    return Call({"local": way, "cloud": way}, answer, "requests")
+
+
+#: The operations, abort and search (spec 4.1 and the terminal profile).
+CALLS = (
+    *(_start(operation) for operation in OPERATIONS),
+    Call({"local": ("GET", "abort"), "cloud": ("POST", "sync/abort")}, lambda terminal, _body, _mode: terminal.abort()),
+    Call(
+        {"local": ("POST", "transaction_search_online"), "cloud": ("POST", "sync/transaction_search_online")},
+        lambda terminal, body, _mode: terminal.search(body),
+        "searches",
+    ),
 )
 
 
@@ -53,7 +71,11 @@ def make_app(terminal: Terminal, ledger: Ledger, bodies: Mapping[str, list[str]]
 
     return Starlette(
         routes=[
-            *(StarletteRoute(row.path, _endpoint(row, terminal, bodies), methods=[row.method]) for row in ROUTES),
+            *(
+                StarletteRoute(PREFIXES[mode] + path, _endpoint(call, mode, terminal, bodies), methods=[method])
+                for call in CALLS
+                for mode, (method, path) in call.ways.items()
+            ),
             StarletteRoute("/simulator/ledger", show_ledger),
             StarletteRoute("/simulator/{name}", show_bodies),
         ],
@@ -61,12 +83,19 @@ def make_app(terminal: Terminal, ledger: Ledger, bodies: Mapping[str, list[str]]
     )
 
 
-def _endpoint(row: Route, terminal: Terminal, bodies: Mapping[str, list[str]]) -> Callable[[Request], object]:
+def _endpoint(
+    call: Call, access_mode: AccessMode, terminal: Terminal, bodies: Mapping[str, list[str]]
+) -> Callable[[Request], object]:
     async def endpoint(request: Request) -> Response:
         body = await _read(request)
-        if row.kept_in is not None:
-            bodies[row.kept_in].append(body.decode("utf-8", "replace"))
-        return _json(*row.answer(terminal, body))
+        serial = request.path_params.get("terminal_serial", terminal.serial)
+        if serial != terminal.serial:  # it never reaches this terminal, and leaves nothing in its books
+            return _json(
+                HTTPStatus.NOT_FOUND, {"code": "UNKNOWN_TERMINAL", "message": f"there is no terminal {serial}"}
+            )
+        if call.kept_in is not None:
+            bodies[call.kept_in].append(body.decode("utf-8", "replace"))
+        return _json(*call.answer(terminal, body, access_mode))
 
     return endpoint
 

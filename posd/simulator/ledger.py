@@ -26,13 +26,16 @@ class Ledger:
 
     | kind       | when, and its fields                                                                         |
     | ---------- | -------------------------------------------------------------------------------------------- |
-    | `start`    | a start request was answered: client_transaction_id or null, http_status, scenario or null   |
+    | `start`    | a start request was answered: operation, access_mode, client_transaction_id or null,         |
+    |            | transaction_reference (as sent, or null), http_status, code (of a refusal, or null),         |
+    |            | scenario or null                                                                             |
     | `abort`    | an abort was answered: client_transaction_id or null, http_status                            |
     | `search`   | a search was answered: client_transaction_id or null, http_status, found (number of events)  |
     | `event`    | an event was made and queued: client_transaction_id, event_id, status                        |
-    | `final`    | a payment ended: client_transaction_id, event_id, status, charged, amount,                   |
-    |            | transaction_reference, ticket_number (the last three null unless charged); its `event`       |
-    |            | follows, unless the process was killed between the two                                       |
+    | `final`    | a payment ended: operation, client_transaction_id, event_id, status, charged (the acquirer   |
+    |            | approved it, whatever the operation), amount, transaction_reference (the new one),           |
+    |            | ticket_number (the last three null unless charged); its `event` follows, unless the process  |
+    |            | was killed between the two                                                                   |
     | `attempt`  | a delivery attempt ended: client_transaction_id, event_id, status, again (it had been        |
     |            | delivered before), attempt, result (an HTTP status or a word), retry_in_seconds (null where  |
     |            | no retry follows)                                                                            |
@@ -69,11 +72,12 @@ class Ledger:
         for listener in list(self._listeners):
             listener(entry)
 
-    def add_final(self, event: Mapping[str, Any]) -> None:
+    def add_final(self, operation: str, event: Mapping[str, Any]) -> None:
         """Record the end of a payment, as its final event (spec 2.1) has it."""
         answer = event.get("raw_response", {})
         self.add(
             "final",
+            operation=operation,
             client_transaction_id=event["client_transaction_id"],
             event_id=event["event_id"],
             status=event["status"],
@@ -83,16 +87,19 @@ class Ledger:
             ticket_number=answer.get("ticket_number"),
         )
 
-    def add_missing(self, finals: Iterable[Mapping[str, Any]]) -> None:
-        """Record those final events that the file lacks, for the process was killed before they were in it."""
+    def add_missing(self, finals: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Record those final events that the file lacks, for the process was killed before they were in it.
+
+        Each comes with its operation's name.
+        """
         if self._file is None:
             return
         there = self._finals.copy()
-        for event in finals:
+        for operation, event in finals:
             if there[event["event_id"]]:
                 there[event["event_id"]] -= 1  # not a set: a seed gives the same ids to a payment that is made twice
             else:
-                self.add_final(event)
+                self.add_final(operation, event)
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with every entry from now on."""

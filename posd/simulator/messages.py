@@ -5,12 +5,12 @@ The two have different shapes on purpose; each is built here field by field, as 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from random import Random
 from typing import Any
 from uuid import UUID
 
-from posd.simulator.request import Number, StartRequest
+from posd.simulator.amounts import Number, Processed
+from posd.simulator.request import StartRequest
 from posd.simulator.scenarios import CHIP, Failure, Status
 
 
@@ -28,17 +28,6 @@ class Device:
     country: str = "ECU"
     currency: str = "USD"
 
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """How one operation is called: in the acknowledgement (spec 2.2) and in the final event (spec 2.1)."""
-
-    acknowledged_as: str
-    reported_as: str
-
-
-#: The operations that the terminal runs; a further one is a row here and a row in the routes.
-CHARGE = Operation("charge", "CHARGE")
 
 #: The conditional fields of each state's event (spec 6.1 and 3.1, rules 7 and 8); `previous_status` stands in all but
 #: the first, and a field without a value (no card was presented) is left out.
@@ -62,10 +51,6 @@ OPERATION_DEFAULTS: Mapping[str, Any] = {
     "default_deferred": "",
     "show_decimal_places": True,
 }
-#: The members of `extra_taxes` (spec 2.1).
-EXTRA_TAXES = ("airport_tax", "iac", "ice", "travel_agency")
-#: Amount members that the event leaves out when they are zero (spec 2.1).
-OMITTED_WHEN_ZERO = ("iva", "subtotal_iva")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +77,7 @@ def acknowledgement(device: Device, start: StartRequest, event_id: str) -> dict[
         "event_id": event_id,
         "status": Status.TERMINAL_ACKNOWLEDGED.value,
         "previous_status": "",
-        "operation": {**start.fields, "type": CHARGE.acknowledged_as},
+        "operation": {**start.fields, "type": start.operation.name},
         "terminal": {
             "serialNumber": device.serial_number,
             "model": device.model,
@@ -103,7 +88,7 @@ def acknowledgement(device: Device, start: StartRequest, event_id: str) -> dict[
     }
 
 
-def transaction_event(device: Device, start: StartRequest, event: Event) -> dict[str, Any]:
+def transaction_event(device: Device, start: StartRequest, amount: Processed, event: Event) -> dict[str, Any]:
     """Build the JSON of a transaction event (spec 2.1)."""
     body: dict[str, Any] = {
         "event_id": event.event_id,
@@ -117,7 +102,7 @@ def transaction_event(device: Device, start: StartRequest, event: Event) -> dict
         body["previous_status"] = event.previous_status.value
     values: dict[str, Any] = {
         "reading_type": event.reading_type,
-        "operation": operation(device, start),
+        "operation": operation(device, start, amount),
         "failure_reason": _failure_reason(event.failure),
         "raw_response": event.raw_response,
     }
@@ -125,11 +110,11 @@ def transaction_event(device: Device, start: StartRequest, event: Event) -> dict
     return body
 
 
-def operation(device: Device, start: StartRequest) -> dict[str, Any]:
+def operation(device: Device, start: StartRequest, amount: Processed) -> dict[str, Any]:
     """Build the operation as the terminal processed it, for the final event (spec 2.1)."""
     fields: dict[str, Any] = {
-        "type": CHARGE.reported_as,
-        "amount": processed_amount(device, start),
+        "type": start.operation.reported_as,
+        "amount": amount.reported,
         "transaction_mode": "ONLINE",
         "client_transaction_id": start.client_transaction_id,
         "country": device.country,
@@ -138,34 +123,16 @@ def operation(device: Device, start: StartRequest) -> dict[str, Any]:
     }
     if start.events_webhook_url is not None:
         fields["events_webhook_url"] = start.events_webhook_url
+    if start.operation.reports_reference:
+        fields["transaction_reference"] = start.transaction_reference
     return fields
 
 
-def processed_amount(device: Device, start: StartRequest) -> dict[str, Any]:
-    """Build the amount of the event: currency and tip added, zero taxes left out (spec 2.1)."""
-    amount = {
-        "currency": device.currency,
-        "subtotal_iva0": 0,
-        "tip": 0,
-        **start.amount,
-        "extra_taxes": dict.fromkeys(EXTRA_TAXES, 0) | start.amount.get("extra_taxes", {}),
-    }
-    for name in OMITTED_WHEN_ZERO:
-        if amount.get(name) == 0:
-            del amount[name]
-    return amount
+def approval(start: StartRequest, authorized: Number, reading_type: str | None, rng: Random) -> dict[str, Any]:
+    """Make up the acquirer's answer to an approved operation: `raw_response` (spec 2.1).
 
-
-def total(start: StartRequest) -> Number:
-    """Add up what the cardholder pays, exactly: taxes, subtotals, tip and extra taxes."""
-    members = [start.amount.get(name, 0) for name in ("iva", "subtotal_iva", "subtotal_iva0", "tip")]
-    taxes = start.amount.get("extra_taxes", {})
-    return sum([*members, *(taxes.get(name, 0) for name in EXTRA_TAXES)], start=Decimal(0))
-
-
-def approval(start: StartRequest, reading_type: str | None, rng: Random) -> dict[str, Any]:
-    """Make up the acquirer's answer to an approved operation: `raw_response` (spec 2.1)."""
-    authorized = total(start)
+    Its reference is always a new one; the original's stands in the operation, where it stands at all.
+    """
     return {
         "additional_amounts": {
             "account_type": "00",
@@ -187,7 +154,7 @@ def approval(start: StartRequest, reading_type: str | None, rng: Random) -> dict
         },
         "transaction_reference": new_uuid(rng),
         "transaction_status": "APPROVED",
-        "transaction_type": CHARGE.reported_as,
+        "transaction_type": start.operation.reported_as,
         "ticket_number": f"{rng.randrange(1, 1_000_000):06}",
         "card_data": {"bank": "Simulated Bank", "brand": "VISA", "country": "EC", "type": "CREDIT"},
     }

@@ -2,31 +2,30 @@
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 
 from posd.simulator import wire
+from posd.simulator.amounts import number_fault
+from posd.simulator.operations import Operation
 from posd.simulator.scenarios import SCENARIOS
-
-#: A JSON number.
-Number = int | Decimal
-#: Digits before the point that an amount may have: the acquirer's field has twelve.
-MAX_WHOLE_DIGITS = 12
-#: Digits after the point that an amount may have: some currencies and tax sums use four.
-MAX_FRACTION_DIGITS = 4
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """A request that the terminal accepts. `fields` is the whole body, echoed in the acknowledgement."""
+    """A request that can be read. `fields` is the whole body, echoed in the acknowledgement.
 
+    `transaction_reference` is the original's, as sent; `amount` is None where the original's counts.
+    """
+
+    operation: Operation
     client_transaction_id: str
-    amount: dict[str, Any]
+    transaction_reference: str | None
+    amount: dict[str, Any] | None
     events_webhook_url: str | None
     metadata: dict[str, Any]
     scenario: str
@@ -43,18 +42,16 @@ class Refused(Exception):
         self.message = message
 
 
-def read_start(raw: bytes, default_scenario: str) -> StartRequest:
+def read_start(raw: bytes, operation: Operation, default_scenario: str) -> StartRequest:
     """Read and check a request body.
 
-    Raises Refused: 400 where the body is not a JSON object, 422 where a field is not as the spec has it (2.4), the
-    message naming the field.
+    Raises Refused: 400 where the body is not a JSON object, 422 where a field is not as the spec has it (2.4) or the
+    operation needs it, the message naming the field.
     """
     body = _object(raw)
     transaction = _transaction(body)
-    amount = body.get("amount")
-    if not isinstance(amount, dict):
-        raise _invalid("amount", "must be an object of numbers")
-    _check_amount(amount)
+    reference = _reference(body, operation)
+    amount = _amount(body, operation)
     url = body.get("events_webhook_url")
     if url is not None and not _is_web_address(url):
         raise _invalid("events_webhook_url", "must be an http or https URL")
@@ -64,7 +61,7 @@ def read_start(raw: bytes, default_scenario: str) -> StartRequest:
     scenario = (metadata or {}).get("scenario", default_scenario)
     if not (isinstance(scenario, str) and scenario in SCENARIOS):
         raise _invalid("metadata.scenario", f"must be one of {', '.join(SCENARIOS)}")
-    return StartRequest(transaction, amount, url, metadata or {}, scenario, body)
+    return StartRequest(operation, transaction, reference, amount, url, metadata or {}, scenario, body)
 
 
 def read_search(raw: bytes) -> str:
@@ -75,13 +72,14 @@ def read_search(raw: bytes) -> str:
     return _transaction(_object(raw))
 
 
-def claimed_id(raw: bytes) -> str | None:
-    """Find the id that a refused request bears, for the ledger; None where it bears none."""
+def claims(raw: bytes) -> dict[str, str | None]:
+    """Find the ids that a request bears, for the ledger, in a body that may be anything; None where it bears none."""
     try:
-        value = _object(raw).get("client_transaction_id")
+        body = _object(raw)
     except Refused:
-        return None
-    return value if isinstance(value, str) else None
+        body = {}
+    values = {name: body.get(name) for name in ("client_transaction_id", "transaction_reference")}
+    return {name: value if isinstance(value, str) else None for name, value in values.items()}
 
 
 def _object(raw: bytes) -> dict[str, Any]:
@@ -95,13 +93,30 @@ def _object(raw: bytes) -> dict[str, Any]:
 
 
 def _transaction(body: dict[str, Any]) -> str:
-    value = body.get("client_transaction_id")
+    return _uuid(body, "client_transaction_id")
+
+
+def _reference(body: dict[str, Any], operation: Operation) -> str | None:
+    if operation.originals:
+        return _uuid(body, "transaction_reference")
+    if body.get("transaction_reference") is not None:
+        raise _invalid("transaction_reference", f"must not be there: a {operation.name} refers to nothing")
+    return None
+
+
+def _uuid(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
     if not (isinstance(value, str) and _UUID.fullmatch(value)):
-        raise _invalid("client_transaction_id", "must be a UUID")
+        raise _invalid(name, "must be a UUID")
     return value
 
 
-def _check_amount(amount: dict[str, Any]) -> None:
+def _amount(body: dict[str, Any], operation: Operation) -> dict[str, Any] | None:
+    amount = body.get("amount")
+    if amount in (None, {}) and not operation.needs_amount:
+        return None
+    if not isinstance(amount, dict):
+        raise _invalid("amount", "must be an object of numbers")
     for name, value in amount.items():
         if name == "extra_taxes":
             if not isinstance(value, dict):
@@ -110,18 +125,13 @@ def _check_amount(amount: dict[str, Any]) -> None:
                 _check_number(tax_value, f"amount.extra_taxes.{tax}")
         else:
             _check_number(value, f"amount.{name}")
+    return amount
 
 
 def _check_number(value: Any, path: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise _invalid(path, "must be a number")
-    number = Decimal(value)
-    exponent = number.as_tuple().exponent
-    if number < 0:
-        raise _invalid(path, "must not be negative")
-    if number.adjusted() >= MAX_WHOLE_DIGITS or not isinstance(exponent, int) or exponent < -MAX_FRACTION_DIGITS:
-        whole, fraction = MAX_WHOLE_DIGITS, MAX_FRACTION_DIGITS
-        raise _invalid(path, f"must have at most {whole} digits before and {fraction} after the point")
+    fault = number_fault(value)
+    if fault is not None:
+        raise _invalid(path, fault)
 
 
 def _is_web_address(url: Any) -> bool:

@@ -2,8 +2,10 @@
 
 import ipaddress
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
+from posd.simulator.amounts import number_fault
 from posd.simulator.scenarios import DEFAULT_SCENARIO, SCENARIOS
 
 #: Bytes that one label of a DNS name can have; the serial is the instance name of the announcement.
@@ -23,7 +25,8 @@ class Settings:
     policy; it does not touch `delivery_timeout`, which is in real seconds, for networks do not run faster.
     `wait_seconds` (terminal seconds; 0: for ever) is how long wait-for-abort waits. The same `seed` and the same
     client_transaction_id give the same payment. `unruly` delivers events out of order and some of them twice, as a bad
-    network does. Without `mdns_interfaces` the announcement goes to every interface.
+    network does. `tip` is what the cardholder adds to the amount of each charge, pre-auth, re-auth and capture.
+    Without `mdns_interfaces` the announcement goes to every interface.
     """
 
     state: Path
@@ -42,6 +45,7 @@ class Settings:
     wait_seconds: float = 60.0
     delivery_timeout: float = 10.0
     unruly: bool = False
+    tip: Decimal | None = None
     mdns: bool = True
     mdns_interfaces: tuple[str, ...] = ()
     ledger_file: Path | None = None
@@ -54,6 +58,8 @@ class Settings:
         _check(self.speed > 0, "speed must be above 0 (1 is real time)")
         _check(self.wait_seconds >= 0, "wait-seconds must not be negative (0 waits for ever)")
         _check(self.delivery_timeout > 0, "delivery-timeout must be above 0 seconds")
+        fault = None if self.tip is None else number_fault(self.tip)
+        _check(fault is None, f"tip {self.tip} {fault}")
         _check(0 <= self.port <= 65535, f"port {self.port} must be 0 to 65535")
         for address in (self.host, *self.mdns_interfaces):
             _check(_is_address(address), f"{address!r} must be an IP address of this machine, not a name")

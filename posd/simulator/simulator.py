@@ -96,6 +96,7 @@ class Simulator:
             seed=seed,
             scenario=settings.scenario,
             wait_limit=settings.wait_limit,
+            tip=settings.tip,
         )
         self._parts.push_async_callback(terminal.stop)
         app = make_app(terminal, ledger, {"requests": self.requests, "searches": self.searches})

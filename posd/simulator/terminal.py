@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from decimal import Decimal
 from http import HTTPStatus
 from random import Random
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import msgspec
 
 from posd.simulator import messages, wire
+from posd.simulator.amounts import Processed, process
 from posd.simulator.clock import Clock
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Device, Event
+from posd.simulator.operations import AccessMode, Operation
 from posd.simulator.queue import Item
-from posd.simulator.record import Record
-from posd.simulator.request import Refused, StartRequest, claimed_id, read_search, read_start
+from posd.simulator.record import Final, Record
+from posd.simulator.request import Refused, StartRequest, claims, read_search, read_start
 from posd.simulator.scenarios import ABORTABLE, ABORTED, FINALS, SCENARIOS, Status, Step
 from posd.simulator.sender import Sender
 
@@ -28,6 +31,7 @@ _log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Payment:
     start: StartRequest
+    amount: Processed
     rng: Random
     status: Status | None = None
     reading_type: str | None = None
@@ -53,8 +57,12 @@ class Terminal:
         seed: str,
         scenario: str,
         wait_limit: float | None,
+        tip: Decimal | None,
     ) -> None:
-        """`scenario` is for requests that name none; `wait_limit` is in terminal seconds, None without end."""
+        """`scenario` is for requests that name none; `wait_limit` is in terminal seconds, None without end.
+
+        `tip` is what cardholders add where they can; None where they add none.
+        """
         self._device = device
         self._ledger = ledger
         self._record = record
@@ -63,41 +71,53 @@ class Terminal:
         self._seed = seed
         self._scenario = scenario
         self._wait_limit = wait_limit
+        self._tip = tip
         self._started = 0
         self._payment: _Payment | None = None
         self._running: asyncio.Task[None] | None = None
 
-    def start(self, body: bytes) -> Answer:
-        """Answer an asynchronous charge: 200 with the acknowledgement, 400, 409 or 422 (spec 4.1).
+    @property
+    def serial(self) -> str:
+        """The serial number."""
+        return self._device.serial_number
+
+    def start(self, body: bytes, operation: Operation, access_mode: AccessMode) -> Answer:
+        """Answer an asynchronous operation: 200 with the acknowledgement, 400, 409 or 422 (spec 4.1).
 
         An id that was used before is taken again: the spec promises no deduplication, and a caller that sends a
         request twice shall see in the ledger what it has done.
         """
+        asked = {"operation": operation.name, "access_mode": access_mode, **claims(body)}
         try:
-            start = self._admit(body)
+            start, amount = self._admit(body, operation)
         except Refused as refused:
-            self._ledger.add("start", client_transaction_id=claimed_id(body), http_status=refused.status, scenario=None)
+            self._ledger.add("start", **asked, http_status=refused.status, code=refused.code, scenario=None)
             return refused.status, {"code": refused.code, "message": refused.message}
-        self._ledger.add(
-            "start",
-            client_transaction_id=start.client_transaction_id,
-            http_status=int(HTTPStatus.OK),
-            scenario=start.scenario,
-        )
+        self._ledger.add("start", **asked, http_status=int(HTTPStatus.OK), code=None, scenario=start.scenario)
         self._started += 1
         # Drawn anew for each payment, so that a seed gives the same payment whatever ran before or beside it.
         seed = f"{self._seed}/{start.client_transaction_id}/{self._started}"
-        payment = _Payment(start, Random(seed))  # noqa: S311 - reproducible, not secret
+        payment = _Payment(start, amount, Random(seed))  # noqa: S311 - reproducible, not secret
         acknowledgement = messages.acknowledgement(self._device, start, messages.new_uuid(payment.rng))
         self._payment = payment
         self._running = asyncio.create_task(self._run(payment))
         return HTTPStatus.OK, acknowledgement
 
-    def _admit(self, body: bytes) -> StartRequest:
-        start = read_start(body, self._scenario)
+    def _admit(self, body: bytes, operation: Operation) -> tuple[StartRequest, Processed]:
+        """Check a request against what runs and what was approved; return it with its amount as processed.
+
+        Nothing runs when the reference is checked, so what was approved does not change until this payment ends.
+        """
+        start = read_start(body, operation, self._scenario)
         if self._payment is not None:
             raise Refused(HTTPStatus.CONFLICT, "TERMINAL_BUSY", "another payment is running on this terminal")
-        return start
+        reference = start.transaction_reference
+        original = None if reference is None else self._record.approvals.original(operation, reference)
+        if start.amount is not None:
+            tip = self._tip if operation.takes_tip else None
+            return start, process(start.amount, currency=self._device.currency, tip=tip)
+        assert original is not None  # noqa: S101 - what needs no amount of its own has an original
+        return start, original.amount
 
     def abort(self) -> Answer:
         """Answer an abort: 200 where it will end in TERMINAL_CANCELED, 409 where nothing can be aborted.
@@ -126,7 +146,8 @@ class Terminal:
         try:
             transaction = read_search(body)
         except Refused as refused:
-            self._ledger.add("search", client_transaction_id=claimed_id(body), http_status=refused.status, found=0)
+            claimed = claims(body)["client_transaction_id"]
+            self._ledger.add("search", client_transaction_id=claimed, http_status=refused.status, found=0)
             return refused.status, {"code": refused.code, "message": refused.message}
         event = self._newest(transaction)
         found = [] if event is None else [msgspec.Raw(event)]
@@ -182,7 +203,9 @@ class Terminal:
         start = payment.start
         payment.reading_type = step.reading_type or payment.reading_type
         raw_response = (
-            messages.approval(start, payment.reading_type, payment.rng) if step.status is Status.APPROVAL else None
+            messages.approval(start, payment.amount.authorized, payment.reading_type, payment.rng)
+            if step.status is Status.APPROVAL
+            else None
         )
         event = Event(
             event_id=messages.new_uuid(payment.rng),
@@ -193,13 +216,14 @@ class Terminal:
             failure=step.failure,
             raw_response=raw_response,
         )
-        body = messages.transaction_event(self._device, start, event)
+        body = messages.transaction_event(self._device, start, payment.amount, event)
         payment.event = wire.encode(body)
         payment.status = step.status
         transaction = start.client_transaction_id
         if step.status in FINALS:
-            self._record.add(transaction, payment.event)
-            self._ledger.add_final(body)
+            final = Final(start.operation.name, start.transaction_reference, msgspec.Raw(payment.event))
+            self._record.add(final, body)
+            self._ledger.add_final(final.operation, body)
         if start.events_webhook_url is not None:
             text = payment.event.decode()
             self._sender.submit(Item(event.event_id, transaction, step.status.value, start.events_webhook_url, text))

@@ -77,6 +77,17 @@ def of_transaction(db: sqlite3.Connection, client_transaction_id: str) -> Iterat
         yield Journaled(seq, at, events_before, _ENTRY.decode(entry))
 
 
+def closed_by_person(db: sqlite3.Connection, since: str) -> list[str]:
+    """Return the ids of what people closed since a moment, newest first; only what is newer is read."""
+    found = []
+    for identity, at, entry in db.execute("SELECT client_transaction_id, at, entry FROM journal ORDER BY seq DESC"):
+        if at < since:
+            break
+        if isinstance(_ENTRY.decode(entry), Resolved):
+            found.append(identity)
+    return found
+
+
 def begins_after(db: sqlite3.Connection) -> int:
     """Return the rowid of the last transaction that was recorded before there was a journal."""
     row = db.execute("SELECT detail FROM marks WHERE kind = 'journal_begins'").fetchone()

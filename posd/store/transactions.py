@@ -26,6 +26,8 @@ COLUMNS = (
     "options",
     "transaction_reference",
     "original",
+    "derives_from",
+    "same_day_until",
     "repeat",
     "sent_to",
     "acknowledged",
@@ -36,6 +38,7 @@ COLUMNS = (
     "trail",
     "reading_type",
     "outcome",
+    "given_reference",
     "withdrawn",
     "attention",
     "created_at",
@@ -54,6 +57,7 @@ CHANGING = (
     "trail",
     "reading_type",
     "outcome",
+    "given_reference",
     "withdrawn",
     "attention",
     "updated_at",
@@ -91,6 +95,7 @@ def _values(transaction: Transaction) -> dict[str, Any]:
 
 def _transaction(row: tuple[Any, ...]) -> Transaction:
     values = dict(zip(COLUMNS, row, strict=True))
+    del values["given_reference"]  # it stands in the outcome
     return Transaction(
         **values
         | {
@@ -168,6 +173,12 @@ def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:
 def of_sale(db: sqlite3.Connection, sale: str) -> Iterator[Transaction]:
     """Yield the transactions of a sale, newest first."""
     for row in db.execute(f"{SELECT} WHERE sale = ? ORDER BY rowid DESC", (sale,)):
+        yield _transaction(row)
+
+
+def where(db: sqlite3.Connection, condition: str, parameters: tuple[Any, ...]) -> Iterator[Transaction]:
+    """Yield the transactions of an SQL condition, with its order and limit."""
+    for row in db.execute(f"{SELECT} WHERE {condition}", parameters):
         yield _transaction(row)
 
 

@@ -8,14 +8,26 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import httpx2
 
 from posd.core.starts import Attempt, Lost, NotSent, Replied
+from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate
 
 #: A reply is a short JSON object; more is not read.
 MAX_REPLY_BYTES = 256 * 1024
+
+#: Sent with every request; what authenticates it comes on top.
+HEADERS: Final = MappingProxyType(
+    {
+        "user-agent": "posd",
+        "connection": "close",
+        "accept": "application/json",
+        "accept-encoding": "identity",  # replies are read as they come: a packed one could not be judged
+    }
+)
 
 #: From here on bytes of the request may be on the network.
 _WRITING = "http11.send_request_headers.started"
@@ -24,17 +36,18 @@ _WRITTEN = "http11.send_request_body.complete"
 
 
 class Device:
-    """What a call needs to know of one terminal: trust, time-outs (seconds), request headers."""
+    """What a call needs to know of one terminal: trust, time-outs (seconds), how a request is authenticated."""
 
     def __init__(
         self,
         trust: ssl.SSLContext,
         connect_timeout: float,
         reply_timeout: float,
-        headers: Mapping[str, str],
+        authentication: Authentication,
     ) -> None:
         self.connect_timeout = connect_timeout
         self.reply_timeout = reply_timeout
+        self._authentication = authentication
         self._hurried = False
         self._deadlines: set[asyncio.Timeout] = set()
         self._client = httpx2.AsyncClient(
@@ -44,13 +57,6 @@ class Device:
             follow_redirects=False,
             limits=httpx2.Limits(max_keepalive_connections=0),
             timeout=httpx2.Timeout(reply_timeout, connect=connect_timeout),
-            headers={
-                "user-agent": "posd",
-                "connection": "close",
-                "accept": "application/json",
-                "accept-encoding": "identity",  # replies are read as they come: a packed one could not be judged
-                **headers,
-            },
         )
 
     async def call(
@@ -86,10 +92,13 @@ class Device:
         return Lost(reason) if writing.is_set() else NotSent(reason)
 
     async def _send(self, method: str, url: str, body: bytes | None, trace: object) -> Replied:
-        headers = {} if body is None else {"content-type": "application/json"}
+        content_type = {} if body is None else {"content-type": "application/json"}
+        request = authenticate(Request(method, url, {**HEADERS, **content_type}, body), self._authentication)
         self._client.cookies.clear()  # no state from one payment to the next
-        request = self._client.build_request(method, url, content=body, headers=headers, extensions={"trace": trace})
-        response = await self._client.send(request, stream=True)
+        built = self._client.build_request(
+            request.method, request.url, content=request.body, headers=request.headers, extensions={"trace": trace}
+        )
+        response = await self._client.send(built, stream=True)
         try:
             read = bytearray()
             async for chunk in response.aiter_raw():
@@ -115,6 +124,8 @@ class Device:
 def _words(error: Exception) -> str:
     """Say in words what a failed call failed of; the library's own text where there is one."""
     match error:
+        case NotAuthenticated():
+            return str(error)
         case httpx2.ConnectTimeout():
             return "the connection was not established in time"
         case httpx2.ConnectError():

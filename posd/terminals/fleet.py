@@ -1,7 +1,8 @@
 """The fleet: the terminals that the configuration names, and what is known of each now (design 2 and 8).
 
 A terminal is its serial. Its address comes from the configuration, which always wins, or from an announcement, and may
-change at any time: the next request uses the newest. An announced serial outside the fleet is shown, never used.
+change at any time: the next request uses the newest. An announced serial outside the fleet is shown, never used. A
+terminal in the cloud is called at the configured address alone: what is announced on this network says nothing of it.
 """
 
 import functools
@@ -14,7 +15,8 @@ import msgspec
 
 from posd.config import TerminalConfig
 from posd.core.problems import Problem
-from posd.terminals import trust
+from posd.core.profile import AccessMode
+from posd.terminals import authentication, trust
 from posd.terminals.client import Device
 
 #: Announcements that are remembered, of terminals outside the fleet (to be shown) and of each one in it (two devices
@@ -89,6 +91,10 @@ class Fleet:
             )
         return serial
 
+    def access_mode(self, serial: str) -> AccessMode:
+        """Return how a fleet member is called: on the local network or through the cloud."""
+        return self._terminals[serial].access_mode
+
     def base_url(self, serial: str) -> tuple[str, Source] | None:
         """Return the newest address of a fleet member and where it comes from, None where none is known."""
         terminal = self._terminals[serial]
@@ -104,9 +110,11 @@ class Fleet:
         return self._devices[serial]
 
     def announce(self, announcement: Announcement) -> bool:
-        """Take an announcement; tell whether it brought anything new."""
+        """Take an announcement; tell whether it brought anything new. Of a terminal in the cloud it never does."""
         where = self.base_url(announcement.serial) if announcement.serial in self else None
         old = self._announced.pop(announcement.name, None)
+        if announcement.serial in self and self.access_mode(announcement.serial) == "cloud":
+            return False
         if announcement.serial in self:
             alike = [name for name, item in self._announced.items() if item.serial == announcement.serial]
             limit = MAX_OF_ONE_SERIAL
@@ -200,5 +208,5 @@ def _device(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl
         trust=contexts(terminal.ca_file, terminal.fingerprint_sha256),
         connect_timeout=terminal.connect_timeout_seconds,
         reply_timeout=terminal.reply_timeout_seconds,
-        headers={name: value.resolve() for name, value in terminal.headers.items()},
+        authentication=authentication.of(terminal),
     )

@@ -1,8 +1,9 @@
 """Calls on transactions (local API, Transactions)."""
 
 import secrets
+import sqlite3
 from collections.abc import Awaitable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -165,8 +166,7 @@ class TransactionCalls:
 
         def read(db: Any) -> dict[str, Any]:
             rows, cursor = listing.read_page(db, page)
-            documents = [views.transaction_document(db, row, now, self._grace) for row in rows]
-            return {"transactions": documents, "next_cursor": cursor}
+            return {"transactions": [self._view(db, row, now) for row in rows], "next_cursor": cursor}
 
         return json_response(await self._context.read(read))
 
@@ -179,15 +179,18 @@ class TransactionCalls:
     async def _document(self, transaction: Transaction) -> dict[str, Any]:
         now = self._context.now()
         if transaction.outcome is None:
-            return views.transaction_document(None, transaction, now, self._grace)
+            return self._view(None, transaction, now)
         try:
-            return await self._context.read(
-                partial(views.transaction_document, transaction=transaction, now=now, grace=self._grace)
-            )
+            return await self._context.read(partial(self._view, transaction=transaction, now=now))
         except Problem as problem:
             # No 503: after a start it would say that nothing was sent.
             detail = f"the transaction cannot be shown now: {problem.detail}"
             raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
+
+    def _view(self, db: sqlite3.Connection | None, transaction: Transaction, now: datetime) -> dict[str, Any]:
+        return views.transaction_document(
+            db, transaction, now, self._grace, abortable=self._aborts.possible(transaction)
+        )
 
 
 def _final_outcome(db: Any, identity: str) -> dict[str, Any] | None:

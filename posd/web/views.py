@@ -9,10 +9,10 @@ import msgspec
 
 from posd.core.aborts import judge_abort
 from posd.core.entries import AbortAnswered, Attempted, Entry, Searched, Silent
-from posd.core.searches import RESULTS, NoAnswer, final_element
+from posd.core.searches import RESULTS, NoAnswer
 from posd.core.starts import NAMES, Attempt, Replied, judge
 from posd.core.transactions import Outcome, Transaction, next_step
-from posd.store import events, journal
+from posd.store import chains, events, finals, journal
 from posd.store.events import QuarantinedBody, StoredEvent
 from posd.store.writer import Change
 
@@ -21,21 +21,8 @@ def outcome_document(db: sqlite3.Connection | None, transaction: Transaction) ->
     """Return the outcome with its final event verbatim, None while there is none (`db` is not needed then)."""
     if transaction.outcome is None:
         return None
-    final = None
-    if db is not None and transaction.outcome.stated_by_terminal:
-        final = _final_event(db, transaction)
+    final = finals.final_event(db, transaction) if db is not None else None
     return _outcome(transaction.outcome, final)
-
-
-def _final_event(db: sqlite3.Connection, transaction: Transaction) -> bytes | None:
-    """Return what states the outcome, verbatim: the event, or where none has come the element of a search."""
-    identity = transaction.client_transaction_id
-    body = events.final_body(db, identity)
-    if body is not None or transaction.outcome is None:
-        return body
-    answers = [item.entry.answer for item in journal.of_transaction(db, identity) if isinstance(item.entry, Searched)]
-    element = final_element(answers, transaction.outcome.evidence[0].event_id or "")
-    return element.encode() if element else None
 
 
 def _outcome(outcome: Outcome, final_event: bytes | None) -> dict[str, Any]:
@@ -46,7 +33,7 @@ def _outcome(outcome: Outcome, final_event: bytes | None) -> dict[str, Any]:
 
 
 def transaction_document(
-    db: sqlite3.Connection | None, transaction: Transaction, now: datetime, grace: timedelta
+    db: sqlite3.Connection | None, transaction: Transaction, now: datetime, grace: timedelta, *, abortable: bool
 ) -> dict[str, Any]:
     """Return a transaction as the local API shows it."""
     return {
@@ -58,14 +45,14 @@ def transaction_document(
         "status": transaction.status,
         "reading_type": transaction.reading_type,
         "next_step": next_step(transaction, now, grace),
-        "abortable": transaction.abortable,
+        "abortable": abortable,
         "released": transaction.released,
         "amount": msgspec.Raw(transaction.amount),
         "metadata": msgspec.Raw(transaction.metadata),
         "options": msgspec.Raw(transaction.options),
         "transaction_reference": transaction.transaction_reference,
-        "original": transaction.original,
-        "derived": [],
+        "original": transaction.original or transaction.derives_from,
+        "derived": [] if db is None else chains.derived_ids(db, transaction.client_transaction_id),
         "created_at": transaction.created_at,
         "updated_at": transaction.updated_at,
         "last_search": transaction.last_search,

@@ -242,9 +242,12 @@ def _of_database(books: Books) -> Iterator[Finding]:
             " WHERE phase = 'final'"
         ).fetchall()
         changes = db.execute("SELECT seq, id, reason, phase, result, attention FROM changes ORDER BY seq").fetchall()
+        # What a person has freed or closed may run on: an abort for its successor then hits it, and says so by its end.
         asked = {
             row[0]
-            for row in db.execute("SELECT id FROM changes WHERE reason IN ('abort_requested', 'probe_requested')")
+            for row in db.execute(
+                "SELECT id FROM changes WHERE reason IN ('abort_requested', 'probe_requested', 'release', 'resolve')"
+            )
         }
     yield from _of_history(changes, books.feed)
     for line in (line for ledger in books.terminals.values() for line in ledger if line["kind"] == "abort"):

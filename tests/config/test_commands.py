@@ -5,15 +5,21 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 SECRET = "hunter2-hunter2"
+VOID_STANDING = "assumption, from the configuration"
 
 
-def posd(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("POSD_")}
+def posd(file: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("POSD_")}
     command = [sys.executable, "-m", "posd", "--config", str(file), "config", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**inherited, **(environment or {})}, timeout=30, check=False
+    )
 
 
 def write(directory: Path, text: str) -> Path:
@@ -65,18 +71,108 @@ def test_show(tmp_path: Path) -> None:
 
 
 def test_show_profile(tmp_path: Path) -> None:
-    file = write(tmp_path, "[profile.abort]\nconfirmed = true\n")
-    lines = posd(file, "show", "--profile").stdout.splitlines()[1:11]
-    rows = {line.split()[0]: line.split(maxsplit=3) for line in lines}
-    assert rows["charge"] == ["charge", "POST", "/terminal/v1/async/charge", "confirmed"]
-    assert rows["abort"] == ["abort", "GET", "/terminal/v1/abort", "confirmed, from the configuration"]
-    assert rows["void"][3] == "assumption"
-    (row,) = (
-        row
+    file = write(tmp_path, "[profile.abort]\nconfirmed = true\n[profile.cloud.void]\nabortable = false\n")
+    lines = [line.split("\t") for line in posd(file, "show", "--profile").stdout.splitlines()]
+    assert lines[0] == ["Local network", "method", "path", "abortable", "standing"]
+    rows = {line[0]: line for line in lines[1:11]}
+    assert rows["charge"] == ["charge", "POST", "/terminal/v1/async/charge", "yes", "confirmed"]
+    assert rows["abort"] == ["abort", "GET", "/terminal/v1/abort", "-", "confirmed, from the configuration"]
+    assert rows["void"][3:] == ["yes", "assumption"]
+    assert lines[11] == ["Cloud", "method", "path", "abortable", "standing"]
+    rows = {line[0]: line for line in lines[12:22]}
+    assert rows["void"] == ["void", "POST", "/terminal/v1/{terminal_serial}/async/void", "no", VOID_STANDING]
+    shown = {
+        (row["access_mode"], row["operation"]): row
         for row in json.loads(posd(file, "show", "--profile", "--json").stdout)["profile"]
-        if (row["access_mode"], row["operation"]) == ("cloud", "void")
-    )
-    assert (row["path"], row["confirmed"]) == ("/terminal/v1/{terminal_serial}/async/void", False)
+    }
+    assert len(shown) == 20
+    assert shown["cloud", "void"] == {
+        "access_mode": "cloud",
+        "operation": "void",
+        "method": "POST",
+        "path": "/terminal/v1/{terminal_serial}/async/void",
+        "pointer": "",
+        "abortable": False,
+        "confirmed": False,
+        "replaced": True,
+    }
+    assert (shown["local", "void"]["abortable"], shown["local", "search"]["abortable"]) == (True, None)
+
+
+CLOUD = """
+[webhooks]
+public_url = "https://pos.example"
+[profile.cloud.void]
+confirmed = true
+[[terminals]]
+serial = "SN-CLOUD"
+access_mode = "cloud"
+base_url = "https://service.example"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "terminals", "assumptions"),
+    [
+        ("", "none: every payment will be refused until one is configured", 9),
+        ('[[terminals]]\nserial = "SN-1"\n', "SN-1", 9),
+        (CLOUD, "SN-CLOUD (cloud)", 8),
+        (f'{CLOUD}[[terminals]]\nserial = "SN-1"\n', "SN-CLOUD (cloud), SN-1", 17),
+    ],
+    ids=["none", "local", "cloud", "both"],
+)
+def test_check_sums_up_what_the_fleet_uses(tmp_path: Path, text: str, terminals: str, assumptions: int) -> None:
+    lines = [line.split(":", 1) for line in posd(write(tmp_path, text), "check").stdout.splitlines()[1:7]]
+    summary = {label.strip(): value.strip() for label, value in lines}
+    assert summary["terminals"] == terminals
+    assert summary["profile"] == f"{assumptions} paths are assumptions (posd config show --profile)"
+    assert summary.get("cloud") == ("the service calls back at https://pos.example" if text.startswith(CLOUD) else None)
+
+
+def test_headers_of_the_profile_are_shown_without_values(tmp_path: Path) -> None:
+    for name in ("api.key", "credentials/token"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(SECRET)
+    headers = f"""
+        [profile]
+        headers = {{X-Local = "{SECRET}"}}
+        [profile.cloud]
+        headers = {{X-Api-Key = {{file = "api.key"}}, X-Token = {{credential = "token"}}}}
+    """
+    file = write(tmp_path, f'{RIGHT}[[terminals]]\nserial = "SN-0002"\nheaders = {{a = "{SECRET}"}}\n{CLOUD}{headers}')
+    environment = {"CREDENTIALS_DIRECTORY": str(tmp_path / "credentials")}
+    done = posd(file, "show", environment=environment)
+    as_json = posd(file, "show", "--json", environment=environment)
+    checked = [posd(file, "check", *flags, environment=environment) for flags in ((), ("--json",))]
+    for command in (done, as_json, *checked):
+        assert (command.returncode, command.stderr) == (0, "")
+        assert SECRET not in command.stdout
+    hidden = {"hidden": True}
+    api_key, token = {"file": str(tmp_path / "api.key")}, {"credential": "token"}
+    of_terminals = [
+        {"A": hidden, "X-Local": hidden},
+        {"X-Local": hidden, "a": hidden},
+        {"A": hidden, "X-Api-Key": api_key, "X-Token": token},
+    ]
+    shown = tomllib.loads(done.stdout)
+    assert shown["profile"] == {
+        "headers": {"X-Local": hidden},
+        "cloud": {"headers": {"X-Api-Key": api_key, "X-Token": token}},
+    }
+    assert [terminal["headers"] for terminal in shown["terminals"]] == of_terminals
+    document = json.loads(as_json.stdout)
+    assert document["values"]["profile"] == shown["profile"]
+    assert [terminal["headers"] for terminal in document["values"]["terminals"]] == of_terminals
+    sources = {key: source for key, source in document["sources"].items() if key.endswith(".headers")}
+    assert sources == {
+        "terminal_defaults.headers": "file",
+        "profile.headers": "file",
+        "profile.cloud.headers": "file",
+        "terminals[0].headers": "profile",
+        "terminals[1].headers": "file",
+        "terminals[2].headers": "profile.cloud",
+    }
+    assert "  # with those of [profile.cloud]\n" in done.stdout
 
 
 def test_show_needs_a_right_configuration(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from posd.config import Config, load, parse
-from posd.config.schema import SECTIONS, TerminalConfig, keys
+from posd.config.schema import PROFILE_KEYS, PROFILE_SECTIONS, SECTIONS, TerminalConfig, keys, row_keys
 from posd.core.profile import ACCESS_MODES, DEFAULT
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
@@ -22,7 +22,7 @@ def defaults() -> Config:
 
 def test_it_loads_and_says_what_the_code_says_without_it() -> None:
     example, bare = load(EXAMPLE), defaults()
-    for section in (*SECTIONS, "terminals", "profile"):
+    for section in (*SECTIONS, "terminals", "profile", "profile_headers"):
         name = "print_" if section == "print" else section
         assert getattr(example, name) == getattr(bare, name), section
 
@@ -33,10 +33,10 @@ def every_key() -> Iterator[str]:
     own = keys(TerminalConfig).keys() - keys(SECTIONS["terminal_defaults"]).keys()
     yield from (f"terminals.{name}" for name in own)
     for access_mode in ACCESS_MODES:
-        at = "profile" if access_mode == "local" else "profile.cloud"
+        at = PROFILE_SECTIONS[access_mode]
+        yield from (f"{at}.{name}" for name in PROFILE_KEYS)
         for operation in DEFAULT.table(access_mode):
-            names = ("method", "path", "confirmed", *(("pointer",) if operation == "search" else ()))
-            yield from (f"{at}.{operation}.{name}" for name in names)
+            yield from (f"{at}.{operation}.{name}" for name in row_keys(operation))
 
 
 def flat(table: dict[str, Any], at: str = "") -> Iterator[str]:
@@ -53,10 +53,16 @@ def test_it_has_every_key_and_no_other() -> None:
     assert sorted(flat(document)) == sorted(every_key())
 
 
+def test_a_row_that_starts_something_has_what_the_others_have_not() -> None:
+    starts = {"charge", "pre-auth", "capture", "re-auth", "post-tip", "void"}
+    assert {name for name in DEFAULT.local if "abortable" in row_keys(name)} == starts
+    assert {name for name in DEFAULT.local if "pointer" in row_keys(name)} == {"search"}
+
+
 def test_it_marks_every_assumption() -> None:
     lines = EXAMPLE.read_text().splitlines()
     for access_mode in ACCESS_MODES:
-        at = "profile" if access_mode == "local" else "profile.cloud"
+        at = PROFILE_SECTIONS[access_mode]
         for operation, row in DEFAULT.table(access_mode).items():
             below = lines[lines.index(f"[{at}.{operation}]") + 1]
             assert below.startswith("# Assumption, ") == row.assumption, operation

@@ -1,6 +1,7 @@
 """Request headers: where values come from, and that they never show."""
 
 import json
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,74 @@ def test_a_terminals_header_replaces_the_same_name_in_any_case(tmp_path: Path) -
     assert resolved(config) == {"X-Store": "14", "x-key": "mine", "X-New": "1"}
 
 
+ALL, LOCAL, CLOUD, OWN = "terminal_defaults", "profile", "profile.cloud", "the terminal"
+
+#: access mode -> the sections that give its headers, the later ones on top
+LAYERS = {"local": (ALL, LOCAL, OWN), "cloud": (ALL, CLOUD, OWN)}
+NAMES = {ALL: "X-Key", LOCAL: "x-key", CLOUD: "X-KEY", OWN: "x-Key"}
+
+
+@pytest.mark.parametrize("given", [names for size in range(5) for names in combinations(NAMES, size)], ids=",".join)
+@pytest.mark.parametrize("mode", LAYERS)
+def test_the_later_section_replaces_the_same_name_in_any_case(
+    tmp_path: Path, mode: str, given: tuple[str, ...]
+) -> None:
+    """Of every set of sections that give a header: the last one counts, and none of the other access mode."""
+
+    def headers(section: str) -> str:
+        own = f"Only-{section.replace('.', '-').replace(' ', '-')}"
+        return f'headers = {{{NAMES[section]} = "{section}", {own} = "x"}}' if section in given else ""
+
+    config = parse(
+        f"""
+        [webhooks]
+        public_url = "https://pos.example"
+        [terminal_defaults]
+        {headers(ALL)}
+        [profile]
+        {headers(LOCAL)}
+        [profile.cloud]
+        {headers(CLOUD)}
+        [[terminals]]
+        serial = "A"
+        access_mode = "{mode}"
+        base_url = "https://10.0.0.9"
+        {headers(OWN)}
+        """,
+        file=tmp_path / "config.toml",
+    )
+    layers = [section for section in LAYERS[mode] if section in given]
+    found = resolved(config)
+    assert {name: value for name, value in found.items() if name.lower() == "x-key"} == (
+        {NAMES[layers[-1]]: layers[-1]} if layers else {}
+    )
+    assert len(found) == len(layers) + bool(layers)
+
+
+@pytest.mark.parametrize("at", ["profile", "profile.cloud"])
+def test_headers_of_the_profile_come_from_the_file_a_file_or_a_credential(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    (tmp_path / "token").write_text("from file\n")
+    (tmp_path / "key").write_text("from credential\n")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    mode = "cloud" if at == "profile.cloud" else "local"
+    config = parse(
+        f"""
+        [webhooks]
+        public_url = "https://pos.example"
+        [{at}]
+        headers = {{A = "plain", B = {{file = "token"}}, C = {{credential = "key"}}}}
+        [[terminals]]
+        serial = "A"
+        access_mode = "{mode}"
+        base_url = "https://10.0.0.9"
+        """,
+        file=tmp_path / "config.toml",
+    )
+    assert resolved(config) == {"A": "plain", "B": "from file", "C": "from credential"}
+
+
 def test_a_credential_outside_the_service_is_found_missing_only_when_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +140,7 @@ def test_a_value_never_shows(tmp_path: Path, where: str) -> None:
     [
         ('{Host = "a"}', "Host is a header that posd sets itself"),
         ('{content-LENGTH = "1"}', "content-LENGTH is a header that posd sets itself"),
+        ('{Accept-Encoding = "gzip"}', "Accept-Encoding is a header that posd sets itself"),
         ('{"a b" = "x"}', '"a b" is not a header name'),
         ('{"" = "x"}', '"" is not a header name'),
         ('{A = "x", a = "y"}', "a is given twice"),

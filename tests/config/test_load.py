@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from posd.config import Config, load, parse
 from posd.config.show import toml_lines
-from posd.core.profile import DEFAULT, Row
+from posd.core.profile import DEFAULT
+from posd.core.rows import Row
 
 
 def read(text: str = "", directory: Path = Path("/etc/posd")) -> Config:
@@ -79,6 +81,31 @@ def test_terminals_inherit_and_override() -> None:
     assert config.sources["terminals[0].reply_timeout_seconds"] == "terminal_defaults"
 
 
+def test_a_terminal_in_the_cloud() -> None:
+    config = read(
+        """
+        [webhooks]
+        public_url = "https://pos.example/shop-14/"
+        [[terminals]]
+        serial = "A"
+        [[terminals]]
+        serial = "B"
+        access_mode = "cloud"
+        base_url = "https://service.example/"
+        """
+    )
+    assert [terminal.access_mode for terminal in config.terminals] == ["local", "cloud"]
+    assert config.terminals[1].base_url == "https://service.example"
+    assert config.webhooks.public_url == "https://pos.example/shop-14"
+
+
+def test_the_cloud_by_default_asks_nothing_of_a_terminal_on_this_network() -> None:
+    text = '[terminal_defaults]\naccess_mode = "cloud"\n'
+    assert read(text).terminals == ()
+    config = read(text + '[[terminals]]\nserial = "A"\naccess_mode = "local"')
+    assert (config.terminals[0].access_mode, config.terminals[0].base_url) == ("local", "")
+
+
 @pytest.mark.parametrize("written", ["AB" * 32, ":".join(["ab"] * 32), "", "Ab:" * 31 + "aB"])
 def test_fingerprints_are_normalised(written: str) -> None:
     config = read(f'[[terminals]]\nserial = "A"\nfingerprint_sha256 = "{written}"')
@@ -113,6 +140,8 @@ def test_profile_rows_are_replaced_one_by_one() -> None:
         path = "/v2/charge"
         [profile.search]
         pointer = "/data"
+        [profile.void]
+        abortable = false
         [profile.cloud.void]
         path = "/v2/{terminal_serial}/void"
         """
@@ -122,7 +151,9 @@ def test_profile_rows_are_replaced_one_by_one() -> None:
     assert local["charge"] == Row("POST", "/v2/charge", confirmed=False)
     assert local["search"].pointer == "/data"
     assert cloud["void"].path == "/v2/{terminal_serial}/void"
-    changed = {"abort", "charge", "search"}
+    assert local["void"] == replace(DEFAULT.local["void"], abortable=False)
+    assert cloud["void"].abortable
+    changed = {"abort", "charge", "search", "void"}
     assert {name: row for name, row in local.items() if name not in changed} == {
         name: row for name, row in DEFAULT.local.items() if name not in changed
     }
@@ -138,6 +169,10 @@ def test_what_is_shown_is_a_configuration_again(tmp_path: Path) -> None:
         path = "a/b.db"
         [terminal_defaults]
         headers = {X-File = {file = "secret"}, X-Credential = {credential = "key"}}
+        [profile]
+        headers = {X-Local = {file = "secret"}}
+        [profile.cloud]
+        headers = {"x!file" = {credential = "key"}}
         [[terminals]]
         serial = 'SN "7" \\ é'
         [[terminals]]
@@ -151,6 +186,7 @@ def test_what_is_shown_is_a_configuration_again(tmp_path: Path) -> None:
     again = read(text, tmp_path)
     assert "s3cret" not in text
     assert again.terminals == shown_once.terminals
+    assert again.profile_headers == shown_once.profile_headers
     assert "\n".join(line for line, _ in toml_lines(again)) == text
 
 

@@ -19,6 +19,8 @@ def problems(text: str, directory: Path) -> list[ConfigProblem]:
     return list(caught.value.problems)
 
 
+PUBLIC = '[webhooks]\npublic_url = "https://a.example"\n'
+
 #: (key, what the file says, part of the reason, part of the cure)
 WRONG = [
     # unknown keys
@@ -35,6 +37,12 @@ WRONG = [
     ("profile.pre_auth", "[profile.pre_auth]", "not a known key", "did you mean pre-auth?"),
     ("profile.cloud.chrge", "[profile.cloud.chrge]", "not a known key", "did you mean charge?"),
     ("profile.charge.pointer", '[profile.charge]\npointer = ""', "not a known key", "remove it"),
+    ("profile.abort.abortable", "[profile.abort]\nabortable = false", "not a known key", "knows: method, path"),
+    ("profile.search.abortable", "[profile.search]\nabortable = true", "not a known key", "remove it"),
+    ("profile.cloud.print.abortable", "[profile.cloud.print]\nabortable = true", "not a known key", "remove it"),
+    ("profile.print-job.abortable", "[profile.print-job]\nabortable = true", "not a known key", "remove it"),
+    ("profile.header", "[profile]\nheader = {}", "not a known key", "did you mean headers?"),
+    ("profile.charge.headers", "[profile.charge]\nheaders = {}", "not a known key", "remove it"),
     # wrong types
     ("merchant", 'merchant = "x"', "must be a table, is a string", "write a section [merchant]"),
     ("merchant.id", "[merchant]\nid = 12", "must be a string, is a whole number", "write a string"),
@@ -51,6 +59,10 @@ WRONG = [
     ("profile", "profile = 1", "must be a table", "[profile.charge]"),
     ("profile.charge", 'profile.charge = "/x"', "must be a table", "[profile.charge]"),
     ("profile.charge.confirmed", '[profile.charge]\nconfirmed = "yes"', "must be true or false", "true or false"),
+    ("profile.void.abortable", '[profile.void]\nabortable = "no"', "must be true or false", "write true or false"),
+    ("profile.cloud.capture.abortable", "[profile.cloud.capture]\nabortable = 0", "must be true or false", "true or"),
+    ("profile.headers", 'profile.headers = "x"', "must be a table", 'write headers = {NAME = "value"}'),
+    ("profile.cloud.headers", "profile.cloud.headers = 1", "must be a table", 'write headers = {NAME = "value"}'),
     ("profile.search.path", '[profile.search]\nmethod = "GET"', "does not say which transaction", "into the path"),
     # impossible values
     ("merchant.timezone", '[merchant]\ntimezone = "Ecuador/Quito"', "no known time zone", "America/Guayaquil"),
@@ -82,8 +94,8 @@ WRONG = [
     ("logging.level", '[logging]\nlevel = "verbose"', "'verbose' is not known", "debug, info, warning, error"),
     ("metrics.listen", '[metrics]\nlisten = "0.0.0.0:9464"', "reached from the network", "127.0.0.1:PORT"),
     ("terminal_defaults.scheme", '[terminal_defaults]\nscheme = "ftp"', "is not known", "https, http"),
-    ("terminal_defaults.access_mode", '[terminal_defaults]\naccess_mode = "cloud"', "does not support", "local"),
-    ("terminals[0].access_mode", '[[terminals]]\nserial = "A"\naccess_mode = "cloud"', "does not support", "local"),
+    ("terminal_defaults.access_mode", '[terminal_defaults]\naccess_mode = "wan"', "is not known", "local, cloud"),
+    ("terminals[0].access_mode", '[[terminals]]\nserial = "A"\naccess_mode = "x"', "is not known", "local, cloud"),
     ("terminals[0].serial", "[[terminals]]", "is missing", "add serial ="),
     ("terminals[0].serial", '[[terminals]]\nserial = ""', "not a serial number", "printed on the terminal"),
     ("terminals[0].fingerprint_sha256", '[[terminals]]\nserial = "A"\nfingerprint_sha256 = "ab"', "64 hex", "openssl"),
@@ -91,11 +103,48 @@ WRONG = [
     ("profile.void.path", '[profile.void]\npath = "/{id}"', "unknown placeholder {id}", "correct it"),
     ("profile.void.method", '[profile.void]\nmethod = "PUT"', "'PUT' is not known", "GET, POST"),
     ("profile.cloud.void.path", '[profile.cloud.void]\npath = "/void"', "lacks the placeholder", "correct it"),
+    (
+        "profile.cloud.abort.path",
+        '[profile.cloud.abort]\npath = "https://x/{terminal_serial}"',
+        "not an absolute path",
+        "correct it",
+    ),
+    ("profile.headers.Host", '[profile]\nheaders = {Host = "a"}', "posd sets itself", "remove it"),
+    (
+        "profile.cloud.headers.Accept-Encoding",
+        '[profile.cloud]\nheaders = {Accept-Encoding = "gzip"}',
+        "posd sets itself",
+        "remove it",
+    ),
+    ("profile.cloud.headers.A", "[profile.cloud]\nheaders = {A = 1}", "has no usable value", '{file = "PATH"}'),
     ("profile.search.pointer", '[profile.search]\npointer = "x"', "not a JSON Pointer", "correct it"),
     # files
     ("terminal_defaults.ca_file", '[terminal_defaults]\nca_file = "no.pem"', "No such file", "correct the path"),
     ("terminal_defaults.ca_file", '[terminal_defaults]\nca_file = "."', "Is a directory", "correct the path"),
+    ("profile.cloud.headers.A", '[profile.cloud]\nheaders = {A = {file = "no"}}', "No such file", "make it readable"),
     # between values
+    (
+        "terminals[1].base_url",
+        f'{PUBLIC}[[terminals]]\nserial = "A"\n[[terminals]]\nserial = "B"\naccess_mode = "cloud"',
+        "is missing: this terminal is called through the cloud",
+        'base_url = "https://HOST"',
+    ),
+    (
+        "terminals[0].base_url",
+        f'{PUBLIC}[terminal_defaults]\naccess_mode = "cloud"\n[[terminals]]\nserial = "A"',
+        "only terminals on this network are found by discovery",
+        "the address of the service",
+    ),
+    (
+        "webhooks.public_url",
+        '[[terminals]]\nserial = "A"\n'
+        + "".join(
+            f'[[terminals]]\nserial = "{serial}"\naccess_mode = "cloud"\nbase_url = "https://a.example"\n'
+            for serial in "BC"
+        ),
+        "is missing: terminals[1] is called through the cloud, and the service calls back from outside",
+        'public_url = "https://HOST"',
+    ),
     ("webhooks.certificate", '[webhooks]\ncertificate = "there"', "without private_key", "give both"),
     ("webhooks.private_key", '[webhooks]\nprivate_key = "there"', "without certificate", "give both"),
     ("print.poll_first_seconds", "[print]\npoll_first_seconds = 31", "longer than poll_max_seconds", "shorter"),
@@ -166,6 +215,8 @@ def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
         [[terminals]]
         serial = "A"
         fingerprint_sha256 = "x"
+        [profile]
+        headers = {TE = "x"}
         [profile.charge]
         path = "x"
         [profile.cloud.void]
@@ -179,15 +230,17 @@ def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
         "discovery.interfaces[0]",
         "discovery.interfaces[1]",
         "print.poll_first_seconds",
+        "profile.headers.TE",
+        "profile.charge.path",
+        "profile.cloud.void.method",
         "terminals[0].serial",
         "terminals[0].headers.Host",
         'terminals[0].headers."b c"',
         "terminals[0].headers.Ok",
         "terminals[1].base_url",
         "terminals[2].fingerprint_sha256",
-        "profile.charge.path",
-        "profile.cloud.void.method",
-        "terminals[0].access_mode",
+        "terminals[0].base_url",
+        "webhooks.public_url",
         "terminals[2].serial",
     ]
 
@@ -199,6 +252,11 @@ def test_one_mistake_makes_no_second_one(tmp_path: Path) -> None:
     assert [problem.key for problem in problems(text, tmp_path)] == ["webhooks.private_key"]
     text = '[terminal_defaults]\nscheme = "htp"\n[[terminals]]\nserial = "A"\nbase_url = "http://10.0.0.9"'
     assert [problem.key for problem in problems(text, tmp_path)] == ["terminal_defaults.scheme"]
+    cloud = '[terminal_defaults]\naccess_mode = "cloud"\n'
+    text = f'[webhooks]\npublic_url = "http://a.example"\n{cloud}[[terminals]]\nserial = "A"\nbase_url = "x"'
+    assert [problem.key for problem in problems(text, tmp_path)] == ["webhooks.public_url", "terminals[0].base_url"]
+    text = f"terminals = [1]\nwebhooks = 1\n{cloud}"
+    assert [problem.key for problem in problems(text, tmp_path)] == ["webhooks", "terminals[0]"]
     text = "[[terminals]]\nserial = 1\n[[terminals]]\nserial = 1"
     assert [problem.key for problem in problems(text, tmp_path)] == ["terminals[0].serial", "terminals[1].serial"]
 
@@ -251,7 +309,7 @@ SCHEMA = {section: list(keys(kind)) for section, kind in SECTIONS.items()}
             "terminals": st.lists(
                 st.dictionaries(st.sampled_from(list(keys(TerminalConfig))), TOML_VALUES), max_size=3
             ),
-            "profile": st.dictionaries(st.sampled_from(["charge", "search", "cloud", "x"]), TOML_VALUES),
+            "profile": st.dictionaries(st.sampled_from(["charge", "search", "cloud", "headers", "x"]), TOML_VALUES),
         },
     )
 )

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import pytest
 
-from posd.core.transactions import AttentionCode, NextStep, claims_sale, next_step
+from posd.core.transactions import AttentionCode, NextStep, may_be_paid, next_step
 from tests.core.inputs import (
     CALLBACK,
     NO_ANSWER,
@@ -71,7 +71,7 @@ def check_conflict(state: State) -> None:
     assert finals[0] == " ".join(filter(None, (outcome.status, outcome.transaction_reference)))
     if shown is not None:
         assert next_step(transaction, NOW, GRACE) is NextStep.ASK_PERSON
-        assert claims_sale(transaction)
+        assert may_be_paid(transaction)
 
 
 @pytest.mark.parametrize("path", ONE_CARD.values(), ids=ONE_CARD)

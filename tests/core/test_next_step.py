@@ -11,7 +11,7 @@ from posd.core.transactions import (
     NextStep,
     Result,
     Transaction,
-    claims_sale,
+    may_be_paid,
     next_step,
     past_point_of_no_return,
 )
@@ -96,7 +96,7 @@ def after(*inputs: Input) -> Transaction:
 def test_next_step(inputs: tuple[Input, ...], step: NextStep, *, claims: bool) -> None:
     transaction = after(*inputs)
     assert next_step(transaction, NOW, GRACE) is step
-    assert claims_sale(transaction) is claims
+    assert may_be_paid(transaction) is claims
 
 
 def test_a_doubt_may_clear_up_by_itself_for_the_grace_and_then_a_person_is_asked() -> None:

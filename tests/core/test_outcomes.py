@@ -7,7 +7,7 @@ import pytest
 
 from posd.core.decisions import Seen, advance, interrupted, proved, resolved
 from posd.core.starts import Refused, Unsent
-from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Result, Transaction
+from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.core.walks import Input
@@ -225,3 +225,28 @@ def test_a_final_under_a_used_event_id_ends_nothing_and_confirms_or_contradicts_
     assert kinds(confirmed) == ["search", "event"]
     contradicted, _ = advance(after(event(R1)), read(DECLINED), seen=Seen.REUSED, now=NOW)
     assert codes(contradicted) == {"event_id_reused", "conflicting_final"}
+
+
+def test_the_reference_that_an_approval_gave_is_kept_in_one_case_to_be_found_by() -> None:
+    upper = event(content("APPROVAL", REQUESTED, reference="ab-C"))
+    assert (after(upper).given_reference, after(event(DECLINED)).given_reference) == ("AB-C", None)
+    assert after().given_reference is None
+
+
+@pytest.mark.parametrize("kind", [OperationType.POST_TIP, OperationType.VOID])
+def test_what_a_tip_and_a_void_authorize_is_not_compared_with_the_amount(kind: OperationType) -> None:
+    response = {"transaction_reference": "r-1", "ticket_number": "1", "authorized_amount": 99}
+    approval = event(content("APPROVAL", REQUESTED, raw_response=response))
+    assert codes(after(approval, start=starting(type=kind))) == set()
+    assert codes(after(approval, start=starting(type=OperationType.CAPTURE))) == {"amount_differs"}
+
+
+@pytest.mark.parametrize(("until", "what"), [("2026-11-21T05:00:00.000Z", "cancellation"), (None, None)])
+def test_only_an_approved_void_is_a_cancellation_or_a_refund(until: str | None, what: str | None) -> None:
+    void = starting(type=OperationType.VOID, same_day_until=until)
+    outcome = after(event(R1), start=void).outcome
+    assert outcome is not None
+    assert outcome.reversal == what
+    for other in (after(event(DECLINED), start=void), after(event(R1), start=starting(same_day_until=until))):
+        assert other.outcome is not None
+        assert other.outcome.reversal is None

@@ -10,12 +10,12 @@ from posd.core.profile import (
     ACCESS_MODES,
     DEFAULT,
     AccessMode,
-    Row,
     path_fault,
     pointer_fault,
     replace_row,
     resolve_path,
 )
+from posd.core.rows import Row
 
 OPERATIONS = ("charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "abort", "search", "print", "print-job")
 ROWS = [(mode, operation) for mode in ACCESS_MODES for operation in OPERATIONS]

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,10 @@ from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body as event_body
 
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
+REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"
+OTHER = "0b7d2a8e-2222-4d7c-9d55-0f6b1c2a9e11"
+DERIVED = ("capture", "re-auth", "post-tip", "void")
+OPTIONAL_AMOUNT = {kind: {"/amount"} if kind == "void" else set() for kind in DERIVED}
 
 
 def faults(document: object) -> dict[str, str]:
@@ -83,6 +88,27 @@ def test_what_is_not_json(data: bytes) -> None:
         ({"amount": {"iva": "no"}, "terminal": 7, "x": 1}, {"/amount/iva", "/terminal", "/x"}),
         ({"type": "void", "transaction_reference": IDENTITY}, set()),
         ({"type": "capture", "original": IDENTITY.upper(), "amount": AMOUNT}, set()),
+        *(({"type": kind, "amount": AMOUNT}, {"/original"}) for kind in DERIVED),
+        *(({"type": kind, "amount": AMOUNT, "original": None}, {"/original"}) for kind in DERIVED),
+        *(({"type": kind, "amount": AMOUNT, "original": 7}, {"/original"}) for kind in DERIVED),
+        *(
+            ({"type": kind, "amount": AMOUNT, "transaction_reference": ""}, {"/transaction_reference"})
+            for kind in DERIVED
+        ),
+        *(({"type": kind, "amount": AMOUNT, "original": IDENTITY}, set()) for kind in DERIVED),
+        *(({"type": kind, "amount": AMOUNT, "transaction_reference": IDENTITY}, set()) for kind in DERIVED),
+        *(
+            (
+                {"type": kind, "amount": AMOUNT, "transaction_reference": IDENTITY, "original": IDENTITY},
+                {"/transaction_reference"},
+            )
+            for kind in DERIVED
+        ),
+        *(({"type": kind, "original": IDENTITY}, {"/amount"} - OPTIONAL_AMOUNT[kind]) for kind in DERIVED),
+        ({"type": "void", "original": IDENTITY, "amount": {"iva": 0}}, {"/amount"}),
+        ({"type": "pre-auth", "amount": AMOUNT}, set()),
+        ({"type": "pre-auth"}, {"/amount"}),
+        ({"type": "pre-auth", "amount": AMOUNT, "original": IDENTITY}, {"/original"}),
     ],
     ids=str,
 )
@@ -151,6 +177,32 @@ def test_no_metadata_is_sent_where_the_till_gave_none() -> None:
 def test_a_repeated_call_is_compared_by_value(document: dict[str, object], fields: list[str]) -> None:
     request, wrong = read_start(json.dumps(document).encode())
     assert differing_fields(recorded({"amount": AMOUNT}), request, wrong) == fields
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({}, []),
+        ({"original": IDENTITY.upper()}, []),
+        ({"original": OTHER}, ["original"]),
+        ({"original": None, "transaction_reference": REFERENCE}, ["original", "transaction_reference"]),
+        ({"transaction_reference": REFERENCE}, ["transaction_reference"]),
+        ({"type": "re-auth"}, ["type"]),
+    ],
+    ids=str,
+)
+def test_the_reference_that_posd_looked_up_is_no_difference(changes: dict[str, object], fields: list[str]) -> None:
+    call = {"type": "capture", "amount": AMOUNT, "original": IDENTITY}
+    known = msgspec.structs.replace(recorded(call), transaction_reference=REFERENCE)
+    request, wrong = read_start(json.dumps(call | changes).encode())
+    assert differing_fields(known, request, wrong) == fields
+
+
+def test_a_reference_of_the_tills_own_is_compared() -> None:
+    call = {"type": "void", "transaction_reference": REFERENCE}
+    for reference, fields in ((REFERENCE.upper(), []), (OTHER, ["transaction_reference"])):
+        request, wrong = read_start(json.dumps(call | {"transaction_reference": reference}).encode())
+        assert differing_fields(recorded(call), request, wrong) == fields
 
 
 def test_metadata_is_compared_by_content() -> None:

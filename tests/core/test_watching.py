@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from posd.core.lifecycle import Status
 from posd.core.transactions import AttentionCode, Phase, SearchResult
 from posd.core.watching import (
+    CLOSED_PAUSE_SECONDS,
+    CLOSED_SECONDS,
     JITTER,
     MAX_BACKOFF_SECONDS,
     Limits,
     Watch,
     answered,
+    closed,
     due,
     news,
     overdue,
@@ -206,3 +209,17 @@ def test_what_is_open_and_under_way_is_never_forgotten(item: Watch, limits: Limi
         answered(msgspec.structs.replace(item, phase=Phase.IN_DOUBT), NONE, limits, now, 0.5),
     ):
         assert after is None or due(after, limits) is not None
+
+
+def test_what_a_person_closed_is_asked_for_at_once_and_then_ever_more_rarely_for_an_hour() -> None:
+    item = closed("SN-1", 100.0)
+    assert (item.phase, item.until, due(item, LIMITS)) == (Phase.FINAL, 100.0 + CLOSED_SECONDS, 100.0)
+    pauses = []
+    now = 100.0
+    for result in (FOUND, NONE, NO_ANSWER, NONE, NONE, NONE):
+        item = answered(item, result, LIMITS, now, jitter=0.0)
+        at = due(item, LIMITS)
+        assert at is not None
+        pauses.append(at - now)
+        now = at
+    assert pauses == [CLOSED_PAUSE_SECONDS, 60.0, 120.0, 240.0, MAX_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS]

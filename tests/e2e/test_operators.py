@@ -208,6 +208,17 @@ async def test_what_the_terminal_says_later_supersedes_a_persons_word(shop: Shop
     assert (line["level"], line["transaction"]) == ("error", payment.identity)
 
 
+async def test_what_a_person_closed_is_asked_for_all_the_same(shop: Shop) -> None:
+    """Its events can be lost: then nobody would ever hear that the customer paid."""
+    payment = await shop.started()
+    shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
+    assert (await payment.post("resolve", BY_ANA | {"result": "canceled"}, admin=True)).status == 200
+    document = await payment.until(lambda found: found["outcome"]["result"] == "approved")
+    assert document["outcome"]["supersedes"]["result"] == "canceled"
+    assert (attention(document), document["next_step"]) == ({"outcome_corrected"}, "ask_person")
+    assert len(payment.searches) == 1
+
+
 async def test_a_person_and_the_terminal_that_agree_leave_nothing_to_look_at(shop: Shop) -> None:
     payment = await shop.started()
     for item in APPROVED[:2]:

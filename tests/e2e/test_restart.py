@@ -188,6 +188,22 @@ confirmed = true
             assert all(item["at"] > started["timestamp"] for item in outcome["evidence"])
 
 
+async def test_what_a_person_closed_is_asked_for_by_the_next_daemon_too(counter: Shop) -> None:
+    closed = []
+    for _ in range(2):  # the first one frees the terminal for the second
+        closed.append(await counter.started())
+        word = {"operator": "Ana", "note": "no slip", "result": "canceled"}
+        assert (await closed[-1].post("resolve", word, admin=True)).status == 200
+        await counter.daemon.log_line("payment.search", transaction=closed[-1].identity)
+    payment, ended = closed
+    await ended.end()
+    counter.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
+    await counter.daemon.restart()
+    document = await payment.until(lambda found: found["outcome"]["result"] == "approved")
+    assert document["outcome"]["supersedes"]["evidence"][0]["operator"] == "Ana"
+    assert (len(payment.searches), len(ended.searches)) == (2, 1), "the terminal has said how the other one ended"
+
+
 async def test_a_terminal_that_is_no_longer_in_the_fleet_keeps_nobody_from_starting(counter: Shop) -> None:
     posd = counter.daemon
     payment = await counter.started()

@@ -38,7 +38,7 @@ async def asking(home: Path) -> AsyncIterator[Reconciler]:
     fleet, outstanding = Fleet(config.terminals), Outstanding()
     searching = Searching(store, fleet, config.profile, "", outstanding, now)
     aborts = Aborts(store, fleet, config.profile, outstanding, now)
-    settings = Settings(Limits(3600, 3600, 3600), settle=60, confirmed=False, probe_with_abort=False)
+    settings = Settings(Limits(3600, 3600, 3600), settle=60, probe_with_abort=False)
     reconciler = Reconciler(store, searching, aborts, outstanding, settings, now)
     identity = str(uuid4())
     payment = interrupted(rebuild(read_event(body(identity, "TERMINAL_ACKNOWLEDGED")), identity, now()), now())

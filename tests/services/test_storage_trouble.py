@@ -25,6 +25,7 @@ from posd.core.transactions import Phase, Transaction
 from posd.services import payments as payments_module
 from posd.services.aborts import Aborts
 from posd.services.callback_urls import CallbackUrls
+from posd.services.intents import Intents
 from posd.services.outstanding import Outstanding
 from posd.services.payments import Payments
 from posd.store import opening, transactions
@@ -78,7 +79,7 @@ async def composed(home: Path) -> AsyncIterator[Inside]:
         await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
         fleet, outstanding = Fleet(config.terminals), Outstanding()
         urls = CallbackUrls((b"k" * 32,), "", 1)
-        payments = Payments(store, fleet, config.profile, urls, outstanding, now)
+        payments = Payments(store, fleet, Intents(fleet, config.profile, outstanding, UTC), urls, outstanding, now)
         aborts = Aborts(store, fleet, config.profile, outstanding, now)
         foreign = sqlite3.connect(home / "posd.db", isolation_level=None)
         yield Inside(terminal, store, payments, aborts, foreign)

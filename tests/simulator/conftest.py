@@ -17,11 +17,22 @@ import trustme
 
 from posd.simulator import Settings, Simulator
 
-CHARGE = "/terminal/v1/async/charge"
+#: Operation -> where it is started on the local network.
+LOCAL = {
+    "charge": "/terminal/v1/async/charge",
+    "pre-auth": "/terminal/v1/async/authorization",
+    "re-auth": "/terminal/v1/async/re_authorization",
+    "capture": "/terminal/v1/async/capture",
+    "post-tip": "/terminal/v1/async/pos_tip",
+    "void": "/terminal/v1/async/void",
+}
+CHARGE = LOCAL["charge"]
 ABORT = "/terminal/v1/abort"
 SEARCH = "/terminal/v1/transaction_search_online"
 #: Terminal seconds in a real one: an approved cycle takes 40 to 170 ms.
 SPEED = 200.0
+#: Fast enough for chains of payments.
+QUICK_SPEED = 2000.0
 #: Slow enough that a test can act between two states: the first event comes after 50 to 100 ms.
 SLOW_SPEED = 20.0
 #: Longest real seconds that a test waits for anything.
@@ -165,11 +176,26 @@ class Till:
         self.terminal = terminal
         self._client = client
 
-    async def post(self, body: bytes) -> httpx2.Response:
-        return await self._client.post(self.terminal.base_url + CHARGE, content=body)
+    async def post(self, body: bytes, path: str = CHARGE) -> httpx2.Response:
+        return await self._client.post(self.terminal.base_url + path, content=body)
 
     async def charge(self, **fields: Any) -> httpx2.Response:
-        return await self.post(json.dumps(request(**fields)).encode())
+        return await self.start("charge", **fields)
+
+    async def start(self, operation: str, **fields: Any) -> httpx2.Response:
+        """Start an operation; a field that is None is left out of the request."""
+        body = {name: value for name, value in request(**fields).items() if value is not None}
+        return await self.post(json.dumps(body).encode(), LOCAL[operation])
+
+    async def run(self, operation: str, **fields: Any) -> dict[str, Any]:
+        """Run an operation to its end; return its final event, with every number as the text that it is on the wire."""
+        answer = await self.start(operation, **fields)
+        assert answer.status_code == 200, answer.text
+        transaction = answer.json()["operation"]["client_transaction_id"]
+        await self.terminal.ledger.wait_for("final", client_transaction_id=transaction)
+        (event,) = json.loads((await self.search(transaction)).content, parse_float=str, parse_int=str)
+        found: dict[str, Any] = event
+        return found
 
     async def abort(self) -> httpx2.Response:
         return await self._client.get(self.terminal.base_url + ABORT)
@@ -203,6 +229,13 @@ async def client(client_tls: ssl.SSLContext) -> AsyncIterator[httpx2.AsyncClient
 async def till(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
     """A till with a terminal that runs the default scenario unless told otherwise."""
     async with Simulator(settings()) as terminal:
+        yield Till(terminal, client)
+
+
+@pytest.fixture
+async def quick_till(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
+    """A till for many payments one after the other: each takes some 10 ms."""
+    async with Simulator(settings(speed=QUICK_SPEED)) as terminal:
         yield Till(terminal, client)
 
 

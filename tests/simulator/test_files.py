@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from posd.simulator import Ledger, SettingsError
-from posd.simulator.record import Record
+from posd.simulator.record import Final, Record
 
 
 def final(transaction: str, number: int = 0, **fields: Any) -> dict[str, Any]:
@@ -17,7 +18,9 @@ def final(transaction: str, number: int = 0, **fields: Any) -> dict[str, Any]:
 
 def approval(transaction: str, number: int = 0) -> dict[str, Any]:
     answer = {"authorized_amount": 5, "transaction_reference": "r", "ticket_number": "t"}
-    return final(transaction, number, status="APPROVAL", raw_response=answer)
+    return final(
+        transaction, number, status="APPROVAL", operation={"amount": {"subtotal_iva0": 5}}, raw_response=answer
+    )
 
 
 def line_of(event: dict[str, Any]) -> bytes:
@@ -25,7 +28,7 @@ def line_of(event: dict[str, Any]) -> bytes:
 
 
 def add(record: Record, event: dict[str, Any]) -> None:
-    record.add(event["client_transaction_id"], line_of(event))
+    record.add(Final("charge", None, msgspec.Raw(line_of(event))), event)
 
 
 def made(path: Path, *events: dict[str, Any]) -> Path:
@@ -46,7 +49,7 @@ def test_the_newest_final_of_each_comes_back_after_a_restart(tmp_path: Path) -> 
     assert record.newest("a") == record.newest("A") == line_of(second)
     assert record.newest("B") == line_of(other)
     assert record.newest("c") is None
-    assert list(record.finals()) == [first, other, second]
+    assert list(record.finals()) == [("charge", first), ("charge", other), ("charge", second)]
     record.close()
 
 
@@ -57,13 +60,14 @@ def test_a_final_cut_short_by_a_kill_never_was_and_the_next_one_is_whole(tmp_pat
     record = Record(path)
     assert (record.newest("a"), record.newest("b")) == (line_of(final("a")), None)
     add(record, final("c"))
-    assert [event["client_transaction_id"] for event in record.finals()] == ["a", "c"]
+    assert [event["client_transaction_id"] for _, event in record.finals()] == ["a", "c"]
     record.close()
 
 
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [b'{{"event_id": "b', b'"event_id": "b', b'["event_id"], "b'])
+def test_a_damaged_record_is_named(tmp_path: Path, damage: bytes) -> None:
     path = made(tmp_path / "record", final("a"), final("b"))
-    path.write_bytes(path.read_bytes().replace(b'{"event_id": "b', b'{{"event_id": "b'))
+    path.write_bytes(path.read_bytes().replace(b'{"event_id": "b', damage))
     with pytest.raises(SettingsError, match=r"line 2 of .*record.*--state"):
         Record(path)
 
@@ -79,7 +83,7 @@ def test_the_ledger_gets_the_finals_that_it_lacks_once(tmp_path: Path) -> None:
     first, second = map(json.loads, path.read_text().splitlines())
     money = {"charged": True, "amount": 5, "transaction_reference": "r", "ticket_number": "t"}
     assert money.items() <= first.items()
-    assert (first["status"], first["event_id"]) == ("APPROVAL", "a-0")
+    assert (first["operation"], first["status"], first["event_id"]) == ("charge", "APPROVAL", "a-0")
     assert dict.fromkeys(money) | {"charged": False} == {name: second[name] for name in money}
 
 
@@ -90,7 +94,7 @@ def test_the_same_final_twice_in_the_record_is_twice_in_the_ledger(tmp_path: Pat
     for missing in (1, 0):
         ledger = Ledger(path)
         if missing:
-            ledger.add_final(approval("a"))
+            ledger.add_final("charge", approval("a"))
             ledger.close()
             ledger = Ledger(path)
         ledger.add_missing(record.finals())
@@ -105,7 +109,7 @@ def test_a_ledger_line_cut_short_by_a_kill_is_taken_off_and_a_final_is_added_ane
     path = tmp_path / "ledger"
     ledger = Ledger(path)
     ledger.add("start", client_transaction_id="a")
-    ledger.add_final(approval("a"))
+    ledger.add_final("charge", approval("a"))
     ledger.close()
     whole = path.read_bytes()
     for size in range(len(whole)):

@@ -13,7 +13,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from tests.simulator.conftest import CHARGE, PATIENCE, SEARCH, Receiver, request
+from tests.simulator.conftest import LOCAL, PATIENCE, SEARCH, Receiver, request
 from tests.simulator.processes import lines_of, next_line, simulate, until
 
 ORDER = ["TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"]
@@ -44,8 +44,11 @@ class Shop:
             yield process
 
     async def charge(self, transaction: str) -> int:
-        body = request(client_transaction_id=transaction, events_webhook_url=self.receiver.url)
-        return (await self.client.post(self.base_url + CHARGE, json=body)).status_code
+        return (await self.start("charge", client_transaction_id=transaction)).status_code
+
+    async def start(self, operation: str, **fields: Any) -> httpx2.Response:
+        body = request(**fields, events_webhook_url=self.receiver.url)
+        return await self.client.post(self.base_url + LOCAL[operation], json=body)
 
     async def search(self, transaction: str) -> list[dict[str, Any]]:
         answer = await self.client.post(self.base_url + SEARCH, json={"client_transaction_id": transaction})
@@ -112,6 +115,43 @@ async def test_killed_at_an_exact_point_of_a_payment(
         await until(process, "final", client_transaction_id=again)
     charged = Counter(line["client_transaction_id"] for line in lines_of(shop.ledger, "final", charged=True))
     assert charged == dict.fromkeys({transaction, again}, 1)
+
+
+#: What is done to an original when the process is killed, what is done to the same original afterwards, and the code of
+#: the refusal where the first one was recorded; None where it is no hindrance.
+DERIVED = [
+    ("pre-auth", "capture", "capture", "ALREADY_CAPTURED"),
+    ("pre-auth", "capture", "void", "ALREADY_CAPTURED"),
+    ("pre-auth", "re-auth", "capture", "REFERENCE_SUPERSEDED"),
+    ("pre-auth", "re-auth", "re-auth", None),
+    ("charge", "post-tip", "post-tip", "ALREADY_TIPPED"),
+    ("charge", "void", "post-tip", "ALREADY_VOIDED"),
+]
+
+
+@pytest.mark.parametrize(("point", "recorded"), [("call:record.Record.add", False), ("return:record.Record.add", True)])
+@pytest.mark.parametrize(("kind", "first", "second", "code"), DERIVED)
+async def test_references_are_known_after_a_kill(
+    shop: Shop, kind: str, first: str, second: str, code: str | None, point: str, recorded: bool
+) -> None:
+    """Killed as an operation on an original is approved: what is in the record was done, what is not was not."""
+    async with shop.terminal(kill_at=(point, 2)) as process:
+        assert (await shop.start(kind)).status_code == 200
+        original = (await until(process, "final", operation=kind))["transaction_reference"]
+        transaction = str(uuid4())
+        with suppress(httpx2.TransportError):
+            await shop.start(first, client_transaction_id=transaction, transaction_reference=original)
+        assert await asyncio.wait_for(process.wait(), PATIENCE) == -signal.SIGKILL
+    async with shop.terminal() as process:
+        assert [event["status"] for event in await shop.search(transaction)] == ["APPROVAL"] * recorded
+        finals = [line["operation"] for line in lines_of(shop.ledger, "final", charged=True)]
+        assert finals == [kind, *([first] if recorded else [])]
+        answer = await shop.start(second, transaction_reference=original)
+        if recorded and code is not None:
+            assert (answer.status_code, answer.json()["code"]) == (422, code)
+        else:
+            assert answer.status_code == 200
+            assert (await until(process, "final", operation=second))["charged"]
 
 
 async def test_killed_in_mid_payment_it_has_forgotten_it(shop: Shop) -> None:

@@ -8,12 +8,18 @@ import ssl
 import subprocess
 import sys
 import time
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from click import unstyle
+from click.testing import CliRunner
 
-from tests.simulator.conftest import CHARGE, PATIENCE, Receiver, request
+from posd.cli.simulate import _as_words
+from posd.cli.simulate import simulate as command
+from tests.simulator.conftest import CHARGE, LOCAL, PATIENCE, Receiver, request
 from tests.simulator.processes import simulate, until
 
 
@@ -120,13 +126,12 @@ async def test_two_of_them_cannot_share_a_state_directory(tmp_path: Path) -> Non
         (["--speed", "0"], b"speed"),
         (["--scenario", "x"], b"approve-contactless"),
         (["--trust", "/nonexistent"], b"/nonexistent"),
+        (["--tip", "x"], b"11.20"),
+        (["--tip", "-1"], b"--tip"),
+        (["--tip", "1e3"], b"11.20"),
     ],
 )
 def test_a_wrong_option_is_exit_2_and_says_why(options: list[str], named: bytes) -> None:
-    from click.testing import CliRunner
-
-    from posd.cli.simulate import simulate as command
-
     before = signal.getsignal(signal.SIGTERM)
     result = CliRunner().invoke(command, ["--no-mdns", "--listen", "127.0.0.1:0", *options])
     signal.signal(signal.SIGTERM, before)
@@ -134,16 +139,51 @@ def test_a_wrong_option_is_exit_2_and_says_why(options: list[str], named: bytes)
     assert named in result.stderr_bytes
 
 
-def test_a_person_is_told_of_searches_and_of_second_deliveries() -> None:
-    from posd.cli.simulate import _as_words
+async def test_the_tip_is_an_option(tmp_path: Path) -> None:
+    async with (
+        simulate("--http", "--no-mdns", "--tip", "1.10", tmp=tmp_path) as (process, ready),
+        httpx2.AsyncClient(trust_env=False) as client,
+    ):
+        body = request(amount={"subtotal_iva0": 5})
+        assert (await client.post(ready["base_url"] + LOCAL["pre-auth"], json=body)).status_code == 200
+        final = await until(process, "final")
+        assert (final["operation"], final["amount"]) == ("pre-auth", 6.1)
 
+
+def test_the_help_tells_of_everything_that_it_runs() -> None:
+    text = CliRunner().invoke(command, ["--help"]).output
+    assert all(name in text for name in LOCAL)
+    assert "--tip AMOUNT" in text
+
+
+REFERENCE = "5a1e0000-0000-4000-8000-000000000009"
+START = {"kind": "start", "http_status": 200, "code": None, "scenario": "approve-chip-pin"}
+CHARGE_START = START | {"operation": "charge", "access_mode": "local", "transaction_reference": None}
+VOID_START = START | {"operation": "void", "access_mode": "cloud", "transaction_reference": REFERENCE}
+FINAL = {"kind": "final", "operation": "re-auth", "status": "APPROVAL", "charged": True, "amount": Decimal("12.50")}
+ATTEMPT = {"kind": "attempt", "status": "APPROVAL", "attempt": 1, "result": 200, "retry_in_seconds": None}
+#: An entry of the ledger, and the end of the line that a person reads.
+TOLD: list[tuple[dict[str, Any], str]] = [
+    (CHARGE_START, "7f3c0000  charge answered 200, scenario approve-chip-pin"),
+    (VOID_START, f"void of {REFERENCE} over the cloud path answered 200, scenario approve-chip-pin"),
+    (
+        VOID_START | {"http_status": 422, "code": "ALREADY_VOIDED", "scenario": None, "access_mode": "local"},
+        f"void of {REFERENCE} answered 422, ALREADY_VOIDED",
+    ),
+    (
+        FINAL | {"transaction_reference": REFERENCE, "ticket_number": "000042"},
+        f"final: re-auth approved, 12.50, reference {REFERENCE}, ticket 000042",
+    ),
+    (FINAL | {"status": "DECLINED", "charged": False}, "final: re-auth DECLINED, no money moved"),
+    ({"kind": "search", "http_status": 200, "found": 1}, "7f3c0000  search answered 200, found 1"),
+    (ATTEMPT | {"again": False}, "  APPROVAL, delivery 1: 200"),
+    (ATTEMPT | {"again": True}, "  APPROVAL once more, delivery 1: 200"),
+]
+
+
+@pytest.mark.parametrize(("entry", "end"), TOLD)
+def test_what_a_person_is_told(entry: dict[str, Any], end: str) -> None:
     known = {"at": "2026-11-01T10:00:00.000Z", "client_transaction_id": "7f3c0000-0000-4000-8000-000000000001"}
-    told = _as_words(known | {"kind": "search", "http_status": 200, "found": 1})
+    told = _as_words(known | entry)
     assert told is not None
-    assert told.endswith("7f3c0000  search answered 200, found 1")
-    delivery = {"kind": "attempt", "status": "APPROVAL", "attempt": 1, "result": 200, "retry_in_seconds": None}
-    first, second = (_as_words(known | delivery | {"again": again}) for again in (False, True))
-    assert first is not None
-    assert first.endswith("  APPROVAL, delivery 1: 200")
-    assert second is not None
-    assert second.endswith("  APPROVAL once more, delivery 1: 200")
+    assert unstyle(told).endswith(end)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"speed": 0}, "speed"),
     ({"wait_seconds": -1}, "wait-seconds"),
     ({"delivery_timeout": 0}, "delivery-timeout"),
+    ({"tip": Decimal("-0.01")}, "tip -0.01 must not be negative"),
+    ({"tip": Decimal("0.00001")}, "tip"),
+    ({"tip": Decimal(10**12)}, "tip"),
+    ({"tip": Decimal("NaN")}, "tip"),
+    ({"tip": 1.5}, "tip"),
     ({"port": 70000}, "port"),
     ({"host": "localhost"}, "IP address"),
     ({"mdns_interfaces": ("eth0",)}, "IP address"),

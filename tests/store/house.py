@@ -27,6 +27,7 @@ from posd.core.watching import Limits
 from posd.services.aborts import Aborts
 from posd.services.callback_urls import CallbackUrls
 from posd.services.inbox import Inbox
+from posd.services.intents import Intents
 from posd.services.operators import Operators
 from posd.services.outstanding import Outstanding
 from posd.services.payments import Payments
@@ -136,11 +137,12 @@ class House:
         self.fleet = WiredFleet(config.terminals)
         self.fleet.network = network
         urls = CallbackUrls((bytes(32),), "127.0.0.1", 1)
-        self.payments = Payments(store, self.fleet, config.profile, urls, self.outstanding, clock)
+        intents = Intents(self.fleet, config.profile, self.outstanding, UTC)
+        self.payments = Payments(store, self.fleet, intents, urls, self.outstanding, clock)
         self.inbox = Inbox(store, self.fleet, config.merchant.id, self.outstanding, clock)
         self.aborts = Aborts(store, self.fleet, config.profile, self.outstanding, clock)
         searching = Searching(store, self.fleet, config.profile, config.merchant.id, self.outstanding, clock)
-        settings = Settings(Limits(0.0, 0.0, 0.0), settle=0.0, confirmed=True, probe_with_abort=True)
+        settings = Settings(Limits(0.0, 0.0, 0.0), settle=0.0, probe_with_abort=True)
         self.reconciler = Reconciler(store, searching, self.aborts, self.outstanding, settings, clock)
         self.operators = Operators(store, self.outstanding, clock)
         self.heard: list[Change] = []

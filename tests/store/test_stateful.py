@@ -22,7 +22,7 @@ from posd.core.aborts import AbortAnswer, judge_abort
 from posd.core.entries import Dismissed, Released, Resolved
 from posd.core.lifecycle import FINALS
 from posd.core.starts import Attempt
-from posd.core.transactions import AttentionCode, Phase, Result, claims_sale
+from posd.core.transactions import AttentionCode, Phase, Result, may_be_paid
 from tests.core.scenarios import Path as Lifecycle
 from tests.store.house import MERCHANT, SERIALS
 from tests.store.ledger import (
@@ -80,7 +80,7 @@ class Life(Street):
         guarded = (
             sale is not None
             and not repeat
-            and any(claims_sale(item.row) for item in records.transactions.values() if item.row.sale == sale)
+            and any(may_be_paid(item.row) for item in records.transactions.values() if item.row.sale == sale)
         )
         busy = terminal in records.leases
         _, refused = self.ask(self.begin(payment, reply))

@@ -8,6 +8,7 @@ import pytest
 
 from posd.core.starts import Lost, NotSent, Replied
 from posd.terminals import trust
+from posd.terminals.authentication import none
 from posd.terminals.client import Device
 from tests.support.shop import answering
 from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
@@ -24,7 +25,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 @pytest.fixture
 async def device(terminal: ScriptedTerminal) -> AsyncIterator[Device]:
-    device = Device(trust.context(terminal.ca_file, ""), 5, 0.3, {})
+    device = Device(trust.context(terminal.ca_file, ""), 5, 0.3, none)
     yield device
     await device.close()
 
@@ -47,7 +48,7 @@ async def test_a_proxy_of_the_environment_is_not_asked(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    device = Device(trust.context(terminal.ca_file, ""), 5, 5, {})
+    device = Device(trust.context(terminal.ca_file, ""), 5, 5, none)
     terminal.start = answering(200, b"{}")
     assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
     await device.close()

@@ -10,6 +10,7 @@ from uuid import uuid4
 from posd.config import load
 from posd.core.transactions import Phase
 from posd.services.callback_urls import CallbackUrls
+from posd.services.intents import Intents
 from posd.services.outstanding import Outstanding
 from posd.services.payments import Payments
 from posd.store.store import Store
@@ -30,7 +31,9 @@ async def test_a_call_that_looks_up_the_id_in_the_middle_of_its_start_joins_it(t
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
         fleet, outstanding = Fleet(config.terminals), Outstanding()
         urls = CallbackUrls((b"k" * 32,), "", 1)
-        payments = Payments(store, fleet, config.profile, urls, outstanding, lambda: datetime.now(UTC))
+        payments = Payments(
+            store, fleet, Intents(fleet, config.profile, outstanding, UTC), urls, outstanding, lambda: datetime.now(UTC)
+        )
         content = json.dumps({"amount": AMOUNT}).encode()
         calls = [asyncio.create_task(payments.start(identity, content))]
         await asyncio.sleep(0)  # its look-up is the first in the reader's queue

@@ -1,0 +1,84 @@
+"""The operations that the terminal runs, one row each: their words, their path, and what they are done to.
+
+The words of the first four are the spec's (2.1 and 2.2). What a post-tip and a void are called on the wire is not
+published: theirs are made up here. Of the paths the spec shows the charge's (4.1); the others are assumptions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+#: How the terminal is called: on its own network, or through the service, which names it by its serial (spec 1).
+AccessMode = Literal["local", "cloud"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation. `originals`, `not_after` and `renews` are read in `approvals`, where the rules stand."""
+
+    #: In the acknowledgement (spec 2.2).
+    name: str
+    #: In the final event (spec 2.1).
+    reported_as: str
+    #: Below `/terminal/v1/`, and below the serial in the cloud (spec 4.1).
+    path: str
+    #: What has become of an original to which it was done.
+    done: str = ""
+    #: The operations to whose approval its request must refer; where there are none, it takes no reference.
+    originals: tuple[str, ...] = ()
+    #: The operations that leave it nothing to do, once one of them was done to the same original.
+    not_after: tuple[str, ...] = ()
+    #: Its own reference takes the place of the original's.
+    renews: bool = False
+    #: Its final event has the reference that the request sent (spec 2.1).
+    reports_reference: bool = False
+    #: Without an amount in the request the original's counts.
+    needs_amount: bool = True
+    #: The cardholder can add a tip.
+    takes_tip: bool = False
+
+
+#: A further operation is one more row.
+OPERATIONS = (
+    Operation("charge", "CHARGE", "async/charge", takes_tip=True),
+    Operation("pre-auth", "PREAUTH", "async/authorization", takes_tip=True),
+    Operation(
+        "re-auth",
+        "REAUTHORIZATION",
+        "async/re_authorization",
+        originals=("pre-auth", "re-auth"),
+        not_after=("capture", "void"),
+        renews=True,
+        reports_reference=True,
+        takes_tip=True,
+    ),
+    Operation(
+        "capture",
+        "CAPTURE",
+        "async/capture",
+        done="captured",
+        originals=("pre-auth", "re-auth"),
+        not_after=("capture", "void"),
+        reports_reference=True,
+        takes_tip=True,
+    ),
+    Operation(
+        "post-tip",
+        "POST_TIP",  # made up
+        "async/pos_tip",
+        done="tipped",
+        originals=("charge",),
+        not_after=("void", "post-tip"),
+    ),
+    Operation(
+        "void",
+        "VOID",  # made up
+        "async/void",
+        done="voided",
+        originals=("charge", "capture", "pre-auth", "re-auth"),
+        not_after=("capture", "void"),
+        needs_amount=False,
+    ),
+)
+#: Name -> operation.
+BY_NAME: Mapping[str, Operation] = {operation.name: operation for operation in OPERATIONS}

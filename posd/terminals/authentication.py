@@ -1,0 +1,74 @@
+"""Authentication of calls to terminals: a request goes in, the request that is sent comes out.
+
+The spec shows no scheme (section 5). A further one, such as a signature over method, path and body, is a function here
+and a line in `of`; who makes calls does not change. It sees all that is sent but Host and Content-Length, which follow
+from the URL and the body.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from posd.config import TerminalConfig
+from posd.config.headers import sendable
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request. Only its method shows in repr: the rest can hold secrets, a signed URL too."""
+
+    method: str
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = field(repr=False, default=None)
+
+    def with_headers(self, values: Mapping[str, str]) -> "Request":
+        """Return it with these headers; they replace those of the same name, in any case (RFC 9110, 5.1)."""
+        replaced = {name.lower() for name in values}
+        kept = {name: value for name, value in self.headers.items() if name.lower() not in replaced}
+        return replace(self, headers={**kept, **values})
+
+
+#: Called for each request just before it is sent, in the event loop: it must not block.
+Authentication = Callable[[Request], Request]
+
+
+class NotAuthenticated(Exception):
+    """No request came out that can be sent. The message says of what kind the failure is, and quotes nothing."""
+
+
+def none(request: Request) -> Request:
+    """Send it as it is."""
+    return request
+
+
+def headers(values: Mapping[str, str]) -> Authentication:
+    """Make the authentication that adds these headers to each request."""
+
+    def add(request: Request) -> Request:
+        return request.with_headers(values)
+
+    return add
+
+
+def of(terminal: TerminalConfig) -> Authentication:
+    """Return the authentication that the configuration gives a terminal, its secrets read now.
+
+    Raise HeaderError where one cannot be read. Blocking.
+    """
+    values = {name: header.resolve() for name, header in terminal.headers.items()}
+    return headers(values) if values else none
+
+
+def authenticate(request: Request, authentication: Authentication) -> Request:
+    """Return the request to send. Raise NotAuthenticated, whatever went wrong.
+
+    Headers are looked at here, because the HTTP library refuses one only when it writes, and then it would be unclear
+    whether anything was sent.
+    """
+    try:
+        authenticated = authentication(request)
+    except Exception as error:  # noqa: BLE001 - of a scheme's own; its text may quote a key
+        raise NotAuthenticated(f"the request could not be authenticated ({type(error).__name__})") from None
+    if not all(sendable(name, value) for name, value in authenticated.headers.items()):
+        raise NotAuthenticated("the request could not be authenticated (a header that cannot be sent)")
+    return authenticated

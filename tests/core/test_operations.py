@@ -1,0 +1,59 @@
+"""The table of operation types: complete, and what each of them sends."""
+
+import json
+
+import pytest
+
+from posd.core.operations import OPERATIONS, WIRE_TYPES, Stands, Takes
+from posd.core.profile import ACCESS_MODES, DEFAULT
+from posd.core.requests import start_body
+from posd.core.transactions import OperationType
+from tests.core.scenarios import IDENTITY, starting
+
+CHARGE, PRE_AUTH, RE_AUTH, CAPTURE, POST_TIP, VOID = OperationType
+REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"
+
+
+def test_every_type_has_a_row_and_its_row_is_in_force_in_both_access_modes() -> None:
+    assert set(OPERATIONS) == set(OperationType)
+    for kind, operation in OPERATIONS.items():
+        assert DEFAULT.local[kind] is operation.local
+        assert DEFAULT.cloud[kind] is operation.cloud
+
+
+@pytest.mark.parametrize(
+    ("kind", "wire", "originals", "takes", "another"),
+    [
+        (CHARGE, "CHARGE", set(), Takes.ITS_OWN, Stands.NEVER),
+        (PRE_AUTH, "PREAUTH", set(), Takes.ITS_OWN, Stands.NEVER),
+        (RE_AUTH, "REAUTHORIZATION", {PRE_AUTH}, Takes.ITS_OWN, Stands.OPEN),
+        (CAPTURE, "CAPTURE", {PRE_AUTH}, Takes.NEWEST, Stands.OPEN_OR_APPROVED),
+        (POST_TIP, None, {CHARGE}, Takes.ITS_OWN, Stands.OPEN_OR_APPROVED),
+        (VOID, None, {CHARGE, PRE_AUTH, CAPTURE}, Takes.NEWEST, Stands.OPEN_OR_APPROVED),
+    ],
+)
+def test_the_rules_of_the_spec_and_of_the_local_api(
+    kind: OperationType, wire: str | None, originals: set[OperationType], takes: Takes, another: Stands
+) -> None:
+    row = OPERATIONS[kind]
+    assert (row.wire, row.originals, row.takes, row.another) == (wire, originals, takes, another)
+    assert WIRE_TYPES.get(wire or "") is (kind if wire else None)
+    assert row.needs_amount is (kind is not VOID)
+    assert row.compares is (kind not in (POST_TIP, VOID))
+    assert all(DEFAULT.table(mode)[kind].abortable for mode in ACCESS_MODES)
+
+
+@pytest.mark.parametrize("kind", OperationType)
+@pytest.mark.parametrize("amount", [b"{}", b'{"iva":1.20,"subtotal_iva":10.00,"subtotal_iva0":0}'])
+def test_the_body_has_what_the_till_gave_and_the_reference(kind: OperationType, amount: bytes) -> None:
+    reference = REFERENCE if OPERATIONS[kind].originals else None
+    transaction = starting(type=kind, amount=amount, transaction_reference=reference, options=b'{"omit_card":true}')
+    body = start_body(transaction, "https://posd/callback")
+    fields = {"client_transaction_id", "events_webhook_url", "omit_card"}
+    fields |= {"transaction_reference"} if reference else set()
+    fields |= {"amount"} if amount != b"{}" else set()
+    document = json.loads(body)
+    assert set(document) == fields
+    assert document["client_transaction_id"] == IDENTITY
+    assert document.get("transaction_reference") == reference
+    assert amount == b"{}" or amount in body, "the digits are the till's own"

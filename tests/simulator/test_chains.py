@@ -1,0 +1,271 @@
+"""Operations that are done to others: which references fit, which amounts count, what is known after a restart.
+
+A chain is written as `p=pre-auth, r=re-auth p, capture r`: an operation, what it is done to, and a name for its
+reference.
+"""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+
+from posd.simulator import Settings, Simulator
+from tests.simulator.conftest import QUICK_SPEED, Receiver, Till
+
+MakeSettings = Callable[..., Settings]
+Event = dict[str, Any]
+
+
+class Chain:
+    """Runs a chain step by step, and knows the references by their names."""
+
+    def __init__(self, till: Till) -> None:
+        self._till = till
+        self.references: dict[str, str] = {}
+
+    async def run(self, text: str, **fields: Any) -> list[Event]:
+        """Run all steps to their ends; return their final events."""
+        return [await self._run(step, fields) for step in text.split(", ") if step]
+
+    async def attempt(self, step: str, **fields: Any) -> httpx2.Response:
+        """Start one step; return the terminal's answer."""
+        operation, _, name = step.partition(" ")
+        return await self._till.start(operation, transaction_reference=self.references.get(name), **fields)
+
+    async def _run(self, step: str, fields: dict[str, Any]) -> Event:
+        named, _, rest = step.rpartition("=")
+        operation, _, original = rest.partition(" ")
+        event = await self._till.run(operation, transaction_reference=self.references.get(original), **fields)
+        assert event["status"] == "APPROVAL"
+        self.references[named] = event["raw_response"]["transaction_reference"]
+        return event
+
+
+async def test_a_pre_authorization_is_renewed_twice_captured_and_voided(quick_till: Till, receiver: Receiver) -> None:
+    """Over HTTP, with every reference held against the request that sent it and the event that brought it."""
+    steps = (
+        ("pre-auth", None, 10.00, "PREAUTH"),
+        ("re-auth", "pre-auth", 12.50, "REAUTHORIZATION"),
+        ("re-auth", "re-auth", 15.05, "REAUTHORIZATION"),
+        ("capture", "re-auth", 14.99, "CAPTURE"),
+        ("void", "capture", None, "VOID"),
+    )
+    newest: dict[str | None, str | None] = {None: None}
+    references: list[str] = []
+    for name, original, amount, word in steps:
+        sent = newest[original]
+        fields: dict[str, Any] = {"amount": None if amount is None else {"subtotal_iva0": amount}}
+        event = await quick_till.run(name, transaction_reference=sent, events_webhook_url=receiver.url, **fields)
+        await receiver.wait_for(4 * len(references) + 4)
+        assert receiver.deliveries[-1].event["event_id"] == event["event_id"]
+        assert (event["status"], event["operation"]["type"]) == ("APPROVAL", word)
+        assert event["operation"].get("transaction_reference") == (sent if name in ("re-auth", "capture") else None)
+        assert event["raw_response"]["authorized_amount"] == str(amount or 14.99).ljust(4, "0")
+        newest[name] = event["raw_response"]["transaction_reference"]
+        references.append(newest[name])
+    assert len(set(references)) == len(steps)
+    ledger = quick_till.terminal.ledger
+    assert [(line["operation"], line["transaction_reference"]) for line in ledger.of("start")] == [
+        ("pre-auth", None),
+        ("re-auth", references[0]),
+        ("re-auth", references[1]),
+        ("capture", references[2]),
+        ("void", references[3]),
+    ]
+    finals = [(line["operation"], line["transaction_reference"]) for line in ledger.of("final", charged=True)]
+    assert finals == [(name, reference) for (name, *_), reference in zip(steps, references, strict=True)]
+
+
+async def test_a_charge_is_tipped_and_voided(quick_till: Till) -> None:
+    chain = Chain(quick_till)
+    (charge,) = await chain.run("c=charge", amount={"iva": 1.25, "subtotal_iva": 10.4})
+    (tip,) = await chain.run("t=post-tip c", amount={"tip": 2.05})
+    (void,) = await chain.run("v=void c", amount=None)
+    assert [event["operation"]["type"] for event in (charge, tip, void)] == ["CHARGE", "POST_TIP", "VOID"]
+    assert [event["raw_response"]["authorized_amount"] for event in (charge, tip, void)] == ["11.65", "2.05", "11.65"]
+    assert void["operation"]["amount"] == charge["operation"]["amount"]
+    assert len(set(chain.references.values())) == 3
+    assert not any("transaction_reference" in event["operation"] for event in (charge, tip, void))
+
+
+#: Operation -> the operations whose approvals it can be done to.
+FITS = {
+    "re-auth": {"pre-auth", "re-auth"},
+    "capture": {"pre-auth", "re-auth"},
+    "post-tip": {"charge"},
+    "void": {"charge", "capture", "pre-auth", "re-auth"},
+}
+#: Operation -> the shortest chain that ends in one.
+ENDING_IN = {
+    "charge": "x=charge",
+    "pre-auth": "x=pre-auth",
+    "re-auth": "p=pre-auth, x=re-auth p",
+    "capture": "p=pre-auth, x=capture p",
+    "post-tip": "c=charge, x=post-tip c",
+    "void": "c=charge, x=void c",
+}
+
+
+@pytest.mark.parametrize("kind", ENDING_IN)
+@pytest.mark.parametrize("operation", FITS)
+async def test_which_operation_is_done_to_which(quick_till: Till, operation: str, kind: str) -> None:
+    chain = Chain(quick_till)
+    await chain.run(ENDING_IN[kind])
+    answer = await chain.attempt(f"{operation} x")
+    if kind in FITS[operation]:
+        assert answer.status_code == 200
+    else:
+        assert (answer.status_code, answer.json()["code"]) == (422, "REFERENCE_DOES_NOT_FIT")
+        assert f"of a {kind};" in answer.json()["message"]
+        assert all(name in answer.json()["message"] for name in FITS[operation])
+
+
+CAPTURED, VOIDED, TIPPED, SUPERSEDED = "ALREADY_CAPTURED", "ALREADY_VOIDED", "ALREADY_TIPPED", "REFERENCE_SUPERSEDED"
+#: What was done, what is asked then, and the code of the refusal.
+REFUSED = [
+    ("", "re-auth x", "UNKNOWN_REFERENCE"),
+    ("p=pre-auth", "capture x", "UNKNOWN_REFERENCE"),
+    ("c=charge", "post-tip x", "UNKNOWN_REFERENCE"),
+    ("c=charge", "void x", "UNKNOWN_REFERENCE"),
+    # a newer re-authorization
+    ("p=pre-auth, r=re-auth p", "capture p", SUPERSEDED),
+    ("p=pre-auth, r=re-auth p", "void p", SUPERSEDED),
+    ("p=pre-auth, r=re-auth p, s=re-auth r", "capture p", SUPERSEDED),
+    ("p=pre-auth, r=re-auth p, s=re-auth r", "capture r", SUPERSEDED),
+    ("p=pre-auth, r=re-auth p, s=re-auth r", "void r", SUPERSEDED),
+    ("p=pre-auth, r=re-auth p, s=re-auth r", "re-auth r", SUPERSEDED),
+    ("p=pre-auth, r=re-auth p, s=re-auth p", "capture r", SUPERSEDED),
+    ("p=pre-auth, r=re-auth p, s=re-auth p", "re-auth r", SUPERSEDED),
+    # captured
+    ("p=pre-auth, c=capture p", "capture p", CAPTURED),
+    ("p=pre-auth, c=capture p", "void p", CAPTURED),
+    ("p=pre-auth, c=capture p", "re-auth p", CAPTURED),
+    ("p=pre-auth, r=re-auth p, c=capture r", "capture r", CAPTURED),
+    ("p=pre-auth, r=re-auth p, c=capture r", "capture p", CAPTURED),
+    ("p=pre-auth, r=re-auth p, c=capture r", "void r", CAPTURED),
+    ("p=pre-auth, r=re-auth p, c=capture r", "void p", CAPTURED),
+    ("p=pre-auth, r=re-auth p, c=capture r", "re-auth p", CAPTURED),
+    ("p=pre-auth, c=capture p, v=void c", "capture p", CAPTURED),
+    ("p=pre-auth, c=capture p, v=void c", "void p", CAPTURED),
+    # voided
+    ("p=pre-auth, v=void p", "void p", VOIDED),
+    ("p=pre-auth, v=void p", "capture p", VOIDED),
+    ("p=pre-auth, v=void p", "re-auth p", VOIDED),
+    ("p=pre-auth, r=re-auth p, v=void r", "void r", VOIDED),
+    ("p=pre-auth, r=re-auth p, v=void r", "capture r", VOIDED),
+    ("p=pre-auth, r=re-auth p, v=void r", "re-auth p", VOIDED),
+    ("c=charge, v=void c", "void c", VOIDED),
+    ("c=charge, v=void c", "post-tip c", VOIDED),
+    ("c=charge, t=post-tip c, v=void c", "post-tip c", VOIDED),
+    ("p=pre-auth, c=capture p, v=void c", "void c", VOIDED),
+    # tipped
+    ("c=charge, t=post-tip c", "post-tip c", TIPPED),
+]
+
+
+@pytest.mark.parametrize(("done", "asked", "code"), REFUSED, ids=[f"{row[0]}: {row[1]}" for row in REFUSED])
+async def test_what_does_not_fit_is_refused(quick_till: Till, done: str, asked: str, code: str) -> None:
+    chain = Chain(quick_till)
+    chain.references["x"] = str(uuid.uuid4())
+    await chain.run(done)
+    operation, _, name = asked.partition(" ")
+    reference = chain.references[name]
+    chain.references[name] = reference.upper()
+    answer = await chain.attempt(asked)
+    assert (answer.status_code, answer.json()["code"]) == (422, code)
+    assert reference in answer.json()["message"].lower()
+    line = quick_till.terminal.ledger.of("start")[-1]
+    shown = (line["operation"], line["transaction_reference"], line["http_status"], line["code"], line["scenario"])
+    assert shown == (operation, reference.upper(), 422, code, None)
+    assert (await quick_till.charge()).status_code == 200  # a refusal does not occupy the terminal
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "p=pre-auth, r=re-auth p, s=re-auth p, t=re-auth s, c=capture t, v=void c",
+        "p=pre-auth, r=re-auth p, v=void r",
+        "a=pre-auth, b=pre-auth, r=re-auth a, c=capture b, d=capture r, v=void c, w=void d",
+        "a=charge, b=charge, v=void a, t=post-tip b, w=void b",
+        "p=pre-auth, a=charge, c=capture p, v=void a, w=void c",
+    ],
+)
+async def test_chains_that_fit(quick_till: Till, steps: str) -> None:
+    """What was done to one original says nothing of another."""
+    chain = Chain(quick_till)
+    events = await chain.run(steps)
+    assert len(events) == len(set(chain.references.values())) == steps.count("=")
+
+
+async def test_a_reference_is_taken_in_any_case_and_reported_as_it_was_sent(quick_till: Till) -> None:
+    chain = Chain(quick_till)
+    await chain.run("p=pre-auth")
+    chain.references["p"] = chain.references["p"].upper()
+    (first,) = await chain.run("r=re-auth p")
+    assert first["operation"]["transaction_reference"] == chain.references["p"]
+    assert (await chain.attempt("capture p")).json()["code"] == SUPERSEDED
+    chain.references["r"] = chain.references["r"].upper()
+    (second,) = await chain.run("c=capture r")
+    assert second["operation"]["transaction_reference"] == chain.references["r"]
+    assert (await chain.attempt("void r")).json()["code"] == CAPTURED
+
+
+@pytest.mark.parametrize("scenario", ["decline", "reject-before-card", "cancel-by-cardholder"])
+async def test_what_was_not_approved_has_changed_nothing(quick_till: Till, scenario: str) -> None:
+    chain = Chain(quick_till)
+    await chain.run("p=pre-auth")
+    for operation in ("re-auth", "capture", "void"):
+        reference, metadata = chain.references["p"], {"scenario": scenario}
+        assert (await quick_till.run(operation, transaction_reference=reference, metadata=metadata))[
+            "status"
+        ] != "APPROVAL"
+    await chain.run("r=re-auth p, c=capture r")
+
+
+@pytest.mark.parametrize("amount", [None, {}])
+async def test_a_void_without_an_amount_has_that_of_its_original(quick_till: Till, amount: Any) -> None:
+    chain = Chain(quick_till)
+    original = {"iva": 1.20, "subtotal_iva": 10.1, "subtotal_iva0": 0.3, "extra_taxes": {"ice": 0.0001}}
+    await chain.run("p=pre-auth", amount={"subtotal_iva0": 999})
+    (capture,) = await chain.run("c=capture p", amount=original)
+    (void,) = await chain.run("v=void c", amount=amount)
+    assert void["operation"]["amount"] == capture["operation"]["amount"]
+    assert void["raw_response"]["authorized_amount"] == "11.6001"
+    assert quick_till.terminal.ledger.of("final")[-1]["amount"] == quick_till.terminal.ledger.of("final")[-2]["amount"]
+
+
+async def test_a_void_that_ends_otherwise_shows_the_originals_amount_too(quick_till: Till) -> None:
+    chain = Chain(quick_till)
+    (charge,) = await chain.run("c=charge", amount={"subtotal_iva0": 7.5})
+    fields = {"transaction_reference": chain.references["c"], "metadata": {"scenario": "cancel-by-cardholder"}}
+    void = await quick_till.run("void", amount=None, **fields)
+    assert (void["status"], void["operation"]["amount"]) == ("TERMINAL_CANCELED", charge["operation"]["amount"])
+
+
+async def test_a_void_with_an_amount_has_its_own(quick_till: Till) -> None:
+    chain = Chain(quick_till)
+    await chain.run("c=charge", amount={"subtotal_iva0": 7.5})
+    (void,) = await chain.run("v=void c", amount={"subtotal_iva0": 2.25})
+    assert void["raw_response"]["authorized_amount"] == void["operation"]["amount"]["subtotal_iva0"] == "2.25"
+
+
+async def test_chains_go_on_after_a_restart(settings: MakeSettings, client: httpx2.AsyncClient) -> None:
+    """Each step in a life of its own; the amount of the void is that of a capture two lives ago, digit by digit."""
+    references: dict[str, str] = {}
+    events: list[Event] = []
+    steps = ("p=pre-auth", "r=re-auth p", "c=capture r", "v=void c")
+    for step in steps:
+        async with Simulator(settings(speed=QUICK_SPEED)) as terminal:
+            chain = Chain(Till(terminal, client))
+            chain.references = references
+            body = None if step.startswith("v") else {"iva": 1.50, "subtotal_iva0": 0.1000}
+            events += await chain.run(step, amount=body)
+    assert events[3]["operation"]["amount"] == events[2]["operation"]["amount"]
+    assert events[3]["raw_response"]["authorized_amount"] == events[2]["raw_response"]["authorized_amount"] == "1.6"
+    async with Simulator(settings(speed=QUICK_SPEED)) as terminal:
+        chain = Chain(Till(terminal, client))
+        chain.references = references
+        for asked, code in (("capture p", CAPTURED), ("re-auth r", CAPTURED), ("void c", VOIDED)):
+            assert (await chain.attempt(asked)).json()["code"] == code

@@ -1,0 +1,195 @@
+"""Authentication of calls: what goes over the wire, and a scheme that fails (design 7)."""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from structlog.testing import capture_logs
+
+from posd.config import Config, HeaderError, load
+from posd.core.starts import NotSent, Replied
+from posd.terminals import trust
+from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate, headers, none, of
+from posd.terminals.client import Device
+from posd.terminals.fleet import Fleet
+from tests.support.daemon import toml
+from tests.support.shop import answering
+from tests.support.terminal import ScriptedTerminal, http, scripted_terminal
+
+SECRET = "hunter2-hunter2"
+
+
+@pytest.fixture
+async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
+    async with scripted_terminal(tmp_path) as terminal:
+        terminal.start = answering(200, b"{}")
+        yield terminal
+
+
+@asynccontextmanager
+async def device(terminal: ScriptedTerminal, authentication: Authentication) -> AsyncIterator[Device]:
+    device = Device(trust.context(terminal.ca_file, ""), 5, 5, authentication)
+    yield device
+    await device.close()
+
+
+async def test_none_adds_nothing(terminal: ScriptedTerminal) -> None:
+    async with device(terminal, none) as called:
+        assert await called.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
+        await called.call("GET", f"{terminal.base_url}/x")
+    posted, got = (request.headers for request in terminal.requests)
+    assert got == {
+        "host": terminal.base_url.removeprefix("https://"),
+        "user-agent": "posd",
+        "connection": "close",
+        "accept": "application/json",
+        "accept-encoding": "identity",
+    }
+    assert posted == {**got, "content-type": "application/json", "content-length": "2"}
+
+
+async def test_headers_are_added_to_each_request_and_replace_in_any_case(terminal: ScriptedTerminal) -> None:
+    heads: list[list[str]] = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")[1:-2])
+        writer.write(http(200, b"{}"))
+        await writer.drain()
+
+    terminal.instead = note
+    async with device(terminal, headers({"X-Key": SECRET, "User-Agent": "till", "ACCEPT": "*/*"})) as called:
+        for _ in range(2):
+            assert await called.call("GET", f"{terminal.base_url}/x") == Replied(200, b"{}")
+    for lines in heads:
+        assert sorted(line for line in lines if not line.startswith("host:")) == [
+            "accept-encoding: identity",
+            "accept: */*",
+            "connection: close",
+            "user-agent: till",
+            f"x-key: {SECRET}",
+        ]
+    assert len(heads) == 2
+
+
+def test_schemes_that_follow_each_other_replace_in_any_case_too() -> None:
+    first = Request("GET", "https://t/x", {}).with_headers({"X-Key": "1", "X-Store": "14"})
+    assert first.with_headers({"x-KEY": "2"}).headers == {"X-Store": "14", "x-KEY": "2"}
+    assert first.headers == {"X-Key": "1", "X-Store": "14"}
+
+
+def signed(key: bytes) -> Authentication:
+    """A scheme as one could be: over method, path and body, in a header and in the query."""
+
+    def sign(request: Request) -> Request:
+        what = f"{request.method} {urlsplit(request.url).path} ".encode() + (request.body or b"")
+        signature = hmac.new(key, what, hashlib.sha256).hexdigest()
+        return replace(request.with_headers({"X-Signature": signature}), url=f"{request.url}?v=1")
+
+    return sign
+
+
+async def test_a_signing_scheme_is_one_function(terminal: ScriptedTerminal) -> None:
+    async with device(terminal, signed(b"k")) as called:
+        assert await called.call("POST", f"{terminal.base_url}/x", b'{"a":1}') == Replied(200, b"{}")
+    (request,) = terminal.requests
+    expected = hmac.new(b"k", b"POST /x " + request.body, hashlib.sha256).hexdigest()
+    assert (request.path, request.headers["x-signature"]) == ("/x?v=1", expected)
+    assert request.headers["content-type"] == "application/json"
+
+
+def raises(_request: Request) -> Request:
+    raise ValueError(f"{SECRET} is no key")
+
+
+def adds(**values: str) -> Authentication:
+    return lambda request: request.with_headers({name.replace("_", "-"): value for name, value in values.items()})
+
+
+def names_nothing(request: Request) -> Request:
+    return replace(request, headers={**request.headers, f"{SECRET} x": "y"})
+
+
+def goes_nowhere(request: Request) -> Request:
+    return replace(request, url=f"gopher://{SECRET}")
+
+
+#: A scheme that fails -> a word of the reason. A base64 signature of Python's own ends with a line feed.
+FAILING: dict[str, tuple[Authentication, str]] = {
+    "raises": (raises, "could not be authenticated (ValueError)"),
+    "ends its value with a line feed": (adds(X_Key=f"{SECRET}\n"), "a header that cannot be sent"),
+    "smuggles a header": (adds(X_Key=f"{SECRET}\r\nX-Other: 1"), "a header that cannot be sent"),
+    "is not ASCII": (adds(X_Key=f"{SECRET}é"), "a header that cannot be sent"),
+    "names no header": (names_nothing, "a header that cannot be sent"),
+    "makes no URL": (goes_nowhere, "UnsupportedProtocol"),
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+async def test_a_scheme_that_fails_has_sent_nothing_and_tells_no_secret(
+    terminal: ScriptedTerminal, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    authentication, word = FAILING[case]
+    written = []
+    async with device(terminal, authentication) as called:
+        with capture_logs() as lines:
+            attempt = await called.call("POST", f"{terminal.base_url}/x", b"{}", written=lambda: written.append(1))
+    assert isinstance(attempt, NotSent)
+    assert word in attempt.reason
+    assert SECRET not in attempt.reason + repr(attempt) + json.dumps(lines) + caplog.text
+    assert (terminal.requests, written) == ([], [])
+
+
+async def test_the_next_request_is_authenticated_anew(terminal: ScriptedTerminal) -> None:
+    """A failure is of that request alone."""
+    turns = iter((raises, headers({"X-Turn": "2"})))
+    async with device(terminal, lambda request: next(turns)(request)) as called:
+        assert isinstance(await called.call("GET", f"{terminal.base_url}/x"), NotSent)
+        assert await called.call("GET", f"{terminal.base_url}/x") == Replied(200, b"{}")
+    assert [request.headers["x-turn"] for request in terminal.requests] == ["2"]
+
+
+async def test_no_secret_shows_in_what_is_printed_of_a_call(tmp_path: Path) -> None:
+    request = Request("POST", f"https://t/x?signature={SECRET}", {"X-Key": SECRET}, SECRET.encode())
+    authentication = headers({"X-Key": SECRET})
+    called = Device(trust.context(None, "0" * 64), 1, 1, authentication)
+    await called.close()
+    shown = [repr(request), str(request), repr(authentication), repr(called), repr(vars(called))]
+    with pytest.raises(NotAuthenticated) as caught:
+        authenticate(request, raises)
+    shown += [repr(caught.value), "".join(traceback.format_exception(caught.value))]
+    assert SECRET not in "".join(shown)
+
+
+def one(tmp_path: Path, entry: str) -> Config:
+    (tmp_path / "config.toml").write_text(toml(tmp_path, f'[[terminals]]\nserial = "SN-1"\n{entry}\n'))
+    return load(tmp_path / "config.toml")
+
+
+def test_the_configuration_chooses_and_secrets_are_read_once(tmp_path: Path) -> None:
+    request = Request("GET", "https://t/x", {"accept": "application/json"})
+    assert of(one(tmp_path, "").terminals[0]) is none
+    (tmp_path / "token").write_text("old")
+    authentication = of(one(tmp_path, 'headers = {X-Key = {file = "token"}}').terminals[0])
+    (tmp_path / "token").write_text("new")
+    assert authentication(request).headers == {"accept": "application/json", "X-Key": "old"}
+
+
+def test_a_secret_that_is_unusable_at_the_start_is_not_quoted(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    config = one(tmp_path, 'headers = {X-Key = {file = "token"}}')
+    (tmp_path / "token").write_text(f"{SECRET}\n{SECRET}")
+    with pytest.raises(HeaderError, match="token is not one line") as caught:
+        Fleet(config.terminals)
+    told = "".join(traceback.format_exception(caught.value))
+    assert "token is not one line" in told
+    assert SECRET not in told

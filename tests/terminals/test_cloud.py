@@ -1,0 +1,128 @@
+"""Terminals in the cloud beside some on this network: where they are called, with what, and where they call back."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from posd.config import load
+from posd.core import callbacks
+from posd.core.callbacks import Channel
+from posd.core.starts import Replied
+from posd.services.callback_urls import CallbackUrls
+from posd.terminals.fleet import Announcement, Fleet
+from tests.core.scenarios import IDENTITY
+from tests.support.shop import answering
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+KEY = bytes(32)
+PATH = callbacks.path(Channel.TRANSACTION, IDENTITY, callbacks.token(KEY, Channel.TRANSACTION, IDENTITY))
+LOCAL, CLOUD = "SN-LOCAL", "SN-CLOUD"
+
+HEADERS = """
+[terminal_defaults]
+headers = {X-Store = "14"}
+[profile]
+headers = {X-Lan = "lan"}
+[profile.cloud]
+headers = {Authorization = {file = "service.token"}}
+"""
+
+
+@pytest.fixture
+async def terminals(tmp_path: Path) -> AsyncIterator[dict[str, ScriptedTerminal]]:
+    """One on this network and the service of the cloud, each with a CA of its own."""
+    async with AsyncExitStack() as stack:
+        found = {}
+        for serial in (LOCAL, CLOUD):
+            found[serial] = await stack.enter_async_context(scripted_terminal(tmp_path, serial))
+            found[serial].start = answering(200, b"{}")
+        yield found
+
+
+def fleet_of(home: Path, terminals: dict[str, ScriptedTerminal]) -> Fleet:
+    (home / "service.token").write_text("Bearer service\n")
+    entries = "".join(terminals[serial].toml for serial in (LOCAL, CLOUD))
+    public = '[webhooks]\npublic_url = "https://pos.example"\n'
+    (home / "config.toml").write_text(f'{public}{HEADERS}{entries}access_mode = "cloud"\n')
+    return Fleet(load(home / "config.toml").terminals)
+
+
+async def test_the_keys_of_the_service_go_to_the_cloud_alone(
+    tmp_path: Path, terminals: dict[str, ScriptedTerminal]
+) -> None:
+    fleet = fleet_of(tmp_path, terminals)
+    assert [fleet.access_mode(serial) for serial in (LOCAL, CLOUD)] == ["local", "cloud"]
+    for serial, terminal in terminals.items():
+        address = fleet.base_url(serial)
+        assert address == (terminal.base_url, "config")
+        assert await fleet.device(serial).call("GET", f"{address[0]}/x") == Replied(200, b"{}")
+    await fleet.close()
+    sent = {serial: terminal.requests[0].headers for serial, terminal in terminals.items()}
+    names = ("x-store", "x-lan", "authorization")
+    assert [sent[LOCAL].get(name) for name in names] == ["14", "lan", None]
+    assert [sent[CLOUD].get(name) for name in names] == ["14", None, "Bearer service"]
+
+
+async def test_what_is_announced_on_this_network_says_nothing_of_a_terminal_in_the_cloud(
+    tmp_path: Path, terminals: dict[str, ScriptedTerminal]
+) -> None:
+    fleet = fleet_of(tmp_path, terminals)
+    returned: list[str] = []
+    fleet.on_return = returned.append
+    before = list(fleet.documents({}, everything=True))
+    for number in range(10):
+        host = f"192.0.2.{number}"
+        found = Announcement(f"n{number}", CLOUD, host, 6869, "B", "M", "2026-11-20T10:00:00.000Z")
+        assert not fleet.announce(found)
+        assert fleet.withdraw(found.name) is None
+        assert not fleet.announce(found)
+        assert fleet.base_url(CLOUD) == (terminals[CLOUD].base_url, "config")
+    assert list(fleet.documents({}, everything=True)) == before
+    assert returned == []
+    # What the service itself tells counts as ever.
+    fleet.heard_from(CLOUD, "2026-11-20T10:00:01.000Z", brand="B2")
+    for reachable in (False, True):
+        fleet.reached(CLOUD, reachable, "2026-11-20T10:00:02.000Z")
+    (document,) = (item for item in fleet.documents({}, everything=False) if item["serial"] == CLOUD)
+    assert (document["brand"], document["last_seen"]) == ("B2", "2026-11-20T10:00:02.000Z")
+    assert returned == [CLOUD]
+    await fleet.close()
+
+
+async def test_a_device_that_takes_the_serial_of_the_cloud_is_no_longer_its_old_self(
+    tmp_path: Path, terminals: dict[str, ScriptedTerminal]
+) -> None:
+    fleet = fleet_of(tmp_path, terminals)
+    seen = "2026-11-20T10:00:00.000Z"
+    assert fleet.announce(Announcement("n", "SN-STRANGER", "192.0.2.1", 6869, None, None, seen))
+    assert not fleet.announce(Announcement("n", CLOUD, "192.0.2.1", 6869, None, None, seen))
+    assert [item["serial"] for item in fleet.documents({}, everything=True)] == [LOCAL, CLOUD]
+    await fleet.close()
+
+
+@pytest.mark.parametrize(
+    "public_url",
+    [
+        "https://pos.example",
+        "https://pos.example/",
+        "https://pos.example:8443",
+        "https://[2001:db8::1]:8443",
+        "https://example.com/shop-14",
+        "https://example.com/shop-14/till/",
+    ],
+)
+async def test_the_service_calls_back_below_the_public_url(public_url: str) -> None:
+    urls = CallbackUrls((KEY,), "advertised.example", 8443, public_url)
+    # No way to that service has to be found for it.
+    url = await urls.url(Channel.TRANSACTION, IDENTITY, "https://nowhere.invalid", "cloud")
+    assert url == f"{public_url.rstrip('/')}{PATH}"
+    assert "//" not in url.removeprefix("https://")
+
+
+async def test_a_terminal_on_this_network_never_hears_the_public_url() -> None:
+    for advertised, host in (("", "127.0.0.1"), ("pos.shop.example", "pos.shop.example")):
+        urls = CallbackUrls((KEY,), advertised, 8443, "https://pos.example")
+        url = await urls.url(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1", "local")
+        assert url == f"https://{host}:8443{PATH}"

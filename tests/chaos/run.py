@@ -213,8 +213,9 @@ class Run:
                         break
         except TimeoutError:
             street.faults.append(f"it was not quiet {SETTLED_SECONDS:g} s after the last fault")
-        for item in await self.street.list("open=true&"):
-            await street.daemon.call("POST", f"/transactions/{item['client_transaction_id']}/reconcile")
+        still_open = {item["client_transaction_id"] for item in await self.street.list("open=true&")}
+        for identity in sorted(still_open | self.person.resolved.keys()):  # the latter posd asks for minutes apart
+            await street.daemon.call("POST", f"/transactions/{identity}/reconcile")
         await self._quiet()
 
     async def _quiet(self) -> None:

@@ -141,3 +141,8 @@ SILENCES = tuple(
     for code in (AttentionCode.NO_CALLBACK, AttentionCode.STALLED)
 )
 CALLBACK = Input("unusable callback", lambda transaction: quarantined(transaction, "not JSON", NOW))
+
+
+def named(value: object) -> str:
+    """Name a parameter, the same in every process: sets have no order."""
+    return str(sorted(value)) if isinstance(value, set) else str(value)

@@ -6,6 +6,7 @@
   they said is kept, and a person hears of it where it was something else.
 """
 
+from collections.abc import Callable
 from itertools import combinations
 
 import pytest
@@ -41,7 +42,7 @@ ONE_CARD = {name: path for name, path in PATHS.items() if (CARD, CARD) not in pa
 
 @pytest.mark.parametrize(("one", "other"), tuple(combinations(FINALS, 2)))
 def test_of_two_finals_the_first_stands_and_a_person_is_asked(
-    one: str, other: str, capsys: pytest.CaptureFixture[str]
+    one: str, other: str, tell: Callable[[str], None]
 ) -> None:
     both = (FINALS[one], FINALS[other])
     states = [found(content(*edge)) for edge in PATH]
@@ -56,8 +57,7 @@ def test_of_two_finals_the_first_stands_and_a_person_is_asked(
         count += 1
         orders += state.orders
         check_conflict(state)
-    with capsys.disabled():
-        print(f"\n  {one} and {other}: {count} states stand for {orders} orders", end="")
+    tell(f"{one} and {other}: {count} states stand for {orders} orders")
 
 
 def check_conflict(state: State) -> None:
@@ -76,7 +76,7 @@ def check_conflict(state: State) -> None:
 
 @pytest.mark.parametrize("path", ONE_CARD.values(), ids=ONE_CARD)
 def test_what_the_terminal_says_supersedes_what_was_concluded_without_it(
-    path: Path, capsys: pytest.CaptureFixture[str]
+    path: Path, tell: Callable[[str], None]
 ) -> None:
     states = [found(content(*edge)) for edge in {status: (status, before) for status, before in path}.values()]
     decks = [
@@ -91,8 +91,7 @@ def test_what_the_terminal_says_supersedes_what_was_concluded_without_it(
         count += 1
         orders += state.orders
         check_words(state, path)
-    with capsys.disabled():
-        print(f"\n  {name_of(path)}, people and proof: {count} states stand for {orders} orders", end="")
+    tell(f"{name_of(path)}, people and proof: {count} states stand for {orders} orders")
 
 
 def check_words(state: State, path: Path) -> None:

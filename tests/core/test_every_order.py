@@ -11,7 +11,7 @@ covers one of these in full:
 The number of states, and of the orders that they stand for, is printed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -48,18 +48,16 @@ def test_the_paths_are_all_that_the_table_has_up_to_six_events() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
-def test_outcome_is_the_final_event_whatever_comes_before_or_after_it(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(path, [*events(path, most=2), REPLY, Deck((CALLBACK,))], capsys)
+def test_outcome_is_the_final_event_whatever_comes_before_or_after_it(path: Path, tell: Callable[[str], None]) -> None:
+    run(path, [*events(path, most=2), REPLY, Deck((CALLBACK,))], tell)
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
-def test_outcome_is_the_same_with_searches_at_every_place(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(path, [*events(path, most=1), REPLY, Deck((*answers(path), *poor_answers(path)), most=2)], capsys)
+def test_outcome_is_the_same_with_searches_at_every_place(path: Path, tell: Callable[[str], None]) -> None:
+    run(path, [*events(path, most=1), REPLY, Deck((*answers(path), *poor_answers(path)), most=2)], tell)
 
 
-def run(path: Path, decks: Sequence[Deck], capsys: pytest.CaptureFixture[str]) -> None:
+def run(path: Path, decks: Sequence[Deck], tell: Callable[[str], None]) -> None:
     """Walk through all orders of the decks, the events of the path first, then the reply."""
     states = orders = 0
     said: set[Outcome] = set()
@@ -71,8 +69,7 @@ def run(path: Path, decks: Sequence[Deck], capsys: pytest.CaptureFixture[str]) -
         if state.dealt[len(path)]:
             orders += state.orders
     assert len(said) == 1, "what the outcome says is the same whatever came first"
-    with capsys.disabled():
-        print(f"\n  {name_of(path)}: {states} states stand for {orders} orders", end="")
+    tell(f"{name_of(path)}: {states} states stand for {orders} orders")
 
 
 def check(state: State, path: Path) -> None:

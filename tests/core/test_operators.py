@@ -8,6 +8,7 @@ from posd.core.entries import Dismissed, Released, Resolved
 from posd.core.operators import CALLS, MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, Decision, read_decision
 from posd.core.requests import MalformedJson
 from posd.core.transactions import AttentionCode, Result
+from tests.core.inputs import named
 
 WHO = {"operator": "Ana", "note": "seen on the slip"}
 REFERENCE = "5B6F6A5E-0B0A-4D7C-9D55-0F6B1C2A9E11"
@@ -38,7 +39,7 @@ def faults(call: str, document: object) -> dict[str, str]:
             for code in AttentionCode
         ],
     ],
-    ids=str,
+    ids=named,
 )
 def test_a_decision_is_read(call: str, own: dict[str, object], decision: Decision) -> None:
     assert read_decision(call, json.dumps(WHO | own).encode(), 1000) == (decision, ())
@@ -83,7 +84,7 @@ def test_what_is_not_json(data: bytes) -> None:
         ("acknowledge", WHO | {"code": "doubt"}, {"/code"}),
         ("acknowledge", {"x": 1}, {"/x", "/operator", "/note", "/code"}),
     ],
-    ids=str,
+    ids=named,
 )
 def test_every_fault_has_its_pointer(call: str, document: object, paths: set[str]) -> None:
     assert set(faults(call, document)) == paths

@@ -16,6 +16,7 @@ from posd.core.requests import (
     start_body,
 )
 from posd.core.transactions import Transaction
+from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body as event_body
 
@@ -110,7 +111,7 @@ def test_what_is_not_json(data: bytes) -> None:
         ({"type": "pre-auth"}, {"/amount"}),
         ({"type": "pre-auth", "amount": AMOUNT, "original": IDENTITY}, {"/original"}),
     ],
-    ids=str,
+    ids=named,
 )
 def test_every_fault_is_named_at_once(document: object, paths: set[str]) -> None:
     assert set(faults(document)) == paths

@@ -6,11 +6,15 @@ from typing import IO, Any
 
 import click
 
+from posd.cli.advice import LOOK_FIRST, SPELLINGS
 from posd.cli.api import Problem, Unreachable
 from posd.cli.connection import OUTPUT_META
 from posd.cli.exit_codes import ExitCode, for_problem
 from posd.cli.output import Output
 from posd.config import ConfigError
+
+#: key in click's `ctx.meta` of the id of what a command refers to, which a refusal may be about; None without one.
+ABOUT_META = "posd.about"
 
 
 class Failure(click.ClickException):
@@ -36,7 +40,7 @@ def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
         case Unreachable():
             return Failure(str(error), ExitCode.UNREACHABLE, output)
         case Problem():
-            return Failure(problem_text(error), for_problem(error.code), output, error.raw)
+            return Failure(problem_text(error, meta.get(ABOUT_META)), for_problem(error.code), output, error.raw)
         case ConfigError():
             lines = ["cannot use the configuration:", *(f"  {problem}" for problem in error.problems)]
             lines.append("name another file with --config FILE, or the daemon's socket with --socket PATH")
@@ -50,9 +54,17 @@ def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
             return Failure(message, ExitCode.NOT_DONE, output)
 
 
-def problem_text(problem: Problem) -> str:
-    """Write a problem for people: the daemon's own words, and the field errors of an invalid request."""
-    lines = [problem.detail or problem.code]
+def problem_text(problem: Problem, about: str | None = None) -> str:
+    """Write a problem for people: the daemon's own words, the field errors of an invalid request, what to type.
+
+    `about` is the transaction that the command refers to; a problem that names some itself is about those.
+    """
+    detail = problem.detail or problem.code
+    for sent, typed in SPELLINGS.items():
+        detail = detail.replace(sent, typed)
+    lines = [detail]
     errors = problem.extra.get("errors") or []
     lines += [f"  {error.get('path')}: {error.get('message')}" for error in errors]
+    concerned = problem.extra.get("transactions") or [about] * (about is not None)
+    lines += [f"  {command.format(id=each)}" for each in concerned for command in LOOK_FIRST.get(problem.code, ())]
     return "\n".join(lines)

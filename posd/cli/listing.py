@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from posd.cli import parameters
+from posd.cli.advice import Advice, attention_advice
 from posd.cli.connection import connect, json_option
-from posd.cli.output import Output, moment, money, total
+from posd.cli.output import Output, asked, moment
 from posd.cli.progress import show_advice
 from posd.cli.words import state
 
@@ -55,7 +56,10 @@ def list_(
             params["cursor"] = cursor
     if transactions or not output.rich:
         output.table(
-            ("created", "transaction", "terminal", "amount", "state"), map(list_row, transactions), whole="transaction"
+            ("created", "transaction", "terminal", "type", "amount", "state"),
+            (list_row(transaction, narrow=output.narrow) for transaction in transactions),
+            whole="transaction",
+            under="terminal",
         )
     else:
         output.line("No payments.")
@@ -65,27 +69,32 @@ def list_(
         output.note("there are more: --all shows them, --limit more of them")
 
 
-def list_row(transaction: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a transaction's row in the list; attention stands behind its state."""
+def list_row(transaction: Mapping[str, Any], *, narrow: bool) -> tuple[str, ...]:
+    """Return a transaction's row in the list; attention stands behind its state.
+
+    `narrow` puts the time below the date: the row has a second line anyway, for the terminal.
+    """
     marks = " ".join(f"!{attention['code']}" for attention in transaction["attention"])
     return (
-        moment(transaction["created_at"], date=True)[5:16],
+        moment(transaction["created_at"], date=True)[5:16].replace(" ", "\n" if narrow else " "),
         transaction["client_transaction_id"],
         transaction["terminal"],
-        money(total(transaction["amount"] or {})),
+        transaction["type"] or "-",
+        asked(transaction["amount"]) or "-",
         f"{state(transaction)} {marks}".strip(),
     )
 
 
 def show_what_to_do(output: Output, transactions: Iterable[Mapping[str, Any]]) -> None:
-    """Write for each attention of these payments, once, what to do and the commands to type."""
-    concerned: dict[str, list[str]] = {}
+    """Write for each attention of these payments, once for those of which the same is true, what to do and to type."""
+    concerned: dict[tuple[str, Advice], list[str]] = {}
     for transaction in transactions:
         for attention in transaction["attention"]:
-            concerned.setdefault(attention["code"], []).append(transaction["client_transaction_id"])
-    for code, transaction_ids in concerned.items():
+            key = (attention["code"], attention_advice(attention["code"], transaction))
+            concerned.setdefault(key, []).append(transaction["client_transaction_id"])
+    for (code, advice), transaction_ids in concerned.items():
         output.line()
         output.line(code, "yellow")
-        show_advice(output, code, transaction_ids[:COMMANDS_FOR])
+        show_advice(output, advice, transaction_ids[:COMMANDS_FOR])
         if len(transaction_ids) > COMMANDS_FOR:
             output.line(f"and so for {len(transaction_ids) - COMMANDS_FOR} more, with their ids", indent=4)

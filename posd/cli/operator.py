@@ -13,26 +13,29 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from posd.cli.advice import next_step
 from posd.cli.api import Api, Reply, Unreachable
 from posd.cli.connection import connect, id_argument, json_option
 from posd.cli.errors import Failure
 from posd.cli.exit_codes import ExitCode, for_transaction
-from posd.cli.output import Output, moment, money, total
+from posd.cli.operations import words_of
+from posd.cli.output import Output, asked, moment
 from posd.cli.progress import show_attention, show_outcome
-from posd.cli.words import NEXT_STEPS, RESOLVES, SEARCHES, hint, state
+from posd.cli.words import RESOLVED_AS, SEARCHES, hint, resolving, state
 
 #: seconds: calls to one terminal are made one after the other, each 23 s at most by default; some may be before ours.
 RECONCILE_SECONDS = 180.0
 
 RELEASE_MEANS = (
-    "This frees terminal {terminal} for other payments. It does not answer whether the customer was charged: this "
-    "payment stays open, posd goes on asking the terminal, and sends no abort for it any more."
+    "This frees its terminal for other payments. It does not answer {whether}: this {noun} stays open, posd goes on "
+    "asking the terminal, and sends no abort for it any more."
 )
 RESOLVE_MEANS = (
     "This {does}. It rests on your word alone: look at the terminal's journal and the acquirer's records first. If the "
     "terminal says otherwise later, that wins."
 )
-ACKNOWLEDGE_MEANS = "This takes the mark {code} off the payment, and changes nothing else about it."
+ACKNOWLEDGE_MEANS = "This takes the mark {code} off the {noun}, and changes nothing else about it."
+WITHOUT_REFERENCE = "Without --reference, {followed_by} has to name the acquirer's reference itself."
 MAY_RUN = "The terminal may still be running it. Where the customer gave up, stop it first:"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -106,12 +109,13 @@ def reconcile(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> 
         output.json(reply.raw)
         sys.exit(for_transaction(transaction))
     search = transaction["last_search"]
-    output.line(SEARCHES.get(search["result"], search["result"]) if search else "The terminal was not asked.")
+    operation = words_of(transaction)
+    output.line(operation.fill(SEARCHES[search["result"]]) if search else "The terminal was not asked.")
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
     else:
-        output.line(f"The payment is still open ({state(transaction)}): {hint(transaction)}.", "yellow")
-        output.line(f"next: {NEXT_STEPS.get(transaction['next_step'], transaction['next_step'])}")
+        output.line(f"The {operation.noun} is still open ({state(transaction)}): {hint(transaction)}.", "yellow")
+        output.line(f"next: {next_step(transaction).words}")
     show_attention(output, transaction)
     sys.exit(for_transaction(transaction))
 
@@ -126,24 +130,25 @@ def release(
 ) -> None:
     """Free the terminal of a payment that will not end.
 
-    It does not answer whether the customer was charged: the payment stays open.
+    It does not answer how it ends, or whether the customer was charged: the payment stays open.
     """
 
     def explain(aside: Output, transaction: Mapping[str, Any]) -> None:
         _only_open(output, transaction, "release")
-        aside.line(RELEASE_MEANS.format(terminal=transaction["terminal"]))
+        aside.line(words_of(transaction).fill(RELEASE_MEANS))
         _warn_running(aside, transaction)
 
     with connect(ctx) as api:
         note = agree(api, transaction_id, note, explain, f"Free the terminal of {transaction_id}?", yes=yes)
         reply = _decide(api, output, transaction_id, "release", {"operator": operator, "note": note})
-    output.line(f"Terminal {reply.body['terminal']} is free. Whether the customer was charged is still open.")
+    whether = words_of(reply.body).whether.capitalize()
+    output.line(f"Terminal {reply.body['terminal']} is free. {whether} is still open.")
     show_attention(output, reply.body)
 
 
 @click.command()
 @id_argument
-@click.argument("result", metavar="RESULT", type=click.Choice(list(RESOLVES)))
+@click.argument("result", metavar="RESULT", type=click.Choice(list(RESOLVED_AS)))
 @click.option("--reference", type=click.UUID, metavar="UUID", help="The acquirer's reference (approved only).")
 @signed
 @json_option
@@ -160,16 +165,18 @@ def resolve(
 ) -> None:
     """Say how an open payment ended, when nothing else can.
 
-    RESULT is approved (the customer was charged), or declined, rejected, canceled or not_started (was not charged).
+    RESULT is approved (it was done: the customer was charged, the amount reserved, the original reversed), or declined,
+    rejected, canceled or not_started (it was not).
     """
     if reference is not None and result != "approved":
         raise click.UsageError("--reference is the reference of an approval: leave it out, or say approved")
 
     def explain(aside: Output, transaction: Mapping[str, Any]) -> None:
         _only_open(output, transaction, "resolve")
-        aside.line(RESOLVE_MEANS.format(does=RESOLVES[result]))
-        if result == "approved" and reference is None:
-            aside.line("Without --reference the payment cannot be voided or captured by posd.", "yellow")
+        operation = words_of(transaction)
+        aside.line(RESOLVE_MEANS.format(does=resolving(result, transaction)))
+        if result == "approved" and reference is None and operation.followed_by:
+            aside.line(operation.fill(WITHOUT_REFERENCE), "yellow")
         _warn_running(aside, transaction)
 
     body = {
@@ -211,7 +218,7 @@ def acknowledge(
             others = ", ".join(attention["code"] for attention in transaction["attention"]) or "none"
             _refuse(output, f"cannot acknowledge {code}: it is not open for {transaction_id} (open: {others})")
         show_attention(aside, {**transaction, "attention": found})
-        aside.line(ACKNOWLEDGE_MEANS.format(code=code))
+        aside.line(ACKNOWLEDGE_MEANS.format(code=code, noun=words_of(transaction).noun))
 
     with connect(ctx) as api:
         note = agree(api, transaction_id, note, explain, f"Clear {code}?", yes=yes)
@@ -238,7 +245,7 @@ def agree(
         return note
     aside = Output(as_json=False, stream=sys.stderr)
     transaction = api.get(f"/transactions/{transaction_id}").body
-    aside.panel(f"payment {transaction_id}", _summary(transaction), "cyan")
+    aside.panel(f"{words_of(transaction).noun} {transaction_id}", _summary(transaction), "cyan")
     explain(aside, transaction)
     while not note:
         note = click.prompt("Why (it is kept with the payment)", err=True).strip()
@@ -252,7 +259,8 @@ def _summary(transaction: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     marks = ", ".join(attention["code"] for attention in transaction["attention"])
     pairs = (
         ("terminal", transaction["terminal"]),
-        ("amount", money(total(transaction["amount"] or {}))),
+        ("original", transaction["original"] or ""),
+        ("amount", asked(transaction["amount"])),
         ("created", moment(transaction["created_at"], date=True)),
         ("state", state(transaction)),
         ("attention", marks),

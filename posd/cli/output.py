@@ -21,6 +21,9 @@ from rich.text import Text
 #: decimal places that people expect of an amount, even where the API's number has fewer.
 MONEY_PLACES = 2
 
+#: columns of a screen that has room for a table with two ids in a row.
+WIDE_COLUMNS = 120
+
 Pair = tuple[str, str]
 
 
@@ -39,6 +42,11 @@ class Output:
     def rich(self) -> bool:
         """Whether a person looks at a terminal."""
         return self.stdout.is_terminal and not self.as_json
+
+    @property
+    def narrow(self) -> bool:
+        """Whether a person looks at a terminal that has no room for wide tables."""
+        return self.rich and self.stdout.width < WIDE_COLUMNS
 
     def line(self, text: str = "", style: str = "", *, indent: int = 0) -> None:
         """Write a line for people; nothing with --json. A line is never wrapped or coloured in a pipe."""
@@ -67,15 +75,21 @@ class Output:
             progress.add_task(what, total=None)
             yield
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: str = "") -> None:
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: str = "", under: str = "") -> None:
         """Write rows: a table on a terminal, lines separated by tabs (the first names the columns) in a pipe.
 
-        `whole` names a column that is never broken over lines, so that its values can be copied.
+        `whole` names a column that is never broken over lines, so that its values can be copied; `under` one that
+        stands below it where the terminal is narrow.
         """
         if not self.rich:
             for row in (columns, *rows):
                 self.line("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in row))
             return
+        if under and self.narrow:
+            top, below = columns.index(whole), columns.index(under)
+            rows = [_stacked(row, top, below, "\n") for row in rows]
+            columns = _stacked(columns, top, below, ", ")
+            whole = columns[top]
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
         for column in columns:
             table.add_column(column, overflow="fold", no_wrap=column == whole)
@@ -113,6 +127,12 @@ def _text(text: str, style: str = "") -> Text:
     return Text(_clean(text), style=style)
 
 
+def _stacked(cells: Sequence[str], top: int, below: int, between: str) -> list[str]:
+    """Return the cells of a row with one of them put to that which stands above it (`top` is before `below`)."""
+    joined = f"{cells[top]}{between}{cells[below]}"
+    return [joined if place == top else cell for place, cell in enumerate(cells) if place != below]
+
+
 def money(amount: Decimal | int) -> str:
     """Write an amount with at least two decimal places and never an exponent: 11.2 -> 11.20, 0.1234 as it is."""
     value = Decimal(amount)
@@ -131,6 +151,11 @@ def total(amount: Mapping[str, Any]) -> Decimal:
         elif isinstance(value, int | Decimal):
             parts += value
     return parts
+
+
+def asked(amount: Mapping[str, Any] | None) -> str:
+    """Write what a request's amount adds up to; empty where it has none, as a void and what a database lost."""
+    return money(total(amount)) if amount else ""
 
 
 def inline(value: object) -> str:

@@ -1,7 +1,8 @@
 """Reading what people type: amounts, KEY=VALUE pairs and moments in time, each exact or refused."""
 
 import re
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -71,6 +72,35 @@ def amounts(without_tax: Decimal | None, parts: Mapping[str, Decimal | None]) ->
         given["subtotal_iva0"] = without_tax
     if not given:
         raise click.UsageError(
-            "no amount: give AMOUNT (a total without tax), or --subtotal-iva with --iva, and --subtotal-iva0"
+            "no amount: give AMOUNT (without tax), or --subtotal-iva with --iva, and --subtotal-iva0"
         )
     return given
+
+
+def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tuple[uuid.UUID | None, Decimal | None]:
+    """Read the arguments [ORIGINAL] [AMOUNT], where --reference may stand for ORIGINAL: exactly one of the two.
+
+    Raise UsageError where it is none or both, and BadParameter where a word is no UUID or no amount.
+    """
+    first = words[0] if words else ""
+    named = bool(first) and (not AMOUNT.fullmatch(first) if reference is None else _is_uuid(first))
+    if named == (reference is not None):
+        given = "ORIGINAL and --reference are both given" if named else "neither ORIGINAL nor --reference is given"
+        raise click.UsageError(
+            f"{given}: name what it is for in exactly one way, by ORIGINAL (its id in posd) or by --reference UUID "
+            "(the acquirer's reference)"
+        )
+    if named and not _is_uuid(first):
+        raise click.BadParameter(f"{first!r} is not a UUID", param_hint="ORIGINAL")
+    rest = words[1:] if named else words
+    if len(rest) > 1:
+        raise click.UsageError(f"{rest[1]!r} is too much: beside --reference only AMOUNT is given")
+    return uuid.UUID(first) if named else None, amount(rest[0]) if rest else None
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True

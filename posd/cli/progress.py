@@ -1,4 +1,4 @@
-"""Showing a payment while it runs: each event a line, and on a terminal a live last line with what to do."""
+"""Showing a transaction while it runs: each event a line, and on a terminal a live last line with what to do."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,23 +11,29 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from posd.cli.advice import Advice, attention_advice, next_step
 from posd.cli.history import evidence_text, superseded_text
+from posd.cli.operations import words_of
 from posd.cli.output import Output, Pair, moment, money
 from posd.cli.waiting import Arrived, Away, Snapshot, Update
-from posd.cli.words import NEXT_STEPS, advice, hint, meaning, status_hint
+from posd.cli.words import hint, meaning, status_hint
 
 #: redraws a second: enough for a spinner and a seconds counter.
 REDRAWS_PER_SECOND = 8
 
-AWAY = "posd is away; waiting for it (the payment goes on)"
+AWAY = "posd is away; waiting for it (the {noun} goes on)"
 BACK = "posd is back"
 
 
 class Progress:
-    """Writes the updates of one payment. With --json it writes nothing but a daemon that is away (to stderr)."""
+    """Writes the updates of one transaction. With --json it writes nothing but a daemon that is away (to stderr).
 
-    def __init__(self, output: Output) -> None:
+    `transaction` is what is known of it: its `type` at least.
+    """
+
+    def __init__(self, output: Output, transaction: Mapping[str, Any]) -> None:
         self.output = output
+        self.transaction = transaction
         self._started = time.monotonic()
         self._now = Text("starting")
         self._away = False
@@ -57,7 +63,7 @@ class Progress:
                 self.away(reason)
                 return
             case Arrived(item):
-                self._now = Text(status_hint(item["event"]["status"]))
+                self._now = Text(status_hint(item["event"]["status"], self.transaction))
                 self.output.line(event_line(item))
             case Snapshot():
                 self._snapshot(update.transaction)
@@ -67,10 +73,11 @@ class Progress:
 
     def away(self, reason: str) -> None:
         """Say once that the daemon cannot be reached."""
-        self._now = Text(AWAY, style="yellow")
+        words = words_of(self.transaction).fill(AWAY)
+        self._now = Text(words, style="yellow")
         if not self._away:
             self._away = True
-            self._tell(f"{AWAY}: {reason}", "yellow")
+            self._tell(f"{words}: {reason}", "yellow")
 
     def _snapshot(self, transaction: Mapping[str, Any]) -> None:
         if transaction["phase"] == "final":
@@ -80,7 +87,7 @@ class Progress:
         self._attention |= {attention["code"] for attention in news}
         show_attention(self.output, {**transaction, "attention": news})
         if transaction["next_step"] not in ("wait", self._next_step):
-            self.output.line(NEXT_STEPS[transaction["next_step"]], "yellow")
+            self.output.line(next_step(transaction).words, "yellow")
         self._next_step = transaction["next_step"]
 
     def _tell(self, text: str, style: str) -> None:
@@ -120,6 +127,7 @@ def failure_text(reason: Mapping[str, Any]) -> str:
 def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
     """Return what to show of a final transaction's outcome, label and value, empty fields left out."""
     outcome = transaction["outcome"]
+    following = next_step(transaction)
     receipt = outcome["receipt"] or {}
     reason = outcome["failure_reason"]
     authorized = outcome["authorized_amount"]
@@ -133,6 +141,7 @@ def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
         "authorization": receipt.get("authorization_code"),
         "ticket": outcome["ticket_number"],
         "reference": outcome["transaction_reference"],
+        "original": transaction["original"],
         "reason": failure_text(reason) if reason else None,
     }
     pairs = [(label, str(value)) for label, value in fields.items() if value]
@@ -141,13 +150,13 @@ def outcome_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
     while corrected is not None:
         pairs.append(("corrected", superseded_text(corrected)))
         corrected = corrected["supersedes"]
-    pairs.append(("transaction", transaction["client_transaction_id"]))
-    return [*pairs, ("next", NEXT_STEPS.get(transaction["next_step"], transaction["next_step"]))]
+    pairs += [("transaction", transaction["client_transaction_id"]), ("next", following.words)]
+    return pairs + [("", command) for command in following.commands]
 
 
 def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:
-    """Write how a payment ended, in a frame on a terminal and as lines in a pipe."""
-    style, words = meaning(transaction["outcome"])
+    """Write how a transaction ended, in a frame on a terminal and as lines in a pipe."""
+    style, words = meaning(transaction)
     output.panel(transaction["outcome"]["result"], [("result", words), *outcome_pairs(transaction)], style)
 
 
@@ -156,13 +165,12 @@ def show_attention(output: Output, transaction: Mapping[str, Any]) -> None:
     for attention in transaction["attention"]:
         detail = attention.get("detail")
         output.line(f"attention {attention['code']}" + (f": {detail}" if detail else ""), "yellow")
-        show_advice(output, attention["code"], [transaction["client_transaction_id"]])
+        show_advice(output, attention_advice(attention["code"], transaction), [transaction["client_transaction_id"]])
 
 
-def show_advice(output: Output, code: str, transaction_ids: Sequence[str]) -> None:
-    """Write what to do about an attention of these payments, and the commands to type."""
-    words, commands = advice(code)
-    output.line(words, indent=2)
-    typed = dict.fromkeys(command.format(id=each) for each in transaction_ids for command in commands)
+def show_advice(output: Output, advice: Advice, transaction_ids: Sequence[str]) -> None:
+    """Write what to do about these transactions, and the commands to type."""
+    output.line(advice.words, indent=2)
+    typed = dict.fromkeys(command.format(id=each) for each in transaction_ids for command in advice.commands)
     for command in typed:
         output.line(command, indent=4)

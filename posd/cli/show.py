@@ -1,16 +1,18 @@
 """`posd show`: everything about a payment."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from posd.cli import history
+from posd.cli.advice import next_step
+from posd.cli.chain import Link, links, show_chain
 from posd.cli.connection import connect, id_argument, json_option
-from posd.cli.output import Output, Pair, inline, moment, money, total
+from posd.cli.output import Output, Pair, asked, inline, moment
 from posd.cli.progress import event_extra, show_attention, show_outcome
-from posd.cli.words import NEXT_STEPS, SEARCH_ENTRIES
+from posd.cli.words import SEARCH_ENTRIES
 
 
 @click.command()
@@ -21,8 +23,9 @@ from posd.cli.words import NEXT_STEPS, SEARCH_ENTRIES
 def show(ctx: click.Context, output: Output, transaction_id: uuid.UUID, only_history: bool) -> None:
     """Show everything about a payment.
 
-    That is its request and state, its outcome and what proves it, its attention with what to do, and all that
-    happened, with who did it. With --json it is the payment alone, or its history alone with --history.
+    That is its request and state, what it derives from and what was derived from it, its outcome and what proves it,
+    its attention with what to do, and all that happened, with who did it. With --json it is the payment alone, or its
+    history alone with --history.
     """
     path = f"/transactions/{transaction_id}"
     with connect(ctx) as api:
@@ -30,36 +33,38 @@ def show(ctx: click.Context, output: Output, transaction_id: uuid.UUID, only_his
             output.json(api.get(f"{path}/history" if only_history else path).raw)
             return
         transaction = None if only_history else api.get(path).body
+        chain = links(api, transaction) if transaction else []
         happened = api.get(f"{path}/history").body["history"]
         events = api.get(f"{path}/events").body["events"]
     if transaction is not None:
-        show_transaction(output, transaction)
+        show_transaction(output, transaction, chain)
     extras = {item["seq"]: event_extra(item["event"]) for item in events}
     output.table(("time", "what", "details"), history.rows(happened, extras))
 
 
-def show_transaction(output: Output, transaction: Mapping[str, Any]) -> None:
-    """Write a payment's fields, its outcome, and what a person should look at."""
+def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequence[Link]) -> None:
+    """Write a transaction's fields, its chain, its outcome, and what a person should look at."""
     output.panel("transaction", transaction_pairs(transaction), "cyan")
+    show_chain(output, chain)
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
     show_attention(output, transaction)
 
 
 def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
-    """Return the fields of a transaction but its outcome and attention, label and text, empty ones left out."""
+    """Return the fields of a transaction but its chain, outcome and attention, label and text, empty ones left out."""
     result: list[Pair] = []
     for name, value in transaction.items():
         match name:
-            case "outcome" | "attention":
+            case "outcome" | "attention" | "original" | "derived":
                 continue
             case "amount" if value:
-                text = f"{money(total(value))}  ({inline(value)})"
+                text = f"{asked(value)}  ({inline(value)})"
             case "last_search" if value:
                 words = SEARCH_ENTRIES.get(value["result"], value["result"])
                 text = f"{moment(value['at'], date=True)}  {words}"
             case "next_step":
-                text = f"{value}: {NEXT_STEPS.get(value, '')}"
+                text = f"{value}: {next_step(transaction).words}"
             case "created_at" | "updated_at":
                 text = moment(value, date=True)
             case _:

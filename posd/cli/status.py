@@ -9,7 +9,7 @@ import msgspec
 
 from posd.cli.connection import connect, json_option
 from posd.cli.exit_codes import ExitCode
-from posd.cli.output import Output, Pair, money, total
+from posd.cli.output import Output, Pair, asked
 from posd.cli.words import state
 
 #: health's `status` -> style of its headline.
@@ -64,6 +64,6 @@ def check_text(check: object) -> str:
 
 def open_text(transaction: Mapping[str, Any]) -> str:
     """Write an open payment in a line."""
-    amount = money(total(transaction["amount"] or {}))
-    person = "  needs a person" if transaction["next_step"] == "ask_person" else ""
-    return f"{transaction['client_transaction_id']}  {transaction['terminal']}  {amount}  {state(transaction)}{person}"
+    names = (transaction[name] for name in ("client_transaction_id", "terminal", "type"))
+    person = "needs a person" if transaction["next_step"] == "ask_person" else ""
+    return "  ".join(filter(None, (*names, asked(transaction["amount"]), state(transaction), person)))

@@ -16,13 +16,18 @@ class Misfit(ValueError):
     """Nothing can be derived so; the message says why and what to do."""
 
 
-def misfit(kind: OperationType, original: Transaction) -> str | None:
-    """Say why an operation of that type cannot be derived from this transaction, None where it can."""
+def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
+    """Say why an operation of that type cannot be derived from this transaction, None where it can.
+
+    By its reference a re-authorization stands for what it re-authorized, which may not be known here.
+    """
     outcome, name = original.outcome, original.client_transaction_id
-    if original.type not in OPERATIONS[kind].originals:
+    stands_for = OperationType.PRE_AUTH if by_reference and original.type is OperationType.RE_AUTH else original.type
+    if stands_for not in OPERATIONS[kind].originals:
         fitting = " or ".join(sorted(OPERATIONS[kind].originals))
         reason = f"{name} is a {original.type or 'payment of unknown type'}; {kind} is for a {fitting}"
-        if original.type is OperationType.RE_AUTH and original.derives_from is not None:
+        held = OperationType.PRE_AUTH in OPERATIONS[kind].originals
+        if held and original.type is OperationType.RE_AUTH and original.derives_from is not None:
             reason += f"; name its pre-auth, {original.derives_from}"
         return reason
     if outcome is None:
@@ -32,14 +37,14 @@ def misfit(kind: OperationType, original: Transaction) -> str | None:
     return None
 
 
-def reference(kind: OperationType, original: Transaction, derived: Sequence[Transaction]) -> str:
-    """Return the reference to send for an original that fits; `derived` is all that derives from it, oldest first.
+def reference(kind: OperationType, original: Transaction, members: Sequence[Transaction]) -> str:
+    """Return the reference to send for an original that fits; `members` is all that derives from it, oldest first.
 
     Raise Misfit where the one that counts is not known.
     """
     source = original
     if OPERATIONS[kind].takes is Takes.NEWEST:
-        approved = [item for item in derived if item.type is OperationType.RE_AUTH and _approved(item)]
+        approved = [item for item in members if item.type is OperationType.RE_AUTH and _approved(item)]
         source = approved[-1] if approved else original
     found = source.outcome.transaction_reference if source.outcome else None
     if found is None:
@@ -50,10 +55,10 @@ def reference(kind: OperationType, original: Transaction, derived: Sequence[Tran
     return found
 
 
-def in_the_way(kind: OperationType, siblings: Sequence[Transaction]) -> list[Transaction]:
+def in_the_way(kind: OperationType, members: Sequence[Transaction]) -> list[Transaction]:
     """Return those, of all that derives from the same original, because of which another one may pay twice."""
     operation = OPERATIONS[kind]
-    return [item for item in siblings if _stands(operation, kind, item)]
+    return [item for item in members if _stands(operation, kind, item)]
 
 
 def _stands(operation: Operation, kind: OperationType, other: Transaction) -> bool:

@@ -1,7 +1,7 @@
 """Placing what is to be started in its chain, inside the commit of its intent (core.chains has the rules)."""
 
 from contextlib import suppress
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from itertools import islice
 
 import msgspec
@@ -36,8 +36,7 @@ def place(unit: Unit, transaction: Transaction, zone: tzinfo) -> Transaction:
     original = transactions.get(unit.db, placed.derives_from)
     if original is None or original.outcome is None:
         return placed
-    until = end_of_day(_approved_at(unit, original, original.outcome), zone)
-    return msgspec.structs.replace(placed, same_day_until=iso(until))
+    return msgspec.structs.replace(placed, same_day_until=_same_day_until(unit, original, original.outcome, zone))
 
 
 def _under_original(unit: Unit, transaction: Transaction, kind: OperationType) -> Transaction:
@@ -51,7 +50,7 @@ def _under_original(unit: Unit, transaction: Transaction, kind: OperationType) -
     if fault := rules.misfit(kind, original):
         raise _unknown(kind, fault)
     try:
-        reference = rules.reference(kind, original, chains.derived(unit.db, original.client_transaction_id))
+        reference = rules.reference(kind, original, chains.members(unit.db, original))
     except rules.Misfit as error:
         raise _unknown(kind, str(error)) from error
     return msgspec.structs.replace(
@@ -64,15 +63,15 @@ def _under_reference(unit: Unit, transaction: Transaction, kind: OperationType) 
     original = chains.with_reference(unit.db, transaction.transaction_reference or "")
     if original is None:
         return transaction
-    if original.type is OperationType.RE_AUTH and original.derives_from is not None:
-        original = transactions.get(unit.db, original.derives_from) or original
-    if original.type is not None and (fault := rules.misfit(kind, original)):
+    if original.type is not None and (fault := rules.misfit(kind, original, by_reference=True)):
         raise _unknown(kind, fault)
-    return msgspec.structs.replace(transaction, derives_from=original.client_transaction_id)
+    above = original.derives_from if original.type is OperationType.RE_AUTH else None
+    return msgspec.structs.replace(transaction, derives_from=above or original.client_transaction_id)
 
 
 def _refuse_another(unit: Unit, transaction: Transaction, kind: OperationType) -> None:
-    blocking = rules.in_the_way(kind, chains.siblings(unit.db, transaction))
+    original = transactions.get(unit.db, transaction.derives_from) if transaction.derives_from else None
+    blocking = rules.in_the_way(kind, chains.members(unit.db, original, transaction.transaction_reference))
     if not blocking:
         return
     others = [item.client_transaction_id for item in islice(blocking, MAX_SHOWN)]
@@ -89,12 +88,12 @@ def _standing(transaction: Transaction) -> str:
     return transaction.outcome.result if transaction.outcome else "open"
 
 
-def _approved_at(unit: Unit, original: Transaction, outcome: Outcome) -> datetime:
-    """Return when the terminal says that it was approved; it can have told posd much later."""
+def _same_day_until(unit: Unit, original: Transaction, outcome: Outcome, zone: tzinfo) -> str:
+    """Return when the day ends on which it was approved, by the terminal: it can have told posd much later."""
     body = finals.final_event(unit.db, original)
-    with suppress(NotAnEvent, ValueError):
-        return parse_iso(read_event(body or b"").occurred_at)
-    return parse_iso(outcome.decided_at)
+    with suppress(NotAnEvent, ValueError, OverflowError):  # the latter: a day that no calendar has
+        return iso(end_of_day(parse_iso(read_event(body or b"").occurred_at), zone))
+    return iso(end_of_day(parse_iso(outcome.decided_at), zone))
 
 
 def _unknown(kind: OperationType, reason: str) -> Problem:

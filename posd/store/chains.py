@@ -3,21 +3,13 @@
 import sqlite3
 from collections.abc import Iterator
 
-from posd.core.transactions import Transaction
+from posd.core.transactions import OperationType, Transaction
 from posd.store import transactions
-
-#: As the index has it. The wire may write a UUID in any case.
-_SENT = "upper(transaction_reference) = upper(?)"
 
 
 def with_reference(db: sqlite3.Connection, reference: str) -> Transaction | None:
     """Return the oldest transaction whose outcome gave that reference, None where no one here did."""
     return next(transactions.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 1", (reference,)), None)
-
-
-def derived(db: sqlite3.Connection, client_transaction_id: str) -> list[Transaction]:
-    """Return what derives from a transaction, oldest first."""
-    return list(transactions.where(db, "derives_from = ? ORDER BY rowid", (client_transaction_id,)))
 
 
 def derived_ids(db: sqlite3.Connection, client_transaction_id: str) -> list[str]:
@@ -26,10 +18,19 @@ def derived_ids(db: sqlite3.Connection, client_transaction_id: str) -> list[str]
     return [identity for (identity,) in db.execute(query, (client_transaction_id,))]
 
 
-def siblings(db: sqlite3.Connection, transaction: Transaction) -> list[Transaction]:
-    """Return the others that derive from the same original, known here or not, oldest first."""
-    either = f"(derives_from = ? OR {_SENT}) ORDER BY rowid"
-    return list(transactions.where(db, either, (transaction.derives_from, transaction.transaction_reference)))
+def members(db: sqlite3.Connection, original: Transaction | None, reference: str | None = None) -> list[Transaction]:
+    """Return what derives from an original, oldest first: by its id, or by a reference that it or a re-authorization
+    of it gave, whether or not the original was known here by then. Where it is not known, by the reference alone.
+    """
+    identity = original and original.client_transaction_id
+    references = {item.upper() for item in (reference, original and original.given_reference) if item}
+    while True:
+        either = f"derives_from = ? OR upper(transaction_reference) IN ({', '.join('?' * len(references))})"
+        found = list(transactions.where(db, f"{either} ORDER BY rowid", (identity, *references)))
+        given = {item.given_reference for item in found if item.type is OperationType.RE_AUTH and item.given_reference}
+        if given <= references:
+            return found
+        references |= given
 
 
 def root(db: sqlite3.Connection, transaction: Transaction) -> str:

@@ -140,7 +140,7 @@ def test_show_and_list_know_the_payment(shop: Machine) -> None:
     for part in ("till 3", "9.00", "CONTACTLESS", "event APPROVAL_REQUESTED\tCONTACTLESS", "reference: "):
         assert part in shown.stdout
     listed = posd("list", "--limit", "1", config=shop.config_path)
-    assert listed.stdout.splitlines()[1].split("\t")[1:] == [payment, shop.serial, "9.00", "approved"]
+    assert listed.stdout.splitlines()[1].split("\t")[1:] == [payment, shop.serial, "charge", "9.00", "approved"]
     assert "--all" in listed.stderr
 
 

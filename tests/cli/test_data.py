@@ -14,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 
 from posd.store import backup
-from posd.store.opening import lock
+from posd.store.opening import lock, schema_version
 from tests.cli.documents import answer
 from tests.cli.processes import PATIENCE, posd, posd_on_terminal, posd_process, start_posd
 from tests.cli.stub import Answer, Stub, problem
@@ -242,7 +242,7 @@ def test_verify_of_the_configured_database_and_of_a_backup(shop: Shop) -> None:
     done = posd("verify", config=shop.config)
     assert (done.returncode, done.stdout) == (
         0,
-        f"{shop.database}: nothing is wrong with this database (2 payments, 6 events, schema 2).\n",
+        f"{shop.database}: nothing is wrong with this database (2 payments, 6 events, schema {schema_version()}).\n",
     )
     assert "with this backup (1 payment," in posd("verify", str(shop.backup), config=shop.config).stdout
     document = json.loads(posd("verify", str(shop.backup), "--json").stdout)

@@ -14,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 
 from posd.cli import operator as commands
-from posd.cli.words import RESULTS
+from posd.cli.words import meaning
 from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction
 from tests.cli.processes import PATIENCE, posd, posd_on_terminal, start_posd
 from tests.cli.stub import Answer, Stub, problem
@@ -135,7 +135,8 @@ def test_resolve_sends_the_result_and_shows_the_outcome(tmp_path: Path, result: 
     assert done.returncode == 0, done.stderr
     assert result in done.stdout.splitlines()
     assert ": by Ana, note: the slip says so" in done.stdout
-    assert f"result: By a person's word: {RESULTS[result][1]}" in done.stdout
+    assert f"result: {meaning(closed)[1]}" in done.stdout
+    assert meaning(closed)[1].startswith("By a person's word: ")
 
 
 def test_resolve_as_approved_sends_the_reference(tmp_path: Path) -> None:
@@ -259,7 +260,13 @@ def test_release_on_a_terminal_shows_the_payment_and_asks_for_the_note_and_once_
 
 @pytest.mark.parametrize(
     ("result", "words"),
-    [("approved", "books it as charged"), ("canceled", "books it as not charged (canceled)")],
+    [
+        ("approved", "books the payment as approved: the customer counts as charged."),
+        (
+            "canceled",
+            "books the payment as canceled: the customer counts as not charged, and the till may start it again.",
+        ),
+    ],
 )
 def test_resolve_on_a_terminal_says_what_it_means_and_a_no_changes_nothing(
     tmp_path: Path, result: str, words: str

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from posd.cli.output import Output, escaped, money, total
+from posd.cli.output import Output, asked, escaped, money, total
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,11 @@ def test_the_total_adds_numbers_and_extra_taxes() -> None:
     assert total(amount) == Decimal("1.33")
 
 
+@pytest.mark.parametrize(("amount", "text"), [({"subtotal_iva0": 7, "tip": 1}, "8.00"), ({}, ""), (None, "")])
+def test_what_asks_for_no_amount_is_not_said_to_ask_for_nothing(amount: dict[str, int] | None, text: str) -> None:
+    assert asked(amount) == text
+
+
 def test_control_characters_of_a_terminal_do_not_reach_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(as_json=False)
     output.line("rejected \x1b[2J\x07[bold]as written[/bold]")
@@ -44,6 +49,11 @@ def test_control_characters_of_a_terminal_do_not_reach_the_screen(capsys: pytest
 def test_in_a_pipe_a_table_is_lines_with_tabs_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).table(("a", "b"), [("x" * 300, "with\ttab\nand line")])
     assert capsys.readouterr().out == f"a\tb\n{'x' * 300}\twith tab and line\n"
+
+
+def test_in_a_pipe_every_column_stands_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=False).table(("a", "b", "c"), [("1", "2", "3")], whole="a", under="c")
+    assert capsys.readouterr().out == "a\tb\tc\n1\t2\t3\n"
 
 
 def test_in_a_pipe_a_panel_is_labelled_lines(capsys: pytest.CaptureFixture[str]) -> None:

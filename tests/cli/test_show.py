@@ -10,13 +10,13 @@ from rich.cells import cell_len
 from posd.cli.history import details, evidence_text
 from tests.cli.documents import AT, ID, OTHER_ID, answer, attention, outcome, transaction
 from tests.cli.processes import posd, posd_on_terminal
-from tests.cli.stub import Stub
+from tests.cli.stub import Answer, Stub, problem
 
 PERSON = {"operator": "Ana", "note": "called the bank", "uid": 1000}
 
 #: an entry of the history -> its words, and its details.
 HISTORY = [
-    ({"kind": "intent", "terminal": "SN-0001"}, "payment recorded, about to be sent", "SN-0001"),
+    ({"kind": "intent", "terminal": "SN-0001"}, "recorded, about to be sent", "SN-0001"),
     (
         {"kind": "attempt", "judgement": "acknowledged", "http_status": 200, "reason": None},
         "sent: the terminal took it",
@@ -43,15 +43,15 @@ HISTORY = [
         "event DECLINED",
         "no funds (bank 51), came after the end",
     ),
-    ({"kind": "interrupted"}, "posd was stopped while it sent the payment", ""),
+    ({"kind": "interrupted"}, "posd was stopped while it sent it", ""),
     (
         {"kind": "search", "result": "found", "reason": None, "http_status": 200},
-        "terminal asked: it knows the payment",
+        "terminal asked: it knows of it",
         "HTTP 200",
     ),
     (
         {"kind": "search", "result": "none", "reason": None, "http_status": 200},
-        "terminal asked: it does not know the payment (no proof)",
+        "terminal asked: it does not know of it (no proof)",
         "HTTP 200",
     ),
     (
@@ -75,7 +75,7 @@ HISTORY = [
     ({"kind": "reapplied"}, "messages that were set aside are applied", ""),
     ({"kind": "no_callback", "seconds": 10.0}, "no message of the terminal for 10 s", ""),
     ({"kind": "stalled", "seconds": 60.5}, "silence of the terminal for 60.5 s", ""),
-    ({"kind": "proof"}, "proved: the payment never started", ""),
+    ({"kind": "proof"}, "proved: it never started", ""),
     (
         {"kind": "release", **PERSON},
         "terminal freed by a person",
@@ -168,14 +168,14 @@ def test_each_attention_comes_with_its_reason_and_what_to_do(tmp_path: Path) -> 
     )
     assert "correct both" in lines[code + 1]
     assert lines[code + 2 : code + 4] == [f"    posd show {ID}", f"    posd acknowledge {ID} outcome_corrected"]
-    assert any(line.startswith("last_search: ") and line.endswith("it knows the payment") for line in lines)
+    assert any(line.startswith("last_search: ") and line.endswith("it knows of it") for line in lines)
 
 
 @pytest.mark.parametrize(
     ("evidence", "words", "rest"),
     [
         ({"kind": "event", "event_id": "e-1"}, "the terminal reported it", "event id e-1"),
-        ({"kind": "search", "result": "none"}, "the terminal was asked", "it does not know the payment"),
+        ({"kind": "search", "result": "none"}, "the terminal was asked", "it does not know of it"),
         (
             {"kind": "refusal", "status": 409, "body": '{"busy":1}'},
             "the terminal refused the request",
@@ -236,6 +236,77 @@ def test_on_a_terminal_it_fits(tmp_path: Path) -> None:
     assert all(cell_len(line) <= 80 for line in seen.screen.split("\n"))
 
 
+# the chain
+
+
+REFERENCE = "0c0ffee0-0000-4000-8000-00000000000a"
+MISSING_ID = "7f3c0000-0000-4000-8000-0000000000ff"
+CAPTURE = transaction(type="capture", original=OTHER_ID, derived=[MISSING_ID, ID], transaction_reference=REFERENCE)
+PRE_AUTH = transaction(
+    client_transaction_id=OTHER_ID,
+    type="pre-auth",
+    outcome=outcome("approved", {"kind": "event"}, reached_acquirer=True, transaction_reference=REFERENCE),
+)
+VOID = transaction(type="void", amount={}, phase="active", status="APPROVAL_REQUESTED")
+COLUMNS = "chain\ttransaction\ttype\tamount\tstate\treference"
+
+
+@pytest.mark.parametrize(
+    ("gone", "state"),
+    [
+        (problem(404, "not_found", "no such transaction"), "not known here"),
+        (problem(503, "storage_unavailable", "the disk is sick"), "the disk is sick"),
+    ],
+    ids=["unknown", "trouble"],
+)
+def test_the_chain_is_a_table_and_one_that_is_missing_does_not_stop_it(
+    tmp_path: Path, gone: Answer, state: str
+) -> None:
+    script = [answer(CAPTURE), answer(PRE_AUTH), gone, answer(VOID), answer(JOURNAL), answer({"events": EVENTS})]
+    with Stub(tmp_path / "s", script) as stub:
+        done = posd("show", ID, socket=tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    assert [call.path.split("/")[3] for call in stub.calls[:4]] == [ID, OTHER_ID, MISSING_ID, ID]
+    lines = done.stdout.splitlines()
+    start = lines.index(COLUMNS)
+    assert lines[start + 1 : start + 4] == [
+        f"original\t{OTHER_ID}\tpre-auth\t11.20\tapproved\t{REFERENCE}",
+        f"derived\t{MISSING_ID}\t-\t-\t{state}\t-",
+        f"derived\t{ID}\tvoid\t-\tat the bank\t-",
+    ]
+    assert "type: capture" in lines
+    assert f"transaction_reference: {REFERENCE}" in lines
+
+
+def test_on_a_terminal_the_chain_fits_with_whole_ids(tmp_path: Path) -> None:
+    for columns, first in ((80, OTHER_ID), (130, f"{OTHER_ID}  pre-auth")):
+        script = [
+            answer(CAPTURE),
+            answer(PRE_AUTH),
+            answer(VOID),
+            answer(VOID),
+            answer(JOURNAL),
+            answer({"events": []}),
+        ]
+        with Stub(tmp_path / "s", script):
+            seen = posd_on_terminal("show", ID, socket=tmp_path / "s", columns=columns)
+        assert seen.returncode == 0
+        assert f"original  {first}" in seen.screen
+        assert REFERENCE in seen.screen
+        assert all(cell_len(line) <= columns for line in seen.screen.split("\n"))
+
+
+def test_what_stands_alone_has_no_chain(tmp_path: Path) -> None:
+    assert COLUMNS not in show(tmp_path, transaction())
+
+
+def test_json_reads_nothing_but_the_transaction(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer(CAPTURE)]) as stub:
+        done = posd("show", ID, "--json", socket=tmp_path / "s")
+    assert json.loads(done.stdout) == CAPTURE
+    assert len(stub.calls) == 1
+
+
 # list --attention
 
 
@@ -255,7 +326,7 @@ def test_the_list_says_once_for_each_attention_what_to_do_with_the_ids(tmp_path:
     lines = done.stdout.splitlines()
     assert lines[3] == ""
     conflict, aside = lines.index("conflicting_final"), lines.index("quarantined_event")
-    assert "Check with the acquirer what the customer paid" in lines[conflict + 1]
+    assert "Check with the acquirer whether the customer was charged" in lines[conflict + 1]
     assert f"    posd acknowledge {ID} conflicting_final" in lines[conflict:aside]
     assert lines[aside + 2 :] == [
         "    posd quarantine",
@@ -264,6 +335,31 @@ def test_the_list_says_once_for_each_attention_what_to_do_with_the_ids(tmp_path:
         f"    posd acknowledge {OTHER_ID} quarantined_event",
     ]
     assert sum("was set aside" in line for line in lines) == 1
+
+
+def test_what_is_true_of_one_type_alone_is_said_for_it_alone(tmp_path: Path) -> None:
+    codes = ("conflicting_final", "event_id_reused")
+    charge, void = numbered(1, *codes), {**numbered(2, *codes), "type": "void"}
+    with Stub(tmp_path / "s", [answer(listed(charge, void))]):
+        done = posd("list", "--attention", socket=tmp_path / "s")
+    text = done.stdout
+    assert "whether the customer was charged, and how often; void the second approval" in text
+    assert "whether the original was reversed, and how often; have the acquirer put right" in text
+    first, second = (text.index(f"posd acknowledge {each} conflicting_final") for each in (ID, OTHER_ID))
+    assert text.index("void the second approval") < first < text.index("have the acquirer put right") < second
+
+
+def test_on_a_narrow_terminal_the_list_keeps_every_word_whole(tmp_path: Path) -> None:
+    ended = outcome("not_started", {"kind": "unsent"})
+    page = listed(transaction(type="pre-auth", terminal="SN-0000001234", outcome=ended))
+    with Stub(tmp_path / "s", [answer(page), answer(page)]):
+        narrow = posd_on_terminal("list", socket=tmp_path / "s")
+        wide = posd_on_terminal("list", socket=tmp_path / "s", columns=130)
+    [_, _, first, second, *_] = narrow.screen.splitlines()
+    assert first.split()[1:] == [ID, "pre-auth", "11.20", "not_started"]
+    assert second.split()[1:] == ["SN-0000001234"]
+    assert wide.screen.splitlines()[2].split()[2:] == [ID, "SN-0000001234", "pre-auth", "11.20", "not_started"]
+    assert all(cell_len(line) <= 80 for line in narrow.screen.split("\n"))
 
 
 def test_the_commands_are_not_repeated_without_end(tmp_path: Path) -> None:

@@ -14,6 +14,11 @@ ID = "00000000-0000-4000-8000-000000000000"
     "arguments",
     [
         ("charge", "1"),
+        ("preauth", "1"),
+        ("reauth", ID, "1"),
+        ("capture", ID, "1"),
+        ("tip", ID, "1"),
+        ("void", ID),
         ("await", ID),
         ("abort", ID),
         ("show", ID),

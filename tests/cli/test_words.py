@@ -3,10 +3,14 @@
 import click
 import pytest
 
+from posd.cli.advice import ATTENTION_ADVICE, CAPTURE_OR_VOID, LOOK_FIRST, NEXT_STEPS, SPELLINGS, attention_advice
+from posd.cli.main import COMMANDS as POSD_COMMANDS
 from posd.cli.main import main
-from posd.cli.words import ATTENTION_ADVICE, EVIDENCE, RESOLVES, RESULTS, SEARCH_ENTRIES, SEARCHES, advice
-from posd.core.transactions import AttentionCode, EvidenceKind, Result
-from tests.cli.documents import ID
+from posd.cli.starting import STARTS
+from posd.cli.words import EVIDENCE, RESOLVED_AS, RESULTS, SEARCH_ENTRIES, SEARCHES
+from posd.core.problems import PROBLEMS
+from posd.core.transactions import AttentionCode, EvidenceKind, NextStep, OperationType, Result
+from tests.cli.documents import ID, transaction
 
 #: the contract's attention codes.
 CODES = [
@@ -27,7 +31,14 @@ CODES = [
     "address_changed",
     "released",
 ]
-COMMANDS = sorted({command for code in (*CODES, "unknown") for command in advice(code).commands})
+COMMANDS = sorted(
+    {
+        *(command for code in (*CODES, "unknown") for command in attention_advice(code, transaction()).commands),
+        *(command.format(name=name) for command in CAPTURE_OR_VOID.commands for name in (ID, f"--reference {ID}")),
+        *(command for commands in LOOK_FIRST.values() for command in commands),
+        f"posd void --reference {ID}",
+    }
+)
 
 
 def test_every_attention_of_the_contract_has_its_advice() -> None:
@@ -35,19 +46,21 @@ def test_every_attention_of_the_contract_has_its_advice() -> None:
     assert {str(code) for code in AttentionCode} <= ATTENTION_ADVICE.keys()
 
 
+@pytest.mark.parametrize("kind", [*OperationType, None, "barter"], ids=str)
 @pytest.mark.parametrize("code", CODES)
-def test_an_advice_says_what_to_do_and_what_to_type(code: str) -> None:
-    words, commands = advice(code)
+def test_an_advice_says_what_to_do_and_what_to_type(code: str, kind: str | None) -> None:
+    words, commands = attention_advice(code, transaction(type=kind))
     assert len(words) > 60
     assert words.endswith(":")
     assert commands
+    assert not set(words) & set("{}")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_is_named_can_be_typed_and_stands_in_a_line(command: str) -> None:
     typed = command.format(id=ID)
     assert len("    " + typed) <= 80
-    name, *arguments = typed.replace("RESULT", "approved").removeprefix("posd ").split()
+    name, *arguments = typed.replace("RESULT", "approved").replace("AMOUNT", "1").removeprefix("posd ").split()
     context = click.Context(main)
     target = main.get_command(context, name)
     assert target is not None
@@ -59,10 +72,36 @@ def test_a_command_that_is_named_can_be_typed_and_stands_in_a_line(command: str)
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("posd acknowledge")])
 def test_an_acknowledgement_names_a_code_of_the_contract(command: str) -> None:
     assert command.split()[-1] in CODES
-    assert command in advice(command.split()[-1]).commands
+    assert command in attention_advice(command.split()[-1], transaction()).commands
 
 
-def test_every_result_search_and_evidence_has_its_words() -> None:
-    assert {str(result) for result in Result} == RESULTS.keys() == RESOLVES.keys()
+def test_every_result_search_evidence_and_next_step_has_its_words() -> None:
+    assert {str(result) for result in Result} == RESULTS.keys() == RESOLVED_AS.keys()
     assert SEARCHES.keys() == SEARCH_ENTRIES.keys() == {"found", "none", "no_answer"}
     assert {str(kind) for kind in EvidenceKind} == EVIDENCE.keys()
+    assert {str(step) for step in NextStep} == NEXT_STEPS.keys()
+
+
+def test_every_operation_type_has_its_command() -> None:
+    assert {row.type for row in STARTS} == {str(kind) for kind in OperationType}
+    assert {row.name for row in STARTS} <= POSD_COMMANDS.keys()
+    for row in STARTS:
+        command = main.get_command(click.Context(main), row.name)
+        assert command is not None
+        assert command.name == row.name
+
+
+def test_what_a_refusal_is_told_by_is_a_problem_and_an_option() -> None:
+    assert LOOK_FIRST.keys() <= PROBLEMS.keys()
+    void = main.get_command(click.Context(main), "void")
+    assert void is not None
+    options = {option for parameter in void.params for option in parameter.opts}
+    assert {typed.split()[0] for typed in SPELLINGS.values()} <= options
+
+
+def test_no_command_is_cut_in_the_help_of_those_that_start_something() -> None:
+    context = click.Context(main)
+    for row in STARTS:
+        command = main.get_command(context, row.name)
+        assert command is not None
+        assert command.get_short_help_str(limit=80 - len("  acknowledge  ")) == row.does

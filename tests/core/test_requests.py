@@ -172,6 +172,7 @@ def test_no_metadata_is_sent_where_the_till_gave_none() -> None:
         ({"amount": AMOUNT, "metadata": {"a": 1}, "repeat": True}, ["metadata", "repeat"]),
         ({"amount": {"iva": -1}}, ["amount"]),
         ({"amount": AMOUNT, "surprise": 1}, ["surprise"]),
+        ({"amount": AMOUNT, "type": "void"}, ["type"]),  # that it lacks an original is no difference
     ],
     ids=str,
 )

@@ -1,0 +1,93 @@
+"""`posd await`, and how every command that waits does it: until the outcome, the caller's deadline or Ctrl-C."""
+
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import click
+
+from posd.cli.api import Api, Reply
+from posd.cli.connection import connect, id_argument, json_option
+from posd.cli.exit_codes import ExitCode, for_transaction
+from posd.cli.operations import words_of
+from posd.cli.output import Output
+from posd.cli.progress import Progress, show_attention, show_outcome
+from posd.cli.waiting import Snapshot, TimedOut, follow
+
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Stop waiting after this long (exit code 4); it goes on all the same.",
+)
+
+
+def deadline_in(timeout: float | None) -> float | None:
+    """Return the time of `time.monotonic()` that is so many seconds away."""
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
+    """Follow the transaction until it is final; leave the program with OPEN at the deadline or on Ctrl-C."""
+    goes_on = f"the {words_of(reply.body).noun} goes on"
+    try:
+        for update in follow(api, reply.body["client_transaction_id"], deadline=deadline):
+            progress.show(update)
+            if isinstance(update, Snapshot):
+                reply = update.reply
+    except TimedOut:
+        leave_open(progress, reply.body, f"Still open; {goes_on}", reply)
+    except KeyboardInterrupt:
+        leave_open(progress, reply.body, f"Stopped waiting; {goes_on}", reply)
+    return reply
+
+
+def leave_open(progress: Progress, transaction: Mapping[str, Any], why: str, reply: Reply | None = None) -> NoReturn:
+    """Say why a transaction is left open and how to go on, and leave the program; `reply` is what --json shows of it.
+
+    `transaction` is what is known of it: its id and its type at least.
+    """
+    progress.close()
+    output = progress.output
+    if output.as_json and reply is not None:
+        output.json(reply.raw)
+    transaction_id = transaction["client_transaction_id"]
+    output.note(
+        f"{why}.\n"
+        f"  its outcome:  posd await {transaction_id}\n"
+        f"  to stop it:   posd abort {transaction_id}\n"
+        f"Do not start this {words_of(transaction).noun} again before its outcome is known.",
+        style="yellow",
+    )
+    sys.exit(ExitCode.OPEN)
+
+
+def finish(output: Output, reply: Reply) -> NoReturn:
+    """Write the outcome of a final transaction, and leave the program by it."""
+    if output.as_json:
+        output.json(reply.raw)
+    else:
+        show_outcome(output, reply.body)
+        show_attention(output, reply.body)
+    sys.exit(for_transaction(reply.body))
+
+
+@click.command("await")
+@id_argument
+@timeout_option
+@json_option
+@click.pass_context
+def await_(ctx: click.Context, output: Output, transaction_id: uuid.UUID, timeout: float | None) -> None:
+    """Wait for a payment's outcome.
+
+    That of a charge, a pre-authorization or whatever else was started. One that is over answers at once.
+    """
+    deadline = deadline_in(timeout)
+    with connect(ctx) as api:
+        reply = api.get(f"/transactions/{transaction_id}")
+        if reply.body["phase"] != "final":
+            with Progress(output, reply.body) as progress:
+                reply = wait(api, progress, reply, deadline)
+    finish(output, reply)

@@ -1,0 +1,287 @@
+"""Chains by command line, with a real daemon and a simulated terminal: each reference, in the API and on the wire."""
+
+import json
+import ssl
+import uuid
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import httpx2
+import pytest
+
+from posd.cli.api import Api
+from posd.cli.demo.machine import Machine
+from tests.cli.processes import Done, posd
+
+#: a payment of 8 to 33 s takes well under a second.
+SPEED = 500.0
+
+
+class Shop(Machine):
+    """A daemon with a simulated terminal, and what can be seen of both."""
+
+    def run(self, *arguments: str) -> Done:
+        return posd(*arguments, config=self.config_path)
+
+    def approved(self, *arguments: str) -> str:
+        """Run a command that is approved; return its id."""
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.split()[1]
+
+    def get(self, transaction_id: str) -> dict[str, Any]:
+        with Api(self.till_socket) as api:
+            document: dict[str, Any] = api.get(f"/transactions/{transaction_id}").body
+        return document
+
+    def reference(self, transaction_id: str) -> str:
+        """The reference that the approval of a transaction gave."""
+        return str(self.get(transaction_id)["outcome"]["transaction_reference"])
+
+    def seen(self, what: str) -> list[Any]:
+        """What the terminal shows of its `requests` or `ledger`."""
+        trust = ssl.create_default_context(cafile=self.directory / "terminal" / "tls" / "ca.crt")
+        shown = httpx2.get(f"{self.base_url}/simulator/{what}", verify=trust, trust_env=False)
+        return list(json.loads(shown.text))
+
+    def wire(self, transaction_id: str) -> dict[str, Any]:
+        """The only request for a transaction that the terminal saw."""
+        bodies = [json.loads(body, parse_float=Decimal) for body in self.seen("requests")]
+        [request] = [body for body in bodies if body["client_transaction_id"] == transaction_id]
+        return dict(request)
+
+    def final(self, transaction_id: str) -> dict[str, Any]:
+        """The only end of a transaction that the terminal knows."""
+        entries = (entry for entry in self.seen("ledger") if entry["kind"] == "final")
+        [entry] = [entry for entry in entries if entry["client_transaction_id"] == transaction_id]
+        return dict(entry)
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    with Shop(speed=SPEED, announce=False) as machine:
+        machine.start()
+        machine.use_address()
+        yield machine
+
+
+def labels(done: Done) -> dict[str, str]:
+    """The labelled values of an outcome."""
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
+
+
+def check_link(shop: Shop, transaction_id: str, original: str, reference: str) -> None:
+    """Check that a transaction names its original by that reference, and has one of its own, wherever it is seen."""
+    document = shop.get(transaction_id)
+    new = document["outcome"]["transaction_reference"]
+    assert shop.wire(transaction_id)["transaction_reference"] == reference
+    assert (document["original"], document["transaction_reference"]) == (original, reference)
+    assert shop.final(transaction_id)["transaction_reference"] == new
+    assert new != reference
+    assert transaction_id in shop.get(original)["derived"]
+
+
+def test_pre_auth_re_auth_capture_void_each_name_the_reference_that_counts(shop: Shop) -> None:
+    reserve = shop.approved("preauth", "10.00")
+    assert "transaction_reference" not in shop.wire(reserve)
+    first = shop.reference(reserve)
+    more = shop.approved("reauth", reserve, "12.00")
+    check_link(shop, more, reserve, first)
+    newest = shop.reference(more)
+    capture = shop.approved("capture", reserve, "--subtotal-iva", "10.00", "--iva", "1.20")
+    check_link(shop, capture, reserve, newest)
+    assert shop.wire(capture)["amount"] == {"iva": Decimal("1.2"), "subtotal_iva": 10, "subtotal_iva0": 0}
+    void = shop.run("void", capture)
+    assert void.returncode == 0, void.stderr
+    check_link(shop, void.stdout.split()[1], capture, shop.reference(capture))
+    assert labels(void)["result"] == "The original was reversed on its own day: a cancellation."
+    assert "amount" not in shop.wire(void.stdout.split()[1])
+    references = {shop.reference(each) for each in (reserve, more, capture, void.stdout.split()[1])}
+    assert len(references) == 4
+
+
+def test_an_approved_pre_auth_says_that_it_only_reserves_and_how_to_go_on(shop: Shop) -> None:
+    done = shop.run("preauth", "10")
+    reserve = done.stdout.split()[1]
+    assert labels(done)["result"] == "The amount was reserved; nothing is charged before it is captured."
+    assert done.stdout.splitlines()[-2:] == [f"posd capture {reserve} AMOUNT", f"posd void {reserve}"]
+    typed = done.stdout.splitlines()[-2].replace("AMOUNT", "10").removeprefix("posd ").split()
+    assert labels(shop.run(*typed))["result"] == "The reservation was captured: the customer was charged."
+
+
+def test_what_a_re_auth_says_to_type_captures_the_newest_reference(shop: Shop) -> None:
+    reserve = shop.approved("preauth", "10")
+    done = shop.run("reauth", reserve, "11")
+    assert labels(done)["result"] == "The reservation was changed; nothing is charged before it is captured."
+    [typed] = [line for line in done.stdout.splitlines() if line.startswith("posd capture ")]
+    capture = shop.approved(*typed.replace("AMOUNT", "11").removeprefix("posd ").split())
+    check_link(shop, capture, reserve, labels(done)["reference"])
+
+
+def test_charge_tip_void(shop: Shop) -> None:
+    charge = shop.approved("charge", "20")
+    tip = shop.run("tip", charge, "1.50")
+    assert (tip.returncode, labels(tip)["result"]) == (0, "The tip was charged.")
+    tip_id = tip.stdout.split()[1]
+    check_link(shop, tip_id, charge, shop.reference(charge))
+    assert shop.wire(tip_id)["amount"] == {"iva": 0, "subtotal_iva": 0, "subtotal_iva0": Decimal("1.5")}
+    check_link(shop, shop.approved("void", charge), charge, shop.reference(charge))
+
+
+def test_an_original_can_be_named_by_the_acquirers_reference(shop: Shop) -> None:
+    reserve = shop.approved("preauth", "7")
+    first = shop.reference(reserve)
+    capture = shop.approved("capture", "--reference", first.upper(), "7")
+    check_link(shop, capture, reserve, first)
+    check_link(shop, shop.approved("void", "--reference", shop.reference(capture)), capture, shop.reference(capture))
+
+
+def test_a_reference_that_nobody_gave_is_refused_by_the_terminal_and_reverses_nothing(shop: Shop) -> None:
+    done = shop.run("void", "--reference", str(uuid.uuid4()))
+    assert done.returncode == 1
+    assert labels(done)["result"] == (
+        "The void did not start; nothing was reversed, and the original stands as before."
+    )
+    assert "UNKNOWN_REFERENCE" in labels(done)["proof"]
+
+
+#: command -> the words of its decline.
+DECLINED = {
+    "charge": "The bank declined the payment; the customer was not charged.",
+    "preauth": "The bank declined the pre-authorization; nothing was reserved.",
+    "reauth": "The bank declined the re-authorization; the reservation is as it was.",
+    "capture": "The bank declined the capture; it charged nothing, and the reservation is as it was.",
+    "tip": "The bank declined the tip; it was not charged, and the payment that it is for is as it was.",
+    "void": "The bank declined the void; nothing was reversed, and the original stands as before.",
+}
+
+
+def original_for(shop: Shop, command: str) -> list[str]:
+    """Make the original that a command needs; return the arguments that name it."""
+    begins = {"reauth": "preauth", "capture": "preauth", "tip": "charge", "void": "charge"}
+    return [shop.approved(begins[command], "10")] if command in begins else []
+
+
+@pytest.mark.parametrize("command", DECLINED)
+def test_a_decline_exits_1_and_says_what_stays_and_can_be_tried_again(shop: Shop, command: str) -> None:
+    original = original_for(shop, command)
+    done = shop.run(command, *original, "5", "--metadata", "scenario=decline")
+    assert done.returncode == 1, done.stderr
+    assert labels(done)["result"] == DECLINED[command]
+    assert labels(done)["next"].startswith("To try again, start a new ")
+    assert shop.run(command, *original, "5").returncode == 0
+
+
+@pytest.mark.parametrize("command", ["capture", "tip", "void"])
+def test_a_second_one_is_refused_and_sent_only_with_repeat(shop: Shop, command: str) -> None:
+    original = original_for(shop, command)
+    first = shop.approved(command, *original, "5")
+    refused = shop.run(command, *original, "5")
+    assert refused.returncode == 1
+    again = refused.stdout.split()[1]
+    assert "say so with --repeat" in refused.stderr
+    assert f"\n  posd show {first}\n" in refused.stderr
+    assert again not in str(shop.seen("requests"))
+    assert shop.run("show", again).returncode == 1
+    repeated = shop.run(command, *original, "5", "--repeat", "--id", again)
+    # This terminal refuses a second one by itself; what it would have done is not what is asked here.
+    assert (repeated.returncode, labels(repeated)["transaction"]) == (1, again)
+    assert shop.wire(again)["transaction_reference"] == shop.wire(first)["transaction_reference"]
+
+
+def test_a_second_one_is_found_by_its_reference_too(shop: Shop) -> None:
+    reserve = shop.approved("preauth", "7")
+    first = shop.approved("capture", reserve, "7")
+    refused = shop.run("capture", "--reference", shop.reference(reserve), "7")
+    assert refused.returncode == 1
+    assert f"\n  posd show {first}\n" in refused.stderr
+
+
+def test_a_sale_with_another_payment_is_refused_but_what_derives_from_it_is_not(shop: Shop) -> None:
+    charge = shop.approved("charge", "4", "--sale", "till-3/77")
+    refused = shop.run("preauth", "4", "--sale", "till-3/77")
+    assert refused.returncode == 1
+    assert "say so with --repeat" in refused.stderr
+    assert f"\n  posd show {charge}\n" in refused.stderr
+    assert shop.run("tip", charge, "1", "--sale", "till-3/77").returncode == 0
+    assert shop.run("preauth", "4", "--sale", "till-3/77", "--repeat").returncode == 0
+
+
+def test_a_chain_that_does_not_fit_is_refused_with_the_reason_and_nothing_is_sent(shop: Shop) -> None:
+    charge, reserve = shop.approved("charge", "5"), shop.approved("preauth", "5")
+    more, capture = shop.approved("reauth", reserve, "6"), shop.approved("capture", reserve, "6")
+    void = shop.approved("void", charge)
+    declined = shop.run("preauth", "5", "--metadata", "scenario=decline").stdout.split()[1]
+    nobody = str(uuid.uuid4())
+    wrong = [
+        (("capture", charge, "5"), f"{charge} is a charge; capture is for a pre-auth"),
+        (("reauth", charge, "5"), f"{charge} is a charge; re-auth is for a pre-auth"),
+        (("tip", reserve, "5"), f"{reserve} is a pre-auth; post-tip is for a charge"),
+        (("tip", capture, "5"), f"{capture} is a capture; post-tip is for a charge"),
+        (("reauth", capture, "5"), f"{capture} is a capture; re-auth is for a pre-auth"),
+        (("void", void), f"{void} is a void; void is for a "),
+        (("void", more), f"name its pre-auth, {reserve}"),
+        (("capture", declined, "5"), f"{declined} is not approved: it ended as declined"),
+        (("void", nobody), f"no transaction {nobody} is known here; check the id, or give --reference UUID"),
+    ]
+    before = len(shop.seen("requests"))
+    for arguments, words in wrong:
+        done = shop.run(*arguments)
+        assert done.returncode == 1, arguments
+        assert words in done.stderr
+        assert f"\n  posd show {arguments[1]}\n" in done.stderr
+        assert shop.run("show", done.stdout.split()[1]).returncode == 1
+        program = shop.run(*arguments, "--json")
+        assert (program.returncode, json.loads(program.stdout)["code"]) == (1, "unknown_original")
+    assert len(shop.seen("requests")) == before
+
+
+def test_one_that_is_still_open_has_nothing_derived_from_it(shop: Shop) -> None:
+    reserve = shop.run("preauth", "5", "--metadata", "scenario=wait-for-abort", "--no-wait").stdout.split()[1]
+    refused = shop.run("capture", reserve, "5")
+    assert shop.run("abort", reserve).returncode == 0
+    assert shop.run("await", reserve).returncode == 1
+    assert refused.returncode == 1
+    assert "is not approved: it is still open; wait for its outcome" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["preauth", "reauth", "capture", "tip", "void"])
+def test_json_is_the_apis_document_and_nothing_else(shop: Shop, command: str) -> None:
+    done = shop.run(command, *original_for(shop, command), "10.10", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout, parse_float=Decimal)
+    identity = document["client_transaction_id"]
+    assert done.stderr == f"transaction {identity}\n"
+    assert document == shop.get(identity)
+    with Api(shop.till_socket) as api:
+        assert shop.run("show", identity, "--json").stdout.encode() == api.get(f"/transactions/{identity}").raw + b"\n"
+
+
+def test_show_and_list_show_the_chain(shop: Shop) -> None:
+    reserve = shop.approved("preauth", "10")
+    more = shop.approved("reauth", reserve, "12")
+    capture = shop.approved("capture", reserve, "12")
+    void = shop.approved("void", capture)
+
+    def table(of: str) -> list[list[str]]:
+        lines = shop.run("show", of).stdout.splitlines()
+        start = lines.index("chain\ttransaction\ttype\tamount\tstate\treference") + 1
+        return [line.split("\t") for line in lines[start:] if line.count("\t") == 5]
+
+    assert table(reserve) == [
+        ["derived", more, "re-auth", "12.00", "approved", shop.reference(more)],
+        ["derived", capture, "capture", "12.00", "approved", shop.reference(capture)],
+    ]
+    assert table(capture) == [
+        ["original", reserve, "pre-auth", "10.00", "approved", shop.reference(reserve)],
+        ["derived", void, "void", "-", "approved", shop.reference(void)],
+    ]
+    listed = shop.run("list", "--limit", "4").stdout.splitlines()
+    assert listed[0] == "created\ttransaction\tterminal\ttype\tamount\tstate"
+    assert [line.split("\t")[1:] for line in listed[1:]] == [
+        [void, shop.serial, "void", "-", "approved"],
+        [capture, shop.serial, "capture", "12.00", "approved"],
+        [more, shop.serial, "re-auth", "12.00", "approved"],
+        [reserve, shop.serial, "pre-auth", "10.00", "approved"],
+    ]

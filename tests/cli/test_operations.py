@@ -1,0 +1,273 @@
+"""What is said of each operation type is true of it: every sentence of an outcome, and no other type's words."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from posd.cli.advice import ATTENTION_ADVICE, NEXT_STEPS, attention_advice, next_step
+from posd.cli.operations import OPERATIONS, UNKNOWN
+from posd.cli.progress import AWAY, outcome_pairs
+from posd.cli.words import (
+    RESOLVED_AS,
+    RESULTS,
+    SEARCHES,
+    STATUS_HINTS,
+    hint,
+    meaning,
+    resolving,
+    state,
+    status_hint,
+)
+from posd.core.transactions import OperationType
+from tests.cli.documents import ID, OTHER_ID, outcome, transaction
+
+EVENT = {"kind": "event", "event_id": "e-1"}
+KINDS = [*map(str, OperationType), None]
+
+#: what stays as it was where a capture or a tip did not happen.
+NO_CAPTURE = "it charged nothing, and the reservation is as it was."
+NO_TIP = "it was not charged, and the payment that it is for is as it was."
+
+#: type -> what each result means.
+MEANINGS: dict[str | None, dict[str, str]] = {
+    "charge": {
+        "approved": "The customer was charged.",
+        "declined": "The bank declined the payment; the customer was not charged.",
+        "rejected": "The terminal rejected the payment; the customer was not charged.",
+        "canceled": "The payment was canceled; the customer was not charged.",
+        "not_started": "The payment did not start; the customer was not charged.",
+    },
+    "pre-auth": {
+        "approved": "The amount was reserved; nothing is charged before it is captured.",
+        "declined": "The bank declined the pre-authorization; nothing was reserved.",
+        "rejected": "The terminal rejected the pre-authorization; nothing was reserved.",
+        "canceled": "The pre-authorization was canceled; nothing was reserved.",
+        "not_started": "The pre-authorization did not start; nothing was reserved.",
+    },
+    "re-auth": {
+        "approved": "The reservation was changed; nothing is charged before it is captured.",
+        "declined": "The bank declined the re-authorization; the reservation is as it was.",
+        "rejected": "The terminal rejected the re-authorization; the reservation is as it was.",
+        "canceled": "The re-authorization was canceled; the reservation is as it was.",
+        "not_started": "The re-authorization did not start; the reservation is as it was.",
+    },
+    "capture": {
+        "approved": "The reservation was captured: the customer was charged.",
+        "declined": f"The bank declined the capture; {NO_CAPTURE}",
+        "rejected": f"The terminal rejected the capture; {NO_CAPTURE}",
+        "canceled": f"The capture was canceled; {NO_CAPTURE}",
+        "not_started": f"The capture did not start; {NO_CAPTURE}",
+    },
+    "post-tip": {
+        "approved": "The tip was charged.",
+        "declined": f"The bank declined the tip; {NO_TIP}",
+        "rejected": f"The terminal rejected the tip; {NO_TIP}",
+        "canceled": f"The tip was canceled; {NO_TIP}",
+        "not_started": f"The tip did not start; {NO_TIP}",
+    },
+    "void": {
+        "approved": (
+            "The original was reversed. Whether that is a cancellation (on its own day) or a refund is not known here."
+        ),
+        "declined": "The bank declined the void; nothing was reversed, and the original stands as before.",
+        "rejected": "The terminal rejected the void; nothing was reversed, and the original stands as before.",
+        "canceled": "The void was canceled; nothing was reversed, and the original stands as before.",
+        "not_started": "The void did not start; nothing was reversed, and the original stands as before.",
+    },
+    None: {
+        "approved": "It was approved. What it was (a charge, a void, ...) is not known here: look at the receipt.",
+        "declined": "The bank declined the transaction; it charged and changed nothing.",
+        "rejected": "The terminal rejected the transaction; it charged and changed nothing.",
+        "canceled": "The transaction was canceled; it charged and changed nothing.",
+        "not_started": "The transaction did not start; it charged and changed nothing.",
+    },
+}
+
+#: type -> what may have happened where the terminal ended it after the bank was asked.
+MAYBE = {
+    "charge": "the payment after the bank was asked: the customer may have been charged all the same.",
+    "pre-auth": "the pre-authorization after the bank was asked: the amount may have been reserved all the same.",
+    "re-auth": "the re-authorization after the bank was asked: the reservation may have been changed all the same.",
+    "capture": "the capture after the bank was asked: the customer may have been charged all the same.",
+    "post-tip": "the tip after the bank was asked: the tip may have been charged all the same.",
+    "void": "the void after the bank was asked: the original may have been reversed all the same.",
+    None: "the transaction after the bank was asked: it may have been approved all the same.",
+}
+
+
+def ended(kind: str | None, result: str, proof: dict[str, Any] = EVENT, **fields: Any) -> dict[str, Any]:
+    """A final transaction of that type and result; `fields` replace members of its outcome."""
+    done = result == "approved"
+    return transaction(
+        type=kind,
+        outcome=outcome(result, proof, **{"reached_acquirer": done, **fields}),
+        next_step="done" if done else "new_id_ok",
+    )
+
+
+def test_every_type_has_its_words() -> None:
+    assert set(MEANINGS) == set(KINDS)
+    assert set(OPERATIONS) == {str(kind) for kind in OperationType}
+
+
+@pytest.mark.parametrize(("kind", "result"), list(product(KINDS, RESULTS)))
+def test_an_outcome_means_for_each_type_what_happened(kind: str | None, result: str) -> None:
+    assert meaning(ended(kind, result))[1] == MEANINGS[kind][result]
+    by_person = ended(kind, result, {"kind": "operator", "operator": "Ana"}, reached_acquirer=None)
+    assert meaning(by_person)[1] == f"By a person's word: {MEANINGS[kind][result]}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("result", ["canceled", "rejected"])
+def test_an_end_after_the_bank_was_asked_leaves_open_what_happened(kind: str | None, result: str) -> None:
+    uncertain = transaction(type=kind, outcome=outcome(result, EVENT, reached_acquirer=None))
+    assert meaning(uncertain) == ("yellow", f"The terminal ended {MAYBE[kind]}")
+
+
+@pytest.mark.parametrize(
+    ("reversal", "words"),
+    [
+        ("cancellation", "The original was reversed on its own day: a cancellation."),
+        ("refund", "The original was reversed after its day had ended: a refund."),
+        (None, MEANINGS["void"]["approved"]),
+        ("chargeback {0}", "The original was reversed: chargeback {0}."),
+    ],
+)
+def test_an_approved_void_says_whether_it_is_a_cancellation_or_a_refund(reversal: str | None, words: str) -> None:
+    assert meaning(ended("void", "approved", reversal=reversal))[1] == words
+
+
+# what comes next
+
+
+@pytest.mark.parametrize(
+    ("fields", "reference", "commands"),
+    [
+        ({"type": "pre-auth"}, OTHER_ID, [f"posd capture {ID} AMOUNT", f"posd void {ID}"]),
+        ({"type": "pre-auth"}, None, ["posd capture --reference UUID AMOUNT", "posd void --reference UUID"]),
+        (
+            {"type": "re-auth", "original": OTHER_ID},
+            "r",
+            [f"posd capture {OTHER_ID} AMOUNT", f"posd void {OTHER_ID}"],
+        ),
+        ({"type": "re-auth"}, "r", ["posd capture --reference r AMOUNT", "posd void --reference r"]),
+        ({"type": "re-auth", "original": OTHER_ID}, None, ["posd capture --reference UUID AMOUNT"]),
+    ],
+    ids=["pre-auth", "pre-auth without reference", "re-auth", "re-auth by reference", "re-auth without reference"],
+)
+def test_what_is_reserved_is_captured_or_voided_by_what_names_it(
+    fields: dict[str, Any], reference: str | None, commands: list[str]
+) -> None:
+    done = outcome("approved", EVENT, reached_acquirer=True, transaction_reference=reference)
+    reserved = transaction(outcome=done, next_step="done", **fields)
+    pairs = outcome_pairs(reserved)
+    place = [label for label, _ in pairs].index("next")
+    assert pairs[place][1].startswith("Capture it to charge the customer, or void it to give it up")
+    assert [value for _, value in pairs[place + 1 :]][: len(commands)] == commands
+
+
+def test_a_reservation_from_which_something_was_derived_may_be_used_up() -> None:
+    done = outcome("approved", EVENT, reached_acquirer=True, transaction_reference="r")
+    fresh = transaction(type="pre-auth", outcome=done, next_step="done")
+    assert "unless" not in next_step(fresh).words
+    assert next_step({**fresh, "derived": [OTHER_ID]}).words.endswith("unless one of them was done since.")
+
+
+@pytest.mark.parametrize("kind", ["charge", "capture", "post-tip", "void", None])
+def test_after_every_other_approval_there_is_nothing_to_do(kind: str | None) -> None:
+    assert next_step(ended(kind, "approved")) == ("Nothing more to do.", ())
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ("wait", "Wait for the outcome. Do not start this void again meanwhile."),
+        ("new_id_ok", "To try again, start a new void."),
+        ("ask_person", "Ask the person in charge. Do not start this void again before that is settled."),
+        ("dance_{noun}", "dance_{noun}"),
+    ],
+)
+def test_the_next_step_names_what_it_is_about(step: str, words: str) -> None:
+    assert next_step(transaction(type="void", next_step=step)) == (words, ())
+
+
+# while it runs
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "name"),
+    [
+        ("charge", "ask the customer to present the card", "waiting for card"),
+        ("pre-auth", "ask the customer to present the card", "waiting for card"),
+        *(
+            (kind, "the terminal has it: look at its screen, it may ask for the card", "at the terminal")
+            for kind in ("re-auth", "capture", "post-tip", "void", None)
+        ),
+    ],
+)
+def test_only_what_is_known_to_need_the_card_asks_for_it(kind: str | None, words: str, name: str) -> None:
+    running = transaction(type=kind, phase="active", status="TERMINAL_ACKNOWLEDGED")
+    assert (hint(running), state(running)) == (words, name)
+
+
+def test_a_status_of_a_terminal_is_told_as_it_is_written() -> None:
+    assert status_hint("WAITING_{noun}", transaction()) == "the terminal says WAITING_{noun}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "words"),
+    [
+        ("pre-auth", "approved", "books the pre-authorization as approved: the amount counts as reserved"),
+        (
+            "re-auth",
+            "declined",
+            (
+                "books the re-authorization as declined by the bank: the reservation counts as not changed, and the "
+                "till may start it again"
+            ),
+        ),
+        ("void", "approved", "books the void as approved: the original counts as reversed"),
+        (
+            "void",
+            "not_started",
+            "books the void as never started: the original counts as not reversed, and the till may start it again",
+        ),
+    ],
+)
+def test_a_persons_word_means_for_each_type_what_it_books(kind: str, result: str, words: str) -> None:
+    assert resolving(result, transaction(type=kind)) == words
+
+
+def everything_said(kind: str | None) -> list[str]:
+    """All that the command line can say of a transaction of that type."""
+    operation = OPERATIONS.get(kind or "", UNKNOWN)
+    running = transaction(type=kind)
+    return [
+        *(meaning(ended(kind, result, reversal=reversal))[1] for result in RESULTS for reversal in (None, "refund")),
+        *(meaning(transaction(type=kind, outcome=outcome(r, EVENT, reached_acquirer=None)))[1] for r in RESULTS),
+        *(attention_advice(code, running).words for code in ATTENTION_ADVICE),
+        *(next_step({**running, "next_step": step}).words for step in NEXT_STEPS),
+        *(status_hint(status, running) for status in STATUS_HINTS),
+        *(resolving(result, running) for result in RESOLVED_AS),
+        *(operation.fill(words) for words in (*SEARCHES.values(), AWAY)),
+        hint(running),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["pre-auth", "re-auth", "post-tip", "void", None])
+def test_nothing_that_is_said_of_it_says_that_the_customer_was_or_was_not_charged(kind: str | None) -> None:
+    for words in everything_said(kind):
+        assert "customer was" not in words
+        assert "customer may have been" not in words
+        assert "charge again" not in words
+
+
+@pytest.mark.parametrize("kind", ["pre-auth", "re-auth", "capture", "void", None])
+def test_nothing_that_is_said_of_it_calls_it_a_payment(kind: str | None) -> None:
+    assert [words for words in everything_said(kind) if "payment" in words] == []
+
+
+@pytest.mark.parametrize("kind", ["re-auth", "post-tip", "void", None])
+def test_nobody_is_told_to_void_what_a_void_cannot_reverse(kind: str | None) -> None:
+    assert [words for words in everything_said(kind) if "posd void" in words] == []

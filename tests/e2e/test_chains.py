@@ -1,0 +1,227 @@
+"""Chains: which reference goes to the terminal, which comes back, and that the two are never mixed (spec 2.1)."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from posd.simulator import Simulator
+from tests.support.chains import PATHS, Operation, approved, operation, stored, taking
+from tests.support.daemon import Daemon
+from tests.support.shop import Shop, hanging_up, knowing, nothing_to_correct
+from tests.support.simulated import chain, play, simulated
+from tests.support.webhooks import attention
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Whose reference each step sends: see `chain`.
+CHAINS = (
+    "p=pre-auth, r=re-auth p, c=capture p:r, v=void c",
+    "p=pre-auth, r=re-auth p, s=re-auth p, c=capture p:s, v=void c",
+    "p=pre-auth, r=re-auth p, v=void p:r",
+    "p=pre-auth, c=capture p, v=void c",
+    "p=pre-auth, v=void p",
+    "c=charge, t=post-tip c, v=void c",
+)
+#: How the till can name an original: see `play`.
+WAYS = ("original", "transaction_reference", "TRANSACTION_REFERENCE")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def simulation() -> AsyncIterator[tuple[Daemon, Simulator]]:
+    """A daemon with one simulated terminal."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with simulated(Path(directory), {"SN-0001": ""}) as (daemon, simulators):
+            yield daemon, simulators["SN-0001"]
+            await nothing_to_correct(daemon)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def complete_journal(shop: Shop) -> AsyncIterator[None]:
+    """Whatever is done here, reprocessing finds nothing to correct at the end."""
+    yield
+    await nothing_to_correct(shop.daemon)
+
+
+@pytest.mark.parametrize("by", WAYS)
+@pytest.mark.parametrize("text", CHAINS)
+async def test_a_chain_on_the_simulated_terminal(simulation: tuple[Daemon, Simulator], text: str, by: str) -> None:
+    daemon, simulator = simulation
+    await play(daemon, simulator, chain(text), by=by)
+
+
+async def test_a_re_authorization_that_failed_changes_no_reference(shop: Shop) -> None:
+    pre_auth = await approved(shop, "pre-auth")
+    for status in ("DECLINED", "TERMINAL_CANCELED", "TERMINAL_REJECTED"):
+        failed = await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity)
+        assert failed.sent["transaction_reference"] == pre_auth.reference
+        await failed.finish(status)
+    first = await approved(shop, "re-auth", pre_auth)
+    await (await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity)).finish("DECLINED")
+    capture = await operation(shop, "capture", pre_auth).begin(original=pre_auth.identity)
+    assert capture.sent["transaction_reference"] == first.reference
+
+
+@pytest.mark.parametrize("kind", ["re-auth", "capture"])
+async def test_the_reference_that_was_sent_is_never_taken_for_the_new_one(shop: Shop, kind: str) -> None:
+    """What the acknowledgement and the event echo of the request is told as sent; the outcome's is the answer's."""
+    for new in (str(uuid4()), str(uuid4()).upper()):
+        pre_auth = await approved(shop, "pre-auth")
+        item = await operation(shop, kind, pre_auth).begin(original=pre_auth.identity)
+        before = await item.get()
+        assert (before["transaction_reference"], before["outcome"]) == (pre_auth.reference, None)
+        assert stored(item)["given_reference"] is None, "the acknowledgement has echoed the other one"
+        item.reference = new
+        await item.finish()
+        outcome = (await item.get())["outcome"]
+        assert (outcome["transaction_reference"], outcome["ticket_number"]) == (new, f"T-{new[:8]}")
+        assert stored(item) == {
+            "transaction_reference": pre_auth.reference,
+            "given_reference": new.upper(),
+            "derives_from": pre_auth.identity,
+            "same_day_until": None,
+        }
+
+
+#: What a final event leaves out -> `raw_response` of the event.
+LEFT_OUT: dict[str, Any] = {
+    "no raw_response": None,
+    "an empty raw_response": {},
+    "no reference": {"ticket_number": "1"},
+    "null": {"transaction_reference": None, "ticket_number": "1"},
+    "an empty reference": {"transaction_reference": "", "ticket_number": "1"},
+    "an object": {"transaction_reference": {"transaction_reference": "x"}, "ticket_number": "1"},
+    "a text": "x",
+}
+
+
+@pytest.mark.parametrize("case", LEFT_OUT)
+@pytest.mark.parametrize("kind", ["re-auth", "capture", "void"])
+async def test_where_the_terminal_leaves_the_new_reference_out_there_is_none(shop: Shop, kind: str, case: str) -> None:
+    original = await approved(shop, "charge" if kind == "void" else "pre-auth")
+    item = await operation(shop, kind, original).begin(original=original.identity)
+    await item.finish(raw_response=LEFT_OUT[case])
+    document = await item.get()
+    assert (document["outcome"]["result"], document["outcome"]["transaction_reference"]) == ("approved", None)
+    assert document["transaction_reference"] == original.reference
+    assert attention(document) == {"missing_reference"}
+    assert (stored(item)["transaction_reference"], stored(item)["given_reference"]) == (original.reference, None)
+    if kind == "capture":
+        problem = await operation(shop, "void", original).refused("unknown_original", original=item.identity)
+        assert f"{item.identity} was approved without a transaction_reference" in problem["detail"]
+
+
+async def test_where_the_newest_reference_is_not_known_no_older_one_is_sent(shop: Shop) -> None:
+    """An approved re-authorization without its reference: what counts is not known, until the terminal tells it."""
+    pre_auth = await approved(shop, "pre-auth")
+    await approved(shop, "re-auth", pre_auth)
+    newest = operation(shop, "re-auth", pre_auth)
+    shop.terminal.start = hanging_up
+    assert (await newest.put(original=pre_auth.identity)).json["phase"] == "in_doubt"
+    shop.terminal.search = knowing(newest.states(raw_response=None))
+    assert (await newest.post("reconcile")).json["outcome"]["transaction_reference"] is None
+    for kind in ("capture", "void"):
+        problem = await operation(shop, kind, pre_auth).refused("unknown_original", original=pre_auth.identity)
+        assert f"{newest.identity} was approved without a transaction_reference" in problem["detail"]
+        assert "give it as `transaction_reference`" in problem["detail"]
+    # A further re-authorization is of the pre-authorization's reference all the same; so it is tried and canceled.
+    further = await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity)
+    assert further.sent["transaction_reference"] == pre_auth.reference
+    await further.finish("TERMINAL_CANCELED")
+    await newest.finish()
+    capture = await operation(shop, "capture", pre_auth).begin(original=pre_auth.identity)
+    assert capture.sent["transaction_reference"] == newest.reference
+
+
+async def test_swapped_or_without_its_echo_the_answers_reference_counts(shop: Shop) -> None:
+    pre_auth = await approved(shop, "pre-auth")
+    for echoed in (None, str(uuid4()), 7, {}):
+        capture = await operation(shop, "capture", pre_auth).begin(original=pre_auth.identity, repeat=True)
+        await capture.finish(operation={"type": "CAPTURE", "transaction_reference": echoed})
+        assert (await capture.get())["outcome"]["transaction_reference"] == capture.reference
+        void = await operation(shop, "void", capture).begin(original=capture.identity)
+        assert void.sent["transaction_reference"] == capture.reference
+        await void.finish()
+
+
+async def test_a_terminal_that_writes_upper_case(shop: Shop) -> None:
+    """Its references are told and sent as it wrote them, and are the same in any case."""
+    pre_auth = operation(shop, "pre-auth")
+    pre_auth.reference = str(uuid4()).upper()
+    await pre_auth.begin()
+    upper = pre_auth.identity.upper()
+    for content in (
+        pre_auth.states("TERMINAL_ACKNOWLEDGED"),
+        pre_auth.states("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED"),
+        pre_auth.states("APPROVAL_REQUESTED", "CARD_PRESENTED"),
+        pre_auth.states("APPROVAL", "APPROVAL_REQUESTED"),
+    ):
+        assert await pre_auth.deliver(json.dumps(content | {"client_transaction_id": upper}).encode()) == 200
+    assert (await pre_auth.get())["outcome"]["transaction_reference"] == pre_auth.reference
+    re_auth = operation(shop, "re-auth", pre_auth)
+    re_auth.reference = str(uuid4()).upper()
+    await (await re_auth.begin(original=upper)).finish()
+    assert re_auth.sent["transaction_reference"] == pre_auth.reference
+    capture = await operation(shop, "capture", pre_auth).begin(transaction_reference=re_auth.reference)
+    assert capture.sent["transaction_reference"] == re_auth.reference.lower()  # the till's, in canonical lower case
+    await capture.finish()
+    document = await pre_auth.get()
+    assert document["derived"] == [re_auth.identity, capture.identity]
+    problem = await operation(shop, "capture", pre_auth).refused("already_derived", original=pre_auth.identity)
+    assert problem["transactions"] == [capture.identity]
+
+
+# What posd learns of an original only after something was done to it
+
+
+async def test_what_was_done_by_reference_before_the_original_was_known(shop: Shop) -> None:
+    """The pre-authorization is in doubt, the till has its reference from the receipt."""
+    pre_auth = await shop_doubt(shop, "pre-auth")
+    pre_auth.reference = str(uuid4())
+    elsewhere = operation(shop, "re-auth")
+    await (await elsewhere.begin(transaction_reference=pre_auth.reference)).finish()
+    assert (await elsewhere.get())["original"] is None
+    await pre_auth.finish()
+    capture = await operation(shop, "capture", pre_auth).begin(original=pre_auth.identity)
+    assert capture.sent["transaction_reference"] == elsewhere.reference, "the newest reference of the chain"
+
+
+@pytest.mark.parametrize("kind", ["capture", "void"])
+async def test_what_was_re_authorized_of_elsewhere_is_captured_or_voided_by_its_reference(
+    shop: Shop, kind: str
+) -> None:
+    """The pre-authorization was made on another machine: its reference is all that is known of it here."""
+    re_auth = await approved(shop, "re-auth")
+    item = operation(shop, kind, re_auth)
+    shop.terminal.start = taking
+    reply = await item.put(transaction_reference=re_auth.reference)
+    assert reply.status == 201, reply.json["detail"]
+    assert item.sent["transaction_reference"] == re_auth.reference
+
+
+async def shop_doubt(shop: Shop, kind: str, **request: Any) -> Operation:
+    """Return an operation whose terminal read the request and hung up."""
+    item = operation(shop, kind)
+    shop.terminal.start = hanging_up
+    assert (await item.put(**request)).json["phase"] == "in_doubt"
+    return item
+
+
+async def test_an_approval_that_a_person_or_a_search_has_told_is_an_original(shop: Shop) -> None:
+    told = await shop_doubt(shop, "pre-auth")
+    reference = str(uuid4())
+    word = {"operator": "Ana", "note": "the receipt says so", "result": "approved", "transaction_reference": reference}
+    assert (await told.post("resolve", word, admin=True)).status == 200
+    capture = await operation(shop, "capture").begin(original=told.identity)
+    assert capture.sent["transaction_reference"] == reference
+    found = await shop_doubt(shop, "charge")
+    shop.terminal.search = knowing(found.states())
+    assert (await found.post("reconcile")).json["outcome"]["evidence"][0]["kind"] == "search"
+    tip = await operation(shop, "post-tip").begin(original=found.identity)
+    assert tip.sent["transaction_reference"] == found.reference
+    assert [request.path for request in tip.requests] == [PATHS["post-tip"]]

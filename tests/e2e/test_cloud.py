@@ -1,0 +1,250 @@
+"""Terminals that are called through the cloud, beside one on the network: paths, headers, the way back (spec 4.1)."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from itertools import repeat
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from posd.simulator import Simulator
+from tests.support.chains import KINDS, PATHS, approved, operation, taking
+from tests.support.daemon import Daemon, running
+from tests.support.events import body
+from tests.support.https import deliver
+from tests.support.shop import QUIET, Shop, answering, hanging_up, knowing, nothing_to_correct
+from tests.support.simulated import chain, configured_otherwise, play, public, simulated
+from tests.support.terminal import scripted_terminal
+from tests.support.webhooks import everything
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Of the simulated fleet; a serial can have any character.
+NEAR, FAR = "SN-NEAR", "SN/FAR 1"
+#: Of the scripted fleet, and what the last one's serial is in a path.
+LOCAL, CLOUD, ENCODED = "SN-LOCAL", "SN CLOUD+1%", "SN%20CLOUD%2B1%25"
+CHAINS = ("p=pre-auth, r=re-auth p, c=capture p:r, v=void c", "c=charge, t=post-tip c, v=void c")
+#: Where the service has its paths.
+GATEWAY = "/gateway/v7"
+
+SECRETS = ("key-from-a-file", "Bearer key-in-the-configuration", "key-of-the-unit", "key-of-this-terminal")
+HEADERS = f"""
+[terminal_defaults]
+headers = {{X-Store = "14"}}
+[profile]
+headers = {{X-Lan = "lan"}}
+[profile.cloud]
+headers = {{X-Api-Key = {{file = "service.key"}}, Authorization = "{SECRETS[1]}", X-Unit = {{credential = "unit.key"}}}}
+[profile.cloud.search]
+pointer = "/found"
+[profile.cloud.post-tip]
+abortable = false
+"""
+
+Simulation = tuple[Daemon, dict[str, Simulator]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def simulation() -> AsyncIterator[Simulation]:
+    """A daemon with one simulated terminal on the network and one in the cloud."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        terminals = {NEAR: "", FAR: 'access_mode = "cloud"'}
+        async with simulated(Path(directory), terminals, QUIET) as (daemon, simulators):
+            yield daemon, simulators
+            await nothing_to_correct(daemon)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mixed() -> AsyncIterator[dict[str, Shop]]:
+    """A daemon with one scripted terminal on the network and one in the cloud, with headers for each."""
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-", dir="/tmp")))
+        (home / "service.key").write_text(f"{SECRETS[0]}\n")
+        (home / "credentials").mkdir()
+        (home / "credentials" / "unit.key").write_text(SECRETS[2])
+        terminals = {
+            serial: await stack.enter_async_context(scripted_terminal(home, serial)) for serial in (LOCAL, CLOUD)
+        }
+        daemon = await stack.enter_async_context(running(home, ""))
+        cloud = terminals[CLOUD].toml.replace(terminals[CLOUD].base_url, f"{terminals[CLOUD].base_url}{GATEWAY}/")
+        cloud += f'access_mode = "cloud"\nheaders = {{X-Terminal = "{SECRETS[3]}"}}\n'
+        daemon.environment = {"CREDENTIALS_DIRECTORY": str(home / "credentials")}
+        entries = f"{QUIET}{HEADERS}{terminals[LOCAL].toml}{cloud}"
+        await configured_otherwise(daemon, {"[discovery]": f"{entries}[discovery]"} | public(daemon))
+        yield {serial: Shop(daemon, item, repeat(serial), repeat(serial)) for serial, item in terminals.items()}
+        await nothing_to_correct(daemon)
+
+
+# On simulated terminals
+
+
+@pytest.mark.parametrize("by", ["original", "transaction_reference"])
+@pytest.mark.parametrize("text", CHAINS)
+async def test_a_chain_through_the_cloud_and_beside_it(simulation: Simulation, text: str, by: str) -> None:
+    """The service calls back under the public name, the terminal of the network under the address that faces it."""
+    daemon, simulators = simulation
+    for serial, mode, host in ((FAR, "cloud", "localhost"), (NEAR, "local", "127.0.0.1")):
+        played = await play(daemon, simulators[serial], chain(text), by=by, mode=mode, serial=serial)
+        for identity in played.identities.values():
+            (sent,) = (json.loads(item) for item in simulators[serial].requests if identity in item)
+            address = f"https://{host}:{daemon.port}/webhooks/transactions/{identity}/"
+            assert sent["events_webhook_url"].startswith(address)
+            attempts = simulators[serial].ledger.of("attempt", client_transaction_id=identity)
+            assert {item["result"] for item in attempts} == {200}
+            events = (await daemon.call("GET", f"/transactions/{identity}/events")).json["events"]
+            assert {item["event"]["terminal"]["serial_number"] for item in events} == {serial}
+
+
+async def test_it_is_aborted_through_the_cloud(simulation: Simulation) -> None:
+    daemon, simulators = simulation
+    identity = str(uuid4())
+    wanted = {"terminal": FAR, "amount": {"subtotal_iva0": 1}, "metadata": {"scenario": "wait-for-abort"}}
+    assert (await daemon.call("PUT", f"/transactions/{identity}", wanted)).json["abortable"]
+    await simulators[FAR].ledger.wait_for("event", client_transaction_id=identity)
+    assert (await daemon.call("POST", f"/transactions/{identity}/abort")).status == 202
+    assert (await daemon.outcome(identity))["result"] == "canceled"
+    assert simulators[FAR].ledger.of("abort", client_transaction_id=identity, http_status=200)
+
+
+async def test_where_the_service_cannot_call_back_a_search_tells(tmp_path: Path) -> None:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with simulated(Path(directory), {FAR: 'access_mode = "cloud"'}, QUIET) as (daemon, simulators):
+            address = f'public_url = "https://localhost:{daemon.port}"'
+            await configured_otherwise(daemon, {address: 'public_url = "https://localhost:1"'})
+            pre_auth, capture = str(uuid4()), str(uuid4())
+            for identity, request in (
+                (pre_auth, {"type": "pre-auth", "amount": {"subtotal_iva0": 7}}),
+                (capture, {"type": "capture", "amount": {"subtotal_iva0": 7}, "original": pre_auth}),
+            ):
+                assert (await daemon.call("PUT", f"/transactions/{identity}", request)).json["phase"] == "active"
+                final = await simulators[FAR].ledger.wait_for("final", client_transaction_id=identity)
+                document = (await daemon.call("POST", f"/transactions/{identity}/reconcile")).json
+                assert document["outcome"]["evidence"][0]["kind"] == "search"
+                assert document["outcome"]["transaction_reference"] == final["transaction_reference"]
+            await nothing_to_correct(daemon)
+
+
+# On scripted terminals: every byte
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_each_operation_has_its_path_with_the_serial_in_it(mixed: dict[str, Shop], kind: str) -> None:
+    for serial, shop in mixed.items():
+        item = await approved(shop, kind)
+        (request,) = item.requests
+        away = PATHS[kind].replace("/async/", f"/{ENCODED}/async/")
+        assert (request.method, request.path) == ("POST", f"{GATEWAY}{away}" if serial == CLOUD else PATHS[kind])
+        document = await item.get()
+        assert (document["outcome"]["transaction_reference"], document["attention"]) == (item.reference, [])
+
+
+async def test_abort_and_search_have_the_rows_of_the_cloud(mixed: dict[str, Shop]) -> None:
+    seen = {}
+    for serial, shop in mixed.items():
+        shop.terminal.abort = answering(200, b"{}")
+        item = await operation(shop, "charge").begin()
+        assert (await item.post("abort")).status == 202
+        abort = shop.terminal.requests[-1]
+        await item.finish("TERMINAL_CANCELED")
+        lost = operation(shop, "capture")
+        shop.terminal.start = hanging_up
+        assert (await lost.put(transaction_reference=str(uuid4()))).json["phase"] == "in_doubt"
+        found = lost.states()
+        shop.terminal.search = answering(200, {"found": [found]}) if serial == CLOUD else knowing(found)
+        outcome = (await lost.post("reconcile")).json["outcome"]
+        assert (outcome["result"], outcome["transaction_reference"]) == ("approved", lost.reference)
+        search = shop.terminal.searches[-1]
+        assert search.json == {"client_transaction_id": lost.identity}
+        seen[serial] = [(abort.method, abort.path), (search.method, search.path)]
+    assert seen == {
+        LOCAL: [("GET", "/terminal/v1/abort"), ("POST", "/terminal/v1/transaction_search_online")],
+        CLOUD: [
+            ("POST", f"{GATEWAY}/terminal/v1/{ENCODED}/sync/abort"),
+            ("POST", f"{GATEWAY}/terminal/v1/{ENCODED}/sync/transaction_search_online"),
+        ],
+    }
+
+
+async def test_whether_it_can_be_aborted_is_a_matter_of_each_table(mixed: dict[str, Shop]) -> None:
+    for serial, shop in mixed.items():
+        shop.terminal.abort = answering(200, b"{}")
+        tip = await operation(shop, "post-tip").begin(transaction_reference=str(uuid4()))
+        aborts = shop.terminal.aborts
+        assert (await tip.get())["abortable"] is (serial == LOCAL)
+        reply = await tip.post("abort")
+        assert (reply.status, reply.json.get("code")) == ((202, None) if serial == LOCAL else (409, "not_abortable"))
+        assert shop.terminal.aborts == aborts + (serial == LOCAL)
+        await tip.finish("TERMINAL_CANCELED")
+
+
+async def test_the_headers_of_the_cloud_go_to_the_cloud_alone(mixed: dict[str, Shop]) -> None:
+    """With each request: start, abort and search; and nothing that is kept or told has one of the secrets in it."""
+    names = ("x-store", "x-lan", "x-api-key", "authorization", "x-unit", "x-terminal")
+    expected = {LOCAL: ["14", "lan", None, None, None, None], CLOUD: ["14", None, *SECRETS]}
+    for serial, shop in mixed.items():
+        shop.terminal.requests.clear()
+        shop.terminal.searches.clear()
+        shop.terminal.abort, shop.terminal.search = answering(409), answering(500, b"no")
+        item = await operation(shop, "pre-auth").begin()
+        problem = await item.post("abort")
+        assert problem.json["code"] == "nothing_running"
+        await item.post("reconcile")
+        await item.finish()
+        sent = [*shop.terminal.requests, *shop.terminal.searches]
+        assert len(sent) >= 3
+        for request in sent:
+            assert [request.headers.get(name) for name in names] == expected[serial], request.path
+            assert request.headers["content-type" if request.body else "connection"] in ("application/json", "close")
+    daemon = mixed[CLOUD].daemon
+    kept = f"{everything(daemon)}{daemon.lines}{(await daemon.call('GET', '/terminals?all=true')).json}"
+    assert not [secret for secret in SECRETS if secret in kept]
+
+
+async def test_what_was_done_at_one_is_undone_at_the_other(mixed: dict[str, Shop]) -> None:
+    """An original is not bound to its terminal: the void goes to the one that the till names."""
+    near, far = mixed[LOCAL], mixed[CLOUD]
+    for here, there in ((near, far), (far, near)):
+        charge = await approved(here, "charge")
+        void = await operation(there, "void").begin(original=charge.identity)
+        assert void.sent["transaction_reference"] == charge.reference
+        assert not [item for item in here.terminal.requests if void.identity.encode() in item.body]
+        problem = await operation(here, "void").refused("already_derived", original=charge.identity)
+        assert problem["transactions"] == [void.identity]
+        await void.finish()
+        assert (await charge.get())["derived"] == [void.identity]
+
+
+async def test_a_callback_is_believed_by_its_token_by_whichever_name_it_comes(mixed: dict[str, Shop]) -> None:
+    near, far = await operation(mixed[LOCAL], "charge").begin(), await operation(mixed[CLOUD], "charge").begin()
+    daemon = mixed[CLOUD].daemon
+    addresses = [item.requests[0].callback for item in (near, far)]
+    assert addresses[0].startswith(f"https://127.0.0.1:{daemon.port}/webhooks/transactions/{near.identity}/")
+    assert addresses[1].startswith(f"https://localhost:{daemon.port}/webhooks/transactions/{far.identity}/")
+    content = body(far.identity, "TERMINAL_ACKNOWLEDGED", serial=CLOUD)
+    of_another = f"{addresses[1].rpartition('/')[0]}/{addresses[0].rpartition('/')[2]}"
+    assert await deliver(of_another, content, daemon.ca) == 403
+    assert await deliver(addresses[1].replace("localhost", "127.0.0.1"), content, daemon.ca) == 200
+    for item in (near, far):
+        await item.finish()
+        assert (await item.get())["outcome"]["result"] == "approved"
+
+
+async def test_without_a_public_url_it_does_not_start(mixed: dict[str, Shop]) -> None:
+    daemon = mixed[CLOUD].daemon
+    assert await daemon.stop() == 0
+    line = f'public_url = "https://localhost:{daemon.port}"\n'
+    assert line in daemon.config
+    config, daemon.config = daemon.config, daemon.config.replace(line, "")
+    code, said = await daemon.cannot_start()
+    daemon.config = config
+    assert code == 2
+    assert "webhooks.public_url is missing" in said
+    assert "terminals[1] is called through the cloud, and the service calls back from outside this network" in said
+    await daemon.start()
+    shop = mixed[CLOUD]
+    shop.terminal.start = taking
+    await approved(shop, "charge")

@@ -1,0 +1,344 @@
+"""Guards against paying twice for one original (local API, `already_derived`), repeated calls, and the basket."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from tests.support.chains import FITS, Operation, approved, operation, taking
+from tests.support.shop import Shop, answering, hanging_up, nothing_to_correct
+from tests.support.webhooks import disk, everything
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Tills that race for one original, and how often.
+TILLS, RACES = 8, 3
+#: Operation -> the type of original that these tests do it to.
+DONE_TO = {"capture": "pre-auth", "void": "charge", "post-tip": "charge", "re-auth": "pre-auth"}
+#: How a till can name an original.
+WAYS = ("original", "ORIGINAL", "transaction_reference", "TRANSACTION_REFERENCE")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def complete_journal(shop: Shop) -> AsyncIterator[None]:
+    """Whatever is done here, reprocessing finds nothing to correct at the end."""
+    yield
+    await nothing_to_correct(shop.daemon)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def counters(shop: Shop) -> list[Operation]:
+    """Operations on some terminals, for others to be done there: each test leaves them free."""
+    return [operation(shop, "charge") for _ in range(TILLS)]
+
+
+def naming(original: Operation, way: str) -> dict[str, str]:
+    """Return how a till names an original in its request."""
+    value = original.identity if way.lower() == "original" else original.reference
+    return {way.lower(): value.upper() if way.isupper() else value}
+
+
+@pytest.mark.parametrize("second", WAYS)
+@pytest.mark.parametrize("first", ["ORIGINAL", "TRANSACTION_REFERENCE"])
+@pytest.mark.parametrize("kind", DONE_TO)
+async def test_a_second_one_is_refused_however_each_is_named(
+    shop: Shop, counters: list[Operation], kind: str, first: str, second: str
+) -> None:
+    """On another terminal, and on the same: what holds it is told, and not that it is busy."""
+    here, there = counters[:2]
+    original = await (await operation(shop, DONE_TO[kind], here).begin()).finish()
+    standing = await operation(shop, kind, here).begin(**naming(original, first))
+    for counter in (here, there):
+        problem = await operation(shop, kind, counter).refused("already_derived", **naming(original, second))
+        assert problem["transactions"] == [standing.identity]
+        assert f"there is already {kind} {standing.identity} (open)" in problem["detail"]
+    await standing.finish()
+    if kind == "re-auth":
+        again = await operation(shop, kind, there).begin(**naming(original, second))
+        await again.finish()
+        assert (await original.get())["derived"] == [standing.identity, again.identity]
+        return
+    for _ in range(2):
+        problem = await operation(shop, kind, there).refused("already_derived", **naming(original, second))
+        assert problem["transactions"] == [standing.identity]
+        assert f"{kind} {standing.identity} (approved)" in problem["detail"]
+    assert (await original.get())["derived"] == [standing.identity]
+
+
+@pytest.mark.parametrize("kind", DONE_TO)
+async def test_of_an_original_that_nobody_here_knows_the_reference_tells(
+    shop: Shop, counters: list[Operation], kind: str
+) -> None:
+    here, there = counters[:2]
+    reference = str(uuid4())
+    standing = await operation(shop, kind, here).begin(transaction_reference=reference)
+    for written in (reference, reference.upper()):
+        problem = await operation(shop, kind, there).refused("already_derived", transaction_reference=written)
+        assert problem["transactions"] == [standing.identity]
+    await (await operation(shop, kind, there).begin(transaction_reference=str(uuid4()))).finish()
+    await standing.finish()
+    if kind != "re-auth":
+        await operation(shop, kind, there).refused("already_derived", transaction_reference=reference.upper())
+
+
+async def test_what_was_done_before_the_original_was_known_stands_in_the_way(
+    shop: Shop, counters: list[Operation]
+) -> None:
+    charge = operation(shop, "charge", counters[0])
+    shop.terminal.start = hanging_up
+    assert (await charge.put()).json["phase"] == "in_doubt"
+    charge.reference = str(uuid4())
+    void = await operation(shop, "void", counters[1]).begin(transaction_reference=charge.reference)
+    await charge.finish()
+    problem = await operation(shop, "void", counters[2]).refused("already_derived", original=charge.identity)
+    assert problem["transactions"] == [void.identity]
+    await void.finish()
+
+
+async def test_so_does_what_was_done_before_the_reference_that_counts_was_another(
+    shop: Shop, counters: list[Operation]
+) -> None:
+    """The capture is in doubt, by the reference of a pre-authorization that is known and re-authorized after it."""
+    pre_auth, capture = operation(shop, "pre-auth", counters[0]), operation(shop, "capture", counters[1])
+    pre_auth.reference = str(uuid4())
+    shop.terminal.start = hanging_up
+    assert (await pre_auth.put()).json["phase"] == "in_doubt"
+    assert (await capture.put(transaction_reference=pre_auth.reference)).json["phase"] == "in_doubt"
+    await pre_auth.finish()
+    await (await operation(shop, "re-auth", counters[0]).begin(original=pre_auth.identity)).finish()
+    second = operation(shop, "capture", counters[0])
+    shop.terminal.start = taking
+    reply = await second.put(original=pre_auth.identity)
+    await capture.finish("DECLINED")
+    if reply.status == 201:
+        await second.finish()
+    assert (reply.status, reply.json.get("transactions")) == (409, [capture.identity])
+
+
+#: How a first one ends without having been paid.
+UNPAID = ("DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED", "refused", "proved by a person")
+
+
+@pytest.mark.parametrize("end", UNPAID)
+@pytest.mark.parametrize("kind", DONE_TO)
+async def test_one_that_was_not_paid_stands_in_nobodys_way(
+    shop: Shop, counters: list[Operation], kind: str, end: str
+) -> None:
+    original = await (await operation(shop, DONE_TO[kind], counters[0]).begin()).finish()
+    named = {"original": original.identity}
+    failed = operation(shop, kind, counters[0])
+    if end == "refused":
+        shop.terminal.start = answering(422, b"{}")
+        assert (await failed.put(**named)).json["outcome"]["result"] == "not_started"
+    elif end == "proved by a person":
+        shop.terminal.start = hanging_up
+        assert (await failed.put(**named)).json["phase"] == "in_doubt"
+        await operation(shop, kind, counters[1]).refused("already_derived", **named)
+        word = {"operator": "Ana", "note": "the acquirer knows nothing of it", "result": "not_started"}
+        assert (await failed.post("resolve", word, admin=True)).status == 200
+    else:
+        await (await failed.begin(**named)).finish(end)
+    second = await operation(shop, kind, counters[1]).begin(**named)
+    assert second.sent["transaction_reference"] == original.reference
+    await second.finish()
+    assert (await original.get())["derived"] == [failed.identity, second.identity]
+
+
+async def test_one_of_which_it_is_open_what_the_customer_paid_stands_in_the_way(
+    shop: Shop, counters: list[Operation]
+) -> None:
+    """Canceled after the acquirer was asked, and declined and approved: a person has to look first."""
+    charge = await (await operation(shop, "charge", counters[0]).begin()).finish()
+    named = {"original": charge.identity}
+    odd = await operation(shop, "void", counters[0]).begin(**named)
+    for status, previous in (("TERMINAL_ACKNOWLEDGED", None), ("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")):
+        assert await odd.event(status, previous) == 200
+    assert await odd.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    assert await odd.event("TERMINAL_CANCELED", "APPROVAL_REQUESTED") == 200
+    problem = await operation(shop, "void", counters[1]).refused("already_derived", **named)
+    assert f"void {odd.identity} (canceled)" in problem["detail"]
+    seen = {"operator": "Ana", "note": "the acquirer has no void", "code": "illegal_transition"}
+    assert (await odd.post("acknowledge", seen, admin=True)).status == 200
+    await (await operation(shop, "void", counters[1]).begin(**named)).finish()
+
+
+@pytest.mark.parametrize("kind", DONE_TO)
+async def test_repeat_lifts_it(shop: Shop, counters: list[Operation], kind: str) -> None:
+    original = await (await operation(shop, DONE_TO[kind], counters[0]).begin()).finish()
+    standing = [await operation(shop, kind, counters[0]).begin(original=original.identity)]
+    for way, counter in zip(("original", "transaction_reference"), counters[1:], strict=False):
+        item = operation(shop, kind, counter)
+        problem = await item.refused("already_derived", **naming(original, way), repeat=False)
+        assert problem["transactions"] == [other.identity for other in standing]
+        standing.append(await item.begin(**naming(original, way), repeat=True))
+        assert item.sent["transaction_reference"] == original.reference
+        assert "repeat" not in item.sent
+    for item in standing:
+        await item.finish()
+    assert (await original.get())["derived"] == [item.identity for item in standing]
+
+
+# A re-authorization, and what is done to what it changes
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["capture", "void"])
+async def test_while_a_re_authorization_is_open_the_newest_reference_is_not_known(
+    shop: Shop, counters: list[Operation], kind: str, way: str
+) -> None:
+    pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
+    re_auth = await operation(shop, "re-auth", counters[0]).begin(original=pre_auth.identity)
+    problem = await operation(shop, kind, counters[1]).refused("already_derived", **naming(pre_auth, way))
+    assert problem["transactions"] == [re_auth.identity]
+    assert f"re-auth {re_auth.identity} (open)" in problem["detail"]
+    await re_auth.finish()
+    item = await operation(shop, kind, counters[1]).begin(**naming(pre_auth, way))
+    own_word = way.lower() == "transaction_reference"  # what the till names itself is sent as it is
+    assert item.sent["transaction_reference"] == (pre_auth if own_word else re_auth).reference
+    await item.finish()
+    # The next names it by the newest reference, on another terminal.
+    problem = await operation(shop, kind, counters[2]).refused(
+        "already_derived", transaction_reference=re_auth.reference
+    )
+    assert problem["transactions"] == [item.identity]
+
+
+async def test_with_repeat_the_newest_that_is_known_is_sent(shop: Shop, counters: list[Operation]) -> None:
+    pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
+    re_auth = await operation(shop, "re-auth", counters[0]).begin(original=pre_auth.identity)
+    capture = await operation(shop, "capture", counters[1]).begin(original=pre_auth.identity, repeat=True)
+    assert capture.sent["transaction_reference"] == pre_auth.reference
+    for item in (re_auth, capture):
+        await item.finish()
+
+
+# Many tills at once
+
+
+@pytest.mark.parametrize("_race", range(RACES))
+@pytest.mark.parametrize("kind", DONE_TO)
+async def test_of_many_tills_at_once_one_wins(shop: Shop, counters: list[Operation], kind: str, _race: int) -> None:
+    original = await (await operation(shop, DONE_TO[kind], counters[0]).begin()).finish()
+    tills = [operation(shop, kind, counter) for counter in counters]
+    shop.terminal.start = taking
+    replies = await asyncio.gather(
+        *(till.put(**naming(original, WAYS[number % len(WAYS)])) for number, till in enumerate(tills))
+    )
+    assert sorted(reply.status for reply in replies) == [201] + [409] * (TILLS - 1)
+    (winner,) = (till for till, reply in zip(tills, replies, strict=True) if reply.status == 201)
+    for reply in replies:
+        if reply.status == 409:
+            assert (reply.json["code"], reply.json["transactions"]) == ("already_derived", [winner.identity])
+    assert [len(till.requests) for till in tills] == [int(till is winner) for till in tills]
+    assert (await original.get())["derived"] == [winner.identity]
+    with disk(shop.daemon) as db:
+        query = "SELECT client_transaction_id FROM transactions WHERE derives_from = ?"
+        assert db.execute(query, (original.identity,)).fetchall() == [(winner.identity,)]
+    await winner.finish()
+
+
+# Repeated calls
+
+
+async def test_a_repeated_call_is_answered_from_the_record(shop: Shop, counters: list[Operation]) -> None:
+    """The reference that posd looked up is no difference; another original or reference is one."""
+    pre_auth, other = [await (await operation(shop, "pre-auth", counters[0]).begin()).finish() for _ in range(2)]
+    by_original = await operation(shop, "capture", counters[0]).begin(original=pre_auth.identity)
+    by_reference = await operation(shop, "capture", counters[1]).begin(transaction_reference=other.reference)
+    for end in (False, True):
+        for item, same, differing in (
+            (by_original, naming(pre_auth, "original"), naming(other, "original")),
+            (by_original, naming(pre_auth, "ORIGINAL"), naming(pre_auth, "transaction_reference")),
+            (by_original, {**naming(pre_auth, "original"), "repeat": False}, {"original": str(uuid4())}),
+            (by_reference, naming(other, "transaction_reference"), naming(pre_auth, "transaction_reference")),
+            (by_reference, naming(other, "TRANSACTION_REFERENCE"), naming(other, "original")),
+        ):
+            reply = await item.put(**same)
+            assert (reply.status, reply.json) == (200, await item.get())
+            before = everything(shop.daemon)
+            reused = await item.put(**differing)
+            assert (reused.status, reused.json["code"]) == (409, "id_reused")
+            assert reused.json["fields"] == sorted({*same, *differing} - {"repeat"})
+            assert everything(shop.daemon) == before
+            reused = await item.put(**same, type="void", amount=None)
+            assert (reused.json["code"], reused.json["fields"]) == ("id_reused", ["amount", "type"])
+            assert len(item.requests) == 1
+        if not end:
+            await by_original.finish()
+            await by_reference.finish()
+    # A newer reference than the one that was looked up changes nothing of what was sent.
+    pre_auth = await (await operation(shop, "pre-auth", counters[0]).begin()).finish()
+    capture = await operation(shop, "capture", counters[0]).begin(original=pre_auth.identity)
+    await capture.finish("DECLINED")
+    await (await operation(shop, "re-auth", counters[0]).begin(original=pre_auth.identity)).finish()
+    reply = await capture.put(original=pre_auth.identity)
+    assert (reply.status, reply.json["transaction_reference"]) == (200, pre_auth.reference)
+    assert len(capture.requests) == 1
+
+
+# The basket
+
+
+async def test_a_chain_is_one_sale_and_a_strangers_payment_is_another(shop: Shop, counters: list[Operation]) -> None:
+    sale = f"till-3/{uuid4()}"
+    here, there = counters[:2]
+    pre_auth = await (await operation(shop, "pre-auth", here).begin(sale=sale)).finish()
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("re-auth", naming(pre_auth, "original")),
+        ("re-auth", naming(pre_auth, "TRANSACTION_REFERENCE")),
+        ("capture", naming(pre_auth, "original")),
+    ]
+    chain = [pre_auth]
+    for kind, named in steps:
+        chain.append(await (await operation(shop, kind, here).begin(sale=sale, **named)).finish())
+    void = await operation(shop, "void", here).begin(sale=sale, original=chain[-1].identity)
+    chain.append(void)
+    everyone = [item.identity for item in reversed(chain)]
+    for end in (False, True):
+        assert (await operation(shop, "charge", there).refused("sale_conflict", sale=sale))["transactions"] == everyone
+        # The void of a stranger's charge has no part in this basket.
+        charge = await approved(shop, "charge")
+        problem = await operation(shop, "void", there).refused("sale_conflict", sale=sale, original=charge.identity)
+        assert problem["transactions"] == everyone
+        foreign = {"transaction_reference": str(uuid4())}
+        assert (await operation(shop, "void", there).refused("sale_conflict", sale=sale, **foreign))["transactions"]
+        if not end:
+            await void.finish()
+
+
+async def test_what_stands_in_the_way_of_the_chain_is_told_before_the_basket(
+    shop: Shop, counters: list[Operation]
+) -> None:
+    """Beside a stranger's open payment a step of the chain is refused, and `repeat` lifts both."""
+    sale, (here, there) = f"till-3/{uuid4()}", counters[:2]
+    charge = await (await operation(shop, "charge", here).begin(sale=sale)).finish()
+    split = await operation(shop, "charge", there).begin(sale=sale, repeat=True)
+    tip = operation(shop, "post-tip", here)
+    problem = await tip.refused("sale_conflict", sale=sale, original=charge.identity)
+    assert problem["transactions"] == [split.identity]
+    await tip.begin(sale=sale, original=charge.identity, repeat=True)
+    problem = await operation(shop, "post-tip", here).refused("already_derived", sale=sale, original=charge.identity)
+    assert problem["transactions"] == [tip.identity]
+    await (await operation(shop, "void", counters[2]).begin(original=charge.identity)).finish()
+    for item in (split, tip):
+        await item.finish()
+
+
+async def test_both_guards_survive_a_kill(shop: Shop, counters: list[Operation]) -> None:
+    standing = []
+    for number, kind in enumerate(FITS):
+        original = await (await operation(shop, DONE_TO[kind], counters[number]).begin()).finish()
+        first = operation(shop, kind, counters[number])
+        shop.terminal.start = hanging_up if number % 2 else taking
+        assert (await first.put(original=original.identity)).status == 201
+        standing.append((original, first))
+    await shop.daemon.restart()
+    for original, first in standing:
+        for way in WAYS:
+            second = operation(shop, first.kind, counters[len(standing)])
+            problem = await second.refused("already_derived", **naming(original, way))
+            assert problem["transactions"] == [first.identity]
+        await first.finish()

@@ -1,0 +1,237 @@
+"""Every operation type: whose amounts are sent, what its events may be called, and whether it can be aborted."""
+
+import json
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from tests.support.chains import FITS, KINDS, PROCESSED, Operation, operation, taking
+from tests.support.events import event
+from tests.support.shop import QUIET, Shop, answering, nothing_to_correct, open_counters
+from tests.support.simulated import simulated
+from tests.support.webhooks import address, attention, deliver, quarantined, recorded
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def complete_journal(shop: Shop) -> AsyncIterator[None]:
+    """Whatever is done here, reprocessing finds nothing to correct at the end."""
+    yield
+    await nothing_to_correct(shop.daemon)
+
+
+# Amounts: the till's alone
+
+#: The till's amount, and the bytes of it on the wire: the same digits, and all three that a request always has.
+AMOUNTS = (
+    (
+        b'{"iva": 1.20, "subtotal_iva": 10.00, "subtotal_iva0": 0, "tip": 0.50, "extra_taxes": {"ice": 0.0100}}',
+        b'{"iva":1.20,"subtotal_iva":10.00,"subtotal_iva0":0,"tip":0.50,"extra_taxes":{"ice":0.0100}}',
+    ),
+    (b'{"subtotal_iva0": "987654.30"}', b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":987654.30}'),
+    (b'{"tip": 2.05}', b'{"iva":0,"subtotal_iva":0,"subtotal_iva0":0,"tip":2.05}'),
+)
+#: What the terminal says that it made of it.
+STRANGE = {
+    "operation": {"amount": PROCESSED | {"iva": 0.07, "subtotal_iva": 123456.78}, "cashback_amount": 22.22},
+    "raw_response": {
+        "ticket_number": "1",
+        "authorized_amount": 876543.21,
+        "additional_amounts": {"amount": 11.11, "currency_code": "840"},
+    },
+}
+#: Numbers that stand in an event and nowhere else.
+FOREIGN = (b"987654.32", b"77.77", b"66.66", b"55.55", b"44.44", b"33.33", b"USD", b"0.07", b"123456.78", b"876543.21")
+
+
+async def start_with(item: Operation, amount: bytes, **changes: Any) -> None:
+    """Start it with the bytes of an amount as the till wrote them; None of them where a void has none."""
+    item.shop.terminal.start = taking
+    request = json.dumps({"terminal": item.serial, "type": item.kind} | changes).encode()
+    if amount:
+        request = b'%s, "amount": %s}' % (request[:-1], amount)
+    reply = await item.shop.daemon.call("PUT", f"/transactions/{item.identity}", request)
+    assert reply.status == 201, reply.body
+
+
+async def ends_strangely(item: Operation) -> None:
+    """Approve it with amounts that nobody asked for."""
+    answer = STRANGE["raw_response"] | item.answer(authorized_amount=None, ticket_number=None)
+    await item.finish(operation=STRANGE["operation"], raw_response=answer)
+
+
+@pytest.mark.parametrize(("given", "sent"), AMOUNTS, ids=("all", "a text", "a tip"))
+async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, given: bytes, sent: bytes) -> None:
+    """Each type after each other: all that went before it has told of amounts which nobody asked for."""
+    here, originals = operation(shop, "charge"), dict[str, Operation]()
+    for kind in ("charge", "pre-auth", "re-auth", "re-auth", "capture", "post-tip", "void", "void"):
+        named = {}
+        if kind in FITS:
+            to = originals["charge" if kind == "post-tip" else "capture" if kind == "void" else "pre-auth"]
+            named = {"original": to.identity, "repeat": True}
+        item = originals[kind] = operation(shop, kind, here)
+        again = kind == "void" and "void" in originals
+        await start_with(item, b"" if again else given, **named)
+        (request,) = item.requests
+        assert request.body.count(b'"amount":') == (0 if again else 1)
+        assert again or b'"amount":%s,' % sent in request.body
+        assert not [number for number in FOREIGN if number in request.body and number not in sent]
+        assert json.dumps((await item.get())["amount"], default=str) == json.dumps(
+            {} if again else json.loads(sent, parse_float=Decimal), default=str
+        )
+        await ends_strangely(item)
+        outcome = (await item.get())["outcome"]
+        assert outcome["authorized_amount"] is None or outcome["authorized_amount"] == Decimal("876543.21")
+
+
+async def test_on_the_simulated_terminal_the_cardholders_tip_never_comes_back() -> None:
+    given = '{"iva": 1.20, "subtotal_iva": 10.00, "extra_taxes": {"ice": 0.0100}}'
+    sent = '"amount":{"iva":1.20,"subtotal_iva":10.00,"subtotal_iva0":0,"extra_taxes":{"ice":0.0100}},'
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with simulated(Path(directory), {"SN-0001": ""}, tip=Decimal("7.77")) as (daemon, simulators):
+            identities: dict[str, str] = {}
+            for kind in ("charge", "pre-auth", "re-auth", "capture", "post-tip", "void"):
+                identity = identities[kind] = str(uuid4())
+                request = {"type": kind}
+                if kind in FITS:
+                    request["original"] = identities["charge" if kind in ("post-tip", "void") else "pre-auth"]
+                text = json.dumps(request)[:-1] + ("}" if kind == "void" else f', "amount": {given}}}')
+                assert (await daemon.call("PUT", f"/transactions/{identity}", text.encode())).status == 201
+                stated = (await daemon.outcome(identity))["final_event"]["operation"]["amount"]
+                assert (stated["currency"], len(stated["extra_taxes"])) == ("USD", 4)
+                assert stated["tip"] == (0 if kind == "post-tip" else Decimal("7.77"))
+                (body,) = (item for item in simulators["SN-0001"].requests if identity in item)
+                assert (sent in body) == (body.count('"amount"') == 1) == (kind != "void")
+                assert not [word for word in ("USD", "7.77", "18.98", "airport_tax") if word in body]
+                assert (await daemon.transaction(identity))["attention"] == []
+
+
+# What a final event calls its operation
+
+#: `operation` of a final event; None: there is none.
+OPERATIONS: dict[str, Any] = {
+    "VOID": {"type": "VOID"},
+    "ANNULMENT": {"type": "ANNULMENT", "amount": PROCESSED},
+    "in lower case": {"type": "void"},
+    "of another": {"type": "CHARGE"},
+    "of no known": {"type": "REFUND_CYCLE_2"},
+    "a number": {"type": 7},
+    "null": {"type": None},
+    "nothing": {"type": ""},
+    "a list": {"type": ["VOID"]},
+    "an object": {"type": {"name": "VOID"}},
+    "very long": {"type": "V" * 5000},
+    "missing": {"amount": PROCESSED},
+    "no object": "VOID",
+    "a list of operations": [{"type": "VOID"}],
+    "no operation": None,
+}
+
+
+@pytest.mark.parametrize("case", OPERATIONS)
+async def test_whatever_an_operation_is_called_its_final_event_is_applied(shop: Shop, case: str) -> None:
+    originals = {"void": operation(shop, "charge"), "post-tip": operation(shop, "charge")}
+    for kind in ("void", "post-tip", "charge"):
+        here = originals.get(kind, originals["void"])
+        named = {}
+        if kind in FITS:
+            await (await here.begin()).finish()
+            named = {"original": here.identity}
+        for status in ("TERMINAL_CANCELED", "TERMINAL_REJECTED", "APPROVAL"):
+            item = await operation(shop, kind, here).begin(**named)
+            await item.finish(status, operation=OPERATIONS[case])
+            document = await item.get()
+            assert (document["phase"], document["status"], document["type"]) == ("final", status, kind)
+            assert document["attention"] == []
+            assert {verdict for verdict, _ in recorded(shop.daemon, item.identity)} == {"applied"}
+            assert quarantined(shop.daemon, item.identity) == []
+        assert document["outcome"]["transaction_reference"] == item.reference
+        assert document["outcome"]["reversal"] == ("cancellation" if kind == "void" else None)
+
+
+@pytest.mark.parametrize("word", ["VOID", "TIP", 7, None])
+async def test_what_nobody_knows_the_type_of_can_be_voided_by_its_reference(shop: Shop, word: Any) -> None:
+    """Rebuilt from an event after a restore: the till knows what it is, posd does not."""
+    identity, serial, reference = str(uuid4()), next(shop.serials), str(uuid4())
+    answer = {"transaction_reference": reference, "ticket_number": "1"}
+    content = event(identity, "APPROVAL", None, serial, operation={"type": word}, raw_response=answer)
+    reply = await deliver(shop.daemon, address(shop.daemon, identity), json.dumps(content).encode())
+    assert reply.status == 200
+    document = await shop.daemon.transaction(identity)
+    assert (document["type"], document["outcome"]["result"]) == (None, "approved")
+    assert attention(document) == {"orphan", "gap"}
+    void = Operation(shop, str(uuid4()), serial, "void")
+    problem = await void.refused("unknown_original", original=identity)
+    assert f"{identity} is a payment of unknown type" in problem["detail"]
+    await (await void.begin(transaction_reference=reference.upper())).finish()
+    assert (await void.get())["original"] == identity
+    assert (await shop.daemon.transaction(identity))["derived"] == [void.identity]
+
+
+@pytest.mark.parametrize("kind", ["charge", "pre-auth", "re-auth", "capture"])
+async def test_an_orphan_of_a_known_type_is_an_original_like_any_other(shop: Shop, kind: str) -> None:
+    lost = operation(shop, kind)
+    lost.requests.clear()
+    words = {"charge": "CHARGE", "pre-auth": "PREAUTH", "re-auth": "REAUTHORIZATION", "capture": "CAPTURE"}
+    answer = lost.answer()
+    content = event(lost.identity, "APPROVAL", None, lost.serial, operation={"type": words[kind]}, raw_response=answer)
+    assert (await deliver(shop.daemon, address(shop.daemon, lost.identity), json.dumps(content).encode())).status == 200
+    assert (await lost.get())["type"] == kind
+    for derived in FITS:
+        item = operation(shop, derived, lost)
+        if kind not in FITS[derived]:
+            await item.refused("unknown_original", original=lost.identity)
+            continue
+        await item.begin(original=lost.identity)
+        assert item.sent["transaction_reference"] == lost.reference
+        await item.finish("DECLINED")
+
+
+# Aborting
+
+FIXED = ("void", "post-tip")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fixed() -> AsyncIterator[Shop]:
+    """A terminal on which voids and post-tips cannot be aborted."""
+    rows = "".join(f"[profile.{kind}]\nabortable = false\n" for kind in FIXED)
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with open_counters(Path(directory), 1, QUIET + rows) as (counter,):
+            yield counter
+            await nothing_to_correct(counter.daemon)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_the_profile_says_not_to_be_abortable_is_not_aborted(fixed: Shop, kind: str) -> None:
+    possible = kind not in FIXED
+    fixed.terminal.abort = answering(200, b"{}")
+    item = await operation(fixed, kind).begin(**({"transaction_reference": str(uuid4())} if kind in FITS else {}))
+    for previous, status in ((None, "TERMINAL_ACKNOWLEDGED"), ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED")):
+        listed = (await fixed.daemon.call("GET", "/transactions?open=true")).json["transactions"]
+        repeated = await item.put(
+            **({"transaction_reference": item.sent["transaction_reference"]} if kind in FITS else {})
+        )
+        assert [document["abortable"] for document in (await item.get(), *listed, repeated.json)] == [possible] * 3
+        aborts = fixed.terminal.aborts
+        reply = await item.post("abort")
+        assert fixed.terminal.aborts == aborts + possible
+        if possible:
+            assert (reply.status, reply.json["abortable"]) == (202, True)
+        else:
+            assert (reply.status, reply.json["code"]) == (409, "not_abortable")
+            assert f"a {kind} on terminal {item.serial} cannot be aborted (abortable = false" in reply.json["detail"]
+            assert not [line for line in await item.history() if line["kind"].startswith("abort")]
+        assert await item.event(status, previous) == 200
+    assert await item.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    assert (await item.get())["abortable"] is False
+    assert (await item.post("abort")).json["code"] == "past_point_of_no_return"
+    assert await item.event("DECLINED", "APPROVAL_REQUESTED") == 200
+    assert (await item.post("abort")).json["code"] == "already_final"

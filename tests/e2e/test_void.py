@@ -1,0 +1,238 @@
+"""Voids: their body, and whether one is a cancellation or enters the refund cycle (spec 3.1, rule 3).
+
+What counts is when the terminal says that original and void were approved, by the calendar of the merchant.
+"""
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+from zoneinfo import ZoneInfo
+
+import pytest
+import pytest_asyncio
+
+from tests.support.chains import AT, Operation, approved, operation, stored, taking
+from tests.support.shop import QUIET, Shop, hanging_up, knowing, nothing_to_correct, open_counters
+from tests.support.simulated import configured_otherwise
+from tests.support.webhooks import recorded
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Time zone of the merchant -> when an original was approved, the last moment of that day, the first of the next.
+DAYS: dict[str, list[tuple[str, str, str]]] = {
+    "America/Guayaquil": [
+        ("2025-11-20T10:42:03.120Z", "2025-11-21T04:59:59.999Z", "2025-11-21T05:00:00.000Z"),
+        ("2025-11-20T05:00:00.000Z", "2025-11-20T23:59:59-05:00", "2025-11-21T00:00:00-05:00"),
+        ("2025-11-20T04:59:59.999Z", "2025-11-20T04:59:59.999Z", "2025-11-20T05:00:00Z"),
+        ("2024-02-28T12:00:00", "2024-02-29T04:59:59.999999", "2024-02-29T05:00:00"),
+        ("2024-12-31T23:59:59.999-05:00", "2024-12-31T10:00:00.000Z", "2025-12-31T10:00:00.000Z"),
+    ],
+    "Europe/Berlin": [
+        ("2025-03-29T22:59:59.999Z", "2025-03-29T22:59:59.999Z", "2025-03-29T23:00:00.000Z"),
+        ("2025-03-29T23:00:00.000Z", "2025-03-30T21:59:59.999Z", "2025-03-30T22:00:00.000Z"),  # 23 hours
+        ("2025-03-30T20:00:00.000Z", "2025-03-30T21:59:59.999Z", "2025-03-30T22:00:00.000Z"),
+        ("2025-10-25T22:00:00.000Z", "2025-10-26T22:59:59.999Z", "2025-10-26T23:00:00.000Z"),  # 25 hours
+        ("2025-10-26T00:30:00.000Z", "2025-10-26T22:59:59.999Z", "2025-10-26T23:00:00.000Z"),
+    ],
+    "America/Santiago": [
+        ("2025-04-05T03:00:00.000Z", "2025-04-06T03:59:59.999Z", "2025-04-06T04:00:00.000Z"),  # 23:00 comes twice
+        ("2025-04-06T03:30:00.000Z", "2025-04-06T03:59:59.999Z", "2025-04-06T04:00:00.000Z"),
+        ("2025-09-06T04:00:00.000Z", "2025-09-07T03:59:59.999Z", "2025-09-07T04:00:00.000Z"),  # no midnight follows
+        ("2025-09-07T04:00:00.000Z", "2025-09-08T02:59:59.999Z", "2025-09-08T03:00:00.000Z"),  # begins at 01:00
+    ],
+    "America/Havana": [
+        ("2025-11-01T04:00:00.000Z", "2025-11-02T03:59:59.999Z", "2025-11-02T04:00:00.000Z"),
+        ("2025-11-01T20:00:00.000Z", "2025-11-02T03:59:59.999Z", "2025-11-02T05:00:00.000Z"),  # midnight comes twice
+        ("2025-11-02T04:00:00.000Z", "2025-11-03T04:59:59.999Z", "2025-11-03T05:00:00.000Z"),
+    ],
+    "Asia/Kathmandu": [("2025-06-30T18:15:00.000Z", "2025-07-01T23:59:59.999+05:45", "2025-07-01T18:15:00.000Z")],
+}
+
+
+@asynccontextmanager
+async def merchant(timezone: str) -> AsyncIterator[Shop]:
+    """Run the daemon of a merchant in that time zone, and one terminal."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        settings = f'[merchant]\ntimezone = "{timezone}"\n{QUIET}'
+        async with open_counters(Path(directory), 1, settings) as (counter,):
+            yield counter
+            await nothing_to_correct(counter.daemon)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def counter() -> AsyncIterator[Shop]:
+    """A merchant where it is about noon now, so that no midnight comes in the middle of a test."""
+    hours = 12 - datetime.now(UTC).hour
+    async with merchant(f"Etc/GMT{-hours:+}" if hours else "UTC") as counter:
+        yield counter
+
+
+async def voided(counter: Shop, to: Operation, occurred_at: str, **request: Any) -> Operation:
+    """Return a void of an original that its terminal says to have been approved at that moment."""
+    void = await operation(counter, "void").begin(**{"original": to.identity, "repeat": True} | request)
+    return await void.finish(occurred_at=occurred_at)
+
+
+async def reversal(void: Operation) -> Any:
+    outcome = (await void.get())["outcome"]
+    assert (outcome["result"], outcome["transaction_reference"]) == ("approved", void.reference)
+    return outcome["reversal"]
+
+
+@pytest.mark.parametrize("timezone", DAYS)
+async def test_until_midnight_it_is_a_cancellation_and_from_midnight_on_a_refund(timezone: str) -> None:
+    async with merchant(timezone) as counter:
+        voids = []
+        for number, (at, last, first) in enumerate(DAYS[timezone]):
+            original = operation(counter, "capture" if number == 0 else "charge")
+            await original.begin(**({"transaction_reference": str(uuid4())} if number == 0 else {}))
+            await original.finish(occurred_at=at)
+            assert (await original.get())["outcome"]["reversal"] is None
+            for moment, expected in ((last, "cancellation"), (first, "refund")):
+                void = await voided(counter, original, moment)
+                assert await reversal(void) == expected, (at, moment)
+                voids.append((void, expected))
+        await counter.daemon.restart()
+        await nothing_to_correct(counter.daemon)
+        assert [await reversal(void) for void, _ in voids] == [expected for _, expected in voids]
+
+
+# What posd knows of the two moments
+
+
+async def test_an_original_that_was_told_late_was_approved_when_its_terminal_says(counter: Shop) -> None:
+    """Late by its event, by a search alone, by a search and then its event; and a void that a search has found."""
+    zone = stated_zone(counter)
+    day = [datetime(2025, 11, 20, hour, tzinfo=zone).isoformat() for hour in (1, 23)]
+    next_day = datetime(2025, 11, 21, tzinfo=zone).isoformat()
+    for way in ("event", "search", "search, event"):
+        original = operation(counter, "charge")
+        counter.terminal.start = hanging_up
+        await original.put()
+        element = original.states(occurred_at=day[0])
+        if "search" in way:
+            counter.terminal.search = knowing(element)
+            assert (await original.post("reconcile")).json["outcome"]["result"] == "approved"
+        if "event" in way:
+            assert await original.deliver(json.dumps(element).encode()) == 200
+        for moment, expected in ((day[1], "cancellation"), (next_day, "refund")):
+            assert await reversal(await voided(counter, original, moment)) == expected, way
+            void = operation(counter, "void")
+            counter.terminal.start = hanging_up
+            await void.put(original=original.identity, repeat=True)
+            counter.terminal.search = knowing(void.states(occurred_at=moment))
+            assert (await void.post("reconcile")).json["outcome"]["reversal"] == expected, way
+            assert await void.deliver(json.dumps(void.states(occurred_at=moment)).encode()) == 200
+            assert await reversal(void) == expected
+
+
+def stated_zone(counter: Shop) -> ZoneInfo:
+    """Return the zone of the merchant."""
+    return ZoneInfo(counter.daemon.config.split('timezone = "')[1].split('"')[0])
+
+
+async def test_by_reference_the_original_is_looked_up_and_where_it_is_not_known_nothing_is_said(counter: Shop) -> None:
+    original = await approved(counter, "charge")
+    for reference in (original.reference, original.reference.upper()):
+        void = await voided(counter, original, AT, original=None, transaction_reference=reference)
+        assert (await reversal(void), stored(void)["derives_from"]) == ("cancellation", original.identity)
+    foreign = await voided(counter, original, AT, original=None, transaction_reference=str(uuid4()))
+    assert (await reversal(foreign), stored(foreign)["same_day_until"]) == (None, None)
+
+
+async def test_what_is_no_approved_void_is_no_reversal(counter: Shop) -> None:
+    original = await approved(counter, "charge")
+    for status in ("DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED"):
+        void = await operation(counter, "void").begin(original=original.identity)
+        await void.finish(status)
+        assert (await void.get())["outcome"]["reversal"] is None
+    tip = await operation(counter, "post-tip").begin(original=original.identity)
+    await tip.finish()
+    assert (await tip.get())["outcome"]["reversal"] is None
+
+
+async def test_a_moment_that_cannot_be_read_is_when_posd_heard_of_it(counter: Shop) -> None:
+    """It is noon here; what was approved last year was not approved today."""
+    today, last_year = operation(counter, "charge"), operation(counter, "charge")
+    await (await today.begin()).finish(occurred_at="just now")
+    await (await last_year.begin()).finish(occurred_at="2025-11-20T10:42:03.120Z")
+    assert await reversal(await voided(counter, today, "a moment ago")) == "cancellation"
+    assert await reversal(await voided(counter, last_year, "20/11/2025 10:42")) == "refund"
+    assert await reversal(await voided(counter, today, "2025-11-20T10:42:03.120Z")) == "cancellation"
+    assert await reversal(await voided(counter, today, "2199-01-01T00:00:00.000Z")) == "refund"
+
+
+#: What terminals without a clock say, and a year after which no day comes.
+ABSURD = ("0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z")
+
+
+@pytest.mark.parametrize("occurred_at", ABSURD)
+async def test_an_original_of_a_day_that_no_calendar_has_is_voided_all_the_same(occurred_at: str) -> None:
+    async with merchant("America/Guayaquil") as counter:
+        original = operation(counter, "charge")
+        await (await original.begin()).finish(occurred_at=occurred_at)
+        void = operation(counter, "void")
+        counter.terminal.start = taking
+        reply = await void.put(original=original.identity)
+        assert reply.status == 201, reply.json["detail"]
+        assert void.sent["transaction_reference"] == original.reference
+
+
+@pytest.mark.parametrize("occurred_at", ABSURD)
+async def test_a_void_of_a_day_that_no_calendar_has_is_approved_all_the_same(counter: Shop, occurred_at: str) -> None:
+    void = await voided(counter, await approved(counter, "charge"), occurred_at)
+    assert await reversal(void) == ("cancellation" if occurred_at.startswith("0") else "refund")
+
+
+async def test_it_stands_whatever_the_time_zone_becomes_and_is_derived_again(counter: Shop) -> None:
+    original = await approved(counter, "charge")
+    void = await voided(counter, original, AT)
+    assert await reversal(void) == "cancellation"
+    before = await void.get()
+    zone = f'timezone = "{stated_zone(counter).key}"'
+    await configured_otherwise(counter.daemon, {zone: 'timezone = "Pacific/Kiritimati"'})
+    await nothing_to_correct(counter.daemon)
+    assert await void.get() == before
+    assert await counter.daemon.stop() == 0
+    with closing(sqlite3.connect(counter.daemon.database)) as db:
+        change = "UPDATE transactions SET outcome = json_set(outcome, '$.reversal', 'refund')"
+        db.execute(f"{change} WHERE client_transaction_id = ?", (void.identity,))
+        db.commit()
+    await counter.daemon.start()
+    assert (await void.get())["outcome"]["reversal"] == "refund"
+    report = (await counter.daemon.call("POST", "/reprocess", socket=counter.daemon.admin_socket)).json
+    (difference,) = report["differences"]
+    assert (difference["client_transaction_id"], difference["fields"]) == (void.identity, ["outcome"])
+    assert (await void.get())["outcome"] == before["outcome"]
+    await configured_otherwise(counter.daemon, {'timezone = "Pacific/Kiritimati"': zone})
+
+
+# The body
+
+
+async def test_an_amount_that_was_not_given_is_not_sent(counter: Shop) -> None:
+    original = await approved(counter, "charge")
+    callback = original.sent["events_webhook_url"].split("/webhooks/")[0]
+    for request in ({}, {"amount": None}, {"metadata": {"why": "wrong size"}, "options": {"room": "1"}}):
+        void = await voided(counter, original, AT, **request)
+        sent = void.sent
+        assert sent.pop("events_webhook_url").startswith(f"{callback}/webhooks/")
+        assert sent == {
+            "client_transaction_id": void.identity,
+            "transaction_reference": original.reference,
+            **({"metadata": {"why": "wrong size"}, "room": "1"} if "metadata" in request else {}),
+        }
+        assert (await void.get())["amount"] == {}
+        assert [status for status, _ in recorded(counter.daemon, void.identity)] == ["applied"] * 4
+
+
+async def test_an_amount_that_was_given_is_sent_as_it_was_given(counter: Shop) -> None:
+    original = await approved(counter, "charge")
+    void = await voided(counter, original, AT, amount={"subtotal_iva0": "3.50"})
+    assert b'"amount":{"iva":0,"subtotal_iva":0,"subtotal_iva0":3.50}' in void.requests[0].body

@@ -1,0 +1,195 @@
+"""Wrong chains are refused with the reason, before anything is sent or recorded (local API, `unknown_original`)."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from tests.support.chains import FITS, KINDS, PROCESSED, Operation, approved, operation
+from tests.support.shop import Shop, answering, hanging_up, nothing_to_correct
+from tests.support.webhooks import everything
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def begun(item: Operation, **request: Any) -> None:
+    await item.begin(**request)
+
+
+async def doubted(item: Operation, **request: Any) -> None:
+    item.shop.terminal.start = hanging_up
+    assert (await item.put(**request)).json["phase"] == "in_doubt"
+
+
+async def not_started(item: Operation, **request: Any) -> None:
+    item.shop.terminal.start = answering(422, b"{}")
+    assert (await item.put(**request)).json["outcome"]["result"] == "not_started"
+
+
+def ended(status: str, **changes: Any) -> Callable[..., Awaitable[None]]:
+    async def end(item: Operation, **request: Any) -> None:
+        await (await item.begin(**request)).finish(status, **changes)
+
+    return end
+
+
+async def resolved(item: Operation, **request: Any) -> None:
+    await doubted(item, **request)
+    word = {"operator": "Ana", "note": "the display said so", "result": "approved"}
+    assert (await item.post("resolve", word, admin=True)).status == 200
+
+
+#: How an original stands -> how it comes to that, and the reason that is given where its type does fit.
+STATES: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
+    "open": (begun, "{id} is not approved: it is still open; wait for its outcome"),
+    "in doubt": (doubted, "{id} is not approved: it is still open; wait for its outcome"),
+    "declined": (ended("DECLINED"), "{id} is not approved: it ended as declined"),
+    "rejected": (ended("TERMINAL_REJECTED"), "{id} is not approved: it ended as rejected"),
+    "canceled": (ended("TERMINAL_CANCELED"), "{id} is not approved: it ended as canceled"),
+    "not started": (not_started, "{id} is not approved: it ended as not_started"),
+    "no raw_response": (
+        ended("APPROVAL", raw_response=None),
+        "{id} was approved without a transaction_reference; if you have it from the receipt or the acquirer, give it",
+    ),
+    "approved by a person": (resolved, "{id} was approved without a transaction_reference"),
+    "approved": (ended("APPROVAL"), ""),
+}
+
+#: In these it holds its terminal.
+HOLDING = ("open", "in doubt")
+
+Originals = dict[tuple[str, str], Operation]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def originals(shop: Shop) -> AsyncIterator[Originals]:
+    """An operation of each type in each state; what needs an original is done to what posd knows nothing of."""
+    found: Originals = {}
+    free = operation(shop, "charge")
+    for kind in KINDS:
+        for state, (bring, _) in STATES.items():
+            found[kind, state] = item = operation(shop, kind, None if state in HOLDING else free)
+            await bring(item, **({"transaction_reference": str(uuid4())} if kind in FITS else {}))
+    yield found
+    await nothing_to_correct(shop.daemon)
+
+
+def reason(kind: str, original: Operation, state: str) -> str:
+    """Say why an operation of that type is not done to it; nothing where it is."""
+    if original.kind not in FITS[kind]:
+        return f"{original.identity} is a {original.kind}; {kind} is for a {' or '.join(sorted(FITS[kind]))}"
+    return STATES[state][1].format(id=original.identity)
+
+
+@pytest.mark.parametrize("original", KINDS)
+@pytest.mark.parametrize("kind", FITS)
+async def test_by_original(shop: Shop, originals: Originals, kind: str, original: str) -> None:
+    serial = next(shop.serials)
+    for state in STATES:
+        to = originals[original, state]
+        item = Operation(shop, str(uuid4()), serial, kind)
+        why = reason(kind, to, state)
+        if not why:
+            await item.begin(original=to.identity)
+            await item.finish("TERMINAL_CANCELED")
+            continue
+        before, sent = everything(shop.daemon), len(shop.terminal.requests)
+        for request in ({"original": to.identity}, {"original": to.identity.upper(), "repeat": True}):
+            problem = await item.refused("unknown_original", **request)
+            assert problem["detail"].startswith(f"cannot start: {why}")
+            assert problem["detail"].endswith(f". No {kind} was sent")
+        assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
+
+
+@pytest.mark.parametrize("original", KINDS)
+@pytest.mark.parametrize("kind", FITS)
+async def test_by_a_reference_that_posd_knows(shop: Shop, originals: Originals, kind: str, original: str) -> None:
+    """The reference itself is what the till says; but that it is of something else entirely is known here."""
+    to = originals[original, "approved"]
+    if original == "re-auth":  # its reference stands for its pre-authorization
+        pre_auth = await approved(shop, "pre-auth")
+        to = await approved(shop, "re-auth", pre_auth)
+    item = operation(shop, kind)
+    fits = (*FITS[kind], "re-auth") if "pre-auth" in FITS[kind] else FITS[kind]
+    if original in fits:
+        await (await item.begin(transaction_reference=to.reference)).finish("TERMINAL_CANCELED")
+        assert (await item.get())["original"] == (pre_auth if original == "re-auth" else to).identity
+        return
+    before, sent = everything(shop.daemon), len(shop.terminal.requests)
+    for reference in (to.reference, to.reference.upper()):
+        problem = await item.refused("unknown_original", transaction_reference=reference, repeat=True)
+        assert problem["detail"].startswith(f"cannot start: {reason(kind, to, 'approved')}")
+    assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
+
+
+@pytest.mark.parametrize("kind", FITS)
+async def test_an_id_that_nobody_knows(shop: Shop, originals: Originals, kind: str) -> None:
+    item = operation(shop, kind)
+    before, sent = everything(shop.daemon), len(shop.terminal.requests)
+    for unknown in (str(uuid4()), item.identity):
+        problem = await item.refused("unknown_original", original=unknown)
+        assert f"no transaction {unknown} is known here; check the id" in problem["detail"]
+    # A reference is not an id, and an id is no reference: the latter cannot be known, and goes as the till gave it.
+    await item.refused("unknown_original", original=originals["pre-auth", "approved"].reference)
+    assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
+    foreign = str(uuid4())
+    await item.begin(transaction_reference=foreign.upper())
+    assert item.sent["transaction_reference"] == foreign
+    assert (await item.get())["original"] is None
+
+
+@pytest.mark.parametrize("kind", ["capture", "re-auth", "void"])
+async def test_of_a_re_authorization_its_pre_authorization_is_named(shop: Shop, kind: str) -> None:
+    pre_auth = await approved(shop, "pre-auth")
+    for number in range(2):
+        re_auth = await operation(shop, "re-auth", pre_auth).begin(original=pre_auth.identity)
+        await re_auth.finish("DECLINED" if number else "APPROVAL")
+        problem = await operation(shop, kind).refused("unknown_original", original=re_auth.identity)
+        assert f"{re_auth.identity} is a re-auth; {kind} is for a " in problem["detail"]
+        assert f"; name its pre-auth, {pre_auth.identity}" in problem["detail"]
+    await operation(shop, kind, pre_auth).begin(original=pre_auth.identity)
+
+
+async def test_an_original_fits_as_soon_as_it_is_approved(shop: Shop) -> None:
+    pre_auth = await operation(shop, "pre-auth").begin()
+    capture = operation(shop, "capture")
+    await capture.refused("unknown_original", original=pre_auth.identity)
+    await pre_auth.finish()
+    await capture.begin(original=pre_auth.identity)
+    assert capture.sent["transaction_reference"] == pre_auth.reference
+
+
+async def test_a_terminal_that_is_busy_hides_no_wrong_chain(shop: Shop) -> None:
+    """What cannot be at all is told before what cannot be now."""
+    busy = await operation(shop, "charge").begin()
+    await operation(shop, "capture", busy).refused("unknown_original", original=busy.identity)
+    await operation(shop, "charge", busy).refused("terminal_busy")
+
+
+#: Of nothing.
+ID = "00000000-0000-4000-8000-000000000001"
+#: What is wrong with the request itself -> type, fields, and where the fault is.
+BOTH = {"original": ID, "transaction_reference": ID}
+INVALID: dict[str, tuple[str, dict[str, Any], str]] = {
+    **{f"{kind} of nothing": (kind, {}, "/original") for kind in FITS},
+    **{f"{kind} of both": (kind, BOTH, "/transaction_reference") for kind in FITS},
+    **{f"{kind} of no UUID": (kind, {"original": "the last one"}, "/original") for kind in FITS},
+    **{f"{kind} of no reference": (kind, {"transaction_reference": 7}, "/transaction_reference") for kind in FITS},
+    **{f"{kind} of an original": (kind, {"original": ID}, "/original") for kind in ("charge", "pre-auth")},
+    "a charge of a reference": ("charge", {"transaction_reference": ID}, "/transaction_reference"),
+    "a pre-auth of a reference": ("pre-auth", {"transaction_reference": ID}, "/transaction_reference"),
+    **{f"{kind} of no amount": (kind, {"amount": None, "original": ID}, "/amount") for kind in FITS if kind != "void"},
+    "a void of nothing at all": ("void", {"original": ID, "amount": {"iva": 0}}, "/amount"),
+    "an event's amount": ("capture", {"original": ID, "amount": PROCESSED}, "/amount/currency"),
+    "a seventh": ("refund", {"original": ID}, "/type"),
+    "an option": ("void", {"original": ID, "options": {"transaction_reference": ID}}, "/options/transaction_reference"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", INVALID)
+async def test_a_request_that_is_none(shop: Shop, originals: Originals, case: str) -> None:
+    kind, request, path = INVALID[case]
+    problem = await operation(shop, kind, originals["charge", "approved"]).refused("invalid_request", **request)
+    assert path in [error["path"] for error in problem["errors"]]

@@ -1,0 +1,160 @@
+"""Chains of operations on scripted terminals: each reference, on the wire and in what the terminal states, is the
+test's own to see and to say."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from tests.support.daemon import Reply
+from tests.support.events import event
+from tests.support.shop import AMOUNT, Payment, Shop
+from tests.support.terminal import Request, http
+from tests.support.webhooks import disk
+
+#: Operation -> where it is started on the local network; in the cloud the serial stands before `async` (spec 4.1).
+PATHS = {
+    "charge": "/terminal/v1/async/charge",
+    "pre-auth": "/terminal/v1/async/authorization",
+    "re-auth": "/terminal/v1/async/re_authorization",
+    "capture": "/terminal/v1/async/capture",
+    "post-tip": "/terminal/v1/async/pos_tip",
+    "void": "/terminal/v1/async/void",
+}
+KINDS = tuple(PATHS)
+#: Operation -> what it can be done to (local API, `unknown_original`).
+FITS = {
+    "re-auth": ("pre-auth",),
+    "capture": ("pre-auth",),
+    "post-tip": ("charge",),
+    "void": ("charge", "pre-auth", "capture"),
+}
+#: What the final event calls it (spec 2.1); of the last two nothing is published.
+WORDS = {
+    "charge": "CHARGE",
+    "pre-auth": "PREAUTH",
+    "re-auth": "REAUTHORIZATION",
+    "capture": "CAPTURE",
+    "post-tip": "TIP_ADJUSTMENT",
+    "void": "ANNULMENT",
+}
+#: Final -> the events before it (spec 3.1).
+BEFORE = {
+    "APPROVAL": ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"),
+    "DECLINED": ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"),
+    "TERMINAL_REJECTED": ("TERMINAL_ACKNOWLEDGED",),
+    "TERMINAL_CANCELED": ("TERMINAL_ACKNOWLEDGED",),
+}
+#: What a terminal makes of an amount: nothing of it may ever come back in a request.
+PROCESSED = {
+    "currency": "USD",
+    "subtotal_iva0": 987654.32,
+    "tip": 77.77,
+    "extra_taxes": {"airport_tax": 66.66, "iac": 55.55, "ice": 44.44, "travel_agency": 33.33},
+}
+#: A moment at which the terminal says that something happened.
+AT = "2026-11-20T10:42:03.120Z"
+
+
+async def taking(request: Request, writer: asyncio.StreamWriter) -> None:
+    """The script of a terminal that takes any operation, and echoes the whole request (spec 2.2)."""
+    kind = next(name for name, path in PATHS.items() if path.rpartition("/")[2] == request.path.rpartition("/")[2])
+    echo = {
+        "event_id": str(uuid4()),
+        "status": "TERMINAL_ACKNOWLEDGED",
+        "previous_status": "",
+        "operation": {**request.json, "type": kind},
+        "terminal": {"model": "M", "wifiMac": "00:00", "room": "", "terminal_id": "1"},
+    }
+    writer.write(http(200, json.dumps(echo).encode()))
+
+
+@dataclass
+class Operation(Payment):
+    """One operation of a test. `reference` is the one that its approval gave, as the terminal wrote it."""
+
+    kind: str = "charge"
+    reference: str = ""
+
+    async def put(self, **changes: Any) -> Reply:
+        """Start it, or repeat the call; keyword arguments replace fields of the request. A void has no amount."""
+        request = {"terminal": self.serial, "type": self.kind} | ({} if self.kind == "void" else {"amount": AMOUNT})
+        return await self.shop.daemon.call("PUT", f"/transactions/{self.identity}", request | changes)
+
+    async def begin(self, **changes: Any) -> "Operation":
+        """Start it; its terminal takes it."""
+        self.shop.terminal.start = taking
+        reply = await self.put(**changes)
+        assert reply.status == 201, reply.body
+        assert reply.json["phase"] == "active", reply.body
+        return self
+
+    async def refused(self, code: str, **changes: Any) -> Any:
+        """Try to start it: it is refused with that code, nothing is sent or recorded. Return the problem."""
+        self.shop.terminal.start = taking
+        reply = await self.put(**changes)
+        assert reply.status == {"unknown_original": 422, "invalid_request": 422}.get(code, 409), reply.body
+        assert reply.json["code"] == code
+        assert self.requests == []
+        assert (await self.shop.daemon.call("GET", f"/transactions/{self.identity}")).status == 404
+        return reply.json
+
+    @property
+    def sent(self) -> Any:
+        """The one request that the terminal saw of it."""
+        (request,) = self.requests
+        return request.json
+
+    def states(self, status: str = "APPROVAL", previous: str | None = None, **changes: Any) -> dict[str, Any]:
+        """Return an event of it: a final one with the operation as its terminal has processed it (spec 2.1)."""
+        if status in ("APPROVAL", "TERMINAL_REJECTED", "TERMINAL_CANCELED"):
+            operation = {"type": WORDS[self.kind], "amount": PROCESSED, "client_transaction_id": self.identity}
+            if self.kind in ("re-auth", "capture"):
+                operation["transaction_reference"] = self.sent["transaction_reference"]
+            changes = {"operation": operation} | changes
+        if status == "APPROVAL":
+            changes = {"raw_response": self.answer()} | changes
+        return event(self.identity, status, previous, self.serial, **changes)
+
+    def answer(self, **changes: Any) -> dict[str, Any]:
+        """Return the acquirer's approval with a new reference (spec 2.1); None takes a field away."""
+        self.reference = self.reference or str(uuid4())
+        answer = {
+            "transaction_reference": self.reference,
+            "ticket_number": f"T-{self.reference[:8]}",
+            "authorized_amount": 11.20,
+        } | changes
+        return {name: value for name, value in answer.items() if value is not None}
+
+    async def finish(self, status: str = "APPROVAL", **changes: Any) -> "Operation":
+        """Deliver all its events; keyword arguments replace fields of the final one, None takes one away."""
+        previous = None
+        for name in BEFORE[status]:
+            assert await self.event(name, previous) == 200
+            previous = name
+        assert await self.deliver(json.dumps(self.states(status, previous, **changes)).encode()) == 200
+        return self
+
+
+def operation(shop: Shop, kind: str, on: Payment | None = None) -> Operation:
+    """Return a new operation, on the terminal of another or on one that nobody else uses."""
+    return Operation(shop, str(uuid4()), on.serial if on else next(shop.serials), kind)
+
+
+async def approved(shop: Shop, kind: str, original: Operation | None = None, **changes: Any) -> Operation:
+    """Return an operation that was approved; what needs an original has one, or is done to what posd knows nothing of.
+
+    It is done on the original's terminal; keyword arguments replace fields of the request.
+    """
+    if kind in FITS:
+        changes = {"original": original.identity} | changes if original else {"transaction_reference": str(uuid4())}
+    return await (await operation(shop, kind, original).begin(**changes)).finish()
+
+
+def stored(item: Payment) -> dict[str, Any]:
+    """Return the references of an operation as they stand in the database."""
+    names = ("transaction_reference", "given_reference", "derives_from", "same_day_until")
+    with disk(item.shop.daemon) as db:
+        query = f"SELECT {', '.join(names)} FROM transactions WHERE client_transaction_id = ?"
+        return dict(zip(names, db.execute(query, (item.identity,)).fetchone(), strict=True))

@@ -1,0 +1,169 @@
+"""A daemon whose terminals are simulated ones, and chains that are played on them with every reference looked at."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from posd import tls
+from posd.simulator import Settings, Simulator
+from tests.support.daemon import Daemon, running
+from tests.support.webhooks import disk
+
+#: Terminals run this much faster than people: an approved cycle takes some 10 ms.
+SPEED = 2000.0
+
+
+@asynccontextmanager
+async def simulated(
+    directory: Path, terminals: Mapping[str, str], extra: str = "", **settings: Any
+) -> AsyncIterator[tuple[Daemon, dict[str, Simulator]]]:
+    """Run a daemon for the block, and simulated terminals: serial -> further lines of its configuration.
+
+    The service of the cloud calls the daemon under another name than the terminals of the network do.
+    """
+    async with AsyncExitStack() as stack:
+        daemon = await stack.enter_async_context(running(directory, ""))
+        simulators, entries = {}, ""
+        for number, (serial, lines) in enumerate(terminals.items()):
+            state = directory / f"terminal-{number}"
+            made = tls.init(state / "tls", names=["localhost"], addresses=["127.0.0.1"])
+            simulators[serial] = simulator = await stack.enter_async_context(
+                Simulator(
+                    Settings(
+                        **{"speed": SPEED, "mdns": False} | settings,
+                        state=state,
+                        serial=serial,
+                        certificate=made.certificate,
+                        private_key=made.private_key,
+                        trust=daemon.ca,
+                    )
+                )
+            )
+            entries += f'[[terminals]]\nserial = "{serial}"\nbase_url = "{simulator.base_url}"\n'
+            entries += f'ca_file = "{made.ca_certificate}"\n{lines}\n'
+        await configured_otherwise(daemon, {"[discovery]": f"{entries}{extra}[discovery]"} | public(daemon))
+        yield daemon, simulators
+
+
+def public(daemon: Daemon) -> dict[str, str]:
+    """Return the change by which a service outside reaches the daemon's listener: by another name than terminals."""
+    return {"[database]": f'public_url = "https://localhost:{daemon.port}"\n[database]'}
+
+
+async def configured_otherwise(daemon: Daemon, changes: Mapping[str, str]) -> None:
+    """Stop it, change its configuration, start it again on the same port."""
+    assert await daemon.stop() == 0
+    daemon.keep_port()
+    for old, new in changes.items():
+        assert daemon.config.count(old) == 1, old
+        daemon.config = daemon.config.replace(old, new)
+    await daemon.start()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of a chain: its name there, its type, the step that it is done to, and whose reference is sent."""
+
+    name: str
+    kind: str
+    original: str = ""
+    sends: str = ""
+
+
+def chain(text: str) -> tuple[Step, ...]:
+    """Read a chain: `p=pre-auth, r=re-auth p, c=capture p:r` is a capture of p, for which the reference of r is sent.
+
+    Where no other is named, the original's own is sent.
+    """
+    steps = []
+    for item in text.split(", "):
+        name, _, rest = item.partition("=")
+        kind, _, to = rest.partition(" ")
+        original, _, sends = to.partition(":")
+        steps.append(Step(name, kind, original, sends or original))
+    return tuple(steps)
+
+
+@dataclass
+class Played:
+    """What a chain has made: by the name of each step its id and the reference that its approval gave."""
+
+    identities: dict[str, str] = field(default_factory=dict)
+    references: dict[str, str] = field(default_factory=dict)
+
+
+async def play(
+    daemon: Daemon, simulator: Simulator, steps: tuple[Step, ...], *, by: str, mode: str = "local", serial: str = ""
+) -> Played:
+    """Play a chain and hold each reference against the wire, the terminal's own book, the database and the API.
+
+    `by` is how the till names the originals: `original`, `transaction_reference` (the one that is to be sent, as the
+    outcome shows it), or `TRANSACTION_REFERENCE`, the same in upper case.
+    """
+    played = Played()
+    for step in steps:
+        identity = played.identities[step.name] = str(uuid4())
+        request: dict[str, Any] = {"type": step.kind, "terminal": serial or None}
+        if step.kind != "void":
+            request["amount"] = {"subtotal_iva0": 10.01 + len(played.identities)}
+        if step.original:
+            request |= named(played, step, by)
+        reply = await daemon.call("PUT", f"/transactions/{identity}", request)
+        assert reply.status == 201, reply.body
+        outcome = await daemon.outcome(identity)
+        assert outcome["result"] == "approved", outcome
+        played.references[step.name] = outcome["transaction_reference"]
+        assert_wire(simulator, played, step, mode)
+        await assert_record(daemon, simulator, played, step, by)
+    assert len(set(played.references.values())) == len(steps)
+    for step in steps:
+        derived = [played.identities[item.name] for item in steps if item.original == step.name]
+        assert (await daemon.transaction(played.identities[step.name]))["derived"] == derived
+    return played
+
+
+def named(played: Played, step: Step, by: str) -> dict[str, str]:
+    """Return how the till names what a step is done to."""
+    if by == "original":
+        return {"original": played.identities[step.original]}
+    reference = played.references[step.sends]
+    return {"transaction_reference": reference.upper() if by.isupper() else reference}
+
+
+def assert_wire(simulator: Simulator, played: Played, step: Step, mode: str) -> None:
+    """One request came, on the path of its operation and access mode, with that reference and no other."""
+    identity = played.identities[step.name]
+    (sent,) = (json.loads(text) for text in simulator.requests if identity in text)
+    assert sent.get("transaction_reference") == played.references.get(step.sends)
+    assert ("amount" in sent) == (step.kind != "void")
+    (start,) = simulator.ledger.of("start", client_transaction_id=identity)
+    assert (start["operation"], start["access_mode"], start["http_status"]) == (step.kind, mode, 200)
+    others = {item for item in played.references.values() if item != played.references.get(step.sends)}
+    assert not any(other in json.dumps(sent) for other in others)
+
+
+async def assert_record(daemon: Daemon, simulator: Simulator, played: Played, step: Step, by: str) -> None:
+    """What was sent and what was given are kept apart, in the database and in the API."""
+    identity, original = played.identities[step.name], played.identities.get(step.original)
+    sends, gave = played.references.get(step.sends), played.references[step.name]
+    with disk(daemon) as db:
+        query = """SELECT transaction_reference, given_reference, derives_from, original
+                   FROM transactions WHERE client_transaction_id = ?"""
+        row = db.execute(query, (identity,)).fetchone()
+    assert row == (sends, gave.upper(), original, original if by == "original" else None)
+    document = await daemon.transaction(identity)
+    assert (document["transaction_reference"], document["original"]) == (sends, original)
+    assert (document["type"], document["attention"], document["next_step"]) == (step.kind, [], "done")
+    outcome = document["outcome"]
+    (final,) = simulator.ledger.of("final", client_transaction_id=identity)
+    given = ("transaction_reference", "ticket_number")
+    assert [outcome[name] for name in given] == [final[name] for name in given]
+    assert (outcome["reversal"] is not None) == (step.kind == "void")
+    stated = outcome["final_event"]
+    assert stated["raw_response"]["transaction_reference"] == gave
+    echoed = sends if step.kind in ("re-auth", "capture") else None
+    assert stated["operation"].get("transaction_reference") == echoed

@@ -58,9 +58,11 @@ async def unsent(shop: Shop) -> Payment:
 
 
 async def resolved(shop: Shop) -> Payment:
-    """A person said that it did not start."""
+    """A person said that it did not start, and posd has asked the terminal all the same."""
     payment = await shop.in_doubt()
+    seen = len(shop.daemon.lines)
     assert (await payment.post("resolve", BY_ANA | {"result": "not_started"}, admin=True)).status == 200
+    await shop.daemon.log_line("payment.search", seen, transaction=payment.identity)
     return payment
 
 

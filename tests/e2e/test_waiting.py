@@ -227,6 +227,7 @@ async def test_a_till_waits_over_a_restart_by_asking_again(
     await posd.restart()
     with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
         await waiting.reply()
+    waiting.hang_up()
     again = await ask(posd.till_socket, f"/transactions/{identity}/outcome")
     assert await deliver(terminal.requests[0].callback, body(identity, "APPROVAL"), posd.ca) == 200
     assert (await again.reply())[1]["result"] == "approved"

@@ -23,7 +23,12 @@ def members(db: sqlite3.Connection, original: Transaction | None, reference: str
     of it gave, whether or not the original was known here by then. Where it is not known, by the reference alone.
     """
     identity = original and original.client_transaction_id
-    references = {item.upper() for item in (reference, original and original.given_reference) if item}
+    known = [reference]
+    if original is not None:
+        known.append(original.given_reference)
+        # A re-authorization of what is not known here: what it was sent for is all that is left of that.
+        known.append(original.transaction_reference if original.type is OperationType.RE_AUTH else None)
+    references = {item.upper() for item in known if item}
     while True:
         either = f"derives_from = ? OR upper(transaction_reference) IN ({', '.join('?' * len(references))})"
         found = list(transactions.where(db, f"{either} ORDER BY rowid", (identity, *references)))

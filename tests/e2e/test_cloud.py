@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 #: Of the simulated fleet; a serial can have any character.
 NEAR, FAR = "SN-NEAR", "SN/FAR 1"
 #: Of the scripted fleet, and what the last one's serial is in a path.
-LOCAL, CLOUD, ENCODED = "SN-LOCAL", "SN CLOUD+1%", "SN%20CLOUD%2B1%25"
+LOCAL, CLOUD, ENCODED = "SN-LOCAL", "SN/CLOUD +1%", "SN%2FCLOUD%20%2B1%25"
 CHAINS = ("p=pre-auth, r=re-auth p, c=capture p:r, v=void c", "c=charge, t=post-tip c, v=void c")
 #: Where the service has its paths.
 GATEWAY = "/gateway/v7"
@@ -66,16 +66,18 @@ async def mixed() -> AsyncIterator[dict[str, Shop]]:
         (home / "service.key").write_text(f"{SECRETS[0]}\n")
         (home / "credentials").mkdir()
         (home / "credentials" / "unit.key").write_text(SECRETS[2])
-        terminals = {
-            serial: await stack.enter_async_context(scripted_terminal(home, serial)) for serial in (LOCAL, CLOUD)
-        }
+        near = await stack.enter_async_context(scripted_terminal(home, LOCAL))
+        far = await stack.enter_async_context(scripted_terminal(home, "service"))
         daemon = await stack.enter_async_context(running(home, ""))
-        cloud = terminals[CLOUD].toml.replace(terminals[CLOUD].base_url, f"{terminals[CLOUD].base_url}{GATEWAY}/")
+        cloud = far.toml.replace(far.base_url, f"{far.base_url}{GATEWAY}/").replace('"service"', f'"{CLOUD}"')
         cloud += f'access_mode = "cloud"\nheaders = {{X-Terminal = "{SECRETS[3]}"}}\n'
         daemon.environment = {"CREDENTIALS_DIRECTORY": str(home / "credentials")}
-        entries = f"{QUIET}{HEADERS}{terminals[LOCAL].toml}{cloud}"
+        entries = f"{QUIET}{HEADERS}{near.toml}{cloud}"
         await configured_otherwise(daemon, {"[discovery]": f"{entries}[discovery]"} | public(daemon))
-        yield {serial: Shop(daemon, item, repeat(serial), repeat(serial)) for serial, item in terminals.items()}
+        yield {
+            serial: Shop(daemon, terminal, repeat(serial), repeat(serial))
+            for serial, terminal in ((LOCAL, near), (CLOUD, far))
+        }
         await nothing_to_correct(daemon)
 
 

@@ -15,7 +15,7 @@ from tests.support.webhooks import disk, everything
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Tills that race for one original, and how often.
-TILLS, RACES = 8, 3
+TILLS, RACES = 8, 2
 #: Operation -> the type of original that these tests do it to.
 DONE_TO = {"capture": "pre-auth", "void": "charge", "post-tip": "charge", "re-auth": "pre-auth"}
 #: How a till can name an original.
@@ -30,9 +30,19 @@ async def complete_journal(shop: Shop) -> AsyncIterator[None]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def counters(shop: Shop) -> list[Operation]:
-    """Operations on some terminals, for others to be done there: each test leaves them free."""
+async def places(shop: Shop) -> list[Operation]:
+    """Operations on some terminals, for others to be done there."""
     return [operation(shop, "charge") for _ in range(TILLS)]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def counters(shop: Shop, places: list[Operation]) -> AsyncIterator[list[Operation]]:
+    """These terminals, free: a test that failed leaves nothing open on them."""
+    yield places
+    word = {"operator": "Ana", "note": "the test has ended", "result": "canceled"}
+    for item in (await shop.daemon.call("GET", "/transactions?open=true")).json["transactions"]:
+        path = f"/transactions/{item['client_transaction_id']}/resolve"
+        assert (await shop.daemon.call("POST", path, word, socket=shop.daemon.admin_socket)).status == 200
 
 
 def naming(original: Operation, way: str) -> dict[str, str]:
@@ -116,6 +126,47 @@ async def test_so_does_what_was_done_before_the_reference_that_counts_was_anothe
     if reply.status == 201:
         await second.finish()
     assert (reply.status, reply.json.get("transactions")) == (409, [capture.identity])
+
+
+@pytest.mark.parametrize("kind", ["capture", "void", "post-tip"])
+async def test_one_that_was_sent_under_a_reference_that_turned_out_to_be_another_stands_in_the_way(
+    shop: Shop, counters: list[Operation], kind: str
+) -> None:
+    """A person has misread the receipt; what the terminal says later is the original's reference from then on."""
+    original = operation(shop, DONE_TO[kind], counters[0])
+    shop.terminal.start = hanging_up
+    assert (await original.put()).json["phase"] == "in_doubt"
+    misread = str(uuid4())
+    word = {"operator": "Ana", "note": "the receipt says so", "result": "approved", "transaction_reference": misread}
+    assert (await original.post("resolve", word, admin=True)).status == 200
+    standing = await operation(shop, kind, counters[1]).begin(original=original.identity)
+    assert standing.sent["transaction_reference"] == misread
+    await original.finish()
+    for way in WAYS:
+        problem = await operation(shop, kind, counters[2]).refused("already_derived", **naming(original, way))
+        assert problem["transactions"] == [standing.identity]
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+@pytest.mark.parametrize("kind", ["capture", "void"])
+async def test_of_an_original_of_elsewhere_each_reference_of_its_chain_tells(
+    shop: Shop, counters: list[Operation], kind: str, first: str
+) -> None:
+    """One is done by the reference that was re-authorized here, another by the one that came of it."""
+    re_auth = operation(shop, "re-auth", counters[0])
+    old = str(uuid4())
+    await (await re_auth.begin(transaction_reference=old)).finish()
+    references = (old, re_auth.reference) if first == "old" else (re_auth.reference, old)
+    standing = await operation(shop, kind, counters[0]).begin(transaction_reference=references[0])
+    second = operation(shop, kind, counters[1])
+    for _ in ("open", "approved"):
+        shop.terminal.start = taking
+        reply = await second.put(transaction_reference=references[1])
+        if reply.status == 201:
+            await second.finish()
+        assert (reply.status, reply.json.get("transactions")) == (409, [standing.identity])
+        if reply.json["detail"].count("(open)"):
+            await standing.finish()
 
 
 #: How a first one ends without having been paid.

@@ -34,7 +34,7 @@ async def simulated(
             simulators[serial] = simulator = await stack.enter_async_context(
                 Simulator(
                     Settings(
-                        **{"speed": SPEED, "mdns": False} | settings,
+                        **{"speed": SPEED, "mdns": False, "wait_seconds": 0} | settings,
                         state=state,
                         serial=serial,
                         certificate=made.certificate,

@@ -25,11 +25,7 @@ def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = F
     stands_for = OperationType.PRE_AUTH if by_reference and original.type is OperationType.RE_AUTH else original.type
     if stands_for not in OPERATIONS[kind].originals:
         fitting = " or ".join(sorted(OPERATIONS[kind].originals))
-        reason = f"{name} is a {original.type or 'payment of unknown type'}; {kind} is for a {fitting}"
-        held = OperationType.PRE_AUTH in OPERATIONS[kind].originals
-        if held and original.type is OperationType.RE_AUTH and original.derives_from is not None:
-            reason += f"; name its pre-auth, {original.derives_from}"
-        return reason
+        return f"{name} is a {original.type or 'payment of unknown type'}; {kind} is for a {fitting}"
     if outcome is None:
         return f"{name} is not approved: it is still open; wait for its outcome"
     if outcome.result is not Result.APPROVED:

@@ -21,7 +21,7 @@ from posd.core.times import iso
 from posd.core.transactions import Phase, Transaction, past_point_of_no_return
 from posd.crashpoints import crash_point
 from posd.services.outstanding import Outstanding
-from posd.services.records import record
+from posd.services.records import free_if_ended, record
 from posd.store import journal, leases, transactions
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
@@ -69,6 +69,15 @@ class Aborts:
         return answer
 
     async def _run(self, client_transaction_id: str, request: AbortRequested) -> tuple[AbortAnswer, Transaction]:
+        try:
+            return await self._call(client_transaction_id, request)
+        except Problem:
+            # It may have ended while this call was counted: then nobody has freed its terminal.
+            with suppress(StorageUnavailable, CommitUncertain):
+                await self._store.write(partial(self._free, client_transaction_id=client_transaction_id))
+            raise
+
+    async def _call(self, client_transaction_id: str, request: AbortRequested) -> tuple[AbortAnswer, Transaction]:
         with self._outstanding.call(client_transaction_id):
             try:
                 crash_point("abort.before_fence")
@@ -141,6 +150,11 @@ class Aborts:
                 "whatever runs there now; cancel it on the terminal",
             )
         return journal.record(unit, transaction, request, self._now())
+
+    def _free(self, unit: Unit, client_transaction_id: str) -> None:
+        transaction = transactions.get(unit.db, client_transaction_id)
+        if transaction is not None:
+            free_if_ended(unit, transaction, self._outstanding)
 
     def _settle(self, unit: Unit, client_transaction_id: str, attempt: Attempt) -> Transaction:
         """Note what came of it, and free the terminal if the transaction ended meanwhile; return how it stands."""

@@ -34,8 +34,8 @@ def place(unit: Unit, transaction: Transaction, zone: tzinfo) -> Transaction:
     if kind is not OperationType.VOID or placed.derives_from is None:
         return placed
     original = transactions.get(unit.db, placed.derives_from)
-    if original is None or original.outcome is None:
-        return placed
+    if original is None or original.outcome is None or original.type is OperationType.RE_AUTH:
+        return placed  # a re-authorization is of another day than what it re-authorized
     return msgspec.structs.replace(placed, same_day_until=_same_day_until(unit, original, original.outcome, zone))
 
 
@@ -48,7 +48,7 @@ def _under_original(unit: Unit, transaction: Transaction, kind: OperationType) -
             kind, f"no transaction {transaction.original} is known here; check the id, or give `transaction_reference`"
         )
     if fault := rules.misfit(kind, original):
-        raise _unknown(kind, fault)
+        raise _unknown(kind, fault + _named_instead(unit, kind, original))
     try:
         reference = rules.reference(kind, original, chains.members(unit.db, original))
     except rules.Misfit as error:
@@ -56,6 +56,16 @@ def _under_original(unit: Unit, transaction: Transaction, kind: OperationType) -
     return msgspec.structs.replace(
         transaction, transaction_reference=reference, derives_from=original.client_transaction_id
     )
+
+
+def _named_instead(unit: Unit, kind: OperationType, original: Transaction) -> str:
+    """Say what to name instead of a re-authorization: its pre-authorization."""
+    fits = OperationType.PRE_AUTH in OPERATIONS[kind].originals
+    if not fits or original.type is not OperationType.RE_AUTH or original.derives_from is None:
+        return ""
+    above = transactions.get(unit.db, original.derives_from)
+    known = above is not None and above.type is OperationType.PRE_AUTH
+    return f"; name its pre-auth, {original.derives_from}" if known else ""
 
 
 def _under_reference(unit: Unit, transaction: Transaction, kind: OperationType) -> Transaction:

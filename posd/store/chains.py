@@ -12,10 +12,28 @@ def with_reference(db: sqlite3.Connection, reference: str) -> Transaction | None
     return next(transactions.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 1", (reference,)), None)
 
 
-def derived_ids(db: sqlite3.Connection, client_transaction_id: str) -> list[str]:
-    """Return the ids of what derives from a transaction, oldest first."""
-    query = "SELECT client_transaction_id FROM transactions WHERE derives_from = ? ORDER BY rowid"
-    return [identity for (identity,) in db.execute(query, (client_transaction_id,))]
+def derived_ids(db: sqlite3.Connection, client_transaction_id: str, given_reference: str | None = None) -> list[str]:
+    """Return the ids of what derives from a transaction, oldest first.
+
+    With the reference that it gave, what was sent under it before it was known here counts too.
+    """
+    query = (
+        "SELECT client_transaction_id FROM transactions WHERE derives_from = ?"
+        " OR (derives_from IS NULL AND upper(transaction_reference) = ?) ORDER BY rowid"
+    )
+    return [identity for (identity,) in db.execute(query, (client_transaction_id, given_reference))]
+
+
+def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
+    """Return the id of what a transaction derives from: as the till named it, else as its reference tells."""
+    named = transaction.original or transaction.derives_from
+    if named is not None or transaction.transaction_reference is None:
+        return named
+    found = with_reference(db, transaction.transaction_reference)
+    if found is None:
+        return None
+    above = found.derives_from if found.type is OperationType.RE_AUTH else None
+    return above or found.client_transaction_id
 
 
 def members(db: sqlite3.Connection, original: Transaction | None, reference: str | None = None) -> list[Transaction]:

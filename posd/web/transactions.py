@@ -178,11 +178,14 @@ class TransactionCalls:
 
     async def _document(self, transaction: Transaction) -> dict[str, Any]:
         now = self._context.now()
-        if transaction.outcome is None:
-            return self._view(None, transaction, now)
+        without = self._view(None, transaction, now)
+        if transaction.outcome is None and (transaction.derives_from or transaction.transaction_reference is None):
+            return without
         try:
             return await self._context.read(partial(self._view, transaction=transaction, now=now))
         except Problem as problem:
+            if transaction.outcome is None:
+                return without  # all but the original of a reference
             # No 503: after a start it would say that nothing was sent.
             detail = f"the transaction cannot be shown now: {problem.detail}"
             raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem

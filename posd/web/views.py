@@ -36,8 +36,9 @@ def transaction_document(
     db: sqlite3.Connection | None, transaction: Transaction, now: datetime, grace: timedelta, *, abortable: bool
 ) -> dict[str, Any]:
     """Return a transaction as the local API shows it."""
+    identity = transaction.client_transaction_id
     return {
-        "client_transaction_id": transaction.client_transaction_id,
+        "client_transaction_id": identity,
         "terminal": transaction.terminal,
         "type": transaction.type,
         "sale": transaction.sale,
@@ -51,8 +52,10 @@ def transaction_document(
         "metadata": msgspec.Raw(transaction.metadata),
         "options": msgspec.Raw(transaction.options),
         "transaction_reference": transaction.transaction_reference,
-        "original": transaction.original or transaction.derives_from,
-        "derived": [] if db is None else chains.derived_ids(db, transaction.client_transaction_id),
+        "original": transaction.original or transaction.derives_from
+        if db is None
+        else chains.original_of(db, transaction),
+        "derived": [] if db is None else chains.derived_ids(db, identity, transaction.given_reference),
         "created_at": transaction.created_at,
         "updated_at": transaction.updated_at,
         "last_search": transaction.last_search,

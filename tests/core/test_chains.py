@@ -57,10 +57,11 @@ def test_only_an_approved_original_of_a_fitting_type_is_taken(
         assert (of, kind) not in FITS or ("still open" if state in ("open", "in_doubt") else f"as {state}") in said
 
 
-def test_of_a_re_authorization_its_pre_authorization_is_named() -> None:
-    said = misfit(CAPTURE, in_state(RE_AUTH, "approved", derives_from="the-pre-auth"))
-    assert said is not None
-    assert said.endswith("name its pre-auth, the-pre-auth")
+@pytest.mark.parametrize("kind", DERIVED)
+def test_by_its_reference_a_re_authorization_stands_for_its_pre_authorization(kind: OperationType) -> None:
+    re_auth = in_state(RE_AUTH, "approved")
+    assert (misfit(kind, re_auth, by_reference=True) is None) is ((PRE_AUTH, kind) in FITS)
+    assert misfit(kind, re_auth) is not None
 
 
 RE_AUTHS = [(), *(states for count in (1, 2, 3) for states in product(("approved", "declined", "open"), repeat=count))]

@@ -191,6 +191,16 @@ async def test_what_was_done_by_reference_before_the_original_was_known(shop: Sh
     assert capture.sent["transaction_reference"] == elsewhere.reference, "the newest reference of the chain"
 
 
+async def test_what_was_done_by_reference_is_shown_as_soon_as_its_original_is_known(shop: Shop) -> None:
+    charge = await shop_doubt(shop, "charge")
+    charge.reference = str(uuid4())
+    tip = await operation(shop, "post-tip").begin(transaction_reference=charge.reference)
+    assert (await tip.get())["original"] is None
+    await charge.finish()
+    assert (await charge.get())["derived"] == [tip.identity]
+    assert (await tip.get())["original"] == charge.identity
+
+
 @pytest.mark.parametrize("kind", ["capture", "void"])
 async def test_what_was_re_authorized_of_elsewhere_is_captured_or_voided_by_its_reference(
     shop: Shop, kind: str

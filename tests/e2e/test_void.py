@@ -146,6 +146,13 @@ async def test_by_reference_the_original_is_looked_up_and_where_it_is_not_known_
     assert (await reversal(foreign), stored(foreign)["same_day_until"]) == (None, None)
 
 
+async def test_the_day_of_a_re_authorization_is_not_that_of_what_it_re_authorized(counter: Shop) -> None:
+    """The pre-authorization was made on another machine: its day is not known here, and it is its money."""
+    re_auth = await approved(counter, "re-auth")
+    void = await voided(counter, re_auth, AT, original=None, transaction_reference=re_auth.reference)
+    assert await reversal(void) is None
+
+
 async def test_what_is_no_approved_void_is_no_reversal(counter: Shop) -> None:
     original = await approved(counter, "charge")
     for status in ("DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED"):

@@ -152,6 +152,14 @@ async def test_of_a_re_authorization_its_pre_authorization_is_named(shop: Shop, 
     await operation(shop, kind, pre_auth).begin(original=pre_auth.identity)
 
 
+async def test_of_a_re_authorization_of_elsewhere_no_other_one_is_named(shop: Shop) -> None:
+    """Its pre-authorization is not known here: to name what gave the reference instead would be refused too."""
+    first, second = await approved(shop, "re-auth"), operation(shop, "re-auth")
+    await (await second.begin(transaction_reference=first.reference)).finish()
+    problem = await operation(shop, "capture").refused("unknown_original", original=second.identity)
+    assert first.identity not in problem["detail"]
+
+
 async def test_an_original_fits_as_soon_as_it_is_approved(shop: Shop) -> None:
     pre_auth = await operation(shop, "pre-auth").begin()
     capture = operation(shop, "capture")

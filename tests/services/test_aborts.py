@@ -1,0 +1,64 @@
+"""A refused abort leaves nothing behind."""
+
+import asyncio
+import json
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from posd.config import load
+from posd.core.problems import Problem
+from posd.services.aborts import Aborts
+from posd.services.callback_urls import CallbackUrls
+from posd.services.inbox import Inbox
+from posd.services.intents import Intents
+from posd.services.outstanding import Outstanding
+from posd.services.payments import Payments
+from posd.store import leases
+from posd.store.store import Store
+from posd.terminals.fleet import Fleet
+from tests.support.daemon import toml
+from tests.support.events import body
+from tests.support.terminal import scripted_terminal
+
+BODY = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its_terminal(tmp_path: Path) -> None:
+    """Both in one commit: when the final event frees what has ended, the abort is still counted as a call."""
+    identity, hurdle = str(uuid4()), threading.Event()
+    async with scripted_terminal(tmp_path) as terminal:
+        (tmp_path / "config.toml").write_text(toml(tmp_path, terminal.toml))
+        config = load(tmp_path / "config.toml")
+        store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
+        fleet, outstanding = Fleet(config.terminals), Outstanding()
+        intents = Intents(fleet, config.profile, outstanding, UTC)
+        payments = Payments(store, fleet, intents, CallbackUrls((b"k" * 32,), "", 1), outstanding, now)
+        inbox = Inbox(store, fleet, "", outstanding, now)
+        aborts = Aborts(store, fleet, config.profile, outstanding, now)
+        await payments.start(identity, BODY)
+        assert await inbox.receive(identity, body(identity, "APPROVAL_REQUESTED", "CARD_PRESENTED"), "peer") == 200
+
+        busy = asyncio.create_task(store.write(lambda _unit: hurdle.wait(30)))
+        await asyncio.sleep(0)
+        abort = asyncio.create_task(aborts.abort(identity, None))
+        await asyncio.sleep(0)
+        final = asyncio.create_task(inbox.receive(identity, body(identity, "APPROVAL", "APPROVAL_REQUESTED"), "peer"))
+        await asyncio.sleep(0)
+        hurdle.set()
+        assert await busy
+        assert await final == 200
+        with pytest.raises(Problem, match="the acquirer was already asked"):
+            await abort
+        assert await store.read(leases.all_held) == {}
+        assert terminal.aborts == 0
+        await payments.drain(0)
+        await fleet.close()
+        await store.close()

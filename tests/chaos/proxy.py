@@ -137,6 +137,7 @@ class _Connection:
     #: Records of application data from the client, and those of the server since the first of these.
     seen: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})
     swallowing: set[bool] = field(default_factory=set)
+    met: bool = False  # its fate has come
 
     def cut(self) -> None:
         """Reset both ends."""
@@ -205,9 +206,11 @@ class Proxy:
                 lan.leave(connection)
             connection.close()
             self._tasks.discard(task)
+            if not connection.met and fate is not Fate.PASSED:
+                self._deck.append(fate)  # an end was gone before it came: the next connection has it
 
     def _draw(self) -> tuple[Fate, Random]:
-        """Draw the fate of the next connection, and the numbers for it: always the same for the n-th.
+        """Draw the fate of the next connection, and the numbers for it.
 
         Fates are dealt like cards, so that each of them comes once in a hundred connections.
         """
@@ -223,13 +226,13 @@ class Proxy:
             raise ConnectionRefusedError
         await self._open()
         if fate is Fate.REFUSED:
-            self.fates[fate] += 1
+            self._meet(connection, fate)
             raise _Cut
         if self.upstream is None:
             raise ConnectionRefusedError
         far, connection.server = await asyncio.open_connection(*self.upstream)
         if fate in (Fate.PASSED, Fate.CUT_HANDSHAKE):
-            self.fates[fate] += 1
+            self._meet(connection, fate)
         pumps = [
             asyncio.create_task(self._pump(connection, source, fate, rng, from_client=source is reader))
             for source in (reader, far)
@@ -285,11 +288,15 @@ class Proxy:
         connection.seen[from_client] += 1
         if fate not in DEEDS or DEEDS[fate][:2] != (from_client, number):
             return Act.PASS
-        self.fates[fate] += 1
+        self._meet(connection, fate)
         act = DEEDS[fate][2]
         if act is Act.SWALLOW:
             connection.swallowing.add(from_client)
         return act
+
+    def _meet(self, connection: _Connection, fate: Fate) -> None:
+        connection.met = True
+        self.fates[fate] += 1
 
     async def _open(self) -> None:
         for lan in self._lans:

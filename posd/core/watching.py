@@ -1,6 +1,6 @@
-"""When an open transaction is asked for (design 6): pure, by the monotonic clock, in seconds.
+"""When a transaction is asked for (design 6): pure, by the monotonic clock, in seconds.
 
-A `Watch` is what the reconciler remembers of one open transaction. Time alone concludes nothing: when it has run out,
+A `Watch` is what the reconciler remembers of one transaction. Time alone concludes nothing: when it has run out,
 posd asks, and tells a person.
 
 | the transaction is                              | silence after which it is asked for | and a person is told |
@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """What is remembered of one open transaction; times are seconds of the monotonic clock."""
+    """What is remembered of one transaction; times are seconds of the monotonic clock."""
 
     terminal: str
     phase: Phase

@@ -1,7 +1,9 @@
-"""The reconciler: asks terminals what became of open transactions (design 6). It never concludes from time.
+"""The reconciler: asks terminals what became of transactions that are open, or that a person closed (design 6).
 
-It hears of every change after its COMMIT and remembers of each open transaction what `core.watching` needs. One task
-sleeps until the next of them is due; with nothing open it does not wake at all. What is asked goes one call at a time
+It never concludes from time.
+
+It hears of every change after its COMMIT and remembers of each of them what `core.watching` needs. One task
+sleeps until the next of them is due; with none it does not wake at all. What is asked goes one call at a time
 to each terminal, and a few at a time to the fleet, whatever has piled up: an outage, or a restart with hundreds open.
 """
 

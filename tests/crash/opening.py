@@ -16,6 +16,7 @@ from tests.crash.relay import Relay
 from tests.crash.scenarios import Scenario
 from tests.crash.world import SERIAL, World
 from tests.support.daemon import Daemon, toml
+from tests.support.ports import reserve
 
 #: Terminals run this much faster than people; their ten delivery attempts then last 15 s: longer than a restart.
 SPEED = 20.0
@@ -96,11 +97,8 @@ def _authority() -> tuple[trustme.CA, SSLContext]:
 
 
 def _port_of_two_addresses() -> tuple[socket.socket, int]:
-    """Bind a port of 127.0.0.2 that is free on 127.0.0.1 too, and that the kernel gives to nobody (ip(7)).
-
-    The daemon then has it for itself in all of its lives: nobody else takes it who asks here.
-    """
+    """Bind a port of 127.0.0.2 that the daemon then has on 127.0.0.1 for itself in all of its lives."""
     while True:
-        port = Random().randrange(10_000, 32_000)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        port = reserve()
+        with suppress(OSError):
             return socket.create_server(("127.0.0.2", port)), port

@@ -16,7 +16,7 @@ async def test_ready_when_it_serves_and_stopping_when_it_was_told_to(home: Path,
         manager.setblocking(False)
 
         async def heard() -> dict[str, str]:
-            text = (await asyncio.wait_for(loop.sock_recv(manager, 4096), 20)).decode()
+            text = (await asyncio.wait_for(loop.sock_recv(manager, 4096), 60)).decode()
             return dict(line.split("=", 1) for line in text.splitlines())
 
         tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
@@ -36,7 +36,7 @@ async def test_what_keeps_it_from_starting_is_its_status(home: Path) -> None:
         manager.setblocking(False)
         posd = Daemon(home, toml(home, ""), {"NOTIFY_SOCKET": str(home / "notify")})
         await posd.start(wait=False)
-        text = (await asyncio.wait_for(loop.sock_recv(manager, 4096), 20)).decode()
+        text = (await asyncio.wait_for(loop.sock_recv(manager, 4096), 60)).decode()
         assert text.startswith("STATUS=cannot start: ")
         assert "posd tls init" in text
         assert posd.process is not None

@@ -127,6 +127,7 @@ async def unusable_hit(payment: Payment) -> None:
     working = payment.shop.terminal.search
     assert working is not None
     payment.shop.terminal.search = then(answering(200, {"client_transaction_id": payment.identity}), working)
+    assert (await payment.post("reconcile")).status == 200
     await payment.until(lambda it: "quarantined_event" in attention(it))
 
 

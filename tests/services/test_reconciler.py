@@ -55,14 +55,14 @@ async def test_it_ends_even_where_it_is_woken_at_that_moment(tmp_path: Path, tur
     with capture_logs() as lines:
         async with asking(tmp_path) as reconciler:
             running = asyncio.create_task(reconciler.run())
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while not lines:  # the first search
                     await some_turns(1)
             await some_turns(20)  # and its end
             reconciler.returned("SN-TEST")
             await some_turns(turns)
             running.cancel()
-            done, _ = await asyncio.wait({running}, timeout=5)
+            done, _ = await asyncio.wait({running}, timeout=30)
             assert done
 
 

@@ -36,7 +36,7 @@ QUICK_SPEED = 2000.0
 #: Slow enough that a test can act between two states: the first event comes after 50 to 100 ms.
 SLOW_SPEED = 20.0
 #: Longest real seconds that a test waits for anything.
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 #: Decides the status of the answer to a delivery; None hangs up without an answer.
 Script = Callable[[dict[str, Any]], int | None]

@@ -167,9 +167,9 @@ async def test_what_waits_for_its_first_or_second_delivery_survives_a_restart(
 async def test_it_stops_at_once_while_events_are_held_up(
     settings: MakeSettings, client: httpx2.AsyncClient, receiver: Receiver, seconds: float
 ) -> None:
-    """At this speed the network holds events up for longer than a second."""
-    async with unruly(settings, client, speed=seconds / 3) as till:
+    """At this speed the network holds events up for up to 20 seconds."""
+    async with unruly(settings, client, speed=seconds / 20) as till:
         await till.charge(metadata={"scenario": "cancel-by-cardholder"}, events_webhook_url=receiver.url)
         await till.terminal.ledger.wait_for("final")
         began = asyncio.get_running_loop().time()
-    assert asyncio.get_running_loop().time() - began < 1
+    assert asyncio.get_running_loop().time() - began < 10

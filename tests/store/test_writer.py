@@ -140,7 +140,7 @@ async def test_the_end_waits_for_everything_that_was_handed_over(tmp_path: Path)
     tasks = [asyncio.create_task(store.write(insert(name))) for name in names]
     await asyncio.sleep(0)  # let them hand their functions over
     await store.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await asyncio.gather(*tasks) == names
 
 

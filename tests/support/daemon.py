@@ -15,9 +15,13 @@ from typing import Any
 import httpx2
 
 from posd import tls
+from tests.support.ports import reserve
+
+#: Where a configuration for tests lets the webhook listener be: the first start fills a port in.
+ANY_PORT = "127.0.0.1:0"
 
 #: Longest that a daemon may take to say that it started, in seconds; it takes about half a second.
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 
 
 @dataclass
@@ -40,6 +44,8 @@ class Daemon:
     directory: Path
     config: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: A command that runs it, such as one that enters a network namespace and becomes what follows.
+    entering: tuple[str, ...] = ()
     process: asyncio.subprocess.Process | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
@@ -69,9 +75,12 @@ class Daemon:
     async def start(self, *, wait: bool = True) -> None:
         """Start the process; with `wait`, until it says that it started (or raise with its log)."""
         assert self.process is None
+        if ANY_PORT in self.config:  # one of its own, for as long as it is killed and started
+            self.config = self.config.replace(ANY_PORT, f"127.0.0.1:{reserve()}")
         self.config_file.write_text(self.config)
         self.lines.clear()
         self.process = await asyncio.create_subprocess_exec(
+            *self.entering,
             sys.executable,
             "-m",
             "posd",
@@ -150,7 +159,7 @@ class Daemon:
         """Call the local API (`path` below /v1); a body that is not bytes is sent as JSON."""
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         transport = httpx2.AsyncHTTPTransport(uds=str(socket or self.till_socket), verify=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=60) as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=90) as client:
             sent = {"content-type": "application/json", **(headers or {})} if content is not None else headers
             response = await client.request(method, path, content=content, headers=sent)
             return Reply(response.status_code, response.headers, response.content)
@@ -159,12 +168,12 @@ class Daemon:
         """Return a transaction as the local API shows it."""
         return (await self.call("GET", f"/transactions/{identity}")).json
 
-    async def outcome(self, identity: str, timeout: float = 30) -> Any:
+    async def outcome(self, identity: str, timeout: float = 60) -> Any:
         """Wait for the outcome; None where the time-out passed."""
         reply = await self.call("GET", f"/transactions/{identity}/outcome?timeout={timeout}")
         return reply.json if reply.status == 200 else None
 
-    async def wait_for(self, identity: str, what: Any, timeout: float = 20) -> Any:
+    async def wait_for(self, identity: str, what: Any, timeout: float = 60) -> Any:
         """Follow the feed until `what(transaction)` holds; return the transaction."""
         async with asyncio.timeout(timeout):
             async for _ in self.changes():
@@ -178,7 +187,7 @@ class Daemon:
         yield None
         transport = httpx2.AsyncHTTPTransport(uds=str(self.till_socket), verify=False)
         async with (
-            httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=60) as client,
+            httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=90) as client,
             client.stream("GET", "/feed", headers={"accept": "text/event-stream"}) as response,
         ):
             async for line in response.aiter_lines():

@@ -22,14 +22,14 @@ from posd.store.store import Store
 from posd.terminals.fleet import Fleet
 from posd.web.noise import Noise
 from posd.web.server import Listener
-from posd.web.webhooks import WebhookApp
+from posd.web.webhooks import WebhookApp, transactions
 from tests.support.daemon import toml
 from tests.support.webhooks import Answer, parse
 
 #: Every time-out of the listener under test, in seconds.
 SHORT = 0.25
 #: Longest that anything here may take, in seconds; the real time-outs of the daemon are longer.
-PATIENCE = 5.0
+PATIENCE = 30.0
 KEY = bytes(32)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -99,7 +99,7 @@ async def listening(home: Path, **limits: Any) -> AsyncIterator[Lan]:
         inbox = Inbox(store, fleet, "", Outstanding(), lambda: datetime.now(UTC))
         noise = Noise()
         listener = Listener(
-            WebhookApp(inbox, urls, noise, 100_000),
+            WebhookApp((transactions(inbox, 100_000),), urls, noise),
             sock,
             name="test",
             noise=noise,

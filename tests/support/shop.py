@@ -19,7 +19,7 @@ from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledg
 TERMINALS = 120
 QUICK_TERMINALS = 10
 #: Time-outs of the terminals that a test of time-outs takes, in seconds.
-QUICK_SECONDS = 0.4
+QUICK_SECONDS = 2.0
 #: Longest that a test waits for something to come, in seconds.
 PATIENCE_SECONDS = 30.0
 #: In the fleet, without an address.

@@ -12,6 +12,8 @@ from typing import Any
 
 import trustme
 
+from tests.support.ports import reserve
+
 
 @dataclass
 class Request:
@@ -157,7 +159,7 @@ async def scripted_terminal(
     terminal = ScriptedTerminal(serial, ca_file, context=context)
     der = ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
     terminal.fingerprint = hashlib.sha256(der).hexdigest()
-    servers = [await asyncio.start_server(terminal._serve, "127.0.0.1", 0, ssl=context) for _ in range(ports)]
+    servers = [await asyncio.start_server(terminal._serve, "127.0.0.1", reserve(), ssl=context) for _ in range(ports)]
     terminal.base_urls = [f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
     terminal.base_url = terminal.base_urls[0]
     terminal.servers = servers

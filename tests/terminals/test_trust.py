@@ -150,4 +150,4 @@ async def test_nobody_listens(shop: tuple[Daemon, dict[str, ScriptedTerminal]]) 
 async def test_the_handshake_is_never_answered(shop: tuple[Daemon, dict[str, ScriptedTerminal]]) -> None:
     began = asyncio.get_running_loop().time()
     await assert_unsent(shop[0], "SN-SILENT", "in time")
-    assert asyncio.get_running_loop().time() - began < 5
+    assert asyncio.get_running_loop().time() - began < 15

@@ -34,6 +34,9 @@ MAX_SOCKET_PATH_BYTES = 107
 #: where the directory goes if the usual temporary directory has too long a path for sockets.
 SHORT_TEMPORARY_DIRECTORY = "/tmp"  # noqa: S108 - mkdtemp makes a directory of its own in it, mode 0700
 
+#: below the ports that Linux gives out by itself (from 32768), above what services are known to use.
+DEMO_PORTS = range(20_000, 32_000)
+
 CONFIG = """\
 [local_api]
 directory = {run}
@@ -266,8 +269,15 @@ def temporary_directory() -> Path:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a loopback port that nobody listens on right now.
+
+    It is none of those that the kernel gives to whoever asks for any: the daemon binds it later, and again.
+    """
+    while True:
+        port = secrets.choice(DEMO_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            return port

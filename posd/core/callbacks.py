@@ -19,6 +19,7 @@ class Channel(StrEnum):
     """The two webhook channels; they share neither payload nor token (spec 1)."""
 
     TRANSACTION = "transactions"
+    PRINT = "print-jobs"
 
 
 def token(key: bytes, channel: Channel, subject: str) -> str:

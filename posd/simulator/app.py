@@ -1,6 +1,6 @@
 """The terminal's HTTP surface: the paths of both access modes, and what tests may look at."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -12,7 +12,9 @@ from starlette.routing import Route as StarletteRoute
 
 from posd.simulator import wire
 from posd.simulator.ledger import Ledger
+from posd.simulator.listener import HANG_UP
 from posd.simulator.operations import OPERATIONS, AccessMode, Operation
+from posd.simulator.printing import Printer
 from posd.simulator.terminal import Answer, Terminal
 
 #: Bytes of a request body that are read. A charge with the till's 16 KiB of metadata is far below; a terminal is small.
@@ -22,46 +24,91 @@ PREFIXES: Mapping[AccessMode, str] = {"local": "/terminal/v1/", "cloud": "/termi
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """What answers."""
+
+    terminal: Terminal
+    printer: Printer
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a call brings."""
+
+    body: bytes
+    access_mode: AccessMode
+    query: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
-    """Something that the terminal answers.
+    """Something that the terminal answers; with None it closes the connection instead.
 
     `ways` is method and path (below the prefix) in each access mode, `kept_in` the list that keeps the bodies.
     """
 
     ways: Mapping[AccessMode, tuple[str, str]]
-    answer: Callable[[Terminal, bytes, AccessMode], Answer]
+    answer: Callable[[Parts, Asked], Awaitable[Answer | None]]
     kept_in: str | None = None
 
 
 def _start(operation: Operation) -> Call:
-    def answer(terminal: Terminal, body: bytes, access_mode: AccessMode) -> Answer:
-        return terminal.start(body, operation, access_mode)
+    async def answer(parts: Parts, asked: Asked) -> Answer:
+        return parts.terminal.start(asked.body, operation, asked.access_mode)
 
     way = ("POST", operation.path)
     return Call({"local": way, "cloud": way}, answer, "requests")
 
 
-#: The operations, abort and search (spec 4.1 and the terminal profile).
+async def _abort(parts: Parts, _asked: Asked) -> Answer:
+    return parts.terminal.abort()
+
+
+async def _search(parts: Parts, asked: Asked) -> Answer:
+    return parts.terminal.search(asked.body)
+
+
+async def _print(parts: Parts, asked: Asked) -> Answer | None:
+    return await parts.printer.create(asked.body, asked.access_mode)
+
+
+async def _print_job(parts: Parts, asked: Asked) -> Answer:
+    return parts.printer.status(asked.query.get("print_job_id"))
+
+
+#: The operations, abort, search and printing (spec 4.1 and the terminal profile).
 CALLS = (
     *(_start(operation) for operation in OPERATIONS),
-    Call({"local": ("GET", "abort"), "cloud": ("POST", "sync/abort")}, lambda terminal, _body, _mode: terminal.abort()),
+    Call({"local": ("GET", "abort"), "cloud": ("POST", "sync/abort")}, _abort),
     Call(
         {"local": ("POST", "transaction_search_online"), "cloud": ("POST", "sync/transaction_search_online")},
-        lambda terminal, body, _mode: terminal.search(body),
+        _search,
         "searches",
     ),
+    Call({"local": ("POST", "print"), "cloud": ("POST", "sync/print/job")}, _print, "print_requests"),
+    Call({"local": ("GET", "print_job"), "cloud": ("GET", "print_job")}, _print_job),
 )
 
 
-def make_app(terminal: Terminal, ledger: Ledger, bodies: Mapping[str, list[str]]) -> Starlette:
+def make_app(terminal: Terminal, printer: Printer, ledger: Ledger, bodies: Mapping[str, list[str]]) -> Starlette:
     """Make the ASGI app. Bodies are appended to the list that their route names, as text, before they are judged.
 
-    `GET /simulator/ledger` answers the ledger as a JSON list, `GET /simulator/requests` the bodies of the starts and
-    `GET /simulator/searches` those of the searches: they are for tests and people, no terminal has them.
+    `GET /simulator/ledger` answers the ledger as a JSON list, `GET /simulator/requests` the bodies of the starts,
+    `GET /simulator/searches` those of the searches, `GET /simulator/print_requests` those of the print jobs and
+    `GET /simulator/prints` what came out on paper; `POST /simulator/paper` puts paper in. They are for tests and
+    people, no terminal has them.
     """
+    parts = Parts(terminal, printer)
 
     async def show_ledger(_: Request) -> Response:
         return _json(200, list(ledger))
+
+    async def show_prints(_: Request) -> Response:
+        return _json(200, printer.prints())
+
+    async def put_paper_in(_: Request) -> Response:
+        printer.put_paper_in()
+        return Response(status_code=204)
 
     async def show_bodies(request: Request) -> Response:
         name = request.path_params["name"]
@@ -72,11 +119,13 @@ def make_app(terminal: Terminal, ledger: Ledger, bodies: Mapping[str, list[str]]
     return Starlette(
         routes=[
             *(
-                StarletteRoute(PREFIXES[mode] + path, _endpoint(call, mode, terminal, bodies), methods=[method])
+                StarletteRoute(PREFIXES[mode] + path, _endpoint(call, mode, parts, bodies), methods=[method])
                 for call in CALLS
                 for mode, (method, path) in call.ways.items()
             ),
             StarletteRoute("/simulator/ledger", show_ledger),
+            StarletteRoute("/simulator/prints", show_prints),
+            StarletteRoute("/simulator/paper", put_paper_in, methods=["POST"]),
             StarletteRoute("/simulator/{name}", show_bodies),
         ],
         exception_handlers={HTTPException: _http_error},
@@ -84,18 +133,22 @@ def make_app(terminal: Terminal, ledger: Ledger, bodies: Mapping[str, list[str]]
 
 
 def _endpoint(
-    call: Call, access_mode: AccessMode, terminal: Terminal, bodies: Mapping[str, list[str]]
+    call: Call, access_mode: AccessMode, parts: Parts, bodies: Mapping[str, list[str]]
 ) -> Callable[[Request], object]:
     async def endpoint(request: Request) -> Response:
         body = await _read(request)
-        serial = request.path_params.get("terminal_serial", terminal.serial)
-        if serial != terminal.serial:  # it never reaches this terminal, and leaves nothing in its books
+        serial = request.path_params.get("terminal_serial", parts.terminal.serial)
+        if serial != parts.terminal.serial:  # it never reaches this terminal, and leaves nothing in its books
             return _json(
                 HTTPStatus.NOT_FOUND, {"code": "UNKNOWN_TERMINAL", "message": f"there is no terminal {serial}"}
             )
         if call.kept_in is not None:
             bodies[call.kept_in].append(body.decode("utf-8", "replace"))
-        return _json(*call.answer(terminal, body, access_mode))
+        answer = await call.answer(parts, Asked(body, access_mode, request.query_params))
+        if answer is None:
+            request.scope["state"][HANG_UP]()
+            return Response()  # to a connection that is closed
+        return _json(*answer)
 
     return endpoint
 

@@ -17,8 +17,10 @@ A terminal preserves the order of a transaction's events; an unruly network does
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from random import Random
+
+from posd.simulator.posting import Lost, Outcome
 
 #: Attempts per event (spec 8).
 MAX_ATTEMPTS = 10
@@ -36,22 +38,6 @@ DETOUR_SECONDS = 20.0
 AGAIN_SHARE = 1 / 3
 #: The longest that it keeps the second one back, in terminal seconds: past the end of most payments.
 AGAIN_SECONDS = 30.0
-
-
-class Lost(StrEnum):
-    """An attempt that brought no HTTP status. All are retried; the words tell the reader of the ledger which it was."""
-
-    TIMEOUT = "timeout"
-    RESET = "connection_reset"
-    DNS = "dns_failure"
-    #: Refused or without a route: the consumer is away. The spec does not name it; it is a lost connection.
-    UNREACHABLE = "unreachable"
-    #: The receiver's certificate is not trusted: nothing was sent. The spec does not name it.
-    TLS = "tls_failure"
-
-
-#: The HTTP status, or how the attempt was lost.
-Outcome = int | Lost
 
 
 class Verdict(Enum):

@@ -17,31 +17,41 @@ WAIT_SECONDS = 30.0
 Listener = Callable[[Entry], None]
 #: How each line of the file begins.
 _HEAD = b'{"at":"'
-#: What the lines of finals contain, and no other line: inside a string the quotation marks would be escaped.
-_FINAL = b'"kind":"final"'
+#: What the lines of ends contain, and no other line: inside a string the quotation marks would be escaped. And what
+#: tells one end from every other.
+_ENDS = {b'"kind":"final"': "event_id", b'"kind":"printed"': "slip"}
 
 
 class Ledger:
     """JSON lines, in the order in which things happened.
 
-    | kind       | when, and its fields                                                                         |
-    | ---------- | -------------------------------------------------------------------------------------------- |
-    | `start`    | a start request was answered: operation, access_mode, client_transaction_id or null,         |
-    |            | transaction_reference (as sent, or null), http_status, code (of a refusal, or null),         |
-    |            | scenario or null                                                                             |
-    | `abort`    | an abort was answered: client_transaction_id or null, http_status                            |
-    | `search`   | a search was answered: client_transaction_id or null, http_status, found (number of events)  |
-    | `event`    | an event was made and queued: client_transaction_id, event_id, status                        |
-    | `final`    | a payment ended: operation, client_transaction_id, event_id, status, charged (the acquirer   |
-    |            | approved it, whatever the operation), amount, transaction_reference (the new one),           |
-    |            | ticket_number (the last three null unless charged); its `event` follows, unless the process  |
-    |            | was killed between the two                                                                   |
-    | `attempt`  | a delivery attempt ended: client_transaction_id, event_id, status, again (it had been        |
-    |            | delivered before), attempt, result (an HTTP status or a word), retry_in_seconds (null where  |
-    |            | no retry follows)                                                                            |
-    | `dropped`  | an event was given up: client_transaction_id, event_id, status, again, reason                |
-    | `forgotten`| the terminal was stopped (not killed) in mid-payment: client_transaction_id, status          |
-    | `mdns`     | the announcement: result `announced` or `failed`, detail                                     |
+    | kind            | when, and its fields                                                                           |
+    | --------------- | ---------------------------------------------------------------------------------------------- |
+    | `start`         | a start request was answered: operation, access_mode, client_transaction_id or null,           |
+    |                 | transaction_reference (as sent, or null), http_status, code (of a refusal, or null), scenario  |
+    |                 | or null                                                                                        |
+    | `abort`         | an abort was answered: client_transaction_id or null, http_status                              |
+    | `search`        | a search was answered: client_transaction_id or null, http_status, found (number of events)    |
+    | `event`         | an event was made and queued: client_transaction_id, event_id, status                          |
+    | `final`         | a payment ended: operation, client_transaction_id, event_id, status, charged (the acquirer     |
+    |                 | approved it, whatever the operation), amount, transaction_reference (the new one),             |
+    |                 | ticket_number (the last three null unless charged); its `event` follows, unless the process    |
+    |                 | was killed between the two                                                                     |
+    | `attempt`       | a delivery attempt ended: client_transaction_id, event_id, status, again (it had been          |
+    |                 | delivered before), attempt, result (an HTTP status or a word), retry_in_seconds (null where no |
+    |                 | retry follows)                                                                                 |
+    | `dropped`       | an event was given up: client_transaction_id, event_id, status, again, reason                  |
+    | `forgotten`     | the terminal was stopped (not killed) in mid-payment: client_transaction_id, status            |
+    | `print`         | a print job was asked for: print_job_id and external_reference (as sent, or null),             |
+    |                 | access_mode, http_status (null: the connection is closed without an answer), code (of a        |
+    |                 | refusal, or null), scenario or null                                                            |
+    | `print_poll`    | the state of a print job was asked for: print_job_id or null, http_status, status or null      |
+    | `printing`      | a print job went IN_PROGRESS: print_job_id (the terminal's, as in what follows)                |
+    | `printed`       | a print job ended: print_job_id, slip (tells it from every other), status, error_code, text    |
+    |                 | (what came out on paper; null where nothing did)                                               |
+    | `print_webhook` | the end of a print job was told, once: print_job_id, named (the id in the body), status, call, |
+    |                 | result (an HTTP status or a word)                                                              |
+    | `mdns`          | the announcement: result `announced` or `failed`, detail                                       |
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -52,8 +62,8 @@ class Ledger:
         """
         self._entries: list[Entry] = []
         self._listeners: list[Listener] = []
-        #: The event ids of the finals in the file that an earlier process wrote.
-        self._finals = _finals_in(path) if path else Counter[str]()
+        #: The ids of the ends in the file that an earlier process wrote, as often as they are there.
+        self._ends = _ends_in(path) if path else Counter[str]()
         self._file: TextIO | None = path.open("a", encoding="utf-8") if path else None
 
     def __iter__(self) -> Iterator[Entry]:
@@ -92,14 +102,21 @@ class Ledger:
 
         Each comes with its operation's name.
         """
-        if self._file is None:
-            return
-        there = self._finals.copy()
         for operation, event in finals:
-            if there[event["event_id"]]:
-                there[event["event_id"]] -= 1  # not a set: a seed gives the same ids to a payment that is made twice
-            else:
+            if self.lacks(event["event_id"]):
                 self.add_final(operation, event)
+
+    def lacks(self, end: str) -> bool:
+        """Tell whether the file of an earlier process lacks an end; of each that it has, once. False without a file.
+
+        `end` is the event id of a final, or the slip of a print job.
+        """
+        if self._file is None:
+            return False
+        if self._ends[end] == 0:
+            return True
+        self._ends[end] -= 1  # not a set: a seed gives the same ids to a payment that is made twice
+        return False
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with every entry from now on."""
@@ -137,15 +154,17 @@ class Ledger:
             self._file = None
 
 
-def _finals_in(path: Path) -> Counter[str]:
-    """Count the finals in a ledger file by event id; a pipe or a file that is not there has none."""
+def _ends_in(path: Path) -> Counter[str]:
+    """Count the ends in a ledger file by their ids; a pipe or a file that is not there has none."""
     if not path.is_file():
         return Counter()
     with path.open("rb") as file:
         if not _HEAD.startswith(file.read(len(_HEAD))):
             raise SettingsError(f"{path} is no ledger of a simulated terminal: choose another file with --ledger")
     try:
-        return Counter(wire.decode(line).get("event_id") for line in take_up(path) if _FINAL in line)
+        return Counter(
+            wire.decode(line).get(name) for line in take_up(path) for kind, name in _ENDS.items() if kind in line
+        )
     except wire.NotJson as error:
         raise SettingsError(f"{path} is damaged: {error}; choose another file with --ledger") from error
 

@@ -9,12 +9,14 @@ import logging
 import socket
 import ssl
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
+from hypercorn.typing import LifespanState
 from starlette.applications import Starlette
 
 from posd.simulator.settings import SettingsError
@@ -25,6 +27,8 @@ STOP_SECONDS = 0.5
 IDLE_SECONDS = 5
 #: Seconds in which a TLS handshake must be done; a slow device needs two.
 HANDSHAKE_SECONDS = 15
+#: What the state of a request names the function by that closes its connection without an answer.
+HANG_UP = "hang_up"
 #: Connections waiting to be accepted.
 BACKLOG = 128
 
@@ -74,10 +78,7 @@ class Listener:
         self._server.close()
         await self._context.terminated.set()
         for writer in self._connections.values():
-            with suppress(
-                AttributeError
-            ):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
-                writer.transport.abort()
+            _hang_up(writer)
         if self._connections:
             _, late = await asyncio.wait(list(self._connections), timeout=STOP_SECONDS)
             for task in late:
@@ -90,11 +91,18 @@ class Listener:
         self._connections[task] = writer
         try:
             loop = asyncio.get_running_loop()
-            await TCPServer(self._app, loop, self._config, self._context, {}, reader, writer)
+            state: LifespanState = {HANG_UP: partial(_hang_up, writer)}
+            await TCPServer(self._app, loop, self._config, self._context, state, reader, writer)
         except asyncio.CancelledError:
             pass  # by `stop`; Python 3.11 would print a traceback for a connection that ends as cancelled
         finally:
             del self._connections[task]
+
+
+def _hang_up(writer: asyncio.StreamWriter) -> None:
+    """Close a connection at once, whatever was still to be sent."""
+    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
+        writer.transport.abort()
 
 
 def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:

@@ -48,19 +48,19 @@ def read_start(raw: bytes, operation: Operation, default_scenario: str) -> Start
     Raises Refused: 400 where the body is not a JSON object, 422 where a field is not as the spec has it (2.4) or the
     operation needs it, the message naming the field.
     """
-    body = _object(raw)
+    body = read_object(raw)
     transaction = _transaction(body)
     reference = _reference(body, operation)
     amount = _amount(body, operation)
     url = body.get("events_webhook_url")
-    if url is not None and not _is_web_address(url):
-        raise _invalid("events_webhook_url", "must be an http or https URL")
+    if url is not None and not is_web_address(url):
+        raise invalid("events_webhook_url", "must be an http or https URL")
     metadata = body.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
-        raise _invalid("metadata", "must be an object")
+        raise invalid("metadata", "must be an object")
     scenario = (metadata or {}).get("scenario", default_scenario)
     if not (isinstance(scenario, str) and scenario in SCENARIOS):
-        raise _invalid("metadata.scenario", f"must be one of {', '.join(SCENARIOS)}")
+        raise invalid("metadata.scenario", f"must be one of {', '.join(SCENARIOS)}")
     return StartRequest(operation, transaction, reference, amount, url, metadata or {}, scenario, body)
 
 
@@ -69,20 +69,21 @@ def read_search(raw: bytes) -> str:
 
     Raises Refused: 400 where the body is not a JSON object, 422 where the id is not a UUID.
     """
-    return _transaction(_object(raw))
+    return _transaction(read_object(raw))
 
 
 def claims(raw: bytes) -> dict[str, str | None]:
     """Find the ids that a request bears, for the ledger, in a body that may be anything; None where it bears none."""
     try:
-        body = _object(raw)
+        body = read_object(raw)
     except Refused:
         body = {}
     values = {name: body.get(name) for name in ("client_transaction_id", "transaction_reference")}
     return {name: value if isinstance(value, str) else None for name, value in values.items()}
 
 
-def _object(raw: bytes) -> dict[str, Any]:
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Read a body that must be a JSON object. Raises Refused."""
     try:
         body = wire.decode(raw)
     except wire.NotJson as error:
@@ -100,14 +101,14 @@ def _reference(body: dict[str, Any], operation: Operation) -> str | None:
     if operation.originals:
         return _uuid(body, "transaction_reference")
     if body.get("transaction_reference") is not None:
-        raise _invalid("transaction_reference", f"must not be there: a {operation.name} refers to nothing")
+        raise invalid("transaction_reference", f"must not be there: a {operation.name} refers to nothing")
     return None
 
 
 def _uuid(body: dict[str, Any], name: str) -> str:
     value = body.get(name)
     if not (isinstance(value, str) and _UUID.fullmatch(value)):
-        raise _invalid(name, "must be a UUID")
+        raise invalid(name, "must be a UUID")
     return value
 
 
@@ -116,11 +117,11 @@ def _amount(body: dict[str, Any], operation: Operation) -> dict[str, Any] | None
     if amount in (None, {}) and not operation.needs_amount:
         return None
     if not isinstance(amount, dict):
-        raise _invalid("amount", "must be an object of numbers")
+        raise invalid("amount", "must be an object of numbers")
     for name, value in amount.items():
         if name == "extra_taxes":
             if not isinstance(value, dict):
-                raise _invalid("amount.extra_taxes", "must be an object of numbers")
+                raise invalid("amount.extra_taxes", "must be an object of numbers")
             for tax, tax_value in value.items():
                 _check_number(tax_value, f"amount.extra_taxes.{tax}")
         else:
@@ -131,10 +132,11 @@ def _amount(body: dict[str, Any], operation: Operation) -> dict[str, Any] | None
 def _check_number(value: Any, path: str) -> None:
     fault = number_fault(value)
     if fault is not None:
-        raise _invalid(path, fault)
+        raise invalid(path, fault)
 
 
-def _is_web_address(url: Any) -> bool:
+def is_web_address(url: Any) -> bool:
+    """Tell whether a webhook can be delivered there."""
     if not isinstance(url, str):
         return False
     try:
@@ -145,5 +147,6 @@ def _is_web_address(url: Any) -> bool:
         return False
 
 
-def _invalid(path: str, why: str) -> Refused:
+def invalid(path: str, why: str) -> Refused:
+    """Return the refusal of a field; `path` names it."""
     return Refused(422, "INVALID_REQUEST", f"{path} {why}")

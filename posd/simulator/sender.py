@@ -4,19 +4,15 @@ An unruly sender keeps no order: each event has a lane of its own, is held up fo
 """
 
 import asyncio
-import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
 from random import Random
-from typing import Any
-
-import httpx2
 
 from posd.simulator import delivery
 from posd.simulator.clock import Clock
-from posd.simulator.delivery import Delivered, Drop, Lost, Outcome, Retry
+from posd.simulator.delivery import Delivered, Drop, Retry
 from posd.simulator.ledger import Ledger
+from posd.simulator.posting import Poster
 from posd.simulator.queue import Item, Queue
 
 
@@ -38,20 +34,11 @@ class Sender:
         self._queue = queue
         self._ledger = ledger
         self._clock = clock
-        self._timeout = timeout
         self._seed = seed
         self._unruly = unruly
         #: By transaction; of an unruly sender by the item's number.
         self._lanes: dict[str | int, asyncio.Task[None]] = {}
-        # A connection per attempt: a kept one that went stale would look like a failure of the consumer.
-        self._client = httpx2.AsyncClient(
-            verify=tls,
-            trust_env=False,
-            follow_redirects=False,
-            timeout=None,
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
-            headers={"content-type": "application/json", "user-agent": "card-terminal"},
-        )
+        self._poster = Poster(tls, timeout)
 
     def start(self) -> None:
         """Take up what an earlier run left in the queue."""
@@ -68,7 +55,7 @@ class Sender:
         for lane in lanes:
             lane.cancel()
         await asyncio.gather(*lanes, return_exceptions=True)
-        await self._client.aclose()
+        await self._poster.close()
 
     def _send(self, item: Item) -> None:
         """See to it that an item is on its way: in its transaction's lane, or alone where order is not kept."""
@@ -113,7 +100,7 @@ class Sender:
                 return False
         while True:
             began = time.time()
-            outcome = await self._attempt(item)
+            outcome = await self._poster.post(item.url, item.body.encode())
             self._queue.attempted(item, at=began)
             decision = delivery.decide(
                 outcome,
@@ -149,41 +136,3 @@ class Sender:
             again=item.again,
             reason=drop.reason,
         )
-
-    async def _attempt(self, item: Item) -> Outcome:
-        opened = []
-
-        async def keep(name: str, info: Mapping[str, Any]) -> None:
-            if name == "connection.connect_tcp.complete":
-                opened.append(info["return_value"])
-
-        try:
-            async with asyncio.timeout(self._timeout):
-                # The answer's body is nobody's business, and can be endless: only its status is read.
-                body, watch = item.body.encode(), {"trace": keep}
-                async with self._client.stream("POST", item.url, content=body, extensions=watch) as response:
-                    return response.status_code
-        except (TimeoutError, httpx2.TimeoutException):
-            return Lost.TIMEOUT
-        except httpx2.ConnectError as error:
-            return _why_not_connected(error)
-        except httpx2.HTTPError:
-            return Lost.RESET
-        finally:
-            for connection in opened:  # the client leaves it open where it is canceled in the TLS handshake
-                await connection.aclose()
-
-
-def _why_not_connected(error: BaseException) -> Lost:
-    causes = list(_causes(error))
-    if any(isinstance(cause, ssl.SSLError) for cause in causes):
-        return Lost.TLS
-    if any(isinstance(cause, socket.gaierror) for cause in causes):
-        return Lost.DNS
-    return Lost.UNREACHABLE
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

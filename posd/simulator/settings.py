@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from posd.simulator.amounts import number_fault
+from posd.simulator.print_scenarios import DEFAULT_PRINT_SCENARIO, PRINT_SCENARIOS
 from posd.simulator.scenarios import DEFAULT_SCENARIO, SCENARIOS
 
 #: Bytes that one label of a DNS name can have; the serial is the instance name of the announcement.
@@ -18,14 +19,14 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the terminal is set up. `state` must exist; it holds the queue and the record of finals.
+    """How the terminal is set up. `state` must exist; it holds the queue, the record of finals and the print jobs.
 
     Without certificate and private_key the terminal speaks plain HTTP. `trust` is the CA of the receivers, None for
-    the system's. `speed` divides every human delay, the waiting limit, the backoff and the 15 minutes of the delivery
-    policy; it does not touch `delivery_timeout`, which is in real seconds, for networks do not run faster.
-    `wait_seconds` (terminal seconds; 0: for ever) is how long wait-for-abort waits. The same `seed` and the same
-    client_transaction_id give the same payment. `unruly` delivers events out of order and some of them twice, as a bad
-    network does. `tip` is what the cardholder adds to the amount of each charge, pre-auth, re-auth and capture.
+    the system's. `speed` divides every human delay, the printer's, the waiting limit, the backoff and the 15 minutes of
+    the delivery policy; it does not touch `delivery_timeout` (of events), which is in real seconds, for networks do not
+    run faster. `wait_seconds` (terminal seconds; 0: for ever) is how long wait-for-abort waits. The same `seed` and the
+    same client_transaction_id give the same payment. `unruly` delivers events out of order and some of them twice, as a
+    bad network does. `tip` is what the cardholder adds to the amount of each charge, pre-auth, re-auth and capture.
     Without `mdns_interfaces` the announcement goes to every interface.
     """
 
@@ -40,6 +41,7 @@ class Settings:
     private_key: Path | None = None
     trust: Path | None = None
     scenario: str = DEFAULT_SCENARIO
+    print_scenario: str = DEFAULT_PRINT_SCENARIO
     speed: float = 1.0
     seed: int | None = None
     wait_seconds: float = 60.0
@@ -55,6 +57,10 @@ class Settings:
         _check(0 < len(self.serial.encode()) <= MAX_SERIAL_BYTES, f"serial {self.serial!r} must have 1 to 63 bytes")
         _check((self.certificate is None) == (self.private_key is None), "certificate and key: give both, or neither")
         _check(self.scenario in SCENARIOS, f"scenario {self.scenario!r} is none of {', '.join(SCENARIOS)}")
+        _check(
+            self.print_scenario in PRINT_SCENARIOS,
+            f"print-scenario {self.print_scenario!r} is none of {', '.join(PRINT_SCENARIOS)}",
+        )
         _check(self.speed > 0, "speed must be above 0 (1 is real time)")
         _check(self.wait_seconds >= 0, "wait-seconds must not be negative (0 waits for ever)")
         _check(self.delivery_timeout > 0, "delivery-timeout must be above 0 seconds")

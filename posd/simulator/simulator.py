@@ -5,7 +5,7 @@ import ipaddress
 import secrets
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from posd.simulator.announcer import Announcer, reachable_addresses
 from posd.simulator.app import make_app
@@ -13,6 +13,9 @@ from posd.simulator.clock import Clock
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import Listener, client_context, server_context
 from posd.simulator.messages import Device
+from posd.simulator.posting import Poster
+from posd.simulator.print_record import PrintRecord
+from posd.simulator.printing import WEBHOOK_SECONDS, Printer
 from posd.simulator.queue import Queue, QueueBusy
 from posd.simulator.record import Record
 from posd.simulator.sender import Sender
@@ -24,18 +27,22 @@ class Simulator:
     """A running terminal, as an async context manager.
 
     `async with Simulator(settings) as terminal:` listens when the block begins (the announcement follows in the
-    background, see the ledger's `mdns` entry) and leaves nothing running when it ends; queued events and the record of
-    finals stay in `settings.state`. Entering raises SettingsError where a file or the address cannot be used.
+    background, see the ledger's `mdns` entry) and leaves nothing running when it ends; queued events, the record of
+    finals and the print jobs stay in `settings.state`. Entering raises SettingsError where a file or the address
+    cannot be used.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._parts = contextlib.AsyncExitStack()
         self._ledger: Ledger | None = None
+        self._printer: Printer | None = None
         #: The bodies of all start requests as received, oldest first.
         self.requests: list[str] = []
         #: The bodies of all searches as received, oldest first.
         self.searches: list[str] = []
+        #: The bodies of all requests for print jobs as received, oldest first.
+        self.print_requests: list[str] = []
         #: Where the terminal can be called, without a slash at the end; known once the block has begun.
         self.base_url = ""
 
@@ -45,6 +52,15 @@ class Simulator:
         if self._ledger is None:
             raise RuntimeError("the simulated terminal has not been started")
         return self._ledger
+
+    def prints(self) -> list[dict[str, Any]]:
+        """Return what came out on paper, as `GET /simulator/prints` answers it."""
+        return [] if self._printer is None else self._printer.prints()
+
+    def put_paper_in(self) -> None:
+        """Put paper in, as `POST /simulator/paper` does."""
+        if self._printer is not None:
+            self._printer.put_paper_in()
 
     async def __aenter__(self) -> Self:
         try:
@@ -73,15 +89,18 @@ class Simulator:
             self._parts.callback(queue.close)
             record = Record(settings.state / "transactions.jsonl")
             self._parts.callback(record.close)
+            print_record = PrintRecord(settings.state / "prints.jsonl")
+            self._parts.callback(print_record.close)
         except (OSError, QueueBusy) as error:
             raise SettingsError(str(error)) from error
         ledger.add_missing(record.finals())
 
+        trust = client_context(settings.trust)
         sender = Sender(
             queue,
             ledger,
             clock,
-            tls=client_context(settings.trust),
+            tls=trust,
             timeout=settings.delivery_timeout,
             seed=seed,
             unruly=settings.unruly,
@@ -99,11 +118,22 @@ class Simulator:
             tip=settings.tip,
         )
         self._parts.push_async_callback(terminal.stop)
-        app = make_app(terminal, ledger, {"requests": self.requests, "searches": self.searches})
+        self._printer = printer = Printer(
+            ledger,
+            print_record,
+            Poster(trust, WEBHOOK_SECONDS),
+            clock,
+            seed=seed,
+            scenario=settings.print_scenario,
+        )
+        self._parts.push_async_callback(printer.stop)
+        bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
+        app = make_app(terminal, printer, ledger, bodies)
         listener = Listener(app, settings.host, settings.port, tls)
         port = await listener.start()
         self._parts.push_async_callback(listener.stop)
         sender.start()
+        printer.start()
 
         addresses = reachable_addresses(settings.host, settings.mdns_interfaces)
         self.base_url = f"{'https' if tls else 'http'}://{_url_host(addresses[0])}:{port}"

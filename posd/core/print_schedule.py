@@ -1,0 +1,112 @@
+"""When a print job is asked for (spec 6.4: polling is required): pure, by the monotonic clock, in seconds.
+
+A webhook of this channel comes once or never. So each job that is open is asked for: the first time after
+`poll_first_seconds`, then after twice the pause before, up to `poll_max_seconds`, until its end is known. Where
+`stuck_seconds` have passed since the terminal took it (since posd took it up, where it is in doubt) it is asked for
+more slowly still, and a person is told of a job that the terminal has.
+
+| the job is       | first question                          | stuck is told                  |
+| ---------------- | --------------------------------------- | ------------------------------ |
+| starting         | none: its reply comes, or its doubt     |                                |
+| in doubt         | `poll_first_seconds` after it became so | never: that it is in doubt is  |
+| active           | `poll_first_seconds` after it became so | `stuck_seconds` after that     |
+| taken up (start) | at once                                 | what is left of `stuck_seconds` |
+
+A terminal is asked for one job at a time. While it cannot be reached none of its jobs is asked for: one question
+after a pause of its own (`Away`) finds out for all of them.
+"""
+
+import msgspec
+
+#: A pause is stretched by up to this part of itself, so that jobs are not asked for in step.
+JITTER = 0.25
+#: A job that is stuck is asked for with the longest pause times this.
+SLOW = 4.0
+#: The least pause between two questions for one job that something on the LAN causes, in seconds.
+CAUSED_PAUSE_SECONDS = 2.0
+#: Doublings after which the longest pause is reached whatever the first.
+_MAX_DOUBLINGS = 24
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """`[print]` of the configuration, in seconds."""
+
+    first: float
+    most: float
+    stuck: float
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is remembered of one open job; times are seconds of the monotonic clock.
+
+    `poll_at` is when it is asked for next; `stuck_at` when it has been open for too long; `accepted` whether the
+    terminal is known to have it; `told` whether it was shown as stuck; `asked_at` when it was asked for last.
+    """
+
+    poll_at: float
+    stuck_at: float
+    accepted: bool
+    told: bool = False
+    tries: int = 0
+    asked_at: float = float("-inf")
+
+
+class Away(msgspec.Struct, frozen=True):
+    """A terminal that could not be reached: until when none of its jobs is asked for."""
+
+    until: float
+    tries: int = 0
+
+
+def begin(accepted: bool, limits: Limits, now: float) -> Plan:
+    """Plan for a job that the terminal has just taken, or that has just become doubtful."""
+    return Plan(now + limits.first, now + limits.stuck, accepted)
+
+
+def adopt(accepted: bool, age: float, told: bool, limits: Limits, now: float) -> Plan:
+    """Plan for a job that an earlier daemon left: it is asked for at once. `age` is in seconds, by the wall clock."""
+    left = limits.stuck - min(max(age, 0.0), limits.stuck)  # a clock that was set back says nothing
+    return Plan(now, now + left, accepted, told)
+
+
+def accepted(plan: Plan, limits: Limits, now: float) -> Plan:
+    """Note that the terminal has the job of which that was not known."""
+    if plan.accepted:
+        return plan
+    return msgspec.structs.replace(begin(True, limits, now), asked_at=plan.asked_at)
+
+
+def soon(plan: Plan, now: float) -> Plan:
+    """Ask for it now, for something of it could not be used: how often a stranger can cause that is bounded."""
+    return msgspec.structs.replace(plan, poll_at=min(plan.poll_at, max(now, plan.asked_at + CAUSED_PAUSE_SECONDS)))
+
+
+def answered(plan: Plan, limits: Limits, now: float, jitter: float) -> Plan:
+    """Plan the next question after one; `jitter` is 0 to 1."""
+    pause = min(limits.most, limits.first * 2.0 ** min(plan.tries + 1, _MAX_DOUBLINGS))
+    if now >= plan.stuck_at:
+        pause = limits.most * SLOW
+    at = now + pause * (1 + JITTER * jitter)
+    return msgspec.structs.replace(plan, poll_at=at, tries=plan.tries + 1, asked_at=now)
+
+
+def stuck_due(plan: Plan) -> float | None:
+    """Return when a person is to be told that it is stuck, None where that is not to be told (any more)."""
+    return plan.stuck_at if plan.accepted and not plan.told else None
+
+
+def told(plan: Plan) -> Plan:
+    """Note that it is shown as stuck."""
+    return msgspec.structs.replace(plan, told=True)
+
+
+def tell_later(plan: Plan, limits: Limits, now: float) -> Plan:
+    """Plan to tell again that it is stuck: that could not be recorded."""
+    return msgspec.structs.replace(plan, told=False, stuck_at=now + limits.first)
+
+
+def not_reached(away: Away | None, limits: Limits, now: float, jitter: float) -> Away:
+    """Note that a terminal could not be reached (again): its pause doubles, with the same bounds as that of a job."""
+    tries = 0 if away is None else away.tries + 1
+    pause = min(limits.most, limits.first * 2.0 ** min(tries, _MAX_DOUBLINGS))
+    return Away(now + pause * (1 + JITTER * jitter), tries)

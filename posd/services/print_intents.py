@@ -1,0 +1,43 @@
+"""The commits of a print job that is sent: its intent, its turn, and what the attempt proves (design 4)."""
+
+from datetime import datetime
+
+from posd.core.print_entries import Created, Turn
+from posd.core.printing import PrintJob
+from posd.core.problems import Problem
+from posd.core.starts import Attempt
+from posd.core.transactions import Phase
+from posd.store import print_jobs
+from posd.store.writer import Unit
+
+
+def record_intent(unit: Unit, draft: PrintJob) -> bool:
+    """Record a new job (runs inside the commit); tell whether its id was free. Raise Problem unknown_original."""
+    if print_jobs.get(unit.db, draft.print_job_id) is not None:
+        return False
+    if draft.reprint_of is not None and print_jobs.get(unit.db, draft.reprint_of) is None:
+        raise Problem(
+            "unknown_original",
+            f"cannot print: no print job {draft.reprint_of} is known here, which this one should print again "
+            "(reprint_of); check its id, or leave it out",
+        )
+    print_jobs.insert(unit, draft, "intent")
+    return True
+
+
+def take_turn(unit: Unit, identity: str, now: datetime) -> PrintJob | None:
+    """Note that the job is about to be sent (runs inside the commit); None where it is no longer to be sent."""
+    job = print_jobs.get(unit.db, identity)
+    if job is None or job.phase is not Phase.STARTING:
+        return None  # something of the terminal came for it
+    return print_jobs.record(unit, job, Turn(), now)
+
+
+def record_attempt(
+    unit: Unit, identity: str, attempt: Attempt, now: datetime
+) -> tuple[PrintJob | None, PrintJob | None]:
+    """Record what the attempt proves: what the job was and what it is; None where it had not come to disk."""
+    before = print_jobs.get(unit.db, identity)
+    if before is None:
+        return None, None
+    return before, print_jobs.record(unit, before, Created(attempt), now)

@@ -1,0 +1,69 @@
+"""What a person decides about a print job (local API: resolve, acknowledge): audited, and never a proof."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from posd.core.print_entries import Dismissed, Resolved
+from posd.core.print_requests import Decision
+from posd.core.printing import PrintJob
+from posd.core.problems import Problem
+from posd.core.transactions import Phase
+from posd.crashpoints import crash_point
+from posd.services.print_telling import tell
+from posd.services.printing import Printing
+from posd.store import print_jobs
+from posd.store.errors import CommitUncertain, StorageUnavailable
+from posd.store.store import Store
+from posd.store.writer import Unit
+
+log = structlog.get_logger("posd.operators")
+
+
+class PrintOperators:
+    """Use cases of people."""
+
+    def __init__(self, store: Store, printing: Printing, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._printing = printing
+        self._now = now
+
+    async def decide(self, print_job_id: str, decision: Decision) -> PrintJob:
+        """Apply a person's decision; return the job as it then stands. Raise Problem."""
+        crash_point("operator.before_commit")
+        try:
+            before, after = await self._store.write(partial(self._decide, identity=print_job_id, decision=decision))
+        except (StorageUnavailable, CommitUncertain) as error:
+            detail = f"cannot do it now: {error}; look at the print job, and try again. Check the disk"
+            raise Problem("storage_unavailable", detail) from error
+        crash_point("operator.committed")
+        log.info(
+            "print.operator",
+            print_job=print_job_id,
+            terminal=after.terminal,
+            kind=decision.__struct_config__.tag,
+            uid=decision.uid,
+            code=decision.code if isinstance(decision, Dismissed) else None,
+            result=decision.result if isinstance(decision, Resolved) else None,
+        )
+        tell(before, after)
+        return after
+
+    def _decide(self, unit: Unit, identity: str, decision: Decision) -> tuple[PrintJob, PrintJob]:
+        before = print_jobs.get(unit.db, identity)
+        if before is None:
+            raise Problem("not_found", f"no print job {identity} is known here; check the id")
+        if isinstance(decision, Dismissed):
+            if before.attention_of(decision.code) is None:
+                raise Problem("not_found", f"attention {decision.code} is not open on {identity}")
+        elif before.phase is Phase.FINAL:
+            how = before.status or "it was not accepted"
+            raise Problem("already_final", f"it has already ended ({how})")
+        elif before.phase is Phase.STARTING or self._printing.under_way(identity):
+            raise Problem(
+                "call_outstanding",
+                f"it waits for its turn at terminal {before.terminal}, or is being sent; try again when that is over",
+            )
+        return before, print_jobs.record(unit, before, decision, self._now())

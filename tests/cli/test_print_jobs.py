@@ -1,0 +1,264 @@
+"""Print jobs as people see them: the list, one with its history, and a person's word about one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from posd.cli.print_words import ATTENTION_ADVICE
+from posd.core.printing import PrintAttentionCode
+from tests.cli.documents import AT, ID, answer, attention
+from tests.cli.print_documents import COMPLETED, FAILED, JOB, REFUSED, print_job
+from tests.cli.processes import posd, posd_on_terminal
+from tests.cli.stub import Answer, Stub, problem
+
+STUCK = print_job(status="IN_PROGRESS", attention=[attention("print_stuck", "for 300 s")])
+DOUBTFUL = print_job(status=None, phase="in_doubt", attention=[attention("in_doubt", "no answer")])
+BY_ANA = ("--operator", "Ana", "--note", "it lies here")
+
+
+def page(*jobs: dict[str, Any], cursor: str | None = None) -> Answer:
+    return answer({"print_jobs": list(jobs), "next_cursor": cursor})
+
+
+# the list
+
+
+@pytest.mark.parametrize(
+    ("arguments", "query"),
+    [
+        ((), "limit=50"),
+        (("--open",), "limit=50&open=true"),
+        (("--attention",), "limit=50&attention=true"),
+        (("--terminal", "SN-1", "--limit", "7"), "limit=7&terminal=SN-1"),
+    ],
+    ids=" ".join,
+)
+def test_the_filters_are_those_of_the_api(tmp_path: Path, arguments: tuple[str, ...], query: str) -> None:
+    with Stub(tmp_path / "s", [page()]) as stub:
+        done = posd("print-jobs", *arguments, socket=tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    assert stub.calls[0].path == f"/v1/print-jobs?{query}"
+
+
+def test_the_table_has_a_row_a_job(tmp_path: Path) -> None:
+    jobs = (STUCK, DOUBTFUL, COMPLETED, FAILED, REFUSED, print_job(terminal=None, external_reference="ticket\t7"))
+    with Stub(tmp_path / "s", [page(*jobs)]):
+        done = posd("print-jobs", socket=tmp_path / "s")
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert rows[0] == ["created", "print job", "terminal", "reference", "state"]
+    assert [row[1:] for row in rows[1:]] == [
+        [JOB, "SN-0001", "-", "printing !print_stuck"],
+        [JOB, "SN-0001", "-", "in doubt !in_doubt"],
+        [JOB, "SN-0001", "-", "printed"],
+        [JOB, "SN-0001", "-", "failed"],
+        [JOB, "SN-0001", "-", "refused"],
+        [JOB, "-", "ticket 7", "waiting to print"],
+    ]
+
+
+def test_all_asks_page_after_page(tmp_path: Path) -> None:
+    script = [page(STUCK, cursor="c1"), page(COMPLETED)]
+    with Stub(tmp_path / "s", [*script, *script, script[0]]) as stub:
+        done = posd("print-jobs", "--all", socket=tmp_path / "s")
+        pages = posd("print-jobs", "--all", "--json", socket=tmp_path / "s").stdout.splitlines()
+        first = posd("print-jobs", socket=tmp_path / "s")
+    assert stub.calls[1].path == "/v1/print-jobs?limit=50&cursor=c1"
+    assert len(done.stdout.splitlines()) == 3
+    assert [json.loads(line)["print_jobs"] for line in pages] == [[STUCK], [COMPLETED]]
+    assert "--all shows them" in first.stderr
+
+
+def test_attention_says_what_to_do_and_to_type(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [page(STUCK, DOUBTFUL)]):
+        done = posd("print-jobs", "--attention", socket=tmp_path / "s")
+    lines = done.stdout.splitlines()
+    assert lines[lines.index("print_stuck") + 1].startswith("  The terminal took it long ago")
+    assert lines[lines.index("in_doubt") + 1].startswith("  It is not known whether the terminal took it")
+    assert lines.count(f"    posd resolve {JOB} FAILED") == 2
+
+
+def test_every_attention_of_a_print_job_has_its_advice() -> None:
+    assert ATTENTION_ADVICE.keys() == set(PrintAttentionCode)
+
+
+def test_no_print_jobs_is_a_sentence_for_people(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [page()]):
+        seen = posd_on_terminal("print-jobs", socket=tmp_path / "s")
+    assert seen.screen.strip() == "No print jobs."
+
+
+def test_on_a_terminal_the_table_fits_and_no_id_is_broken(tmp_path: Path) -> None:
+    long = print_job(print_job_id=ID, external_reference="2026-11-20/till-3/1042", attention=STUCK["attention"])
+    with Stub(tmp_path / "s", [page(long)]):
+        seen = posd_on_terminal("print-jobs", socket=tmp_path / "s")
+    assert ID in seen.screen
+    assert all(cell_len(line) <= 80 for line in seen.screen.split("\n"))
+
+
+# one of them
+
+
+def test_one_is_shown_with_its_history(tmp_path: Path) -> None:
+    history = [
+        {"at": AT, "kind": "intent", "terminal": "SN-0001"},
+        {"at": AT, "kind": "attempt", "judgement": "accepted", "http_status": 202, "reason": None},
+        {"at": AT, "kind": "poll", "status": "IN_PROGRESS", "http_status": None, "reason": None},
+        {"at": AT, "kind": "turn"},
+        {"at": AT, "kind": "interrupted", "in_line": True},
+        {"at": AT, "kind": "interrupted", "in_line": False},
+        {"at": AT, "kind": "print_stuck", "seconds": 300},
+        {"at": AT, "kind": "webhook", "status": "FAILED", "error_code": "E7", "error_message": "no paper", "body": {}},
+        {"at": AT, "kind": "new_kind", "value": 7},
+    ]
+    with Stub(tmp_path / "s", [answer(FAILED), answer({"history": history}), answer(FAILED)]) as stub:
+        done = posd("print-jobs", JOB, socket=tmp_path / "s")
+        program = posd("print-jobs", JOB, "--json", socket=tmp_path / "s")
+    assert done.returncode == program.returncode == 0, done.stderr
+    assert [call.path for call in stub.calls] == [
+        f"/v1/print-jobs/{JOB}",
+        f"/v1/print-jobs/{JOB}/history",
+        f"/v1/print-jobs/{JOB}",
+    ]
+    lines = done.stdout.splitlines()
+    assert "error: out of paper (E7)" in lines
+    rows = [line.split("\t")[1:] for line in lines[lines.index("time\twhat\tdetails") + 1 :]]
+    assert rows == [
+        ["recorded, about to be sent", "SN-0001"],
+        ["sent: the terminal took it", "HTTP 202"],
+        ["terminal asked: IN_PROGRESS", ""],
+        ["its turn to be sent came", ""],
+        ["posd was stopped before its turn to be sent came", ""],
+        ["posd was stopped while it sent it", ""],
+        ["no end of it for 300 s", ""],
+        ["the terminal reported FAILED", "no paper, code E7"],
+        ["new_kind", "value 7"],
+    ]
+    assert json.loads(program.stdout) == FAILED
+
+
+def test_an_open_one_says_what_happens_now_and_what_to_do(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer(DOUBTFUL), answer({"history": []})]):
+        done = posd("print-jobs", JOB, socket=tmp_path / "s")
+    assert "now: not known whether the terminal took it: posd goes on asking." in done.stdout
+    assert "attention in_doubt: no answer" in done.stdout
+
+
+@pytest.mark.parametrize(("end", "code"), [(COMPLETED, 0), (FAILED, 1)], ids=["completed", "failed"])
+def test_its_end_can_be_waited_for(tmp_path: Path, end: dict[str, Any], code: int) -> None:
+    script = [answer(print_job()), answer(print_job(status="IN_PROGRESS"), 202), answer(end), answer(end)]
+    with Stub(tmp_path / "s", script):
+        done = posd("print-jobs", JOB, "--wait", socket=tmp_path / "s")
+        again = posd("print-jobs", JOB, "--wait", "--json", socket=tmp_path / "s")
+    assert (done.returncode, again.returncode) == (code, code)
+    assert "  IN_PROGRESS\n" in done.stdout
+    assert json.loads(again.stdout) == end
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--wait",), "--wait is for one print job"),
+        (("..",), "is not the id of a print job"),
+        (("--limit", "0"), "--limit"),
+    ],
+    ids=["wait for all", "dots", "limit"],
+)
+def test_wrong_usage_is_named_and_nothing_is_asked(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    with Stub(tmp_path / "s", []) as stub:
+        done = posd("print-jobs", *arguments, socket=tmp_path / "s")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert stub.calls == []
+
+
+# a person's word
+
+
+@pytest.mark.parametrize("result", ["COMPLETED", "FAILED"])
+def test_resolve_goes_to_the_print_job_and_shows_its_end(tmp_path: Path, result: str) -> None:
+    ended = print_job(status=result, decided_by="operator")
+    with Stub(tmp_path / "s", [answer(ended), answer(ended)]) as stub:
+        done = posd("resolve", JOB, result, *BY_ANA, socket=tmp_path / "s")
+        program = posd("resolve", JOB, result, *BY_ANA, "--json", socket=tmp_path / "s")
+    assert done.returncode == program.returncode == 0, done.stderr
+    for call in stub.calls:
+        assert (call.method, call.path) == ("POST", f"/v1/print-jobs/{JOB}/resolve")
+        assert json.loads(call.body) == {"result": result, "operator": "Ana", "note": "it lies here"}
+    assert "result: By a person's word: it is" in done.stdout
+    assert json.loads(program.stdout) == ended
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((JOB, "COMPLETED", "--operator", "Ana"), "--note"),
+        ((JOB, "approved", *BY_ANA), f"'{JOB}' is not a valid UUID"),
+        (("a/b", "FAILED", *BY_ANA), "is not the id of a print job"),
+        ((JOB, "completed", *BY_ANA), "COMPLETED"),
+        ((JOB, "COMPLETED", "--reference", ID, *BY_ANA), "--reference"),
+    ],
+    ids=["no note", "a payment's word", "no id", "lower case", "reference"],
+)
+def test_what_is_wrong_is_named_and_nothing_is_sent(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    with Stub(tmp_path / "s", []) as stub:
+        done = posd("resolve", *arguments, socket=tmp_path / "s")
+    assert (done.returncode, stub.calls) == (2, [])
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(JOB,), (JOB, "--print-job"), (ID, "--print-job")], ids=" ".join)
+def test_acknowledge_goes_to_the_print_job(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    left = COMPLETED | {"attention": [attention("orphan", "it was not known")]}
+    with Stub(tmp_path / "s", [answer(left), answer(left)]) as stub:
+        done = posd("acknowledge", *arguments, "outcome_corrected", *BY_ANA, socket=tmp_path / "s")
+        program = posd("acknowledge", *arguments, "outcome_corrected", *BY_ANA, "--json", socket=tmp_path / "s")
+    assert done.returncode == program.returncode == 0, done.stderr
+    for call in stub.calls:
+        assert (call.method, call.path) == ("POST", f"/v1/print-jobs/{arguments[0]}/acknowledge")
+        assert json.loads(call.body) == {"code": "outcome_corrected", "operator": "Ana", "note": "it lies here"}
+    assert "outcome_corrected is cleared." in done.stdout
+    assert f"    posd acknowledge --print-job {JOB} orphan" in done.stdout.splitlines()
+    assert json.loads(program.stdout) == left
+
+
+def test_acknowledge_on_a_terminal_shows_what_is_open(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer(STUCK), answer(STUCK), answer(COMPLETED)]) as stub:
+        other = posd_on_terminal("acknowledge", JOB, "orphan", "--note", "x", socket=tmp_path / "s", types="y\n")
+        seen = posd_on_terminal("acknowledge", JOB, "print_stuck", "--note", "x", socket=tmp_path / "s", types="y\n")
+    assert (other.returncode, seen.returncode) == (1, 0)
+    assert "it is not open for receipt-1042 (open: print_stuck)" in " ".join(other.screen.split())
+    assert [call.method for call in stub.calls] == ["GET", "GET", "POST"]
+
+
+def test_resolve_on_a_terminal_shows_the_job_and_asks(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer(STUCK), answer(FAILED | {"decided_by": "operator"})]) as stub:
+        seen = posd_on_terminal(
+            "resolve", JOB, "FAILED", "--operator", "Ana", socket=tmp_path / "s", types="jammed\ny\n"
+        )
+    assert seen.returncode == 0, seen.screen
+    assert [call.method for call in stub.calls] == ["GET", "POST"]
+    text = " ".join(seen.screen.split())
+    assert "books the print job as not printed: it can be printed again" in text
+    assert "Why (it is kept with the print job): " in text
+    assert json.loads(stub.calls[1].body)["note"] == "jammed"
+
+
+def test_a_job_that_has_ended_is_not_asked_for(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [answer(COMPLETED)]) as stub:
+        seen = posd_on_terminal("resolve", JOB, "FAILED", "--note", "x", socket=tmp_path / "s", types="y\n")
+    assert seen.returncode == 1
+    assert "cannot resolve it: it has already ended (printed)" in seen.screen
+    assert [call.method for call in stub.calls] == ["GET"]
+
+
+def test_a_refusal_and_a_lost_answer_are_told(tmp_path: Path) -> None:
+    final = problem(409, "already_final", "it has already ended (COMPLETED)")
+    with Stub(tmp_path / "s", [final, Answer(cut=True)]):
+        refused = posd("resolve", JOB, "FAILED", *BY_ANA, socket=tmp_path / "s")
+        lost = posd("resolve", JOB, "FAILED", *BY_ANA, socket=tmp_path / "s")
+    assert (refused.returncode, lost.returncode) == (1, 3)
+    assert "it has already ended (COMPLETED)" in refused.stderr
+    assert f"It may have been done all the same; see:  posd print-jobs {JOB}" in lost.stderr

@@ -1,0 +1,139 @@
+"""Printing from the command line, against a real daemon and a simulated terminal."""
+
+import json
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from posd.cli.demo.machine import START_SECONDS, Machine
+from tests.cli.processes import PATIENCE, Done, posd, read_until, start_posd
+
+#: a receipt of 1 to 3 s takes some milliseconds.
+SPEED = 200.0
+RECEIPT = "Coffee  2.50\nThank you"
+TIMES = "poll_first_seconds = 0.3\npoll_max_seconds = 1\nstuck_seconds = 1"
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Machine]:
+    with Machine(speed=SPEED, announce=False) as machine:
+        machine.start()
+        machine.use_address()
+        machine.stop_daemon()
+        text = machine.config_path.read_text()
+        assert "poll_first_seconds = 10" in text
+        machine.config_path.write_text(text.replace("poll_first_seconds = 10", TIMES))
+        machine.start_daemon()
+        yield machine
+
+
+@pytest.fixture
+def receipt(tmp_path: Path) -> str:
+    (tmp_path / "receipt.txt").write_text(RECEIPT)
+    return str(tmp_path / "receipt.txt")
+
+
+def prints(shop: Machine) -> list[dict[str, Any]]:
+    """Return what the terminal has on paper."""
+    trust = ssl.create_default_context(cafile=str(shop.directory / "terminal" / "tls" / "ca.crt"))
+    with httpx2.Client(verify=trust, trust_env=False) as client:
+        found: list[dict[str, Any]] = client.get(f"{shop.base_url}/simulator/prints").json()
+    return found
+
+
+def labels(done: Done) -> dict[str, str]:
+    return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "proof"), [("completes", "the terminal reported it"), ("silent", "the terminal was asked")]
+)
+def test_a_receipt_comes_out_on_paper_and_is_confirmed(shop: Machine, receipt: str, scenario: str, proof: str) -> None:
+    done = posd("print", receipt, "--reference", f"print:{scenario}", config=shop.config_path)
+    assert done.returncode == 0, done.stderr
+    assert "printed" in done.stdout.splitlines()
+    assert labels(done)["proof"] == proof
+    assert shop.paper(labels(done)["print job"]) == RECEIPT
+
+
+def test_a_document_reaches_the_terminal_as_it_stands(shop: Machine, tmp_path: Path) -> None:
+    document = {"lines": ["Tea", 1.50], "cut": True, "text": "Tea"}
+    (tmp_path / "document.json").write_text(json.dumps(document))
+    done = posd("print", str(tmp_path / "document.json"), "--id", "document-1", "--json", config=shop.config_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "COMPLETED"
+    assert [item["document"] for item in prints(shop) if item["print_job_id"] == "document-1"] == [document]
+
+
+def test_a_failed_one_says_why_and_is_printed_again_as_a_new_job(shop: Machine, receipt: str) -> None:
+    failed = posd("print", receipt, "--id", "torn", "--reference", "print:fails", config=shop.config_path)
+    assert failed.returncode == 1
+    assert labels(failed)["error"] == "The paper is jammed (PAPER_JAM)"
+    again = posd("print", receipt, "--reprint-of", "torn", "--id", "torn-2", config=shop.config_path)
+    assert again.returncode == 0, again.stderr
+    assert labels(again)["reprint of"] == "torn"
+    assert labels(posd("print-jobs", "torn", config=shop.config_path))["printed again"] == "torn-2"
+
+
+def test_a_refused_one_says_what_the_terminal_said(shop: Machine, receipt: str) -> None:
+    done = posd("print", receipt, "--reference", "print:refuses", config=shop.config_path)
+    assert done.returncode == 1
+    assert "refused" in done.stdout.splitlines()
+    assert "HTTP 422" in labels(done)["why"]
+
+
+def test_a_repeated_call_joins_and_another_document_under_its_id_is_refused(shop: Machine, receipt: str) -> None:
+    first = posd("print", receipt, "--id", "once", "--json", config=shop.config_path)
+    again = posd("print", receipt, "--id", "once", "--json", config=shop.config_path)
+    other = posd("print", receipt, "--id", "once", "--text", "--reference", "x", config=shop.config_path)
+    assert (first.returncode, again.returncode, other.returncode) == (0, 0, 1)
+    assert json.loads(first.stdout) == json.loads(again.stdout)
+    assert "external_reference" in other.stderr
+    assert len([item for item in prints(shop) if item["print_job_id"] == "once"]) == 1
+
+
+def test_one_that_does_not_end_waits_over_a_restart_and_is_settled_by_a_person(shop: Machine, receipt: str) -> None:
+    waiting = start_posd("print", receipt, "--id", "stuck", "--reference", "print:stuck", config=shop.config_path)
+    try:
+        read_until(waiting, "attention print_stuck")
+        status = posd("status", config=shop.config_path)
+        assert "open print jobs: 1 (posd print-jobs --open)" in status.stdout
+        assert "print attention: 1 (posd print-jobs --attention)" in status.stdout
+        shop.stop_daemon()
+        read_until(waiting, "posd is away")
+        shop.start_daemon()
+        read_until(waiting, "posd is back")
+        listed = posd("print-jobs", "--attention", config=shop.config_path)
+        assert "    posd resolve stuck FAILED" in listed.stdout.splitlines()
+        decided = posd("resolve", "stuck", "FAILED", "--note", "nothing came out", config=shop.config_path)
+        assert decided.returncode == 0, decided.stderr
+        stdout, stderr = waiting.communicate(timeout=PATIENCE)
+    finally:
+        waiting.kill()
+        waiting.wait(START_SECONDS)
+    assert waiting.returncode == 1, stderr
+    assert "By a person's word: it is not printed." in stdout
+    shown = posd("print-jobs", "stuck", config=shop.config_path)
+    for what in ("recorded, about to be sent", "sent: the terminal took it", "decided by a person: FAILED"):
+        assert what in shown.stdout
+    assert "note: nothing came out" in shown.stdout
+    assert posd("print-jobs", "stuck", "--wait", config=shop.config_path).returncode == 1
+    assert posd("resolve", "stuck", "FAILED", "--note", "x", config=shop.config_path).returncode == 1
+
+
+def test_the_record_of_all_this_is_sound_and_in_a_backup(shop: Machine, receipt: str, tmp_path: Path) -> None:
+    assert posd("print", receipt, "--id", "kept", config=shop.config_path).returncode == 0
+    count = len(
+        json.loads(posd("print-jobs", "--limit", "500", "--json", config=shop.config_path).stdout)["print_jobs"]
+    )
+    assert posd("backup", str(tmp_path / "backup.db"), config=shop.config_path).returncode == 0
+    for file in ((), (str(tmp_path / "backup.db"),)):
+        report = json.loads(posd("verify", *file, "--json", config=shop.config_path).stdout)
+        assert (report["ok"], report["print_jobs"]) == (True, count), report
+    done = posd("reprocess", config=shop.config_path)
+    assert done.returncode == 0, done.stdout
+    assert f"print jobs: {count}" in done.stdout

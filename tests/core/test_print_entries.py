@@ -1,0 +1,175 @@
+"""The journal of a print job: every order of reply, webhook and poll comes to one end, and is derived again alike."""
+
+from datetime import timedelta
+from itertools import permutations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core import printing
+from posd.core.print_entries import (
+    MAX_CALLBACKS,
+    Called,
+    Created,
+    Dismissed,
+    Entry,
+    Interrupted,
+    Polled,
+    Quarantined,
+    Reapplied,
+    Resolved,
+    Stuck,
+    TakenOver,
+    Turn,
+    follow,
+    reason,
+    repeats,
+    replay,
+)
+from posd.core.print_events import Answered, NoAnswer
+from posd.core.print_replies import Report
+from posd.core.printing import FINALS, PrintAttentionCode, PrintJob, PrintStatus
+from posd.core.starts import Lost, NotSent, Replied
+from tests.core.test_printing import NOW, active, codes, starting
+
+
+def called(status: str, **more: str) -> Called:
+    return Called(msgspec.json.encode({"printJobId": "job-1", "status": status, "externalReference": ""} | more))
+
+
+def polled(status: str) -> Polled:
+    return Polled(Answered(Report(status)))
+
+
+REPLIES: dict[str, Entry] = {
+    "accepted": Created(Replied(202, b'{"printJobId": "job-1"}')),
+    "lost": Created(Lost("reset")),
+    "refused": Created(Replied(409, b"there already")),
+    "interrupted": Interrupted(in_line=False),
+}
+STEPS = (called("COMPLETED"), polled("PENDING"), polled("IN_PROGRESS"), polled("COMPLETED"), Stuck(300))
+
+
+def walk(job: PrintJob, entries: tuple[Entry, ...]) -> list[PrintJob]:
+    """Return the job after each entry."""
+    states = []
+    for entry in entries:
+        job = follow(job, entry, NOW)
+        states.append(job)
+    return states
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+def test_every_order_of_reply_webhook_and_polls_comes_to_the_same_end(reply: str) -> None:
+    orders = list(permutations((REPLIES[reply], *STEPS)))
+    for order in orders:
+        states = walk(starting(), order)
+        first = next(entry for entry in order if entry in (called("COMPLETED"), polled("COMPLETED")))
+        job = states[-1]
+        decided_by = "webhook" if isinstance(first, Called) else "poll"
+        assert (job.phase, job.status, job.decided_by) == ("final", "COMPLETED", decided_by), order
+        assert codes(job) <= {"outcome_corrected"}, order
+        if reply != "refused" or isinstance(order[-1], Created):
+            assert not job.attention, order
+        ends = [state.decided_by for state in states if state.status in FINALS]
+        assert len(set(ends)) == 1, "it ended once"
+    assert len(orders) == 720
+
+
+def test_of_two_finals_the_first_stands_in_every_order() -> None:
+    steps = (called("COMPLETED"), called("FAILED", errorCode="E-7"), REPLIES["accepted"], polled("IN_PROGRESS"))
+    for order in permutations(steps):
+        first = next(entry for entry in order if isinstance(entry, Called))
+        job = walk(starting(), order)[-1]
+        assert (job.status, job.decided_by) == ("COMPLETED" if first == steps[0] else "FAILED", "webhook")
+        assert codes(job) == {"conflicting_final"}
+
+
+ANY = st.sampled_from(
+    [
+        *REPLIES.values(),
+        *STEPS,
+        Turn(),
+        Interrupted(in_line=True),
+        Created(NotSent("refused")),
+        Polled(NoAnswer("the terminal answered HTTP 404", 404)),
+        called("FAILED", errorCode="E-7"),
+        called("JAMMED"),
+        Quarantined("no JSON"),
+        Reapplied(),
+        Resolved("Ana", "paper came", 1000, PrintStatus.FAILED),
+        Dismissed("Ana", "seen", None, PrintAttentionCode.OUTCOME_CORRECTED),
+    ]
+)
+
+
+@given(st.lists(ANY, max_size=12))
+def test_whatever_comes_the_promises_hold_and_it_is_derived_again(entries: list[Entry]) -> None:
+    states = walk(starting(), tuple(entries))
+    stated = None
+    for job in states:
+        assert (job.phase == "final") == (job.decided_by is not None)
+        if stated is not None:
+            assert (job.status, job.decided_by) == stated, "the terminal's first word is the last"
+        if job.decided_by in printing.STATED:
+            stated = (job.status, job.decided_by)
+        if job.decided_by in printing.NOT_ACCEPTED:
+            assert job.status is None
+            assert job.reason
+    inputs = [(NOW + timedelta(seconds=index), entry) for index, entry in enumerate(entries)]
+    derived = replay(starting(), inputs)
+    final = states[-1] if states else starting()
+    names = ("phase", "status", "decided_by", "reason", "error_code", "terminal_job_id", "heard", "acknowledged")
+    assert [getattr(derived, name) for name in names] == [getattr(final, name) for name in names]
+    assert codes(derived) == codes(final)
+
+
+def test_what_is_put_back_into_its_place() -> None:
+    job = follow(active(), Quarantined("no JSON"), NOW)
+    assert follow(job, Reapplied(), NOW).attention == ()
+    assert follow(starting(), TakenOver("half of it could be read"), NOW).phase == "in_doubt"
+
+
+def test_an_answer_that_is_none_changes_nothing() -> None:
+    assert follow(active(), Polled(NoAnswer("404", 404)), NOW) == active()
+
+
+@pytest.mark.parametrize(
+    ("entry", "word"),
+    [
+        (REPLIES["accepted"], "accepted"),
+        (REPLIES["lost"], "in_doubt"),
+        (REPLIES["refused"], "refused"),
+        (Created(NotSent("no way")), "unsent"),
+        (called("COMPLETED"), "webhook:COMPLETED"),
+        (polled("IN_PROGRESS"), "poll:IN_PROGRESS"),
+        (Polled(NoAnswer("404", 404)), "poll:no_answer"),
+        (Interrupted(in_line=True), "interrupted"),
+        (Stuck(3), "print_stuck"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_words_of_the_feed(entry: Entry, word: str) -> None:
+    assert reason(entry) == word
+
+
+def test_what_is_a_repeat_of_a_webhook() -> None:
+    first = called("COMPLETED")
+    job = follow(active(), first, NOW)
+    taken = [first.body]
+    assert repeats(job, first.body, taken, NOW)
+    assert repeats(job, called("COMPLETED", more="x").body, taken, NOW), "the same job, the same status"
+    assert not repeats(job, called("FAILED").body, taken, NOW), "it contradicts"
+    assert not repeats(active(), first.body, [], NOW)
+    by_poll = follow(active(), polled("COMPLETED"), NOW)
+    assert not repeats(by_poll, first.body, [], NOW), "the first webhook is kept, though a poll was faster"
+
+
+def test_a_terminal_that_says_ever_new_things_is_kept_so_often_and_its_end_always() -> None:
+    job = active()
+    taken = [called(f"STATE {number}").body for number in range(MAX_CALLBACKS)]
+    assert repeats(job, called("STATE 100").body, taken, NOW)
+    assert not repeats(job, called("COMPLETED").body, taken, NOW)
+    assert not repeats(job, called("STATE 100").body, taken[1:], NOW)

@@ -1,0 +1,169 @@
+"""The till's request to print: every fault at once, what a repeated call is held against, what goes to the terminal."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core.print_entries import Dismissed, Resolved
+from posd.core.print_replies import Report
+from posd.core.print_requests import (
+    MAX_DOCUMENT_BYTES,
+    MAX_REFERENCE_CHARACTERS,
+    PrintRequest,
+    differing_fields,
+    is_print_job_id,
+    print_body,
+    read_decision,
+    read_print,
+)
+from posd.core.printing import PrintJob, rebuild
+from posd.core.requests import Fault, MalformedJson
+from tests.core.test_printing import NOW, starting
+
+DOCUMENT = b'{"lines": ["caf\\u00e9", 1.10], "n":1e2}'
+URL = "https://127.0.0.1:8443/webhooks/print-jobs/job-1/token"
+
+
+def job(**changes: Any) -> PrintJob:
+    return starting(document=DOCUMENT, external_reference="t7", **changes)
+
+
+def read(**fields: Any) -> tuple[PrintRequest, tuple[Fault, ...]]:
+    return read_print(json.dumps({"document": {}} | fields).encode())
+
+
+@pytest.mark.parametrize("text", ["a", "A.b_c-9", "x" * 64, "...a", "-", "..-"])
+def test_ids_that_can_be_used(text: str) -> None:
+    assert is_print_job_id(text)
+
+
+@pytest.mark.parametrize("text", ["", ".", "..", "....", "x" * 65, "a/b", "a b", "é", "a\n", "%2e"])
+def test_ids_that_cannot(text: str) -> None:
+    assert not is_print_job_id(text)
+
+
+def test_the_document_is_kept_as_the_till_wrote_it() -> None:
+    body = b'{"terminal":"SN-1","external_reference":"t7","document":  ' + DOCUMENT + b' ,"reprint_of":"job-0"}'
+    assert read_print(body) == (PrintRequest("SN-1", "t7", DOCUMENT, "job-0"), ())
+    assert read(external_reference=None, terminal=None, reprint_of=None) == (PrintRequest(), ())
+
+
+def test_every_fault_is_told_at_once() -> None:
+    body = (
+        b'{"terminal": 7, "external_reference": "' + b"x" * (MAX_REFERENCE_CHARACTERS + 1) + b'", "document": [],'
+        b' "reprint_of": "..", "a/b": 1, "terminal": 8}'
+    )
+    request, faults = read_print(body)
+    assert request == PrintRequest()
+    assert [fault.path for fault in faults] == [
+        "/terminal",
+        "/a~1b",
+        "/terminal",
+        "/external_reference",
+        "/document",
+        "/reprint_of",
+    ]
+
+
+@pytest.mark.parametrize("body", [b"[]", b"7", b'"x"', b"null"])
+def test_what_is_no_object_is_one_fault(body: bytes) -> None:
+    assert read_print(body) == (PrintRequest(), (Fault("", "must be a JSON object"),))
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'"\xff"', b"NaN"])
+def test_what_is_not_json_is_said_so(body: bytes) -> None:
+    with pytest.raises(MalformedJson):
+        read_print(body)
+
+
+def test_a_document_has_a_size() -> None:
+    fits = {"x": "y" * (MAX_DOCUMENT_BYTES - len('{"x": ""}'))}
+    assert read(document=fits)[1] == ()
+    (fault,) = read(document={"x": fits["x"] + "y"})[1]
+    assert fault.path == "/document"
+    assert str(MAX_DOCUMENT_BYTES) in fault.message
+    assert read()[0].document == b"{}"
+
+
+@given(st.binary(max_size=60))
+def test_no_body_is_more_than_refused(body: bytes) -> None:
+    try:
+        _, faults = read_print(body)
+    except MalformedJson:
+        return
+    assert faults
+
+
+@pytest.mark.parametrize(
+    ("changes", "differing"),
+    [
+        ({}, []),
+        ({"terminal": "SN-1"}, []),
+        ({"terminal": "SN-2"}, ["terminal"]),
+        ({"external_reference": "t8"}, ["external_reference"]),
+        ({"document": b'{"n": 100, "lines": ["caf\xc3\xa9", 1.1]}'}, []),
+        ({"document": b'{"n": 100, "lines": [1.1, "caf\xc3\xa9"]}'}, ["document"]),
+        ({"document": b'{"n": true, "lines": ["caf\xc3\xa9", 1.1]}'}, ["document"]),
+        ({"reprint_of": "job-0"}, ["reprint_of"]),
+    ],
+    ids=range(8),
+)
+def test_what_differs_from_the_record(changes: dict[str, Any], differing: list[str]) -> None:
+    request = msgspec.structs.replace(PrintRequest(None, "t7", DOCUMENT), **changes)
+    assert differing_fields(job(), request, ()) == differing
+    orphan = rebuild(Report("COMPLETED", "job-1"), "job-1", NOW)
+    assert differing_fields(orphan, request, (Fault("", "is nothing"),)) == []
+
+
+def test_a_faulty_field_differs() -> None:
+    request = PrintRequest(None, "t7", DOCUMENT)
+    assert differing_fields(job(), request, (Fault("/a~1b", ""), Fault("/terminal", ""))) == ["a~1b", "terminal"]
+    assert differing_fields(job(), request, (Fault("", "is no object"),)) == ["body"]
+
+
+def test_the_request_to_the_terminal() -> None:
+    body = print_body(job(), URL, "document")
+    own = f'{{"printJobId":"job-1","externalReference":"t7","webhookUrl":"{URL}","document":'
+    assert body == own.encode() + DOCUMENT + b"}"
+    assert b"events_webhook_url" not in body
+    assert list(json.loads(print_body(job(), URL, "receipt"))) == [
+        "printJobId",
+        "externalReference",
+        "webhookUrl",
+        "receipt",
+    ]
+
+
+def test_members_laid_beside_the_others_do_not_replace_them() -> None:
+    document = b'{"printJobId": "mine", "webhookUrl": "https://else", "lines": [1.10]}'
+    sent = print_body(starting(document=document), URL, "")
+    assert sent == f'{{"printJobId":"job-1","externalReference":"","webhookUrl":"{URL}","lines":[1.10]}}'.encode()
+
+
+def test_what_a_person_decides() -> None:
+    body = b'{"result": "FAILED", "operator": " Ana ", "note": "no paper came"}'
+    decision, faults = read_decision("resolve", body, 1000)
+    assert (faults, msgspec.structs.astuple(decision)) == ((), ("Ana", "no paper came", 1000, "FAILED"))
+    assert isinstance(decision, Resolved)
+    decision, faults = read_decision("acknowledge", b'{"code":"orphan","operator":"Ana","note":"seen"}', None)
+    assert (faults, isinstance(decision, Dismissed)) == ((), True)
+
+
+@pytest.mark.parametrize("call", ["resolve", "acknowledge"])
+@pytest.mark.parametrize("word", ["PENDING", "approved", "", None, 7])
+def test_a_decision_is_told_every_fault(call: str, word: Any) -> None:
+    own = {"resolve": "result", "acknowledge": "code"}[call]
+    body = {own: word, "operator": "", "note": "x" * 1025, "extra": 1}
+    _, faults = read_decision(call, json.dumps(body).encode(), None)
+    assert [fault.path for fault in faults] == ["/extra", "/operator", "/note", f"/{own}"]
+
+
+def test_a_decision_that_is_no_object() -> None:
+    _, faults = read_decision("resolve", b"[]", None)
+    assert faults[0] == Fault("", "must be a JSON object")
+    with pytest.raises(MalformedJson):
+        read_decision("resolve", b"{", None)

@@ -1,0 +1,280 @@
+"""Print jobs (spec 2.3, 3.2, 6.4): what each answer proves, and what follows from what comes afterwards."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from posd.core import printing
+from posd.core.print_replies import Accepted, Report, judge_reply
+from posd.core.printing import (
+    FINALS,
+    NOT_ACCEPTED,
+    SETTLED,
+    DecidedBy,
+    PrintAttentionCode,
+    PrintJob,
+    PrintStatus,
+    belongs,
+)
+from posd.core.starts import Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.core.times import iso
+from posd.core.transactions import Phase
+
+NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
+LATER = NOW + timedelta(seconds=1)
+TAKEN = Accepted()
+
+
+def starting(**changes: object) -> PrintJob:
+    """A job whose request is being sent."""
+    job = PrintJob(
+        print_job_id="job-1",
+        terminal="SN-1",
+        created_at=iso(NOW),
+        updated_at=iso(NOW),
+        phase=Phase.STARTING,
+        sent_to="https://127.0.0.1:6869",
+    )
+    return msgspec.structs.replace(job, **changes)
+
+
+def active() -> PrintJob:
+    return printing.conclude(starting(), TAKEN, NOW)
+
+
+def ended(by: DecidedBy) -> PrintJob:
+    """A job that has ended, by that; where the terminal said so or a person, COMPLETED."""
+    match by:
+        case DecidedBy.REFUSAL:
+            return printing.conclude(starting(), Refused(422, "no paper"), NOW)
+        case DecidedBy.UNSENT:
+            return printing.conclude(starting(), Unsent("connection refused"), NOW)
+        case DecidedBy.OPERATOR:
+            return printing.resolved(active(), PrintStatus.COMPLETED, NOW)
+        case _:
+            return printing.take(active(), Report("COMPLETED", "job-1"), by, NOW)
+
+
+def codes(job: PrintJob) -> set[str]:
+    return {item.code for item in job.attention}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "judgement"),
+    [
+        pytest.param(NotSent("refused"), Unsent("refused"), id="not sent"),
+        pytest.param(Lost("reset"), Doubtful("reset"), id="lost"),
+        pytest.param(Replied(200, b"whatever"), TAKEN, id="200"),
+        pytest.param(Replied(202, b""), TAKEN, id="202"),
+        pytest.param(Replied(299, b"{", complete=False), TAKEN, id="299 cut"),
+        pytest.param(Replied(301, b"go"), Refused(301, "go"), id="301"),
+        pytest.param(Replied(404, b"no \xff"), Refused(404, "no �"), id="404"),
+        pytest.param(Replied(499, b"x" * 5000), Refused(499, "x" * 2048), id="499 long"),
+        pytest.param(Replied(408, b""), Doubtful("the terminal answered HTTP 408"), id="408"),
+        pytest.param(Replied(500, b""), Doubtful("the terminal answered HTTP 500"), id="500"),
+        pytest.param(Replied(199, b""), Doubtful("the terminal answered HTTP 199"), id="199"),
+    ],
+)
+def test_what_the_one_attempt_proves(attempt: Attempt, judgement: object) -> None:
+    assert judge_reply(attempt, TAKEN) == judgement
+
+
+@pytest.mark.parametrize(
+    ("judgement", "phase", "status", "decided_by", "reason"),
+    [
+        (TAKEN, "active", "PENDING", None, None),
+        (Accepted(report=Report("IN_PROGRESS")), "active", "IN_PROGRESS", None, None),
+        (Accepted(report=Report("QUEUED")), "active", "PENDING", None, None),
+        (Accepted(report=Report("COMPLETED")), "final", "COMPLETED", "poll", None),
+        (Refused(422, "no paper"), "final", None, "refusal", "the terminal refused it (HTTP 422): no paper"),
+        (Refused(409, " "), "final", None, "refusal", "the terminal refused it (HTTP 409)"),
+        (Unsent("no way"), "final", None, "unsent", "it was not sent: no way"),
+        (Doubtful("reset"), "in_doubt", None, None, None),
+    ],
+    ids=str,
+)
+def test_what_a_judgement_makes_of_a_job(
+    judgement: printing.Judgement, phase: str, status: str | None, decided_by: str | None, reason: str | None
+) -> None:
+    job = printing.conclude(starting(queued=True), judgement, LATER)
+    assert (job.phase, job.status, job.decided_by, job.reason) == (phase, status, decided_by, reason)
+    assert codes(job) == ({"in_doubt"} if phase == "in_doubt" else set())
+    assert not job.queued
+    assert (job.accepted_at is None) == (status is None)
+    assert job.updated_at == iso(LATER)
+
+
+@pytest.mark.parametrize("judgement", [Refused(500, ""), Unsent("no way")], ids=["refused", "unsent"])
+def test_a_refusal_is_no_end_where_a_callback_came(judgement: printing.Judgement) -> None:
+    unusable = printing.quarantined(starting(), "it is no JSON", NOW)
+    job = printing.conclude(unusable, judgement, LATER)
+    assert (job.phase, job.decided_by, codes(job)) == ("in_doubt", None, {"in_doubt", "quarantined_event"})
+    running = printing.take(starting(), Report("PENDING", "job-1"), DecidedBy.WEBHOOK, NOW)
+    assert printing.conclude(running, judgement, LATER) == running
+
+
+def test_doubt_does_not_take_back_what_a_webhook_said() -> None:
+    job = ended(DecidedBy.WEBHOOK)
+    assert printing.conclude(job, Doubtful("reset"), LATER) == job
+
+
+def test_the_reply_names_the_terminals_own_id() -> None:
+    job = printing.conclude(starting(), Accepted("T-9"), NOW)
+    assert (job.terminal_job_id, job.asked_as, active().asked_as) == ("T-9", "T-9", "job-1")
+    assert printing.conclude(starting(), Accepted("job-1"), NOW).terminal_job_id is None
+    assert [belongs(job, named) for named in ("job-1", "T-9", "T-8")] == [True, True, False]
+    assert [belongs(active(), named) for named in ("job-1", "T-9")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        starting(),
+        printing.conclude(starting(), Doubtful("reset"), NOW),
+        printing.rebuild(Report("COMPLETED", "T-9"), "job-1", NOW),
+    ],
+    ids=["starting", "in_doubt", "orphan"],
+)
+def test_any_id_is_believed_while_no_reply_has_named_one_and_then_that_alone(job: PrintJob) -> None:
+    assert belongs(job, "T-9")
+    job = printing.take(job, Report("PENDING", "T-9"), DecidedBy.WEBHOOK, NOW)
+    assert (job.phase, job.terminal_job_id) == ("active", "T-9")
+    assert [belongs(job, named) for named in ("job-1", "T-9", "T-8")] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("named", "own", "attention"),
+    [
+        (None, "T-9", set()),
+        ("T-9", "T-9", set()),
+        ("T-8", "T-8", {"id_mismatch"}),
+        ("job-1", None, {"id_mismatch"}),
+    ],
+)
+def test_a_reply_that_contradicts_the_id_of_an_earlier_callback(
+    named: str | None, own: str | None, attention: set[str]
+) -> None:
+    called = printing.take(starting(), Report("COMPLETED", "T-9"), DecidedBy.WEBHOOK, NOW)
+    job = printing.conclude(called, Accepted(named), LATER)
+    assert (job.terminal_job_id, codes(job)) == (own, attention)
+    assert (job.phase, job.status, job.decided_by) == ("final", "COMPLETED", "webhook")
+
+
+@pytest.mark.parametrize("source", [DecidedBy.WEBHOOK, DecidedBy.POLL])
+@pytest.mark.parametrize("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
+@pytest.mark.parametrize("phase", ["starting", "in_doubt", "active"])
+def test_what_the_terminal_says_of_an_open_job(phase: str, word: str, source: printing.Source) -> None:
+    before = {
+        "starting": starting(queued=True),
+        "in_doubt": printing.conclude(starting(), Doubtful("reset"), NOW),
+        "active": active(),
+    }[phase]
+    job = printing.take(before, Report(word, None, "ref", "E-7", "out of paper"), source, LATER)
+    assert job.heard
+    assert job.accepted_at is not None
+    assert not job.queued
+    if word in FINALS:
+        assert (job.phase, job.status, job.decided_by, job.attention) == ("final", word, source, ())
+        error = ("E-7", "out of paper") if word == "FAILED" else (None, None)
+        assert (job.error_code, job.error_message) == error
+    else:
+        assert (job.phase, job.status) == ("active", word if word != "JAMMED" else "PENDING")
+        assert job.decided_by is None
+        assert codes(job) == ({"unknown_status"} if word == "JAMMED" else set())
+
+
+def test_a_state_never_goes_back() -> None:
+    job = printing.take(active(), Report("IN_PROGRESS"), DecidedBy.WEBHOOK, NOW)
+    assert printing.take(job, Report("PENDING"), DecidedBy.POLL, LATER) == job
+
+
+def test_the_end_settles_what_was_open() -> None:
+    job = printing.stuck(active(), 300, NOW)
+    assert codes(job) == {"print_stuck"}
+    job = printing.take(printing.quarantined(job, "no JSON", NOW), Report("JAMMED"), DecidedBy.POLL, NOW)
+    assert codes(job) == {"print_stuck", "quarantined_event", "unknown_status"}
+    assert {PrintAttentionCode(code) for code in codes(job)} < set(SETTLED)
+    assert printing.take(job, Report("COMPLETED"), DecidedBy.POLL, LATER).attention == ()
+    resolved = printing.resolved(job, PrintStatus.FAILED, LATER)
+    assert (resolved.phase, resolved.status, resolved.decided_by) == ("final", "FAILED", "operator")
+    assert codes(resolved) == {"quarantined_event", "unknown_status"}
+
+
+@pytest.mark.parametrize("by", list(DecidedBy))
+@pytest.mark.parametrize("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
+def test_what_comes_after_an_end(by: DecidedBy, word: str) -> None:
+    before = ended(by)
+    job = printing.take(before, Report(word, error_code="E-7"), DecidedBy.POLL, LATER)
+    assert job.heard
+    if by in (DecidedBy.WEBHOOK, DecidedBy.POLL):
+        assert (job.status, job.decided_by) == ("COMPLETED", by)
+        assert codes(job) == ({"conflicting_final"} if word == "FAILED" else set())
+    elif word in FINALS:
+        assert (job.status, job.decided_by, job.reason) == (word, "poll", None)
+        assert codes(job) == (set() if before.status == word else {"outcome_corrected"})
+    elif by in NOT_ACCEPTED:
+        assert (job.phase, job.status) == ("active", word if word != "JAMMED" else "PENDING")
+        assert (job.decided_by, job.reason) == (None, None)
+        assert codes(job) == {"outcome_corrected"} | ({"unknown_status"} if word == "JAMMED" else set())
+    else:
+        assert (job.phase, job.status, job.decided_by, job.attention) == ("final", "COMPLETED", "operator", ())
+
+
+def test_the_error_of_a_failure_is_filled_in_and_not_replaced() -> None:
+    job = printing.take(active(), Report("FAILED"), DecidedBy.POLL, NOW)
+    assert (job.error_code, job.error_message) == (None, None)
+    job = printing.take(job, Report("FAILED", error_code="E-7", error_message="jam"), DecidedBy.WEBHOOK, LATER)
+    assert (job.decided_by, job.error_code, job.error_message) == ("poll", "E-7", "jam")
+    again = printing.take(job, Report("FAILED", error_code="E-8", error_message="cut"), DecidedBy.WEBHOOK, LATER)
+    assert (again.error_code, again.error_message) == ("E-7", "jam")
+
+
+@pytest.mark.parametrize("by", sorted(NOT_ACCEPTED))
+def test_an_unusable_callback_takes_back_that_it_was_not_accepted(by: DecidedBy) -> None:
+    job = printing.quarantined(ended(by), "no JSON", LATER)
+    assert (job.phase, job.decided_by, job.reason) == ("in_doubt", None, None)
+    assert codes(job) == {"in_doubt", "quarantined_event", "outcome_corrected"}
+
+
+def test_an_unusable_callback_leaves_what_the_terminal_or_a_person_said() -> None:
+    for by in (DecidedBy.WEBHOOK, DecidedBy.OPERATOR):
+        job = printing.quarantined(ended(by), "no JSON", LATER)
+        assert (job.phase, job.decided_by, codes(job)) == ("final", by, {"quarantined_event"})
+
+
+def test_what_a_restart_makes_of_a_job_that_was_starting() -> None:
+    sent = printing.interrupted(starting(), LATER, in_line=False)
+    assert (sent.phase, codes(sent)) == ("in_doubt", {"in_doubt"})
+    waiting = printing.interrupted(starting(queued=True), LATER, in_line=True)
+    assert (waiting.phase, waiting.decided_by, waiting.queued) == ("final", "unsent", False)
+    heard = printing.interrupted(printing.quarantined(starting(queued=True), "no JSON", NOW), LATER, in_line=True)
+    assert heard.phase == "in_doubt"
+    assert not printing.turn(starting(queued=True), LATER).queued
+
+
+def test_only_what_the_terminal_has_is_stuck() -> None:
+    for job in (starting(), printing.conclude(starting(), Doubtful("reset"), NOW), ended(DecidedBy.POLL)):
+        assert printing.stuck(job, 300, LATER) == job
+    assert "(unknown)" in printing.stuck(msgspec.structs.replace(active(), terminal=None), 1, LATER).attention[0].detail
+
+
+def test_an_attention_keeps_its_beginning_and_is_closed_by_a_person() -> None:
+    job = printing.quarantined(printing.quarantined(active(), "first", NOW), "second", LATER)
+    (attention,) = job.attention
+    assert attention.since == iso(NOW)
+    assert attention.detail.endswith("second")
+    assert printing.dismissed(job, PrintAttentionCode.QUARANTINED_EVENT, LATER).attention == ()
+
+
+def test_an_orphan_is_rebuilt_from_its_webhook() -> None:
+    orphan = printing.rebuild(Report("COMPLETED", "job-1", "ticket 7"), "job-1", NOW)
+    assert (orphan.orphan, orphan.terminal, orphan.external_reference) == (True, None, "ticket 7")
+    job = printing.take(orphan, Report("COMPLETED", "job-1"), DecidedBy.WEBHOOK, NOW)
+    assert (job.status, job.decided_by, codes(job)) == ("COMPLETED", "webhook", {"orphan"})
+    assert not starting().orphan
+
+
+def test_what_a_restore_could_not_read_is_in_doubt() -> None:
+    job = printing.taken_over(starting(terminal=None, sent_to=None), "no more than its id could be read", LATER)
+    assert (job.phase, job.heard, codes(job)) == ("in_doubt", True, {"in_doubt", "orphan"})

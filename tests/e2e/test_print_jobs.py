@@ -1,0 +1,408 @@
+"""Print jobs by the local API: the call, what each answer of the terminal proves, lists, the feed, a person's word."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from posd.core.print_requests import MAX_DOCUMENT_BYTES
+from tests.e2e.conftest import CHARGE
+from tests.support.daemon import running
+from tests.support.events import APPROVED, body
+from tests.support.https import deliver
+from tests.support.prints import RECEIPT, SILENT, Counting, Job, Printer, one_by_one, open_printer
+from tests.support.shop import OFFLINE, answering, entry, hanging_up, held
+from tests.support.streams import collect, stream
+from tests.support.terminal import Script, scripted_terminal, taking_print
+from tests.support.webhooks import attention, everything, faults
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def printer() -> AsyncIterator[Printer]:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with open_printer(Path(directory), SILENT) as printer:
+            yield printer
+            await printer.nothing_to_correct()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_faults(printer: Printer) -> Iterator[None]:
+    """After all that is done here to the daemon, its log tells of no fault."""
+    yield
+    assert faults(printer.daemon) == []
+
+
+async def test_the_request_and_the_job(printer: Printer) -> None:
+    job = printer.job()
+    document = b'{"lines": ["caf\\u00e9", 1.10],  "n":1e2}'
+    content = b'{"document":' + document + b',"external_reference":"ticket 7"}'
+    reply = await printer.daemon.call("PUT", f"/print-jobs/{job.identity}", content)
+    assert reply.status == 201
+    (request,) = job.requests
+    assert (request.method, request.path) == ("POST", "/terminal/v1/print")
+    assert list(request.json) == ["printJobId", "externalReference", "webhookUrl", "document"]
+    assert request.json["externalReference"] == "ticket 7"
+    assert request.print_callback == f"https://127.0.0.1:{printer.daemon.port}{job.address}"
+    assert b'"document":' + document + b"}" in request.body, "as the till wrote it"
+    shown = reply.json
+    assert shown == await job.get()
+    times = {name: shown.pop(name) for name in ("created_at", "updated_at")}
+    assert times["created_at"] <= times["updated_at"]
+    assert shown == {
+        "print_job_id": job.identity,
+        "terminal": "SN-TEST",
+        "external_reference": "ticket 7",
+        "reprint_of": None,
+        "reprints": [],
+        "status": "PENDING",
+        "phase": "active",
+        "error_code": None,
+        "error_message": None,
+        "reason": None,
+        "terminal_job_id": None,
+        "decided_by": None,
+        "attention": [],
+    }
+
+
+async def test_the_same_call_again_prints_nothing_and_another_is_refused(printer: Printer) -> None:
+    job = await printer.job().started(external_reference="t7")
+    before = everything(printer.daemon)
+    again = await job.put(external_reference="t7", terminal="SN-TEST", document=dict(reversed(RECEIPT.items())))
+    assert (again.status, again.json) == (200, await job.get())
+    for changes, fields in (
+        ({"document": {}}, ["document", "external_reference"]),
+        ({"external_reference": "t8"}, ["external_reference"]),
+        ({"external_reference": "t7", "reprint_of": "x"}, ["reprint_of"]),
+        ({"external_reference": "t7", "terminal": "SN-2"}, ["terminal"]),
+    ):
+        refused = await job.put(**changes)
+        assert (refused.status, refused.json["code"], refused.json["fields"]) == (409, "id_reused", fields)
+    half = await printer.daemon.call("PUT", f"/print-jobs/{job.identity}", b"{")
+    assert (half.status, half.json["fields"]) == (409, ["body"])
+    assert everything(printer.daemon) == before
+    assert len(job.requests) == 1
+
+
+async def test_calls_of_one_id_at_once_are_one_job(printer: Printer) -> None:
+    job = printer.job()
+    replies = await asyncio.gather(*(job.put() for _ in range(6)))
+    assert sorted(reply.status for reply in replies) == [200] * 5 + [201]
+    assert len({reply.body for reply in replies}) == 1
+    assert len(job.requests) == 1
+
+
+async def test_a_till_that_hangs_up_changes_nothing(printer: Printer) -> None:
+    job = printer.job()
+    printer.terminal.print_start = reply = held(taking_print)
+    calling = asyncio.create_task(job.put())
+    await reply.arrived.wait()
+    calling.cancel()
+    await asyncio.wait({calling})
+    joined = asyncio.create_task(job.put())
+    reply.release.set()
+    assert (await joined).json["phase"] == "active"
+    assert len(job.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "phase", "status", "decided_by"),
+    [
+        pytest.param(answering(200), "active", "PENDING", None, id="200"),
+        pytest.param(answering(202, b"<html>"), "active", "PENDING", None, id="202 html"),
+        pytest.param(answering(201, {"status": "IN_PROGRESS"}), "active", "IN_PROGRESS", None, id="201 in progress"),
+        pytest.param(answering(200, {"status": "QUEUED"}), "active", "PENDING", None, id="200 unknown"),
+        pytest.param(answering(200, {"status": "COMPLETED"}), "final", "COMPLETED", "poll", id="200 completed"),
+        pytest.param(answering(302), "final", None, "refusal", id="302"),
+        pytest.param(answering(404, b"no such path"), "final", None, "refusal", id="404"),
+        pytest.param(answering(422, b"no paper"), "final", None, "refusal", id="422"),
+        pytest.param(answering(408), "in_doubt", None, None, id="408"),
+        pytest.param(answering(500), "in_doubt", None, None, id="500"),
+        pytest.param(hanging_up, "in_doubt", None, None, id="hangs up"),
+    ],
+)
+async def test_what_an_answer_proves(
+    printer: Printer, script: Script, phase: str, status: str | None, decided_by: str | None
+) -> None:
+    job = printer.job(start=script)
+    reply = await job.put()
+    assert reply.status == 201
+    found = reply.json
+    assert (found["phase"], found["status"], found["decided_by"]) == (phase, status, decided_by)
+    assert attention(found) == ({"in_doubt"} if phase == "in_doubt" else set())
+    assert (found["reason"] is not None) == (decided_by == "refusal")
+    assert (await job.put()).status == 200
+    assert len(job.requests) == 1, "never twice"
+
+
+async def test_what_was_not_sent_is_final(printer: Printer) -> None:
+    job = printer.job()
+    printer.terminal.unplug()
+    try:
+        reply = await job.put()
+    finally:
+        await printer.terminal.plug_in()
+    assert (reply.status, reply.json["phase"], reply.json["decided_by"]) == (201, "final", "unsent")
+    assert "was not sent: cannot connect" in reply.json["reason"]
+    assert (await job.put()).json["decided_by"] == "unsent"
+    assert job.requests == [], "a new id prints it again, this one never"
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code", "paths"),
+    [
+        (b"", 400, "malformed_json", None),
+        (b"{", 400, "malformed_json", None),
+        (b"[]", 422, "invalid_request", [""]),
+        (b"{}", 422, "invalid_request", ["/document"]),
+        (b'{"document": "x", "copies": 2}', 422, "invalid_request", ["/copies", "/document"]),
+        (b'{"document": {}, "terminal": "SN-9"}', 422, "unknown_terminal", None),
+        (b'{"document": {}, "reprint_of": "nobody-knows"}', 422, "unknown_original", None),
+        (b'{"document": {"x": "' + b"y" * MAX_DOCUMENT_BYTES + b'"}}', 422, "invalid_request", ["/document"]),
+        (b'{"document": {"x": "' + b"y" * 300_000 + b'"}}', 413, "payload_too_large", None),
+    ],
+    ids=["nothing", "half", "list", "empty", "faults", "terminal", "reprint", "document", "body"],
+)
+async def test_a_call_that_is_refused_records_nothing(
+    printer: Printer, content: bytes, status: int, code: str, paths: list[str] | None
+) -> None:
+    job = printer.job()
+    before = everything(printer.daemon)
+    reply = await printer.daemon.call("PUT", f"/print-jobs/{job.identity}", content)
+    assert (reply.status, reply.json["code"]) == (status, code), reply.body
+    assert paths is None or [item["path"] for item in reply.json["errors"]] == paths
+    assert everything(printer.daemon) == before
+    assert job.requests == []
+    assert (await printer.daemon.call("GET", f"/print-jobs/{job.identity}")).status == 404
+
+
+@pytest.mark.parametrize("identity", ["..%2f", "%20", "x" * 65, "a,b", "%2e%2e", "..."])
+async def test_an_id_that_cannot_be_used(printer: Printer, identity: str) -> None:
+    for method in ("PUT", "GET"):
+        reply = await printer.daemon.call(
+            method, f"/print-jobs/{identity}", {"document": {}} if method == "PUT" else None
+        )
+        assert reply.status in (404, 422)
+        if reply.status == 422:
+            assert reply.json["errors"][0]["path"] == "print_job_id"
+
+
+async def test_a_reprint_is_a_new_job_that_names_its_source(printer: Printer) -> None:
+    source = await printer.job().started()
+    reprint = await printer.job().started(reprint_of=source.identity)
+    assert (await reprint.get())["reprint_of"] == source.identity
+    assert (await source.get())["reprints"] == [reprint.identity]
+    assert len(source.requests) == len(reprint.requests) == 1
+
+
+async def test_waiting_for_the_end(printer: Printer) -> None:
+    job = await printer.job().started()
+    waiting = asyncio.create_task(job.outcome())
+    early = await printer.daemon.call("GET", f"/print-jobs/{job.identity}/outcome?timeout=0")
+    assert (early.status, early.json["phase"]) == (202, "active")
+    assert await job.webhook() == 200
+    assert await waiting == await job.get()
+    assert (await printer.daemon.call("GET", "/print-jobs/nobody/outcome?timeout=1")).json["code"] == "not_found"
+    assert (await printer.daemon.call("GET", f"/print-jobs/{job.identity}/outcome?timeout=x")).status == 422
+
+
+async def test_the_list(printer: Printer) -> None:
+    mark = f"list-{uuid4()}"
+    jobs = [await printer.job().started(external_reference=mark) for _ in range(3)]
+    doubtful = printer.job(start=hanging_up)
+    await doubtful.put(external_reference=mark)
+    assert await jobs[0].webhook() == 200
+
+    async def ids(query: str) -> list[str]:
+        reply = await printer.daemon.call("GET", f"/print-jobs?external_reference={mark}{query}")
+        assert reply.status == 200, reply.body
+        return [item["print_job_id"] for item in reply.json["print_jobs"]]
+
+    everyone = [doubtful.identity, *(job.identity for job in reversed(jobs))]
+    assert sorted(await ids("")) == sorted(everyone)
+    assert await ids("&phase=final") == [jobs[0].identity]
+    assert sorted(await ids("&open=true")) == sorted(set(everyone) - {jobs[0].identity})
+    assert await ids("&attention=true") == [doubtful.identity]
+    assert await ids("&terminal=SN-9") == []
+    assert len(await ids("&terminal=SN-TEST&since=2000-01-01T00:00:00Z")) == 4
+    assert await ids("&until=2000-01-01T00:00:00Z") == []
+    paged, cursor = [], ""
+    while True:
+        page = (await printer.daemon.call("GET", f"/print-jobs?external_reference={mark}&limit=3{cursor}")).json
+        paged += [item["print_job_id"] for item in page["print_jobs"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert paged == await ids("")
+    refused = await printer.daemon.call("GET", "/print-jobs?phase=done&limit=0&cursor=x&sale=1")
+    assert refused.status == 422
+    refused = await printer.daemon.call("GET", "/print-jobs?phase=done&limit=0&cursor=x")
+    assert [item["path"] for item in refused.json["errors"]] == ["limit", "phase", "cursor"]
+
+
+async def test_the_feed_and_its_stream(printer: Printer) -> None:
+    job = printer.job()
+    async with stream(printer.daemon.till_socket, "/feed") as messages:
+        await job.started()
+        assert await job.webhook() == 200
+        read = await collect(messages, lambda item: (item.json["id"], item.json["phase"]) == (job.identity, "final"))
+    assert {item.event for item in read} == {item.json["kind"] for item in read} == {"print_job"}
+    lines = [item.json for item in read if item.json["id"] == job.identity]
+    assert [(line["reason"], line["phase"], line["status"]) for line in lines] == [
+        ("intent", "starting", None),
+        ("accepted", "active", "PENDING"),
+        ("webhook:COMPLETED", "final", "COMPLETED"),
+    ]
+    assert lines == await job.changes()
+
+
+async def test_the_history(printer: Printer) -> None:
+    job = printer.job(start=hanging_up)
+    await job.put()
+    assert (await job.resolve("FAILED")).status == 200
+    assert await job.webhook(note="x") == 200
+    history = await job.history()
+    assert [line["kind"] for line in history] == ["intent", "attempt", "resolve", "webhook"]
+    assert history[1]["judgement"] == "in_doubt"
+    assert history[2] | {"uid": None, "at": None} == {
+        "kind": "resolve",
+        "at": None,
+        "uid": None,
+        "operator": "Ana",
+        "note": "the paper came out",
+        "result": "FAILED",
+    }
+    assert history[3]["body"] == json.loads(job.words(note="x"))
+
+
+async def test_a_person_resolves_and_the_terminals_word_counts_more(printer: Printer) -> None:
+    job = printer.job(start=hanging_up)
+    await job.put()
+    reply = await job.resolve("COMPLETED")
+    assert (reply.status, reply.json["status"], reply.json["decided_by"]) == (200, "COMPLETED", "operator")
+    assert reply.json["attention"] == []
+    again = await job.resolve("FAILED")
+    assert (again.status, again.json["code"], again.json["outcome"]["status"]) == (409, "already_final", "COMPLETED")
+    assert await job.webhook("FAILED", errorCode="E-7") == 200
+    document = await job.get()
+    assert (document["status"], document["decided_by"], document["error_code"]) == ("FAILED", "webhook", "E-7")
+    assert attention(document) == {"outcome_corrected"}
+    await printer.daemon.log_line("print.operator", print_job=job.identity, result="COMPLETED")
+
+
+async def test_who_may_resolve_and_how(printer: Printer) -> None:
+    job = await printer.job().started()
+    path = f"/print-jobs/{job.identity}/resolve"
+    body_ = {"result": "COMPLETED", "operator": "Ana", "note": "seen"}
+    refused = await printer.daemon.call("POST", path, body_)
+    assert (refused.status, refused.json["code"]) == (403, "forbidden")
+    wrong = await job.resolve("PENDING", operator="")
+    assert [item["path"] for item in wrong.json["errors"]] == ["/operator", "/result"]
+    half = await printer.daemon.call("POST", path, b"{", socket=printer.daemon.admin_socket)
+    assert half.json["code"] == "malformed_json"
+    nobody = Job(printer.daemon, printer.terminal, "nobody")
+    assert (await nobody.resolve()).json["code"] == "not_found"
+    sending = printer.job()
+    printer.terminal.print_start = reply = held(taking_print)
+    calling = asyncio.create_task(sending.put())
+    await reply.arrived.wait()
+    assert (await sending.resolve()).json["code"] == "call_outstanding"
+    reply.release.set()
+    assert (await calling).json["phase"] == "active"
+
+
+async def test_an_attention_is_closed_by_a_person(printer: Printer) -> None:
+    job = printer.job()
+    assert await job.webhook() == 200  # an orphan
+    path, words = f"/print-jobs/{job.identity}/acknowledge", {"code": "orphan", "operator": "Ana", "note": "seen"}
+    socket = printer.daemon.admin_socket
+    assert (await printer.daemon.call("POST", path, words, socket=socket)).json["attention"] == []
+    assert (await printer.daemon.call("POST", path, words, socket=socket)).json["code"] == "not_found"
+
+
+async def test_a_payment_runs_on_a_terminal_that_hangs_in_printing(printer: Printer) -> None:
+    """Nothing of printing is in the way of a payment, and nothing of a payment in the way of printing."""
+    printer.terminal.print_start = hung = held(taking_print)
+    first = printer.job(start=hung)
+    calling = asyncio.create_task(first.put())
+    await hung.arrived.wait()
+    more = [Job(printer.daemon, printer.terminal, f"job-{uuid4()}") for _ in range(20)]
+    waiting = [asyncio.create_task(job.put()) for job in more]
+    identity = str(uuid4())
+    started = await printer.daemon.call("PUT", f"/transactions/{identity}", CHARGE)
+    assert (started.status, started.json["phase"]) == (201, "active")
+    for status, previous in APPROVED:
+        assert (
+            await deliver(printer.terminal.requests[-1].callback, body(identity, status, previous), printer.daemon.ca)
+            == 200
+        )
+    assert (await printer.daemon.outcome(identity))["result"] == "approved"
+    assert not calling.done()
+    hung.release.set()
+    assert {(await task).json["phase"] for task in (calling, *waiting)} == {"active"}
+
+
+async def recorded(jobs: list[Job]) -> None:
+    """Wait until the intents of these jobs are on the disk."""
+    missing = {job.identity for job in jobs}
+    async with stream(jobs[0].daemon.till_socket, "/feed") as messages:
+        async for message in messages:
+            missing.discard(message.json["id"])
+            if not missing:
+                return
+
+
+async def test_the_terminal_is_called_for_one_job_at_a_time(printer: Printer) -> None:
+    counting = Counting(printer.daemon, taking_print)
+    jobs = [printer.job(start=counting) for _ in range(20)]
+    replies = await asyncio.gather(*(job.put() for job in jobs))
+    assert {reply.json["phase"] for reply in replies} == {"active"}
+    assert [len(job.requests) for job in jobs] == [1] * 20
+    assert counting.most == 1
+
+
+async def test_who_waits_behind_a_failure_to_connect_is_not_tried_each_for_itself(printer: Printer) -> None:
+    """One job is under way; the terminal is gone when it ends: of those in line one tries, and none is sent."""
+    hung = held(hanging_up)
+    first = printer.job(start=one_by_one(hung, taking_print))
+    calling = asyncio.create_task(first.put())
+    await hung.arrived.wait()
+    behind = [Job(printer.daemon, printer.terminal, f"job-{uuid4()}") for _ in range(5)]
+    waiting = [asyncio.create_task(job.put()) for job in behind]
+    await recorded(behind)
+    printer.terminal.unplug()
+    try:
+        hung.release.set()
+        assert (await calling).json["phase"] == "in_doubt"
+        ended = [(await task).json for task in waiting]
+    finally:
+        await printer.terminal.plug_in()
+    assert {(item["phase"], item["decided_by"]) for item in ended} == {("final", "unsent")}
+    assert sum("before it in line" in item["reason"] for item in ended) == 4
+    assert [len(job.requests) for job in behind] == [0] * 5
+
+
+async def test_two_terminals_and_one_without_an_address(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        home = Path(directory)
+        async with scripted_terminal(home) as terminal:
+            terminals = entry("SN-1", terminal.base_url, terminal) + f'[[terminals]]\nserial = "{OFFLINE}"\n'
+            extra = SILENT + 'document_member = ""\n'
+            async with running(home, terminals, extra) as daemon:
+                job = Job(daemon, terminal, "job-1")
+                unnamed = await job.put()
+                assert (unnamed.status, unnamed.json["code"]) == (422, "unknown_terminal")
+                assert unnamed.json["fleet"] == ["SN-1", OFFLINE]
+                offline = await job.put(terminal=OFFLINE)
+                assert (offline.status, offline.json["code"]) == (503, "terminal_offline")
+                assert (await job.put(terminal="SN-1", document=RECEIPT | {"webhookUrl": "x"})).status == 201
+                (request,) = terminal.prints
+                assert list(request.json) == ["printJobId", "externalReference", "webhookUrl", *RECEIPT]
+                assert request.print_callback.startswith("https://127.0.0.1:")

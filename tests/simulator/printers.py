@@ -1,0 +1,49 @@
+"""Parts for the tests of printing: how a job is asked for, by raw HTTP, and a till that does it."""
+
+import json
+from typing import Any
+
+import httpx2
+
+from posd.simulator import Simulator
+
+PRINT = "/terminal/v1/print"
+PRINT_JOB = "/terminal/v1/print_job"
+RECEIPT = {"text": "MY SHOP\n\nTotal   11.20\nThank you"}
+
+
+def creation(print_job_id: str, scenario: str | None = None, **fields: Any) -> dict[str, Any]:
+    """Return the body that asks for a job; a field that is None is left out."""
+    reference = {} if scenario is None else {"externalReference": f"print:{scenario}"}
+    body = {"printJobId": print_job_id, "document": RECEIPT} | reference | fields
+    return {name: value for name, value in body.items() if value is not None}
+
+
+class PrintTill:
+    """Asks one terminal to print, over real TLS."""
+
+    def __init__(self, terminal: Simulator, client: httpx2.AsyncClient) -> None:
+        self.terminal = terminal
+        self._client = client
+
+    async def create(self, print_job_id: str, scenario: str | None = None, **fields: Any) -> httpx2.Response:
+        return await self.send(json.dumps(creation(print_job_id, scenario, **fields)).encode())
+
+    async def send(self, body: bytes, path: str = PRINT) -> httpx2.Response:
+        return await self._client.post(self.terminal.base_url + path, content=body)
+
+    async def status(self, print_job_id: str) -> httpx2.Response:
+        return await self.get(f"{PRINT_JOB}?print_job_id={print_job_id}")
+
+    async def get(self, path: str) -> httpx2.Response:
+        return await self._client.get(self.terminal.base_url + path)
+
+    async def prints(self) -> list[str]:
+        """Return the ids of what came out on paper."""
+        return [item["print_job_id"] for item in (await self.get("/simulator/prints")).json()]
+
+    async def ended(self, print_job_id: str, status: str = "COMPLETED") -> dict[str, Any]:
+        return await self.terminal.ledger.wait_for("printed", print_job_id=print_job_id, status=status)
+
+    async def told(self, print_job_id: str, call: int = 1) -> dict[str, Any]:
+        return await self.terminal.ledger.wait_for("print_webhook", print_job_id=print_job_id, call=call)

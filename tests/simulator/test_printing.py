@@ -1,0 +1,302 @@
+"""Printing over raw HTTPS: what is taken and what is refused, every scenario, and the one webhook (spec 2.3, 6.4)."""
+
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from posd.simulator import Settings, Simulator
+from posd.simulator.print_request import on_paper
+from posd.simulator.print_scenarios import PRINT_SCENARIOS
+from posd.simulator.printing import MAX_CALLS, WEBHOOK_SECONDS
+from tests.simulator.conftest import QUICK_SPEED, Receiver, Till
+from tests.simulator.printers import PRINT_JOB, RECEIPT, PrintTill, creation
+
+JAM = {"errorCode": "PAPER_JAM", "errorMessage": "The paper is jammed"}
+
+
+@pytest.fixture
+async def printer(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[PrintTill]:
+    async with Simulator(settings(speed=QUICK_SPEED)) as terminal:
+        yield PrintTill(terminal, client)
+
+
+async def test_a_job_is_taken_printed_and_told(printer: PrintTill, receiver: Receiver) -> None:
+    answer = await printer.create("job-1", externalReference="ticket 1042", webhookUrl=receiver.url)
+    job = {"printJobId": "job-1", "externalReference": "ticket 1042"}
+    assert (answer.status_code, answer.json()) == (202, job | {"status": "PENDING"})
+    (delivery,) = await receiver.wait_for(1)
+    assert delivery.event == job | {"status": "COMPLETED"}
+    assert delivery.headers["content-type"] == "application/json"
+    found = await printer.status("job-1")
+    assert (found.status_code, found.json()) == (200, job | {"status": "COMPLETED"})
+    (shown,) = (await printer.get("/simulator/prints")).json()
+    assert shown.pop("printed_at")[10] == "T"
+    assert shown == {
+        "print_job_id": "job-1",
+        "external_reference": "ticket 1042",
+        "document": RECEIPT,
+        "text": "MY SHOP\n\nTotal   11.20\nThank you",
+    }
+    (sent,) = (await printer.get("/simulator/print_requests")).json()
+    assert json.loads(sent)["webhookUrl"] == receiver.url
+    await printer.told("job-1")
+    kinds = [entry["kind"] for entry in printer.terminal.ledger if entry["kind"] != "print_poll"]
+    assert kinds == ["print", "printing", "printed", "print_webhook"]
+
+
+#: Scenario -> the status of the answer (None: closed without one), the state in the end, the ids and states that the
+#: webhook tells, and whether paper comes out. OWN stands for an id that the terminal gives.
+OWN = "terminal-"
+SCENARIOS: dict[str, tuple[int | None, str | None, list[str], bool]] = {
+    "completes": (202, "COMPLETED", ["COMPLETED"], True),
+    "fails": (202, "FAILED", ["FAILED"], False),
+    "silent": (202, "COMPLETED", [], True),
+    "slow": (202, "COMPLETED", ["COMPLETED"], True),
+    "stuck": (202, "IN_PROGRESS", [], False),
+    "out-of-paper": (202, "COMPLETED", ["COMPLETED"], True),  # somebody puts paper in
+    "loses-reply": (None, "COMPLETED", ["COMPLETED"], True),
+    "calls-twice": (202, "COMPLETED", ["COMPLETED", "COMPLETED"], True),
+    "calls-before-reply": (202, "COMPLETED", ["COMPLETED"], True),
+    "wrong-id": (202, "COMPLETED", ["COMPLETED"], True),
+    "own-id": (202, "COMPLETED", ["COMPLETED"], True),
+    "refuses": (422, None, [], False),
+    "forgets": (202, None, [], False),
+    "forgets-at-restart": (202, "COMPLETED", ["COMPLETED"], True),
+}
+
+
+def test_every_scenario_is_tested() -> None:
+    assert set(SCENARIOS) == set(PRINT_SCENARIOS)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+async def test_what_a_scenario_does(printer: PrintTill, receiver: Receiver, scenario: str) -> None:
+    status, end, told, paper = SCENARIOS[scenario]
+    known = "job-1"
+    if status is None:
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await printer.create("job-1", scenario, webhookUrl=receiver.url)
+    else:
+        answer = await printer.create("job-1", scenario, webhookUrl=receiver.url)
+        assert answer.status_code == status, answer.text
+        known = answer.json().get("printJobId", "job-1")
+        assert answer.json().get("status", "PENDING") == "PENDING"
+    if scenario == "calls-before-reply":
+        assert len(receiver.deliveries) == 1
+    if scenario == "out-of-paper":
+        await printer.terminal.ledger.wait_for("printing", print_job_id="job-1")
+        assert (await printer.status("job-1")).json()["status"] == "IN_PROGRESS"
+        assert (await printer.send(b"", "/simulator/paper")).status_code == 204
+    assert known.startswith(OWN if scenario == "own-id" else "job-1")
+
+    await printer.create("after", webhookUrl=receiver.url)  # the printer goes on, whatever became of the one before
+    await printer.ended("after")
+    await printer.told("after")
+    if told:
+        await printer.told(known, len(told))
+    calls = [item.event for item in receiver.deliveries if item.event["externalReference"].startswith("print:")]
+    assert [event["status"] for event in calls] == told
+    for event in calls:
+        assert (event["printJobId"] == known) == (scenario != "wrong-id")
+        assert {name: event[name] for name in JAM if name in event} == (JAM if end == "FAILED" else {})
+
+    found = await printer.status(known)
+    if end is None:
+        assert (found.status_code, found.json()["code"]) == (404, "UNKNOWN_PRINT_JOB")
+    else:
+        assert (found.status_code, found.json()["status"]) == (200, end)
+        assert found.json().get("errorCode") == (JAM["errorCode"] if end == "FAILED" else None)
+    if known != "job-1":
+        assert (await printer.status("job-1")).status_code == 404
+    assert await printer.prints() == [known] * paper + ["after"]
+    (entry,) = printer.terminal.ledger.of("print", print_job_id="job-1")
+    assert (entry["http_status"], entry["code"]) == (status, "PRINT_REFUSED" if status == 422 else None)
+
+
+async def test_jobs_come_out_one_after_the_other_and_an_empty_printer_holds_all(
+    printer: PrintTill, receiver: Receiver
+) -> None:
+    await printer.create("first", "out-of-paper")
+    for number in range(5):
+        await printer.create(f"job-{number}")
+    await printer.terminal.ledger.wait_for("printing", print_job_id="first")
+    assert (await printer.status("job-0")).json()["status"] == "PENDING"
+    assert await printer.prints() == []
+    await printer.send(b"", "/simulator/paper")
+    await printer.ended("job-4")
+    assert await printer.prints() == ["first", *(f"job-{number}" for number in range(5))]
+    steps = [(e["kind"], e["print_job_id"]) for e in printer.terminal.ledger if e["kind"] in ("printing", "printed")]
+    assert steps[2:] == [(kind, f"job-{number}") for number in range(5) for kind in ("printing", "printed")]
+
+
+@pytest.mark.parametrize("outcome", [200, 204, 302, 400, 404, 408, 429, 500, 503, "connection_reset"], ids=str)
+async def test_the_webhook_is_called_once_whatever_comes_of_it(
+    printer: PrintTill, receiver: Receiver, outcome: int | str
+) -> None:
+    receiver.location = receiver.url + "/elsewhere"  # followed by nobody
+    receiver.answer = lambda _: outcome if isinstance(outcome, int) else None
+    await printer.create("job-1", webhookUrl=receiver.url)
+    assert (await printer.told("job-1"))["result"] == outcome
+    await printer.create("job-2", webhookUrl=receiver.url)  # the terminal has gone on
+    await printer.told("job-2")
+    assert [item.event["printJobId"] for item in receiver.deliveries] == ["job-1", "job-2"]
+    assert (await printer.status("job-1")).json()["status"] == "COMPLETED"
+
+
+async def test_a_receiver_that_is_away_or_not_trusted_is_called_once(
+    settings: Callable[..., Settings], client: httpx2.AsyncClient, receiver: Receiver, pem: dict[str, Path]
+) -> None:
+    async with Simulator(settings(speed=QUICK_SPEED, trust=pem["other_ca"])) as terminal:
+        printer = PrintTill(terminal, client)
+        await printer.create("job-1", webhookUrl=receiver.url)
+        assert (await printer.told("job-1"))["result"] == "tls_failure"
+        with socket.create_server(("127.0.0.1", 0)) as away:
+            port = away.getsockname()[1]
+        await printer.create("job-2", webhookUrl=f"https://127.0.0.1:{port}/hook")
+        assert (await printer.told("job-2"))["result"] == "unreachable"
+        assert receiver.deliveries == []
+        assert len(terminal.ledger.of("print_webhook")) == 2
+
+
+def test_a_receiver_has_the_15_seconds_of_the_spec() -> None:
+    assert WEBHOOK_SECONDS == 15.0
+
+
+async def test_a_receiver_that_does_not_answer_holds_up_neither_printer_nor_stop(
+    printer: PrintTill, receiver: Receiver
+) -> None:
+    receiver.silent = True
+    for number in range(MAX_CALLS + 2):
+        await printer.create(f"job-{number}", webhookUrl=receiver.url)
+    await printer.ended(f"job-{MAX_CALLS + 1}")
+    await receiver.wait_for(MAX_CALLS)
+    assert printer.terminal.ledger.of("print_webhook") == []  # the fixture stops it now, in the middle of the calls
+
+
+async def test_a_job_prints_beside_a_payment(
+    settings: Callable[..., Settings], client: httpx2.AsyncClient, receiver: Receiver
+) -> None:
+    async with Simulator(settings(speed=QUICK_SPEED, wait_seconds=0)) as terminal:
+        till, printer = Till(terminal, client), PrintTill(terminal, client)
+        answer = await till.charge(metadata={"scenario": "wait-for-abort"}, events_webhook_url=receiver.url)
+        assert answer.status_code == 200
+        await printer.create("job-1", webhookUrl=receiver.url)
+        await printer.told("job-1")
+        assert terminal.ledger.of("final") == []
+        await printer.create("job-2", "out-of-paper")
+        assert (await till.abort()).status_code == 200
+        await terminal.ledger.wait_for("final")
+        assert await till.run("charge")  # an empty printer holds up no payment
+
+
+async def test_over_the_cloud_path_it_is_the_same(printer: PrintTill) -> None:
+    cloud = "/terminal/v1/SN-0001"
+    answer = await printer.send(json.dumps(creation("job-1")).encode(), f"{cloud}/sync/print/job")
+    assert answer.status_code == 202
+    await printer.ended("job-1")
+    assert (await printer.get(f"{cloud}/print_job?print_job_id=job-1")).json()["status"] == "COMPLETED"
+    (entry,) = printer.terminal.ledger.of("print")
+    assert entry["access_mode"] == "cloud"
+    elsewhere = await printer.get("/terminal/v1/SN-9/print_job?print_job_id=job-1")
+    assert (elsewhere.status_code, elsewhere.json()["code"]) == (404, "UNKNOWN_TERMINAL")
+
+
+async def test_an_id_that_is_sent_twice_is_printed_twice(printer: PrintTill) -> None:
+    for _ in range(2):
+        assert (await printer.create("job-1")).status_code == 202
+    await printer.create("job-2")
+    await printer.ended("job-2")
+    assert await printer.prints() == ["job-1", "job-1", "job-2"]
+    assert len(printer.terminal.ledger.of("print", print_job_id="job-1")) == 2
+
+
+REFUSED: list[tuple[bytes, int, str]] = [
+    (b"", 400, "not JSON"),
+    (b"[]", 400, "not a JSON object"),
+    (b"{}", 422, "printJobId"),
+    *(
+        (json.dumps(creation("job-1", **fields)).encode(), 422, named)
+        for fields, named in [
+            ({"printJobId": ""}, "printJobId"),
+            ({"printJobId": 7}, "printJobId"),
+            ({"printJobId": "x" * 129}, "printJobId"),
+            ({"externalReference": 7}, "externalReference"),
+            ({"externalReference": "print:nonsense"}, "calls-before-reply"),
+            ({"webhookUrl": 7}, "webhookUrl"),
+            ({"webhookUrl": "ftp://127.0.0.1/x"}, "webhookUrl"),
+            ({"webhookUrl": "https://127.0.0.1:0/x"}, "webhookUrl"),
+            ({"document": None}, "document"),
+            ({"document": {}}, "document"),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "named"), REFUSED, ids=range(len(REFUSED)))
+async def test_what_cannot_be_printed_is_refused(printer: PrintTill, body: bytes, status: int, named: str) -> None:
+    answer = await printer.send(body)
+    assert answer.status_code == status
+    assert named in answer.json()["message"]
+    (entry,) = printer.terminal.ledger.of("print")
+    assert (entry["http_status"], entry["scenario"]) == (status, None)
+
+
+async def test_asking_for_nothing_is_refused(printer: PrintTill) -> None:
+    assert (await printer.get(PRINT_JOB)).status_code == 422
+    (entry,) = printer.terminal.ledger.of("print_poll")
+    assert entry["print_job_id"] is None
+
+
+async def test_a_full_spool_takes_no_more(printer: PrintTill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posd.simulator.printing.MAX_WAITING", 2)
+    await printer.create("job-0", "out-of-paper")
+    await printer.terminal.ledger.wait_for("printing", print_job_id="job-0")
+    answers = [await printer.create(f"job-{number}") for number in range(1, 4)]
+    assert [answer.status_code for answer in answers] == [202, 202, 429]
+    assert answers[-1].json()["code"] == "SPOOL_FULL"
+
+
+async def test_the_default_scenario_is_a_setting_and_a_job_can_choose_otherwise(
+    settings: Callable[..., Settings], client: httpx2.AsyncClient
+) -> None:
+    async with Simulator(settings(speed=QUICK_SPEED, print_scenario="fails")) as terminal:
+        printer = PrintTill(terminal, client)
+        await printer.create("job-1")
+        await printer.create("job-2", "completes")
+        await printer.create("job-3", externalReference="ticket print:completes")
+        await printer.ended("job-1", "FAILED")
+        await printer.ended("job-2")
+        await printer.ended("job-3", "FAILED")
+
+
+#: A document, and how it reads on paper.
+PAPER: list[tuple[Any, str]] = [
+    ({"text": "a\nb\tc \r\nd"}, "a\nb       c\nd"),
+    ({"text": "\x1b[31mred\x07\u202e"}, "[31mred"),
+    ({"title": "MY SHOP", "lines": ["a", 2, None, True]}, "title: MY SHOP\nlines:\n  a\n  2\n\n  true"),
+    (
+        {"items": [{"name": "Bread", "price": Decimal("1.50")}, {"name": "Milk"}]},
+        "items:\n  name: Bread\n  price: 1.50\n  name: Milk",
+    ),
+    (["a", ["b"]], "a\nb"),
+    ("just text", "just text"),
+]
+
+
+@pytest.mark.parametrize(("document", "text"), PAPER, ids=range(len(PAPER)))
+def test_a_document_reads_as_text(document: Any, text: str) -> None:
+    assert on_paper(document) == text
+
+
+async def test_members_beside_the_published_ones_are_a_document_too(printer: PrintTill) -> None:
+    body = {"printJobId": "job-1", "externalReference": "", "webhookUrl": "https://127.0.0.1:1/x", "total": 11.20}
+    assert (await printer.send(json.dumps(body).encode())).status_code == 202
+    await printer.ended("job-1")
+    (shown,) = json.loads((await printer.get("/simulator/prints")).content, parse_float=str)
+    assert (shown["document"], shown["text"]) == ({"total": "11.2"}, "total: 11.2")

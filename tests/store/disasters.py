@@ -1,0 +1,66 @@
+"""A state directory, a backup elsewhere, and what can happen to the database between the two."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+from posd.services.restore import Prepared, Restore
+from posd.store import backup
+from tests.store.filled import MORNING
+
+NOON = MORNING + timedelta(hours=2)
+PAGE = 4096
+BACKUP_KEY = b"b" * 32
+
+
+@dataclass
+class State:
+    """A state directory: database, lock and key, and a backup elsewhere."""
+
+    home: Path
+
+    @property
+    def database(self) -> Path:
+        return self.home / "state" / "posd.db"
+
+    @property
+    def key(self) -> Path:
+        return self.home / "state" / "callback.key"
+
+    @property
+    def copy(self) -> Path:
+        return self.home / "backup.db"
+
+    def restore(self, file: Path | None = None, *, without: bool = False) -> Prepared:
+        with Restore(self.database, self.home / "state" / "posd.db.lock", self.key, NOON) as restoring:
+            prepared = restoring.prepare(None if without else file or self.copy, lambda *_: None)
+            restoring.commit()
+            return prepared
+
+    def back_up(self) -> None:
+        backup.write(self.database, self.copy, [BACKUP_KEY], "2026-11-20T11:00:00.000Z", lambda: False)
+
+    def names(self) -> set[str]:
+        return {path.name for path in self.database.parent.iterdir()}
+
+
+def destroy(path: Path, *tables: str) -> None:
+    """Overwrite every page of these tables and indexes with garbage."""
+    random, content = Random(3), bytearray(path.read_bytes())
+    with closing(sqlite3.connect(path)) as db:
+        roots = [row[0] for row in db.execute("SELECT rootpage, name FROM sqlite_master") if row[1] in tables]
+    assert len(roots) == len(tables)
+    while roots:
+        start = (roots.pop() - 1) * PAGE
+        page = content[start : start + PAGE]
+        if page[0] in (2, 5):  # an interior page: its children too
+            cells = int.from_bytes(page[3:5], "big")
+            for place in range(12, 12 + 2 * cells, 2):
+                cell = int.from_bytes(page[place : place + 2], "big")
+                roots.append(int.from_bytes(page[cell : cell + 4], "big"))
+            roots.append(int.from_bytes(page[8:12], "big"))
+        content[start : start + PAGE] = random.randbytes(PAGE)
+    path.write_bytes(content)

@@ -1,0 +1,86 @@
+"""Print jobs in a database, as the daemon would have written them."""
+
+import json
+
+from posd.core.print_entries import Called, Created, Entry, Interrupted, Polled, Turn
+from posd.core.print_events import Answered, NoAnswer, read_webhook
+from posd.core.printing import PrintJob, Report, rebuild
+from posd.core.starts import Lost, NotSent, Replied
+from posd.core.times import iso
+from posd.core.transactions import Phase
+from posd.store import print_jobs
+from posd.store.writer import Unit
+from tests.store.filled import Filled, terminal
+
+TAKEN = Replied(202, b"{}")
+
+#: What becomes of a job after it was recorded -> its entries. `{}` in a webhook stands for its id.
+STORIES: dict[str, tuple[Entry | str, ...]] = {
+    "completed": (Created(TAKEN), "COMPLETED"),
+    "failed by poll": (Created(TAKEN), Polled(Answered(Report("IN_PROGRESS"))), Polled(Answered(Report("FAILED")))),
+    "open": (Created(TAKEN), Polled(Answered(Report("IN_PROGRESS")))),
+    "in doubt": (Created(Lost("reset")), Polled(NoAnswer("time-out"))),
+    "refused": (Created(Replied(422, b"no paper size")),),
+    "unsent": (Created(NotSent("connection refused")),),
+    "waited": (Turn(), Created(TAKEN), "COMPLETED"),
+    "left in line": (Interrupted(in_line=True),),
+    "interrupted": (Interrupted(in_line=False),),
+    "conflict": (Created(TAKEN), "COMPLETED", "FAILED"),
+}
+QUEUED = ("waited", "left in line")
+
+
+def webhook(identity: str, status: str) -> bytes:
+    """Return a webhook of the terminal."""
+    document = {"printJobId": identity, "status": status, "externalReference": "ticket 7"}
+    if status == "FAILED":
+        document |= {"errorCode": "E7", "errorMessage": "out of paper"}
+    return json.dumps(document).encode()
+
+
+def print_intent(filled: Filled, identity: str, number: int = 1, *, queued: bool = False, pad: int = 0) -> PrintJob:
+    """Record the intent of a print job."""
+    at = iso(filled.now())
+    job = PrintJob(
+        print_job_id=identity,
+        terminal=terminal(number),
+        created_at=at,
+        updated_at=at,
+        phase=Phase.STARTING,
+        external_reference="ticket 7",
+        document=b'{"text": "%s"}' % (b"x" * pad),
+        sent_to="https://127.0.0.1:1",
+        queued=queued,
+    )
+    print_jobs.insert(Unit(filled.db), job, "intent")
+    return job
+
+
+def happen(filled: Filled, identity: str, *entries: Entry | str) -> PrintJob:
+    """Let these happen to a job; a word is a webhook with that status."""
+    job = job_of(filled, identity)
+    for item in entries:
+        entry = Called(webhook(identity, item)) if isinstance(item, str) else item
+        job = print_jobs.record(Unit(filled.db), job, entry, filled.now())
+    return job
+
+
+def print_out(filled: Filled, identity: str, story: str = "completed", number: int = 1, *, pad: int = 0) -> PrintJob:
+    """Record a job and let that happen to it."""
+    print_intent(filled, identity, number, queued=story in QUEUED, pad=pad)
+    return happen(filled, identity, *STORIES[story])
+
+
+def orphan(filled: Filled, identity: str, status: str = "COMPLETED") -> PrintJob:
+    """Let a webhook come for a job that is not known."""
+    body = webhook(identity, status)
+    job = rebuild(read_webhook(body), identity, filled.now())
+    print_jobs.insert(Unit(filled.db), job, "orphan")
+    return print_jobs.record(Unit(filled.db), job, Called(body), filled.clock)
+
+
+def job_of(filled: Filled, identity: str) -> PrintJob:
+    """Return a job as it is stored."""
+    found = print_jobs.get(filled.db, identity)
+    assert found is not None
+    return found

@@ -1,0 +1,240 @@
+"""Rows of print jobs and their journal: an entry and its effect in one commit, with its line of the feed."""
+
+import sqlite3
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from posd.core.print_entries import (
+    Called,
+    Created,
+    Dismissed,
+    Entry,
+    Interrupted,
+    Polled,
+    Quarantined,
+    Reapplied,
+    Resolved,
+    Stuck,
+    TakenOver,
+    Turn,
+    follow,
+    replay,
+)
+from posd.core.print_events import Answered, NoAnswer
+from posd.core.print_replies import Report
+from posd.core.printing import PrintAttentionCode, PrintJob, PrintStatus
+from posd.core.starts import Lost, NotSent, Replied
+from posd.core.times import iso, parse_iso
+from posd.services.print_reprocess import PrintReprocessing, derive, difference
+from posd.store import changes, print_jobs, print_listing
+from posd.store.errors import StaleState
+from posd.store.print_listing import Page
+from posd.store.store import Store
+from posd.store.writer import Unit
+from tests.core.test_print_entries import called, polled
+from tests.core.test_printing import NOW, starting
+
+ACCEPTED = Created(Replied(202, b'{"printJobId": "T-9"} \xff'))
+ENTRIES: list[Entry] = [
+    Turn(),
+    ACCEPTED,
+    Created(Lost("reset")),
+    Created(NotSent("no way")),
+    Interrupted(in_line=True),
+    Called(b'  {"printJobId":\t"job-1", "status": "FAILED", "errorCode": "E-7"}\n'),
+    Polled(Answered(Report("IN_PROGRESS", error_message="x"))),
+    Polled(NoAnswer("HTTP 404", 404)),
+    Stuck(300.5),
+    Quarantined("no JSON"),
+    Reapplied(),
+    Resolved("Ana", "paper came", 1000, PrintStatus.FAILED),
+    Dismissed("Ana", "seen", None, PrintAttentionCode.ORPHAN),
+    TakenOver("half of it could be read"),
+]
+
+
+async def begin(store: Store, job: PrintJob | None = None) -> PrintJob:
+    """Insert a job and return it."""
+    inserted = job or starting(document=b'{"n": 1.10}', external_reference="t7", reprint_of="job-0", queued=True)
+    await store.write(partial(print_jobs.insert, job=inserted, word="intent"))
+    return inserted
+
+
+async def record(store: Store, before: PrintJob, entry: Entry, seconds: float = 1) -> PrintJob:
+    now = NOW + timedelta(seconds=seconds)
+    return await store.write(partial(print_jobs.record, before=before, entry=entry, now=now))
+
+
+async def read(store: Store, function: Callable[[sqlite3.Connection], Any]) -> Any:
+    return await store.read(function)
+
+
+async def test_a_job_comes_back_as_it_was(store: Store) -> None:
+    job = await begin(store)
+    assert await read(store, lambda db: print_jobs.get(db, "job-1")) == job
+    assert await read(store, lambda db: print_jobs.get(db, "job-2")) is None
+    job = await record(store, job, ACCEPTED)
+    job = await record(store, job, Quarantined("no JSON"))
+    job = await record(store, job, called("FAILED", errorCode="E-7", errorMessage="paper"))
+    assert job.revision == 3
+    assert await read(store, lambda db: print_jobs.get(db, "job-1")) == job
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
+async def test_an_entry_comes_back_as_it_was(store: Store, entry: Entry) -> None:
+    await begin(store)
+    await store.write(lambda unit: print_jobs.append(unit, "job-1", entry, iso(NOW)))
+    ((_, at, found),) = [
+        msgspec.structs.astuple(item) for item in await read(store, lambda db: list(print_jobs.journal(db, "job-1")))
+    ]
+    assert (at, found) == (iso(NOW), entry)
+
+
+async def test_the_bytes_of_a_webhook_are_kept_verbatim(store: Store) -> None:
+    body = b' {"printJobId": "job-1",\t"status":"COMPLETED", "externalReference":"caf\xc3\xa9"}\r\n'
+    await record(store, await record(store, await begin(store), ACCEPTED), Called(body))
+    assert await read(store, lambda db: print_jobs.callbacks(db, "job-1")) == [body]
+    rows = await read(store, lambda db: db.execute("SELECT kind, entry, body FROM print_journal").fetchall())
+    assert rows[1] == ("webhook", '{"kind":"webhook"}', body)
+    assert rows[0][0] == "attempt"
+    assert rows[0][2] is None
+
+
+async def test_a_change_is_in_the_feed_with_its_entry_or_not_at_all(store: Store) -> None:
+    job = await record(store, await begin(store), ACCEPTED)
+
+    def fails(unit: Unit) -> None:
+        print_jobs.record(unit, job, called("COMPLETED"), NOW)
+        raise ValueError
+
+    with pytest.raises(ValueError):
+        await store.write(fails)
+    lines = await read(store, lambda db: changes.after(db, 0, 10))
+    assert [(line.kind, line.id, line.reason, line.phase, line.status, line.terminal) for line in lines] == [
+        ("print_job", "job-1", "intent", "starting", None, "SN-1"),
+        ("print_job", "job-1", "accepted", "active", "PENDING", "SN-1"),
+    ]
+    assert await read(store, lambda db: print_jobs.callbacks(db, "job-1")) == []
+
+
+async def test_what_says_nothing_is_not_written_and_what_was_done_is(store: Store) -> None:
+    job = await record(store, await begin(store), ACCEPTED)
+    job = await record(store, job, polled("PENDING"))  # the first word of the terminal itself
+    count = len(await read(store, lambda db: list(print_jobs.journal(db, "job-1"))))
+    assert await record(store, job, polled("PENDING")) == job
+    assert await record(store, job, Polled(NoAnswer("HTTP 404", 404))) == job
+    assert len(await read(store, lambda db: list(print_jobs.journal(db, "job-1")))) == count
+    assert await record(store, job, called("PENDING")) == job
+    assert len(await read(store, lambda db: list(print_jobs.journal(db, "job-1")))) == count + 1
+    newest = (await read(store, lambda db: changes.after(db, 0, 10)))[-1]
+    assert (newest.reason, newest.phase) == ("webhook:PENDING", "active")
+
+
+async def test_who_comes_second_decides_again(store: Store) -> None:
+    """Webhook and poll: whoever read the job before the other one changed it changes nothing."""
+    job = await record(store, await begin(store), ACCEPTED)
+    ended = await record(store, job, called("COMPLETED"))
+    with pytest.raises(StaleState):
+        await record(store, job, polled("FAILED"))
+    assert await read(store, lambda db: print_jobs.get(db, "job-1")) == ended
+    assert len(await read(store, lambda db: list(print_jobs.journal(db, "job-1")))) == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE print_jobs SET phase = 'final'",
+        "UPDATE print_jobs SET decided_by = 'poll'",
+        "UPDATE print_jobs SET phase = 'done'",
+        "UPDATE print_jobs SET status = 'JAMMED'",
+        "INSERT INTO print_journal (print_job_id, at, kind, entry) VALUES ('nobody', '', '', '')",
+    ],
+)
+async def test_the_schema_refuses_what_cannot_be(store: Store, statement: str) -> None:
+    await begin(store)
+    with pytest.raises(sqlite3.IntegrityError):
+        await store.write(lambda unit: unit.db.execute(statement))
+
+
+async def test_an_id_is_used_once(store: Store) -> None:
+    await begin(store)
+    with pytest.raises(sqlite3.IntegrityError):
+        await begin(store)
+
+
+async def test_what_is_open_and_what_is_printed_again(store: Store) -> None:
+    for number in range(4):
+        await begin(store, starting(print_job_id=f"job-{number}", reprint_of="job-0" if number else None))
+    one = await read(store, lambda db: print_jobs.get(db, "job-1"))
+    await record(store, one, Created(NotSent("no way")))
+    found = await read(store, print_jobs.open_ones)
+    assert [job.print_job_id for job in found] == ["job-0", "job-2", "job-3"]
+    assert await read(store, lambda db: print_jobs.reprints(db, "job-0")) == ["job-1", "job-2", "job-3"]
+    rows = await read(store, lambda db: print_jobs.by_rowid(db, 2, 5))
+    assert [job.print_job_id for _, job in rows] == ["job-2", "job-3"]
+
+
+async def test_pages_survive_inserts(store: Store) -> None:
+    for number in range(5):
+        await begin(store, starting(print_job_id=f"job-{number}", created_at=iso(NOW + timedelta(seconds=number // 2))))
+    first, cursor = await read(store, lambda db: print_listing.read_page(db, Page(limit=2)))
+    assert [job.print_job_id for job in first] == ["job-4", "job-3"]
+    await begin(store, starting(print_job_id="later", created_at=iso(NOW + timedelta(seconds=9))))
+    place = print_listing.decode_cursor(cursor)
+    rest, cursor = await read(store, lambda db: print_listing.read_page(db, Page(limit=9, cursor=place)))
+    assert ([job.print_job_id for job in rest], cursor) == (["job-2", "job-1", "job-0"], None)
+    for text in ("x", "\xe9", "eA=="):
+        with pytest.raises(ValueError):
+            print_listing.decode_cursor(text)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [],
+        [Turn(), ACCEPTED, polled("IN_PROGRESS"), Stuck(300), called("FAILED", errorCode="E-7")],
+        [Interrupted(in_line=True)],
+        [Interrupted(in_line=False), called("JAMMED"), polled("COMPLETED"), called("FAILED")],
+        [Created(Replied(409, b"no")), Quarantined("no JSON"), Reapplied(), called("COMPLETED")],
+        [Created(Lost("reset")), Resolved("Ana", "x", 7, PrintStatus.FAILED), called("COMPLETED")],
+    ],
+    ids=["new", "printed", "in line", "interrupted", "refused", "resolved"],
+)
+async def test_a_job_is_derived_again_from_its_journal(store: Store, entries: list[Entry]) -> None:
+    job = await begin(store)
+    for number, entry in enumerate(entries):
+        job = await record(store, job, entry, number)
+    assert difference(job, await read(store, lambda db: derive(db, job))) == {}
+    items = await read(store, lambda db: list(print_jobs.journal(db, "job-1")))
+    assert replay(starting(), [(parse_iso(item.at), item.entry) for item in items]).status == job.status
+
+
+async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> None:
+    job = await record(store, await begin(store), ACCEPTED)
+    await record(store, job, called("COMPLETED"))
+    await begin(store, starting(print_job_id="job-2"))
+    await store.write(
+        lambda unit: unit.db.execute("UPDATE print_jobs SET status = 'FAILED', heard = 0 WHERE rowid = 1")
+    )
+    report = await PrintReprocessing(store, None).run()  # type: ignore[arg-type]
+    assert (report.print_jobs, report.differing) == (2, 1)
+    (found,) = report.differences
+    assert (found.print_job_id, found.fields) == ("job-1", ("heard", "status"))
+    assert (found.before["status"], found.after["status"]) == ("FAILED", "COMPLETED")
+    corrected = await read(store, lambda db: print_jobs.get(db, "job-1"))
+    assert (corrected.status, corrected.heard) == ("COMPLETED", True)
+    assert (await read(store, lambda db: changes.after(db, 0, 99)))[-1].reason == "reprocessed"
+    assert (await PrintReprocessing(store, None).run()).differing == 0  # type: ignore[arg-type]
+
+
+async def test_a_row_holds_what_follows_from_its_entry(store: Store) -> None:
+    job = await begin(store)
+    for entry in (Turn(), ACCEPTED, called("IN_PROGRESS"), polled("COMPLETED")):
+        expected = follow(job, entry, NOW + timedelta(seconds=1))
+        job = await record(store, job, entry)
+        assert msgspec.structs.replace(job, revision=0) == msgspec.structs.replace(expected, revision=0)

@@ -1,0 +1,333 @@
+"""Print jobs over a restore and in a damaged file: an id that was sent is known afterwards, in the newest state."""
+
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from posd.core.printing import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
+from posd.core.transactions import Phase
+from posd.store import marks, print_jobs, print_record
+from posd.store.marks import OldFile
+from posd.store.opening import connect_reader
+from posd.store.salvage import salvage
+from posd.store.verify import verify
+from tests.store.disasters import PAGE, State, destroy
+from tests.store.filled import FINAL, Filled, filling, name
+from tests.store.printed import STORIES, happen, orphan, print_intent, print_out, webhook
+
+EARLY = tuple(f"early-{number}" for number in range(len(STORIES)))
+LATE = tuple(f"late.{number}" for number in range(len(STORIES)))
+OPEN = EARLY[list(STORIES).index("open")]
+#: ids of print jobs may be UUIDs, and even that of a payment.
+ALIKE, SHARED = name(700), name(1)
+ORPHAN = "orphan"
+JOBS = (*EARLY, *LATE, ALIKE, SHARED, ORPHAN)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    (tmp_path / "state").mkdir(mode=0o700)
+    state = State(tmp_path)
+    state.key.write_text(f"{'6f' * 32}\n")
+    return state
+
+
+def run_a_day(filled: Filled, state: State) -> None:
+    """Every story before the backup and after it, and what ends after it."""
+    filled.pay(1)
+    for number, story in enumerate(STORIES):
+        print_out(filled, EARLY[number], story)
+    state.back_up()
+    filled.pay(2)
+    for number, story in enumerate(STORIES):
+        print_out(filled, LATE[number], story, pad=(0, 6000)[number % 2])
+    happen(filled, OPEN, "COMPLETED")
+    print_out(filled, ALIKE)
+    print_out(filled, SHARED)
+    orphan(filled, ORPHAN)
+
+
+def snapshots(path: Path) -> dict[str, tuple[object, ...]]:
+    """Return everything that is recorded of each job, without the numbers of its rows."""
+    with closing(connect_reader(path)) as db:
+        return {
+            identity: (
+                print_jobs.get(db, identity),
+                [(item.at, item.entry) for item in print_jobs.journal(db, identity)],
+                db.execute(
+                    "SELECT at, reason, phase, status, attention, terminal FROM changes"
+                    " WHERE (kind, id) = ('print_job', ?) ORDER BY seq",
+                    (identity,),
+                ).fetchall(),
+            )
+            for identity in JOBS
+        }
+
+
+def jobs(path: Path) -> dict[str, PrintJob]:
+    with closing(connect_reader(path)) as db:
+        return {job.print_job_id: job for _, job in print_jobs.by_rowid(db, -1000, 1000)}
+
+
+def assert_sound(path: Path) -> None:
+    report = verify(path, lambda *_: None)
+    assert report.counts == {}, report.findings
+    assert report.print_jobs == len(jobs(path))
+
+
+# the record
+
+
+@pytest.mark.parametrize("story", [*STORIES, ORPHAN])
+def test_every_job_follows_from_its_record(state: State, story: str) -> None:
+    with filling(state.database) as filled:
+        job = orphan(filled, "x") if story == ORPHAN else print_out(filled, "x", story)
+        assert print_record.difference(job, print_record.derive(filled.db, job)) == {}
+        print_intent(filled, "waiting", queued=True)
+        print_intent(filled, "sent")
+    assert_sound(state.database)
+
+
+# a sound file
+
+
+def test_every_job_of_a_sound_file_is_there_after_it(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    before = snapshots(state.database)
+    assert set(jobs(state.copy)) == set(EARLY)
+    mark = state.restore().mark
+    assert (mark.old, mark.taken_over, mark.print_jobs, mark.print_jobs_by_id) == (OldFile.READ, 1, 14, 0)
+    assert "1 payment and 14 print jobs were taken over from it." in mark.words
+    assert snapshots(state.database) == before
+    assert_sound(state.database)
+    assert state.restore().mark.old is OldFile.READ
+    assert snapshots(state.database) == before, "again and again changes nothing more"
+
+
+def test_the_backup_of_another_database_adds_its_own(state: State) -> None:
+    with filling(state.home / "other.db") as other:
+        print_out(other, "theirs")
+        print_out(other, "both", "open")
+    state.copy.unlink(missing_ok=True)
+    with filling(state.database) as filled:
+        print_out(filled, "ours")
+        happen(filled, print_out(filled, "both", "open").print_job_id, "FAILED")
+    other_state = State(state.home / "elsewhere")
+    other_state.database.parent.mkdir(parents=True)
+    (state.home / "other.db").replace(other_state.database)
+    other_state.back_up()
+    state.restore(other_state.copy)
+    assert {job.print_job_id: job.status for job in jobs(state.database).values()} == {
+        "theirs": PrintStatus.COMPLETED,
+        "ours": PrintStatus.COMPLETED,
+        "both": PrintStatus.FAILED,
+    }
+    assert_sound(state.database)
+
+
+def test_a_job_that_was_being_sent_is_known_and_not_sent_again(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        starting = print_intent(filled, "sent")
+    state.restore()
+    found = jobs(state.database)["sent"]
+    assert found == starting
+    assert found.phase is Phase.STARTING, "the next daemon puts it in doubt, as after any crash"
+
+
+# a damaged file
+
+
+def test_of_a_file_without_its_header_every_job_is_found(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    before = snapshots(state.database)
+    state.database.write_bytes(bytes(PAGE) + state.database.read_bytes()[PAGE:])
+    target = state.home / "salvaged.db"
+    found = salvage(state.database, target, lambda _done, _total: None)
+    assert found.ids == {name(1), name(2)}, "the UUID of a print job is no payment"
+    assert found.print_ids == set(JOBS)
+    mark = state.restore().mark
+    assert (mark.old, mark.taken_over, mark.print_jobs, mark.print_jobs_by_id) == (OldFile.DAMAGED, 1, 14, 0)
+    assert snapshots(state.database) == before
+    assert_sound(state.database)
+
+
+def test_whatever_page_is_destroyed_no_job_is_forgotten_and_none_is_made_up(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    before, content, random = jobs(state.database), state.database.read_bytes(), Random(1)
+    for start in range(0, len(content), PAGE):
+        for path in state.database.parent.iterdir():
+            path.unlink()
+        state.database.write_bytes(content[:start] + random.randbytes(PAGE) + content[start + PAGE :])
+        assert state.restore().mark.old is OldFile.DAMAGED
+        assert_sound(state.database)
+        after = jobs(state.database)
+        assert after.keys() == before.keys(), start // PAGE
+        for identity, job in after.items():
+            ended = job.decided_by is not None and not (job.status is None and before[identity].status)
+            assert not ended or job.status is before[identity].status, (start // PAGE, identity)
+        with closing(connect_reader(state.database)) as db:
+            payments = {row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")}
+        assert payments == {name(1), name(2)}, start // PAGE
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_is_destroyed_it_can_be_restored(state: State, seed: int) -> None:
+    random = Random(seed)
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+    content = bytearray(state.database.read_bytes())
+    for _ in range(random.choice((1, 20, 200))):
+        start, length = random.randrange(len(content)), random.choice((1, 512, 3 * PAGE))
+        content[start : start + length] = random.randbytes(min(length, len(content) - start))
+    state.database.write_bytes(content)
+    state.restore()
+    assert_sound(state.database)
+    assert set(EARLY) <= jobs(state.database).keys()
+
+
+def test_a_job_of_which_only_the_row_is_lost_is_what_its_journal_says(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        print_out(filled, "printed")
+        print_out(filled, "failed", "failed by poll")
+    destroy(state.database, "print_jobs")
+    mark = state.restore().mark
+    assert (mark.print_jobs, mark.print_jobs_by_id) == (2, 0)
+    assert_sound(state.database)
+    found = jobs(state.database)
+    assert (found["printed"].status, found["printed"].decided_by) == (PrintStatus.COMPLETED, DecidedBy.WEBHOOK)
+    assert (found["failed"].status, found["failed"].decided_by) == (PrintStatus.FAILED, DecidedBy.POLL)
+    assert found["failed"].terminal == "SN-1", "the feed names it"
+    with closing(connect_reader(state.database)) as db:
+        assert print_jobs.callbacks(db, "printed") == [webhook("printed", "COMPLETED")]
+
+
+def test_a_job_of_which_only_the_id_is_left_is_in_doubt(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        print_out(filled, "printed")
+    destroy(state.database, "print_jobs", "print_journal", "changes")
+    mark = state.restore().mark
+    assert (mark.print_jobs, mark.print_jobs_by_id) == (1, 1)
+    assert "Of 1 print job only the id could be read (posd print-jobs --attention)." in mark.words
+    assert_sound(state.database)
+    found = jobs(state.database)["printed"]
+    assert (found.phase, found.terminal, found.decided_by) == (Phase.IN_DOUBT, None, None)
+    assert {item.code for item in found.attention} == {PrintAttentionCode.IN_DOUBT, PrintAttentionCode.ORPHAN}
+    with closing(connect_reader(state.database)) as db:
+        assert marks.unseen_restores(db) == [mark]
+
+
+def test_an_end_whose_webhook_is_lost_stands_and_is_not_derived_away(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        print_out(filled, "printed")
+    destroy(state.database, "print_journal")
+    for _ in range(2):
+        state.restore()
+        assert jobs(state.database)["printed"].status is PrintStatus.COMPLETED
+        assert verify(state.database, lambda *_: None).counts == {}, "the restore has told of it"
+        with closing(connect_reader(state.database)) as db:
+            assert print_jobs.by_rowid(db, 0, 10) == [], "reprocess leaves it alone"
+
+
+def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1)
+        state.back_up()
+        print_out(filled, "printed")
+        print_out(filled, "torn")
+        filled.db.execute("UPDATE print_jobs SET attention = '{' WHERE print_job_id = 'printed'")
+        filled.db.execute("UPDATE print_jobs SET attention = x'ff' WHERE print_job_id = 'torn'")
+        filled.db.execute("UPDATE print_journal SET body = x'ff' WHERE print_job_id = 'torn' AND body IS NOT NULL")
+    assert state.restore().mark.print_jobs == 2
+    assert_sound(state.database)
+    found = jobs(state.database)
+    assert found["printed"].status is PrintStatus.COMPLETED
+    assert found["torn"].phase is Phase.ACTIVE, "its webhook cannot be read: it is asked for"
+
+
+def test_what_the_history_knows_is_said_of_a_job_and_not_what_it_knows_of_the_payment_with_its_id(state: State) -> None:
+    with filling(state.database) as filled:
+        print_out(filled, "early")
+        state.back_up()
+        print_out(filled, SHARED, "failed by poll", number=7)
+        filled.pay(1)
+    destroy(state.database, "print_jobs", "print_journal")
+    state.restore()
+    found = jobs(state.database)[SHARED]
+    doubt = found.attention_of(PrintAttentionCode.IN_DOUBT)
+    assert doubt is not None
+    assert "(the last known of it: final, FAILED, " in doubt.detail
+    assert found.terminal == "SN-7"
+
+
+def test_numbers_of_the_journal_are_not_given_out_again(state: State) -> None:
+    with filling(state.database) as filled:
+        run_a_day(filled, state)
+        (last,) = filled.db.execute("SELECT max(seq) FROM print_journal").fetchone()
+    with closing(connect_reader(state.copy)) as db:
+        (of_backup,) = db.execute("SELECT max(seq) FROM print_journal").fetchone()
+    state.restore()
+    with closing(connect_reader(state.database)) as db:
+        numbers = [row[0] for row in db.execute("SELECT seq FROM print_journal WHERE seq > ?", (of_backup,))]
+    assert min(numbers) == last + 1
+
+
+# verify
+
+
+WRONG = {
+    "final without an end": ("UPDATE print_jobs SET phase = 'final'", "print_job", "final, IN_PROGRESS"),
+    "an end of an open one": ("UPDATE print_jobs SET status = 'COMPLETED'", "print_job", "active, COMPLETED"),
+    "decided and open": ("UPDATE print_jobs SET decided_by = 'poll'", "print_job", "decided by poll"),
+    "not accepted with a state": (
+        "UPDATE print_jobs SET phase = 'final', decided_by = 'unsent'",
+        "print_job",
+        "final, IN_PROGRESS, decided by unsent",
+    ),
+    "not what its record says": (
+        "UPDATE print_jobs SET status = 'PENDING'",
+        "print_job",
+        "status is PENDING, and IN_PROGRESS by its record",
+    ),
+    "an attention that is none": ("UPDATE print_jobs SET attention = '{'", "unreadable", "print job x"),
+    "an entry that is none": ("UPDATE print_journal SET entry = '{' WHERE seq = 1", "unreadable", "the journal of"),
+    "a webhook that is torn": ("UPDATE print_journal SET body = x'7b' WHERE seq = 1", "unreadable", "the journal of"),
+    "no history": ("DELETE FROM changes", "history", "says nothing"),
+    "another history": ("UPDATE changes SET status = 'PENDING'", "history", "the history says active, PENDING"),
+    "no job": ("DELETE FROM print_jobs", "dangling", "print_journal"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_verify_finds_what_is_wrong_and_says_what_to_do(state: State, wrong: str) -> None:
+    statement, kind, names = WRONG[wrong]
+    with filling(state.database) as filled:
+        print_out(filled, "x", "open")
+        filled.db.execute("PRAGMA foreign_keys = OFF")
+        filled.db.execute("PRAGMA ignore_check_constraints = ON")
+        filled.db.execute(statement)
+    report = verify(state.database, lambda *_: None)
+    found = [item for item in report.findings if item.kind == kind]
+    assert any(names in f"{item.subject}: {item.detail}" for item in found), report.findings
+    assert all(item.cure for item in found)
+
+
+def test_a_backup_holds_the_print_jobs(state: State) -> None:
+    with filling(state.database) as filled:
+        filled.pay(1, FINAL)
+        print_out(filled, "printed")
+        state.back_up()
+    assert jobs(state.copy) == jobs(state.database)
+    assert_sound(state.copy)

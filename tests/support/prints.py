@@ -1,0 +1,205 @@
+"""Print jobs on a scripted terminal, by one daemon for a whole file of tests: jobs do not stand in each other's way."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from posd.core import callbacks
+from posd.core.callbacks import Channel
+from tests.support.daemon import Daemon, Reply, running
+from tests.support.shop import PATIENCE_SECONDS
+from tests.support.terminal import Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal, taking_print
+from tests.support.webhooks import Answer, deliver, disk, key_file
+
+RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1}
+
+#: Nothing is asked for in the middle of a test.
+SILENT = "[print]\npoll_first_seconds = 3600\npoll_max_seconds = 3600\nstuck_seconds = 3600\n"
+#: Whatever is open is asked for at once.
+EAGER = "[print]\npoll_first_seconds = 0.1\npoll_max_seconds = 0.5\nstuck_seconds = 3600\n"
+
+
+@dataclass
+class Job:
+    """One print job of a test."""
+
+    daemon: Daemon
+    terminal: ScriptedTerminal
+    identity: str
+
+    async def put(self, **changes: Any) -> Reply:
+        """Print it, or repeat the call; keyword arguments replace fields of the request."""
+        return await self.daemon.call("PUT", f"/print-jobs/{self.identity}", {"document": RECEIPT} | changes)
+
+    async def started(self, **changes: Any) -> "Job":
+        """Print it; its terminal takes it."""
+        reply = await self.put(**changes)
+        assert (reply.status, reply.json["phase"]) == (201, "active"), reply.body
+        return self
+
+    @property
+    def requests(self) -> list[Request]:
+        """The creation requests that the terminal saw of it."""
+        return [item for item in self.terminal.prints if item.json["printJobId"] == self.identity]
+
+    @property
+    def polls(self) -> list[Request]:
+        """The polls for it that the terminal saw."""
+        return [item for item in self.terminal.polls if item.path.endswith(f"={self.identity}")]
+
+    async def polled(self, count: int = 1) -> None:
+        """Wait until the terminal has seen so many polls for it."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(self.polls) < count:
+                self.terminal.polled.clear()
+                await self.terminal.polled.wait()
+
+    @property
+    def address(self) -> str:
+        """The path of its callback address, as this daemon would make it."""
+        key = bytes.fromhex(key_file(self.daemon).read_text().split()[0])
+        return callbacks.path(Channel.PRINT, self.identity, callbacks.token(key, Channel.PRINT, self.identity))
+
+    def words(self, status: str = "COMPLETED", **changes: Any) -> bytes:
+        """Return a webhook of it (spec 2.3)."""
+        document = {"printJobId": self.identity, "status": status, "externalReference": ""} | changes
+        return json.dumps(document).encode()
+
+    async def call(self, content: bytes, **options: Any) -> Answer:
+        """Deliver these bytes to its callback address."""
+        return await deliver(self.daemon, self.address, content, **options)
+
+    async def webhook(self, status: str = "COMPLETED", **changes: Any) -> int:
+        """Deliver a webhook of it; return the HTTP status."""
+        return (await self.call(self.words(status, **changes))).status
+
+    async def get(self) -> Any:
+        """Return it as the local API shows it."""
+        reply = await self.daemon.call("GET", f"/print-jobs/{self.identity}")
+        assert reply.status == 200, reply.body
+        return reply.json
+
+    async def outcome(self) -> Any:
+        """Wait for its end."""
+        reply = await self.daemon.call("GET", f"/print-jobs/{self.identity}/outcome?timeout={PATIENCE_SECONDS}")
+        assert reply.status == 200, reply.body
+        return reply.json
+
+    async def until(self, what: Callable[[Any], bool]) -> Any:
+        """Follow the feed until that holds of it; return it as it then stands."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            async for _ in self.daemon.changes():
+                document = await self.get()
+                if what(document):
+                    return document
+        raise AssertionError("the feed ended")
+
+    async def history(self) -> list[dict[str, Any]]:
+        """Return all that happened to it."""
+        reply = await self.daemon.call("GET", f"/print-jobs/{self.identity}/history")
+        return list(reply.json["history"])
+
+    async def resolve(self, result: str = "COMPLETED", **changes: Any) -> Reply:
+        """Say how it ended, as a person."""
+        body = {"result": result, "operator": "Ana", "note": "the paper came out"} | changes
+        path = f"/print-jobs/{self.identity}/resolve"
+        return await self.daemon.call("POST", path, body, socket=self.daemon.admin_socket)
+
+    async def changes(self) -> list[dict[str, Any]]:
+        """Return its lines of the feed."""
+        found, after = [], 0
+        while True:
+            page = (await self.daemon.call("GET", f"/feed?after={after}&limit=500")).json
+            found += [item for item in page["changes"] if (item["kind"], item["id"]) == ("print_job", self.identity)]
+            if not page["changes"]:
+                return found
+            after = page["next_after"]
+
+    @property
+    def kept(self) -> list[bytes]:
+        """The bodies of its webhooks that are on the disk."""
+        with disk(self.daemon) as db:
+            query = "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq"
+            return [row[0] for row in db.execute(query, (self.identity,))]
+
+
+@dataclass
+class Printer:
+    """A daemon and a scripted terminal that prints."""
+
+    daemon: Daemon
+    terminal: ScriptedTerminal
+
+    def job(self, start: Script | None = None, poll: Script | None = None) -> Job:
+        """Return a new job; what its terminal does with it, and with questions for it, unless it is left to itself."""
+        self.terminal.print_start, self.terminal.print_poll = start, poll
+        self.terminal.instead = None
+        return Job(self.daemon, self.terminal, f"job-{uuid4()}")
+
+    async def nothing_to_correct(self) -> None:
+        """All that the jobs of this daemon have become follows again from what was recorded of them."""
+        report = (await self.daemon.call("POST", "/reprocess", socket=self.daemon.admin_socket)).json["printing"]
+        assert (report["differing"], report["differences"]) == (0, []), report
+        assert report["print_jobs"] > 0
+
+
+def knowing(job: Job, *, otherwise: Script = nowhere, **answer: Any) -> Script:
+    """Return the script of a poll that knows this job, with these members, and no other."""
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        if request.path.endswith(f"={job.identity}"):
+            writer.write(http(200, json.dumps({"printJobId": job.identity} | answer).encode()))
+        else:
+            await otherwise(request, writer)
+
+    return script
+
+
+def one_by_one(*scripts: Script) -> Script:
+    """Return a script that does the first of these with the first request, and so on; the last one stays."""
+    left = list(scripts)
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        await (left.pop(0) if len(left) > 1 else left[0])(request, writer)
+
+    return script
+
+
+def calling_before(job: Job, content: Callable[[], bytes], then: Script = taking_print) -> Script:
+    """Return the script of a terminal that calls back before it replies; the webhook has to be answered 200."""
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        assert (await deliver(job.daemon, request.print_callback, content())).status == 200
+        await then(request, writer)
+
+    return script
+
+
+@dataclass
+class Counting:
+    """A script that does what another one does, after a call to the daemon: whatever it sends beside this one comes
+    meanwhile. `most` is how many requests were there at once."""
+
+    daemon: Daemon
+    then: Script
+    now: int = 0
+    most: int = 0
+
+    async def __call__(self, request: Request, writer: asyncio.StreamWriter) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await self.daemon.call("GET", "/version")
+        self.now -= 1
+        await self.then(request, writer)
+
+
+@asynccontextmanager
+async def open_printer(directory: Path, extra: str = SILENT) -> AsyncIterator[Printer]:
+    """Run a printer for the block."""
+    async with scripted_terminal(directory) as terminal, running(directory, terminal.toml, extra) as daemon:
+        yield Printer(daemon, terminal)

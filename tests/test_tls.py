@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,8 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from posd import tls
-from posd.tls import TlsError, TlsFiles
+from posd import locks, tls
+from posd.tls import TlsError, TlsFiles, making
 
 NAMES = ["pos.shop.example", "localhost"]
 ADDRESSES = ["127.0.0.1", "::1", "10.0.0.9"]
@@ -60,7 +61,7 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> No
         thread.start()
         try:
             with (
-                socket.create_connection(listener.getsockname(), timeout=5) as raw,
+                socket.create_connection(listener.getsockname(), timeout=30) as raw,
                 client.wrap_socket(raw, server_hostname=name) as connection,
             ):
                 assert (connection.selected_alpn_protocol(), connection.version()) == ("http/1.1", "TLSv1.3")
@@ -130,6 +131,8 @@ def test_files_are_private_and_nothing_else_is_left(made: TlsFiles) -> None:
         "ca.key": 0o600,
         "server.crt": 0o644,
         "server.key": 0o600,
+        "given.json": 0o644,
+        ".lock": 0o600,
     }
     assert made == tls.files(directory)
 
@@ -159,7 +162,7 @@ def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
 
 
 def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "CA_LIFETIME", timedelta(days=100))
+    monkeypatch.setattr(making, "CA_LIFETIME", timedelta(days=100))
     tls.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
     assert tls.describe(made.certificate).not_after == tls.describe(made.ca_certificate).not_after
 
@@ -228,7 +231,7 @@ def test_a_broken_ca_is_told_and_nothing_is_changed(
 
 
 def test_an_expired_ca_is_told(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls, "CA_LIFETIME", timedelta(hours=12))
+    monkeypatch.setattr(making, "CA_LIFETIME", timedelta(hours=12))
     tls.init(made.certificate.parent, names=NAMES, addresses=[], overwrite=True)
     with pytest.raises(TlsError, match=r"has expired .* --force"):
         tls.init(made.certificate.parent, names=NAMES, addresses=[])
@@ -282,8 +285,8 @@ def test_an_encrypted_key_is_told_and_never_asked_for(made: TlsFiles) -> None:
 def test_a_certificate_outside_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backdated: timedelta, lifetime: timedelta, message: str
 ) -> None:
-    monkeypatch.setattr(tls, "BACKDATED", backdated)
-    monkeypatch.setattr(tls, "SERVER_LIFETIME", lifetime)
+    monkeypatch.setattr(making, "BACKDATED", backdated)
+    monkeypatch.setattr(making, "SERVER_LIFETIME", lifetime)
     made = tls.init(tmp_path / "tls", names=NAMES, addresses=[])
     with pytest.raises(TlsError, match=message):
         tls.server_context(made.certificate, made.private_key)
@@ -375,3 +378,51 @@ def test_command_tells_what_is_wrong(tmp_path: Path) -> None:
     done = posd(tmp_path, "init")
     assert (done.returncode, done.stdout) == (1, "")
     assert "ca.key: does not exist" in done.stderr
+
+
+def test_one_command_at_a_time_makes_certificates(made: TlsFiles) -> None:
+    directory, before = made.certificate.parent, made.certificate.read_bytes()
+    lock = locks.take(directory / ".lock")
+    try:
+        for make in (lambda: tls.renew(directory), lambda: tls.init(directory, names=NAMES, addresses=[])):
+            with pytest.raises(TlsError, match="another command is making certificates"):
+                make()
+        assert made.certificate.read_bytes() == before
+    finally:
+        os.close(lock)
+
+
+@pytest.mark.parametrize(
+    ("listen", "advertised", "names", "addresses"),
+    [
+        ("127.0.0.1", "", [], ["127.0.0.1"]),
+        ("0.0.0.0", "pos.example", ["pos.example"], []),
+        ("0.0.0.0", "10.0.0.9", [], ["10.0.0.9"]),
+        ("::1", "", [], ["::1"]),
+    ],
+)
+def test_by_what_terminals_call_this_machine(
+    listen: str, advertised: str, names: list[str], addresses: list[str]
+) -> None:
+    assert tls.called_as(listen, advertised) == tls.Subjects(tuple(names), tuple(addresses))
+
+
+@pytest.mark.parametrize(("listen", "versions"), [("0.0.0.0", {4}), ("::", {4, 6})])
+def test_a_listener_on_every_address_is_called_by_those_of_the_lan(listen: str, versions: set[int]) -> None:
+    found = {ipaddress.ip_address(text) for text in tls.called_as(listen, "").addresses}
+    assert not any(address.is_loopback or address.is_link_local for address in found)
+    assert {address.version for address in found} <= versions
+    local = {ipaddress.ip_address(text) for text in tls.local_addresses()}
+    assert found == {address for address in local if not address.is_loopback and address.version in versions}
+
+
+def test_what_a_certificate_lacks(made: TlsFiles) -> None:
+    info = tls.load(made.certificate, made.private_key).info
+    assert info == tls.describe(made.certificate)
+    has = tls.Subjects(("POS.shop.example", "localhost"), ("10.0.0.9", "0:0:0:0:0:0:0:1"))
+    assert not tls.missing(info, has)
+    lacking = tls.Subjects(("shop.example", "x.pos.shop.example"), ("10.0.0.8",))
+    assert tls.missing(info, lacking) == lacking
+    wildcard = replace(info, names=("*.shop.example",))
+    assert not tls.missing(wildcard, tls.Subjects(("till.shop.example",)))
+    assert tls.missing(wildcard, tls.Subjects(("a.till.shop.example", "shop.example")))

@@ -5,16 +5,25 @@ the first byte of the request is about to be written: before that a failure is `
 """
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx2
 
 from posd.core.starts import Attempt, Lost, NotSent, Replied
+from posd.terminals import probing, trust
 from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate
+from posd.terminals.probing import Reached, Unreached, fingerprint, probe
+
+#: The scope of an IPv6 address in a URL, as in https://[fe80::1%25eth0]:6869.
+_SCOPE = re.compile(r"%25[^\]]*")
 
 #: A reply is a short JSON object; more is not read.
 MAX_REPLY_BYTES = 256 * 1024
@@ -29,10 +38,20 @@ HEADERS: Final = MappingProxyType(
     }
 )
 
+#: The connection is secured, and the certificate of the other side known.
+_SECURED = "connection.start_tls.complete"
 #: From here on bytes of the request may be on the network.
 _WRITING = "http11.send_request_headers.started"
 #: From here on all of it is.
 _WRITTEN = "http11.send_request_body.complete"
+
+
+class AnotherDevice(Exception):
+    """Not the device that was meant is at that address; the message says so. Nothing was sent."""
+
+
+class NotTheSame(NotSent, frozen=True):
+    """Not sent, because another device is there: it can be reached, and is trusted."""
 
 
 class Device:
@@ -44,9 +63,18 @@ class Device:
         connect_timeout: float,
         reply_timeout: float,
         authentication: Authentication,
+        *,
+        server_name: str = "",
+        ca_file: Path | None = None,
     ) -> None:
+        """`server_name` is what a certificate must be for ("" for the host); `ca_file`, in `trust` already, is named
+        where one is refused.
+        """
         self.connect_timeout = connect_timeout
         self.reply_timeout = reply_timeout
+        self._trust = trust
+        self._server_name = server_name
+        self._ca_file = ca_file
         self._authentication = authentication
         self._hurried = False
         self._deadlines: set[asyncio.Timeout] = set()
@@ -60,17 +88,36 @@ class Device:
         )
 
     async def call(
-        self, method: str, url: str, body: bytes | None = None, written: Callable[[], None] = lambda: None
+        self,
+        method: str,
+        url: str,
+        body: bytes | None = None,
+        written: Callable[[], None] = lambda: None,
+        *,
+        same_as: str | None = None,
+        connected: Callable[[str | None], None] = lambda _certificate: None,
     ) -> Attempt:
         """Send one request and say what is known of it. It ends within the connect and the reply time-out together.
 
-        `written` is called when the whole request was handed to the network.
+        `written` is called when the whole request was handed to the network. With `same_as`, the SHA-256 fingerprint
+        (hex) of a certificate, nothing is sent to a device that shows another one. `connected` is called with that
+        of the device that is there, None without TLS, before anything is sent.
         """
         writing = asyncio.Event()
+        certificate: str | None = None
         deadline = asyncio.timeout(0 if self._hurried else self.connect_timeout + self.reply_timeout)
 
-        async def trace(name: str, _info: Mapping[str, Any]) -> None:
-            if name == _WRITING:
+        async def trace(name: str, info: Mapping[str, Any]) -> None:
+            nonlocal certificate
+            if name == _SECURED:
+                certificate = fingerprint(info["return_value"].get_extra_info("ssl_object"))
+            elif name == _WRITING:
+                connected(certificate)
+                if same_as is not None and certificate != same_as:
+                    raise AnotherDevice(
+                        f"another device is there than the one that was sent the payment: its certificate has "
+                        f"fingerprint {certificate or 'none'}, not {same_as}"
+                    )
                 writing.set()
             elif name == _WRITTEN:
                 written()
@@ -86,7 +133,8 @@ class Device:
                 else f"no whole reply within {self.connect_timeout + self.reply_timeout:g} s"
             )
         except Exception as error:  # noqa: BLE001 - whatever it was, the payment needs a judgement
-            reason = _words(error)
+            refused = trust.refusal(error)
+            reason = _words(error) if refused is None else await self._explain(refused, url, deadline.when())
         finally:
             self._deadlines.discard(deadline)
         return Lost(reason) if writing.is_set() else NotSent(reason)
@@ -95,8 +143,15 @@ class Device:
         content_type = {} if body is None else {"content-type": "application/json"}
         request = authenticate(Request(method, url, {**HEADERS, **content_type}, body), self._authentication)
         self._client.cookies.clear()  # no state from one payment to the next
+        url, scope_headers, name = _without_scope(request.url)
+        if self._server_name:
+            name = {"sni_hostname": self._server_name}
         built = self._client.build_request(
-            request.method, request.url, content=request.body, headers=request.headers, extensions={"trace": trace}
+            request.method,
+            url,
+            content=request.body,
+            headers={**request.headers, **scope_headers},
+            extensions={"trace": trace, **name},
         )
         response = await self._client.send(built, stream=True)
         try:
@@ -108,6 +163,26 @@ class Device:
             return Replied(response.status_code, bytes(read))
         finally:
             await response.aclose()
+
+    async def probe(self, base_url: str) -> Reached | Unreached:
+        """Look whether it is there: connect as for a call, and send nothing."""
+        return await probe(base_url, self._trust, self._server_name, self.connect_timeout, self._explain)
+
+    async def _explain(self, error: ssl.SSLCertVerificationError, url: str, until: float | None = None) -> str:
+        """Say why the certificate there was refused; `until` (on the loop's clock) there is time to look at it."""
+        now = asyncio.get_running_loop().time()
+        last = now if self._hurried else min(now + self.connect_timeout, until or now + self.connect_timeout)
+        deadline = asyncio.timeout_at(last)
+        self._deadlines.add(deadline)
+        try:
+            async with deadline:
+                certificate = await trust.shown(url, self._server_name)
+        except (OSError, ValueError):  # time-outs and ssl.SSLError are OSErrors; ValueError: of a name
+            certificate = None
+        finally:
+            self._deadlines.discard(deadline)
+        expected = trust.called(url, self._server_name)
+        return trust.words(error, certificate, expected, self._ca_file, datetime.now(UTC))
 
     def hurry(self) -> None:
         """End the calls under way now, as if their time were up; later ones are not sent."""
@@ -121,15 +196,35 @@ class Device:
         await self._client.aclose()
 
 
+def _without_scope(url: str) -> tuple[str, Mapping[str, str], Mapping[str, str]]:
+    """Return how a URL is called whose IPv6 address has a scope: the URL as the system's resolver takes it, and header
+    and name for TLS without the scope, which means nothing to the other side (RFC 6874, section 4).
+    """
+    host = urlsplit(url).netloc
+    if "%25" not in host:
+        return url, {}, {}
+    bare = _SCOPE.sub("", host)
+    return url.replace("%25", "%", 1), {"host": bare}, {"sni_hostname": bare[1 : bare.index("]")]}
+
+
+def _why_not(error: BaseException | None) -> str | None:
+    """Return in words what the system says of a connection that did not come about, None where it says nothing."""
+    while error is not None:
+        if isinstance(error, OSError) and (words := probing.WORDS.get(error.errno or 0)) is not None:
+            return words
+        error = error.__cause__ or error.__context__
+    return None
+
+
 def _words(error: Exception) -> str:
     """Say in words what a failed call failed of; the library's own text where there is one."""
     match error:
-        case NotAuthenticated():
+        case NotAuthenticated() | AnotherDevice():
             return str(error)
         case httpx2.ConnectTimeout():
             return "the connection was not established in time"
         case httpx2.ConnectError():
-            return f"cannot connect: {error}"
+            return f"cannot connect: {_why_not(error) or error}"
         case httpx2.ReadTimeout():
             return "no reply in time"
         case httpx2.TimeoutException():

@@ -1,29 +1,41 @@
 """Discovery over mDNS/DNS-SD: announcements of terminals, by serial (design 8).
 
-Trouble here never hurts payments to configured addresses: it is logged, and tried again.
+Trouble here never hurts payments to configured addresses: it is logged, and tried again. The library does not follow
+interfaces that come, go or change, so that it is started anew for those that there are; what was announced before stays
+known until it is heard again, or cannot be reached.
 """
 
 import asyncio
-import ipaddress
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 
 import structlog
-from zeroconf import ServiceStateChange, Zeroconf
+from zeroconf import Error, RecordUpdateListener, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from posd.config.schema import DiscoveryConfig
 from posd.core.times import iso
-from posd.terminals.fleet import Announcement, Fleet
+from posd.terminals.announcements import Malformed, Rules, read
+from posd.terminals.fleet import NOT_ANNOUNCED, Fleet
+from posd.terminals.interfaces import Interfaces
+from posd.terminals.multicast import Selection, select
 
 #: How long one service is asked for its address, in milliseconds.
 RESOLVE_TIMEOUT_MS = 3000
-#: An interface without an address (early at boot) makes mDNS fail: it is tried again after this, in seconds.
+#: A device that gets another address announces old and new for about a second: what it says is read again after this.
+SETTLE_SECONDS = 2.5
+#: Where mDNS cannot start it is tried again after this, in seconds, or as soon as an interface changes.
 RETRY_SECONDS = 10.0
-#: Longest serial, brand or model that is taken from a TXT record, in characters.
-MAX_TXT = 128
-#: Lookups of announced services under way at once; a LAN that announces without end must not pile up tasks.
+#: Lookups of announced services under way at once, and waiting; a LAN that announces without end must not pile up.
 MAX_RESOLVING = 32
+MAX_WAITING = 256
+#: Records that the library may hold for who announces without end; it keeps them for an hour and more.
+MAX_RECORDS = 20_000
+#: Lines about one terminal that comes and goes, in so many seconds; more are told at debug only.
+MAX_LINES = 8
+LINES_SECONDS = 60.0
 
 log = structlog.get_logger("posd.discovery")
 
@@ -31,97 +43,188 @@ log = structlog.get_logger("posd.discovery")
 class Discovery:
     """Browses for terminals and tells the fleet. Run `run` as a task; cancel it to stop."""
 
-    def __init__(self, config: DiscoveryConfig, fleet: Fleet, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, config: DiscoveryConfig, fleet: Fleet, interfaces: Interfaces, now: Callable[[], datetime]
+    ) -> None:
         self._config = config
+        self._rules = Rules(config.serial_keys, config.interfaces)
         self._fleet = fleet
+        self._interfaces = interfaces
         self._now = now
         self._resolving: dict[str, asyncio.Task[None]] = {}
-        self.running = False
+        self._waiting: dict[str, str] = {}  # instance name -> service type
+        self._lines: dict[str, deque[float]] = {}
+        self._wake = asyncio.Event()
+        self._told: str | None = None
+        #: Why mDNS does not run, or not everywhere, in words; None where all is well.
+        self.trouble: str | None = "it has not started yet"
+        interfaces.listen(self._wake.set)
+
+    @property
+    def running(self) -> bool:
+        """Whether announcements are heard, on all of the chosen interfaces."""
+        return self.trouble is None
 
     async def run(self) -> None:
         """Browse until cancelled."""
         while True:
-            try:
-                zeroconf = AsyncZeroconf(interfaces=list(self._config.interfaces) or None)  # type: ignore[arg-type]
-            except OSError as error:
-                log.warning(
-                    "discovery.unavailable",
-                    error=str(error),
-                    detail=f"mDNS cannot start on {', '.join(self._config.interfaces) or 'any interface'}; check "
-                    "discovery.interfaces. Terminals with a base_url work",
-                    retry_s=RETRY_SECONDS,
-                )
-                await asyncio.sleep(RETRY_SECONDS)
+            self._wake.clear()
+            selection = select(self._interfaces.state, self._config.interfaces)
+            self._say(_missing(selection))
+            if not selection.spoken:
+                await self._changed(None)
                 continue
+            try:
+                zeroconf = AsyncZeroconf(interfaces=selection.interfaces)
+            except (OSError, Error, RuntimeError) as error:  # an interface went meanwhile, or the port is not free
+                self._say(f"mDNS cannot start on {_names(selection)} ({error})")
+                await self._changed(RETRY_SECONDS)
+                continue
+            await self._browse(zeroconf, selection)
+
+    async def _browse(self, zeroconf: AsyncZeroconf, selection: Selection) -> None:
+        """Browse until the interfaces are others, or too much was announced."""
+        records = _Records(zeroconf.zeroconf, self._wake.set)
+        browser = None
+        try:
+            with suppress(Error):  # NotRunningException: closed at once
+                await zeroconf.zeroconf.async_wait_for_start()
+            zeroconf.zeroconf.async_add_listener(records, None)
             browser = AsyncServiceBrowser(
                 zeroconf.zeroconf, list(self._config.service_types), handlers=[self._on_change]
             )
-            self.running = True
-            log.info("discovery.started", service_types=list(self._config.service_types))
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self.running = False
+            log.info("discovery.started", service_types=list(self._config.service_types), interfaces=_names(selection))
+            while select(self._interfaces.state, self._config.interfaces) == selection and not records.too_many:
+                await self._changed(None)
+        finally:
+            self._waiting.clear()
+            for task in self._resolving.values():
+                task.cancel()
+            if browser is not None:
                 await browser.async_cancel()
-                await zeroconf.async_close()
+            await zeroconf.async_close()
+        self._fleet.unheard()
+        if records.too_many:
+            self._say("somebody announces without end on this network; mDNS pauses. Find out which device it is")
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _changed(self, seconds: float | None) -> None:
+        """Wait until an interface changes, at most so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        self._wake.clear()
+
+    def _say(self, trouble: str | None) -> None:
+        """Note why mDNS does not run as it should; tell it once."""
+        self.trouble = trouble
+        self._fleet.no_address = NOT_ANNOUNCED if trouble is None else trouble
+        if trouble is not None and trouble != self._told:
+            log.warning(
+                "discovery.unavailable",
+                error=trouble,
+                detail="check discovery.interfaces and the network of this machine. Terminals with a base_url work",
+                retry_s=RETRY_SECONDS,
+            )
+        self._told = trouble
 
     def _on_change(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
+        self._waiting.pop(name, None)
+        if name in self._resolving:
+            self._resolving.pop(name).cancel()  # what it was about to say is old
         if state_change is ServiceStateChange.Removed:
-            if (gone := self._fleet.withdraw(name)) is not None and gone.serial in self._fleet:
-                log.info("discovery.gone", terminal=gone.serial, host=gone.host)
+            gone = self._fleet.withdraw(name)
+            if gone is not None and gone.serial in self._fleet:
+                self._tell("discovery.gone", gone.serial, gone.hosts[0])
             return
-        if name in self._resolving or len(self._resolving) >= MAX_RESOLVING:
-            return
+        if len(self._resolving) < MAX_RESOLVING:
+            self._start(zeroconf, service_type, name)
+        elif len(self._waiting) < MAX_WAITING:
+            self._waiting[name] = service_type
+
+    def _start(self, zeroconf: Zeroconf, service_type: str, name: str) -> None:
         task = asyncio.get_running_loop().create_task(self._resolve(zeroconf, service_type, name))
         self._resolving[name] = task
-        task.add_done_callback(lambda _: self._resolving.pop(name, None))
+
+        def resolved(done: "asyncio.Task[None]") -> None:
+            if self._resolving.get(name) is done:
+                del self._resolving[name]
+            if self._waiting and len(self._resolving) < MAX_RESOLVING:
+                waiting = next(iter(self._waiting))
+                self._start(zeroconf, self._waiting.pop(waiting), waiting)
+
+        task.add_done_callback(resolved)
 
     async def _resolve(self, zeroconf: Zeroconf, service_type: str, name: str) -> None:
         info = AsyncServiceInfo(service_type, name)
         if not await info.async_request(zeroconf, RESOLVE_TIMEOUT_MS):
             return
-        host = choose_address(info.parsed_scoped_addresses(), self._config.interfaces)
-        serial = read_serial(info.decoded_properties, name, service_type, self._config.serial_keys)
-        if host is None or not info.port or not serial:
-            return
-        found = Announcement(
-            name=name,
-            serial=serial,
-            host=host,
-            port=info.port,
-            brand=(info.decoded_properties.get("brand") or "")[:MAX_TXT] or None,
-            model=(info.decoded_properties.get("model") or "")[:MAX_TXT] or None,
-            seen_at=iso(self._now()),
-        )
+        if self._take(service_type, info) > 1:
+            await asyncio.sleep(SETTLE_SECONDS)
+            again = AsyncServiceInfo(service_type, name)
+            if again.load_from_cache(zeroconf):
+                self._take(service_type, again)
+
+    def _take(self, service_type: str, info: AsyncServiceInfo) -> int:
+        """Tell the fleet what was announced; return how many addresses it has."""
+        try:
+            found = read(
+                info.name,
+                service_type,
+                info.decoded_properties,
+                info.parsed_scoped_addresses(),
+                info.port,
+                self._rules,
+                iso(self._now()),
+            )
+        except Malformed as error:
+            log.debug("discovery.ignored", reason=str(error))
+            return 0
         if self._fleet.announce(found):
-            in_fleet = serial in self._fleet
-            # Anybody can announce anything, without end: that is a line for those who look for it.
-            tell = log.info if in_fleet else log.debug
-            tell("discovery.found", terminal=serial, host=host, port=info.port, in_fleet=in_fleet)
+            self._tell("discovery.found", found.serial, found.hosts[0], found.port)
+        return len(found.hosts)
+
+    def _tell(self, event: str, serial: str, host: str, port: int | None = None) -> None:
+        """Log it. Anybody can announce anything, without end: what is not worth a line is for those who look for it."""
+        in_fleet = serial in self._fleet
+        tell = log.info if in_fleet and self._worth_a_line(serial) else log.debug
+        tell(event, terminal=serial, host=host, port=port, in_fleet=in_fleet)
+
+    def _worth_a_line(self, serial: str) -> bool:
+        now = asyncio.get_running_loop().time()
+        lines = self._lines.setdefault(serial, deque(maxlen=MAX_LINES))
+        if len(lines) == MAX_LINES and now - lines[0] < LINES_SECONDS:
+            return False
+        lines.append(now)
+        return True
 
 
-def read_serial(
-    properties: Mapping[str, str | None], name: str, service_type: str, serial_keys: tuple[str, ...]
-) -> str:
-    """Return the serial that an announcement names: a TXT key (any case), else the instance name."""
-    lowered = {key.lower(): value for key, value in properties.items()}
-    for key in serial_keys:
-        if value := (lowered.get(key.lower()) or "").strip():
-            return value[:MAX_TXT]
-    return name.removesuffix(f".{service_type}")[:MAX_TXT]
+class _Records(RecordUpdateListener):
+    """Watches how many records the library holds: it has no limit of its own."""
+
+    def __init__(self, zeroconf: Zeroconf, wake: Callable[[], None]) -> None:
+        self._zeroconf = zeroconf
+        self._wake = wake
+        self.too_many = False
+
+    def async_update_records(self, *_: object) -> None:
+        """Nothing is to be done for single records."""
+
+    def async_update_records_complete(self) -> None:
+        """Count, after each packet that brought something."""
+        if not self.too_many and len(self._zeroconf.cache.cache) > MAX_RECORDS:
+            self.too_many = True
+            self._wake()
 
 
-def choose_address(addresses: list[str], interfaces: tuple[str, ...]) -> str | None:
-    """Return the address to use, as it stands in a URL: IPv4 before IPv6; loopback only where it was chosen."""
-    loopback_chosen = any(ipaddress.ip_address(item).is_loopback for item in interfaces)
-    usable = []
-    for text in addresses:
-        address = ipaddress.ip_address(text)
-        if address.is_link_local or address.is_unspecified or address.is_multicast:
-            continue
-        if loopback_chosen or not address.is_loopback:
-            usable.append(address)
-    if not usable:
-        return None
-    first = next((address for address in usable if address.version == 4), usable[0])
-    return f"[{first}]" if first.version == 6 else str(first)
+def _missing(selection: Selection) -> str | None:
+    if not selection.spoken and not selection.missing:
+        return "mDNS does not run: no interface of this machine is up and has an address"
+    if selection.missing:
+        how = "not everywhere" if selection.spoken else "not"
+        return f"mDNS does {how} run: no interface that is up has the address {', '.join(selection.missing)}"
+    return None
+
+
+def _names(selection: Selection) -> str:
+    return ", ".join(dict.fromkeys(name for name, _ in selection.spoken))

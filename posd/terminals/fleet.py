@@ -1,77 +1,94 @@
 """The fleet: the terminals that the configuration names, and what is known of each now (design 2 and 8).
 
 A terminal is its serial. Its address comes from the configuration, which always wins, or from an announcement, and may
-change at any time: the next request uses the newest. An announced serial outside the fleet is shown, never used. A
-terminal in the cloud is called at the configured address alone: what is announced on this network says nothing of it.
+change at any time: the next request uses the newest that is right (see `claims`). An announced serial outside the fleet
+is shown, never used. A terminal in the cloud is called at the configured address alone: what is announced on this
+network says nothing of it.
 """
 
+import asyncio
 import functools
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
+import structlog
 
 from posd.config import TerminalConfig
 from posd.core.problems import Problem
 from posd.core.profile import AccessMode
+from posd.core.starts import Attempt, NotSent
+from posd.core.times import iso
 from posd.terminals import authentication, trust
+from posd.terminals.announcements import Announcement
+from posd.terminals.claims import Rivals, Verdict
 from posd.terminals.client import Device
+from posd.terminals.members import Member, Source, Started
+from posd.terminals.probing import Reached, Unreached
 
-#: Announcements that are remembered, of terminals outside the fleet (to be shown) and of each one in it (two devices
-#: can claim one serial); the LAN can announce without end.
+#: Announcements of terminals outside the fleet that are remembered, to be shown; the LAN can announce without end.
 MAX_STRANGERS = 64
-MAX_OF_ONE_SERIAL = 4
+#: So long it counts that an address has answered, in seconds, where there are several to choose from.
+FRESH_SECONDS = 30.0
+#: Where somebody reads how the terminals are, what is older than this is looked at meanwhile, in seconds.
+READ_SECONDS = 10.0
+#: Where somebody wants them looked at first, what is older than this.
+CHECK_SECONDS = 1.0
 
-Source = Literal["config", "mdns"]
+#: Why no address of a terminal is known.
+NOT_ANNOUNCED = "it has not announced itself: check that it is switched on and in this network, or give it a base_url"
 
-
-class Announcement(msgspec.Struct, frozen=True):
-    """What a terminal says of itself over mDNS; `name` is the instance name, `seen_at` ISO 8601."""
-
-    name: str
-    serial: str
-    host: str  # an address, as it stands in a URL
-    port: int
-    brand: str | None
-    model: str | None
-    seen_at: str
+log = structlog.get_logger("posd.fleet")
 
 
-class Known(msgspec.Struct):
-    """What was learnt of a terminal since the start."""
+class News(Enum):
+    """What `Fleet.on_news` tells of a terminal."""
 
-    reachable: bool | None = None
-    last_seen: str | None = None
-    brand: str | None = None
-    model: str | None = None
+    WANTED = auto()  # somebody wants to know how it is, or it is announced where nobody has looked yet
+    HEARD = auto()  # it said something by itself
+    REACHED = auto()  # a call or a look got through
+    MISSED = auto()  # one did not
 
 
 class Fleet:
     """The terminals by serial, their addresses, and the devices to call them by."""
 
-    def __init__(self, terminals: tuple[TerminalConfig, ...]) -> None:
+    def __init__(
+        self, terminals: tuple[TerminalConfig, ...], now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used."""
-        self._terminals: Mapping[str, TerminalConfig] = {terminal.serial: terminal for terminal in terminals}
         contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
-        self._devices = {terminal.serial: _device(terminal, contexts) for terminal in terminals}
-        self._announced: dict[str, Announcement] = {}
-        self._known = {terminal.serial: Known() for terminal in terminals}
+        self._members: Mapping[str, Member] = {
+            terminal.serial: Member(terminal, _device(terminal, contexts)) for terminal in terminals
+        }
+        self._now = now
+        self._strangers: dict[str, Announcement] = {}
+        self._looks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._rivals: dict[str, Rivals] = {}
+        #: Why the address of a terminal that has none in the configuration is not known, in words.
+        self.no_address = NOT_ANNOUNCED
         #: Called with the serial of a terminal that can be reached again, or is announced anew.
         self.on_return: Callable[[str], None] = lambda _serial: None
+        #: Called with whatever says when a terminal is to be looked at again.
+        self.on_news: Callable[[str, News], None] = lambda _serial, _news: None
 
     def __contains__(self, serial: str) -> bool:
-        return serial in self._terminals
+        return serial in self._members
 
     @property
     def serials(self) -> tuple[str, ...]:
         """The serials of the fleet, as configured."""
-        return tuple(self._terminals)
+        return tuple(self._members)
 
     def resolve(self, serial: str | None) -> str:
         """Return the serial that a till means; none is enough where there is one. Raise Problem unknown_terminal."""
-        fleet = list(self._terminals)
+        fleet = list(self._members)
         if serial is None and len(fleet) == 1:
             return fleet[0]
         if serial is None:
@@ -82,7 +99,7 @@ class Fleet:
                 else "there is no terminal: the configuration names none; add [[terminals]] with its serial"
             )
             raise Problem("unknown_terminal", detail, fleet=fleet)
-        if serial not in self._terminals:
+        if serial not in self._members:
             raise Problem(
                 "unknown_terminal",
                 f"terminal {serial} is not in the fleet ({', '.join(fleet) or 'empty'}); "
@@ -93,114 +110,261 @@ class Fleet:
 
     def access_mode(self, serial: str) -> AccessMode:
         """Return how a fleet member is called: on the local network or through the cloud."""
-        return self._terminals[serial].access_mode
+        return self._members[serial].config.access_mode
 
     def base_url(self, serial: str) -> tuple[str, Source] | None:
-        """Return the newest address of a fleet member and where it comes from, None where none is known."""
-        terminal = self._terminals[serial]
-        if terminal.base_url:
-            return terminal.base_url.rstrip("/"), "config"
-        announcement = self._announcement(serial)
-        if announcement is None:
-            return None
-        return f"{terminal.scheme}://{announcement.host}:{announcement.port}", "mdns"
+        """Return the address of a fleet member by what is known now and where it comes from, None where none is."""
+        member = self._members[serial]
+        best = member.best
+        return None if best is None else (best.base_url, member.source)
+
+    async def choose(self, serial: str) -> tuple[str, Source] | None:
+        """Return the address of a fleet member for a call, None where none is known.
+
+        Where several are announced they are connected to first, unless it is known already which of them is right: so
+        a call goes to one address, once, and that is one that answers, if any does.
+        """
+        member = self._members[serial]
+        if member.configured is None and len(member.candidates) > 1:
+            since = time.monotonic() - FRESH_SECONDS
+            looks = {self._look(member, item.base_url) for item in member.claims.stale(since)}
+            while looks and not member.claims.decided(since):
+                _, looks = await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
+        return self.base_url(serial)
 
     def device(self, serial: str) -> Device:
         """Return the client for calls to a fleet member."""
-        return self._devices[serial]
+        return self._members[serial].device
+
+    def same_device(self, serial: str, sent_to: str, base_url: str) -> bool | str:
+        """Tell whether `base_url` leads to the device that the newest start went to, at `sent_to`.
+
+        A fingerprint: where it shows the certificate of that. See `Member.same_as`.
+        """
+        return self._members[serial].same_as(sent_to, base_url)
+
+    def reaches(self, serial: str, sent_to: str) -> bool:
+        """Whether what was called last is the device that the newest start went to, at `sent_to`."""
+        member = self._members.get(serial)
+        best = member.best if member else None
+        if member is None or best is None:
+            return False
+        same = member.same_as(sent_to, best.base_url)
+        if isinstance(same, bool):
+            return same
+        # An address that was not connected to yet, where it is still the same, is believed: calls hold to the
+        # certificate themselves.
+        return best.certificate == same or (best.certificate is None and best.base_url == sent_to)
 
     def announce(self, announcement: Announcement) -> bool:
         """Take an announcement; tell whether it brought anything new. Of a terminal in the cloud it never does."""
-        where = self.base_url(announcement.serial) if announcement.serial in self else None
-        old = self._announced.pop(announcement.name, None)
-        if announcement.serial in self and self.access_mode(announcement.serial) == "cloud":
+        serial, name = announcement.serial, announcement.name
+        old = self._strangers.pop(name, None)
+        for other in self._members.values():
+            if other.config.serial != serial:
+                other.claims.withdraw(name)
+        member = self._members.get(serial)
+        if member is None:
+            if len(self._strangers) >= MAX_STRANGERS:
+                del self._strangers[next(iter(self._strangers))]  # the oldest
+            self._strangers[name] = announcement
+            return old is None or msgspec.structs.replace(old, seen_at=announcement.seen_at) != announcement
+        if not member.on_lan:
             return False
-        if announcement.serial in self:
-            alike = [name for name, item in self._announced.items() if item.serial == announcement.serial]
-            limit = MAX_OF_ONE_SERIAL
-        else:
-            alike = [name for name, item in self._announced.items() if item.serial not in self]
-            limit = MAX_STRANGERS
-        if len(alike) >= limit:
-            del self._announced[alike[0]]  # the oldest
-        self._announced[announcement.name] = announcement  # last in the order: the newest
-        if announcement.serial in self:
-            self._known[announcement.serial].last_seen = announcement.seen_at
-        new = old is None or msgspec.structs.replace(old, seen_at=announcement.seen_at) != announcement
-        if announcement.serial in self and self.base_url(announcement.serial) != where:
-            self.on_return(announcement.serial)
+        with self._watched(member):
+            new = member.claims.announce(announcement)
+            member.last_seen = announcement.seen_at
+        if member.configured is None and (new or member.reachable is not True):
+            self.on_news(serial, News.WANTED)
         return new
 
     def withdraw(self, name: str) -> Announcement | None:
         """Forget an announcement by its instance name, and return it."""
-        return self._announced.pop(name, None)
+        gone = self._strangers.pop(name, None)
+        for member in self._members.values():
+            with self._watched(member):
+                gone = member.claims.withdraw(name) or gone
+        return gone
+
+    def unheard(self) -> None:
+        """Note that what was announced was heard over a network that is another one now.
+
+        What is not heard again is forgotten as soon as it cannot be reached either.
+        """
+        self._strangers.clear()
+        for member in self._members.values():
+            member.claims.unheard()
+
+    def network_changed(self) -> None:
+        """Note that this machine has other addresses or links than before: every terminal is looked at."""
+        for serial in self._members:
+            self.on_news(serial, News.WANTED)
 
     def heard_from(self, serial: str, at: str, *, brand: str | None = None, model: str | None = None) -> None:
         """Note a sign of life, and what the terminal said of itself."""
-        known = self._known.get(serial)
-        if known is not None:
-            known.last_seen = at
-            known.brand = brand or known.brand
-            known.model = model or known.model
+        member = self._members.get(serial)
+        if member is not None:
+            member.last_seen = at
+            member.brand = brand or member.brand
+            member.model = model or member.model
+            self.on_news(serial, News.HEARD)
 
-    def reached(self, serial: str, reachable: bool, at: str) -> None:
-        """Note whether a call got through to a terminal."""
-        known = self._known.get(serial)
-        if known is None:
+    def starts(self, serial: str, base_url: str, certificate: str | None) -> None:
+        """Note that a start goes to the device at that address, which showed this certificate (fingerprint)."""
+        member = self._members[serial]
+        member.started = Started(base_url, certificate)
+        self.shows(serial, base_url, certificate)
+
+    def shows(self, serial: str, base_url: str, certificate: str | None) -> None:
+        """Note the certificate (fingerprint) that verified at an address of a terminal."""
+        for candidate in self._members[serial].find(base_url):
+            candidate.certificate = certificate
+
+    def reached(
+        self, serial: str, reachable: bool, at: str, *, base_url: str | None = None, reason: str | None = None
+    ) -> None:
+        """Note whether a call to a terminal got through: at which address, and in words why it did not."""
+        member = self._members.get(serial)
+        best = member.best if member else None
+        if member is None or best is None:
             return
-        back = reachable and known.reachable is False
-        known.reachable = reachable
-        if reachable:
-            known.last_seen = at
-        if back:
-            self.on_return(serial)
+        verdict = Verdict.ANSWERS if reachable else Verdict.SILENT
+        words = None if reachable else reason or "the last call did not reach it"
+        with self._watched(member):
+            member.judge(base_url or best.base_url, verdict, words, at, time.monotonic())
+        self.on_news(serial, News.REACHED if reachable else News.MISSED)
+
+    def called(self, serial: str, base_url: str, attempt: Attempt, *, connected: bool = False) -> None:
+        """Note what came of a call to an address of a terminal; `connected`: it got through, whatever was not sent."""
+        reason = attempt.reason if isinstance(attempt, NotSent) and not connected else None
+        self.reached(serial, reason is None, iso(self._now()), base_url=base_url, reason=reason)
+
+    def can_be_looked_at(self, serial: str) -> bool:
+        """Whether there is a device on this network to look at."""
+        member = self._members[serial]
+        return member.on_lan and member.best is not None
+
+    async def check(self, serial: str) -> None:
+        """Look at all addresses of a terminal: connect, and close again. Join the looks that are under way."""
+        member = self._members[serial]
+        looks = {self._look(member, item.base_url) for item in member.candidates} if member.on_lan else None
+        if looks:
+            await asyncio.wait(looks)
+
+    def asked_for(self) -> None:
+        """Note that somebody reads how the terminals are: what was not looked at for a while is looked at."""
+        since = time.monotonic() - READ_SECONDS
+        for serial, member in self._members.items():
+            if any(item.tried < since for item in member.candidates):
+                self.on_news(serial, News.WANTED)
+
+    async def check_stale(self, seconds: float) -> None:
+        """Look at each terminal that was not looked at just now; wait for that, but no longer than `seconds`."""
+        since = time.monotonic() - CHECK_SECONDS
+        looks = {
+            self._look(member, item.base_url)
+            for member in self._members.values()
+            for item in member.candidates
+            if member.on_lan and item.tried < since
+        }
+        if looks:
+            await asyncio.wait(looks, timeout=seconds)
 
     def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[dict[str, Any]]:
         """Yield the terminals as the local API shows them; `held` is terminal -> transaction."""
-        for serial in self._terminals:
-            yield self._document(serial, held)
+        for serial, member in self._members.items():
+            yield member.document(held.get(serial), self.no_address)
         if everything:
-            for item in self._announced.values():
-                if item.serial not in self:
-                    yield {
-                        "serial": item.serial,
-                        "brand": item.brand,
-                        "model": item.model,
-                        "base_url": f"https://{item.host}:{item.port}",
-                        "source": "mdns",
-                        "reachable": None,
-                        "last_seen": item.seen_at,
-                        "transaction": None,
-                        "in_fleet": False,
-                    }
+            for item in self._strangers.values():
+                yield {
+                    "serial": item.serial,
+                    "brand": item.brand,
+                    "model": item.model,
+                    "base_url": f"https://{item.hosts[0]}:{item.port}",
+                    "source": "mdns",
+                    "reachable": None,
+                    "last_seen": item.seen_at,
+                    "transaction": None,
+                    "reason": None,
+                    "checked_at": None,
+                    "claims": [],
+                    "in_fleet": False,
+                }
 
     def hurry(self) -> None:
         """End the calls under way: posd is stopping."""
-        for device in self._devices.values():
-            device.hurry()
+        for member in self._members.values():
+            member.device.hurry()
 
     async def close(self) -> None:
-        """Close the devices."""
-        for device in self._devices.values():
-            await device.close()
+        """Stop looking, close the devices."""
+        looks = list(self._looks.values())
+        for look in looks:
+            look.cancel()
+        if looks:
+            await asyncio.wait(looks)
+        for member in self._members.values():
+            await member.device.close()
 
-    def _announcement(self, serial: str) -> Announcement | None:
-        return next((item for item in reversed(self._announced.values()) if item.serial == serial), None)
+    def _look(self, member: Member, base_url: str) -> "asyncio.Task[None]":
+        """Connect to an address; join the look that is under way."""
+        key = (member.config.serial, base_url)
+        if key not in self._looks:
+            self._looks[key] = asyncio.create_task(self._take_look(member, base_url), name=f"look-{key[0]}")
+        return self._looks[key]
 
-    def _document(self, serial: str, held: Mapping[str, str]) -> dict[str, Any]:
-        known = self._known[serial]
-        announcement = self._announcement(serial)
-        address = self.base_url(serial)
-        return {
-            "serial": serial,
-            "brand": known.brand or (announcement.brand if announcement else None),
-            "model": known.model or (announcement.model if announcement else None),
-            "base_url": address[0] if address else None,
-            "source": address[1] if address else None,
-            "reachable": known.reachable,
-            "last_seen": known.last_seen,
-            "transaction": held.get(serial),
-        }
+    async def _take_look(self, member: Member, base_url: str) -> None:
+        serial = member.config.serial
+        try:
+            seen = await member.device.probe(base_url)
+        finally:
+            del self._looks[serial, base_url]
+        at, tried = iso(self._now()), time.monotonic()
+        with self._watched(member):
+            match seen:
+                case Reached(certificate):
+                    self.shows(serial, base_url, certificate)
+                    member.judge(base_url, Verdict.ANSWERS, None, at, tried)
+                case Unreached(reason, refused):
+                    member.judge(base_url, Verdict.REFUSED if refused else Verdict.SILENT, reason, at, tried)
+            if not any(looked_at == serial for looked_at, _ in self._looks):
+                self._settle(member)
+        self.on_news(serial, News.REACHED if member.reachable else News.MISSED)
+
+    def _settle(self, member: Member) -> None:
+        """Forget what the looks have shown to be wrong, and tell of devices that contradict each other."""
+        serial = member.config.serial
+        for gone in member.claims.sweep():
+            log.info("discovery.gone", terminal=serial, host=gone.hosts[0], reason="it is not there any more")
+        rivals = member.claims.rivals if member.configured is None else None
+        if rivals is None:
+            self._rivals.pop(serial, None)
+        elif self._rivals.get(serial) != rivals:
+            self._rivals[serial] = rivals
+            others = ", ".join(rivals.others)
+            log.warning(
+                "discovery.claim",
+                terminal=serial,
+                host=rivals.believed,
+                count=1 + len(rivals.others),
+                detail=f"several devices announce themselves as terminal {serial}: {rivals.believed} is used; {others} "
+                + (
+                    "is trusted as well. Find out which is the right one, and give the terminal a base_url or a "
+                    "fingerprint_sha256 in the configuration"
+                    if rivals.both_verified
+                    else "is not: its certificate is not the one that the configuration trusts. Find out what it is"
+                ),
+            )
+
+    @contextmanager
+    def _watched(self, member: Member) -> Iterator[None]:
+        """Tell of a terminal that is elsewhere after the block, or can be reached again."""
+        before, reachable = member.best, member.reachable
+        where = before.base_url if before else None
+        yield
+        best = member.best
+        if best is not None and (best.base_url != where or (reachable is False and member.reachable)):
+            self.on_return(member.config.serial)
 
 
 def _device(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.SSLContext]) -> Device:
@@ -209,4 +373,6 @@ def _device(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl
         connect_timeout=terminal.connect_timeout_seconds,
         reply_timeout=terminal.reply_timeout_seconds,
         authentication=authentication.of(terminal),
+        server_name=terminal.server_name,
+        ca_file=terminal.ca_file,
     )

@@ -11,7 +11,8 @@ from posd.core import callbacks
 from posd.core.callbacks import Channel
 from posd.core.starts import Replied
 from posd.services.callback_urls import CallbackUrls
-from posd.terminals.fleet import Announcement, Fleet
+from posd.terminals.announcements import Announcement
+from posd.terminals.fleet import Fleet
 from tests.core.scenarios import IDENTITY
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -74,7 +75,7 @@ async def test_what_is_announced_on_this_network_says_nothing_of_a_terminal_in_t
     before = list(fleet.documents({}, everything=True))
     for number in range(10):
         host = f"192.0.2.{number}"
-        found = Announcement(f"n{number}", CLOUD, host, 6869, "B", "M", "2026-11-20T10:00:00.000Z")
+        found = Announcement(f"n{number}", CLOUD, (host,), 6869, "B", "M", "2026-11-20T10:00:00.000Z")
         assert not fleet.announce(found)
         assert fleet.withdraw(found.name) is None
         assert not fleet.announce(found)

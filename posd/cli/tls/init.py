@@ -1,52 +1,50 @@
-"""`posd tls`: the certificate with which terminals recognise this machine."""
-
-import socket
-import sys
+"""`posd tls init`: the server certificate, and the CA that vouches for it."""
 
 import click
 
-from posd import tls as certificates
+from posd import tls
 from posd.cli.config import load_or_exit
 from posd.cli.exit_codes import ExitCode
+from posd.cli.output import Output
+from posd.cli.tls import running
+from posd.cli.tls.settings import fail
 
 
-@click.group()
-def tls() -> None:
-    """Make the certificates of the webhook listener."""
-
-
-@tls.command()
+@click.command()
 @click.option("--name", "names", multiple=True, metavar="NAME", help="A host name of this machine; repeatable.")
 @click.option("--address", "addresses", multiple=True, metavar="IP", help="An address of this machine; repeatable.")
 @click.option("--force", is_flag=True, help="Make a new CA too; every terminal then needs the new ca.crt.")
-@click.pass_obj
-def init(config_path: str, names: tuple[str, ...], addresses: tuple[str, ...], force: bool) -> None:
+@click.pass_context
+def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...], force: bool) -> None:
     """Make a server certificate, and the CA that vouches for it.
 
     Without --name and --address it is made for all names and addresses that this machine has now. A CA that is
-    there is kept, so that terminals go on trusting this machine.
+    there is kept, so that terminals go on trusting this machine. What is named here stays in every renewal.
     """
-    config = load_or_exit(config_path, check_files=False)
+    config = load_or_exit(ctx.obj, check_files=False)
     directory = config.database.tls_directory
-    made = certificates.files(directory)
+    made = tls.files(directory)
     new_ca = force or not made.ca_certificate.exists()
     try:
-        certificates.init(
+        tls.init(
             directory,
-            names=names or local_names(),
-            addresses=addresses or certificates.local_addresses(),
+            names=names or tls.local_names(),
+            addresses=addresses or tls.local_addresses(),
+            given=tls.Subjects(names, addresses),
             overwrite=force,
         )
-        ca, server = certificates.describe(made.ca_certificate), certificates.describe(made.certificate)
-    except (certificates.TlsError, OSError) as error:
-        click.echo(f"posd: {click.style(str(error), fg='red')}", err=True)
-        sys.exit(ExitCode.USAGE if isinstance(error, certificates.SubjectError) else ExitCode.NOT_DONE)
+        ca, server = tls.describe(made.ca_certificate), tls.describe(made.certificate)
+    except (tls.TlsError, OSError) as error:
+        code = ExitCode.USAGE if isinstance(error, tls.SubjectError) else ExitCode.NOT_DONE
+        fail(Output(as_json=False), error, code)
 
     click.echo(f"Made a server certificate in {directory}, valid until {server.not_after:%Y-%m-%d}.")
     click.echo(f"  names:       {', '.join(server.names) or 'none'}")
     click.echo(f"  addresses:   {', '.join(server.addresses) or 'none'}")
     click.echo(f"  fingerprint: {server.fingerprint_sha256}")
     click.echo(f"{'Made a new' if new_ca else 'Kept the'} CA ({ca.subject}), valid until {ca.not_after:%Y-%m-%d}.")
+    daemon = running.find(ctx, config) if config.webhooks.certificate is None else None
+    serves = daemon is not None and daemon.reload() and daemon.serves(server.fingerprint_sha256)
     click.echo("")
     click.echo("What to do next:")
     if new_ca:
@@ -56,11 +54,9 @@ def init(config_path: str, names: tuple[str, ...], addresses: tuple[str, ...], f
     if config.webhooks.certificate is not None:
         click.echo(f"  2. Remove certificate and private_key from [webhooks] in {config.file}: they name other files.")
         click.echo("  3. Restart posd, if it runs.")
+    elif serves:
+        click.echo("  2. Nothing on this machine: the posd that runs serves it already.")
+    elif daemon is not None:
+        click.echo("  2. Nothing on this machine: the posd that runs takes it up within a minute (posd tls status).")
     else:
-        click.echo("  2. Restart posd, if it runs.")
-
-
-def local_names() -> list[str]:
-    """Name this machine: its host name, its full name, and localhost."""
-    candidates = (socket.gethostname(), socket.getfqdn(), "localhost")
-    return [name for name in dict.fromkeys(candidates) if certificates.HOST_NAME.fullmatch(name)]
+        click.echo("  2. Start posd; one that runs takes it up within a minute (posd tls status).")

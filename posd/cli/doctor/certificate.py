@@ -1,0 +1,215 @@
+"""The certificate of the webhook listener: what a terminal will make of it."""
+
+import ssl
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from posd import tls
+from posd.cli.doctor import trust
+from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
+from posd.cli.doctor.shop import AS_ROOT, NotForMe, Shop, allowed
+from posd.core.problems import Problem
+from posd.tls.report import CA_WARNING_DAYS
+
+NEW = "posd tls renew; posd takes it up by itself, and nothing is to be done on the terminals: the CA stays"
+PAIR = "make a new pair: posd tls init (the CA is kept, so nothing is to be done on the terminals)"
+NEW_CA = "make a new CA: posd tls init --force; then put ca.crt on every terminal"
+
+
+def check(shop: Shop) -> Findings:
+    """Tell of the certificate's dates, key, chain and names, and of the CA."""
+    subject = str(shop.certificate)
+    try:
+        with allowed():
+            if not shop.certificate.exists():
+                yield failure(
+                    subject,
+                    "there is no certificate: posd will not start, because terminals call it over HTTPS only",
+                    "make one: posd tls init; then put ca.crt on every terminal",
+                )
+                return
+            with shop.certificate.open("rb"):
+                pass  # what may not be read is told as such
+            leaf = tls.describe(shop.certificate)
+    except NotForMe as closed:
+        yield from _from_health(shop, str(closed))
+        return
+    except tls.TlsError as error:
+        yield failure(subject, str(error), _own(shop, PAIR))
+        return
+    yield _dates(subject, "the certificate", leaf.not_before, leaf.not_after, tls.RENEWAL_DAYS, _own(shop, NEW))
+    yield from _names(shop, leaf)
+    try:
+        with allowed():
+            yield from _serving(shop)
+    except NotForMe as closed:
+        yield warning(str(shop.private_key), str(closed), AS_ROOT)
+    if shop.ca_certificate is not None:
+        try:
+            ca = tls.describe(shop.ca_certificate)
+        except tls.TlsError:
+            return  # the chain told of it
+        yield _dates(str(shop.ca_certificate), "the CA", ca.not_before, ca.not_after, CA_WARNING_DAYS, NEW_CA)
+
+
+def _from_health(shop: Shop, closed: str) -> Findings:
+    """Tell what posd says of a certificate that this user may not read."""
+    said = shop.running.health.get("checks", {}).get("certificate", {})
+    told = {"ok": ok, "degraded": warning, "failing": failure}.get(said.get("status"))
+    if told is None:
+        yield warning(str(shop.certificate), closed, AS_ROOT)
+    else:
+        yield told(str(shop.certificate), f"{closed}; posd says of it: {said.get('detail')}", AS_ROOT)
+
+
+def _dates(subject: str, what: str, start: datetime, end: datetime, days_left: int, todo: str) -> Said:
+    now = datetime.now(UTC)
+    days = (end - now).days
+    if end <= now:
+        return failure(subject, f"{what} expired on {end:%Y-%m-%d}: every terminal refuses it", todo)
+    if start > now:
+        return failure(
+            subject,
+            f"{what} is valid from {start:%Y-%m-%d %H:%M} UTC on, and it is {now:%Y-%m-%d %H:%M}: every terminal "
+            "refuses it until then",
+            f"is the clock of this machine right? Otherwise {todo}",
+        )
+    if days < days_left:
+        return warning(subject, f"{what} ends in {days} days, on {end:%Y-%m-%d}", todo)
+    return ok(subject, f"{what} is valid until {end:%Y-%m-%d} ({days} days)")
+
+
+def _serving(shop: Shop) -> Findings:
+    """Tell whether the key belongs to the certificate, and whether the chain is whole."""
+    key = str(shop.private_key)
+    if not shop.private_key.exists():
+        yield failure(key, "the private key is not there: posd will not start", _own(shop, PAIR))
+        return
+    with shop.private_key.open("rb"):
+        pass
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        server.load_cert_chain(shop.certificate, shop.private_key, password=_no_passphrase)
+    except _Encrypted:
+        yield failure(
+            key, "the private key is encrypted: posd cannot ask for a passphrase", "store it without, mode 0600"
+        )
+        return
+    except ssl.SSLError as error:
+        meaning = (
+            "the private key does not belong to the certificate"
+            if error.reason == "KEY_VALUES_MISMATCH"
+            else f"certificate and key cannot be read ({trust.words(error)})"
+        )
+        yield failure(key, f"{meaning}: posd will not start, or goes on with the old pair", _own(shop, PAIR))
+        return
+    yield ok(key, "the private key belongs to the certificate")
+    yield from _chain(shop, server)
+
+
+class _Encrypted(Exception):
+    """The private key wants a passphrase."""
+
+
+def _no_passphrase() -> str:
+    raise _Encrypted
+
+
+def _chain(shop: Shop, server: ssl.SSLContext) -> Findings:
+    subject = "chain"
+    try:
+        client = trust.strict_client(shop, dates=False)
+    except (OSError, IndexError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        yield failure(
+            str(shop.ca_certificate or shop.certificate),
+            f"the CA that the terminals are to trust cannot be read ({reason})",
+            "put ca.crt back from a backup; without one: " + NEW_CA,
+        )
+        return
+    refused = trust.refusal(server, client, None)
+    if refused is not None:
+        yield failure(
+            subject,
+            f"a terminal that trusts the CA refuses the certificate: {trust.words(refused)}",
+            _own(shop, NEW),
+        )
+        return
+    if shop.ca_certificate is not None:
+        yield ok(subject, f"a terminal that has {shop.ca_certificate} accepts it")
+    else:
+        yield from _own_chain(shop)
+
+
+def _own_chain(shop: Shop) -> Findings:
+    """Tell whether a certificate of the shop's own brings what stands between it and its CA."""
+    from cryptography import x509
+
+    last = x509.load_pem_x509_certificate(trust.blocks(shop.certificate)[-1].encode())
+    root = last.issuer == last.subject
+    issuer = last.issuer.rfc4514_string()
+    count = len(trust.blocks(shop.certificate))
+    if count == 1 and not root:
+        yield ok(
+            "chain",
+            f"the file has no other certificate with it: right only if {issuer} signs directly and every terminal "
+            "trusts it; an intermediate CA has to follow in the file",
+        )
+    else:
+        yield ok("chain", f"{count} certificates; every terminal has to trust {issuer}")
+
+
+def _names(shop: Shop, leaf: tls.CertificateInfo) -> Findings:
+    """Tell for each name or address that terminals call whether the certificate is made for it."""
+    called = hosts(shop)
+    for host, callers in called.items():
+        who = ", ".join(callers)
+        if tls.missing(leaf, tls.called_as(host, host)):
+            yield failure(
+                host,
+                f"{who} will call this address, and the certificate does not name it: every callback is refused",
+                _own(shop, NEW),
+            )
+        else:
+            yield ok(host, f"{who} will call this address, and the certificate names it")
+    mine = tls.called_as(shop.settings.webhooks.host, "").addresses
+    if called or not mine:
+        return
+    lacking = tls.missing(leaf, tls.Subjects(addresses=mine)).addresses
+    if len(lacking) == len(mine):
+        yield warning(
+            "names",
+            f"the certificate names none of the addresses under which terminals may call this machine "
+            f"({', '.join(mine)})",
+            _own(shop, NEW),
+        )
+    else:
+        named = [address for address in mine if address not in lacking]
+        yield ok("names", f"the certificate names addresses of this machine: {', '.join(named)}")
+
+
+def hosts(shop: Shop) -> Mapping[str, list[str]]:
+    """Return the names and addresses of this machine that terminals of this network call -> those terminals."""
+    called: dict[str, list[str]] = {}
+    if advertised := shop.settings.webhooks.advertise_host:
+        called[advertised] = []
+    for terminal in shop.terminals:
+        address = shop.addresses.get(terminal.serial)
+        if terminal.access_mode == "cloud" or address is None:
+            continue
+        try:
+            host, _ = trust.callback(shop, terminal, address.base_url)
+        except Problem:
+            continue  # the check of the terminal tells of it
+        called.setdefault(advertised or host, []).append(terminal.serial)
+    return {host: callers or ["each terminal"] for host, callers in called.items()}
+
+
+def _own(shop: Shop, todo: str) -> str:
+    """Say what to do about a certificate that posd has not made."""
+    if shop.ca_certificate is not None:
+        return todo
+    return (
+        "get a right one from whoever made it ([webhooks] certificate and private_key name it), then reload posd; or "
+        "remove both keys to use that of posd tls init"
+    )

@@ -1,0 +1,163 @@
+"""The database: can it be opened, is it whole, has it been looked after. Not a byte is written, nor a file made."""
+
+import sqlite3
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from posd.cli.doctor.findings import Findings, failure, ok, warning
+from posd.cli.doctor.shop import AS_ROOT, NotForMe, Shop, allowed
+from posd.core.times import parse_iso
+from posd.store import changes, marks, replacing
+from posd.store.errors import StoreError
+from posd.store.opening import KEY_TABLE, RESTORE, is_damage, refuse_lost, schema_version
+
+#: How long SQLite may look for damage, in seconds: a database of years is larger; `posd verify` takes its time.
+QUICK_CHECK_SECONDS = 20.0
+#: SQLite's operations between two looks at the time: some milliseconds.
+OPERATIONS_AT_A_TIME = 100_000
+#: posd cuts the WAL back to 4 MiB after each checkpoint; far above it something keeps a checkpoint from happening.
+LARGE_WAL_BYTES = 64 * 1024 * 1024
+
+DAMAGED = f"nothing was changed. See what is wrong: posd verify. To put a backup in its place: {RESTORE}"
+
+
+def check(shop: Shop) -> Findings:
+    """Tell whether there is a database, and what is wrong with it."""
+    path = shop.settings.database.path
+    try:
+        with allowed():
+            if not path.exists():
+                yield from _missing(shop)
+                return
+            with closing(open_unchanged(path)) as db:
+                yield from _contents(db, path)
+            yield from _beside(path)
+    except NotForMe as closed:
+        storage = shop.running.health.get("checks", {}).get("storage", {})
+        if storage.get("status") == "ok":
+            yield ok(str(path), f"{closed}; posd says of it: {storage.get('detail')}")
+        else:
+            yield warning(str(path), str(closed), AS_ROOT)
+    except sqlite3.Error as error:
+        if is_damage(error):
+            yield failure(str(path), f"the database is damaged ({error}): posd will not start with it", DAMAGED)
+        elif getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+            yield warning(str(path), f"the database is in use just now ({error})", "try again in a moment")
+        else:
+            yield warning(str(path), f"the database cannot be opened without changing it ({error})", "posd verify")
+
+
+def open_unchanged(path: Path) -> sqlite3.Connection:
+    """Open a database so that nothing is written, not even the files that SQLite keeps beside it.
+
+    Raise PermissionError, OSError or sqlite3.Error. Where there is no WAL nobody uses the file, and it is read as it
+    lies there; else a snapshot is read, from the memory that posd shares or, where it was killed, from our own.
+    """
+    with path.open("rb"):
+        pass  # SQLite would not say why it cannot
+    wal = path.with_name(f"{path.name}-wal")
+    shared = path.with_name(f"{path.name}-shm").exists() or (wal.exists() and wal.stat().st_size)
+    how = "readonly_shm=1" if shared else "immutable=1"
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro&{how}"
+    db = sqlite3.connect(uri, uri=True, isolation_level=None)
+    db.execute("PRAGMA query_only = ON").close()
+    return db
+
+
+def _missing(shop: Shop) -> Findings:
+    path = shop.settings.database.path
+    try:
+        refuse_lost(path, shop.settings.database.callback_key)
+    except StoreError as error:
+        yield failure(str(path), str(error), "look for the file; posd will not start without it")
+        return
+    if shop.running.answers:
+        yield failure(
+            str(path), "posd runs, but its database is not there", "is this the configuration that posd runs with?"
+        )
+    else:
+        yield ok(str(path), "not made yet: posd makes it at its first start")
+
+
+def _contents(db: sqlite3.Connection, path: Path) -> Findings:
+    if path.stat().st_size == 0:
+        yield failure(str(path), "the database is empty: it was damaged", DAMAGED)
+        return
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if KEY_TABLE in tables:
+        yield failure(
+            str(path),
+            "this is a backup that was put there by hand: nothing is known of what was started since",
+            "move it to another place, and restore it from there: posd restore BACKUP",
+        )
+        return
+    if not version or "transactions" not in tables:
+        yield failure(str(path), "this is no database of posd", f"correct database.path; {DAMAGED}")
+        return
+    if version > schema_version():
+        yield failure(
+            str(path),
+            f"a newer posd has used it (schema {version}; this one knows schemas up to {schema_version()})",
+            "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)",
+        )
+        return
+    yield from _whole(db, path, version)
+    if version == schema_version():
+        yield from _history(db)
+
+
+def _whole(db: sqlite3.Connection, path: Path, version: int) -> Findings:
+    end = time.monotonic() + QUICK_CHECK_SECONDS
+    db.set_progress_handler(lambda: int(time.monotonic() > end), OPERATIONS_AT_A_TIME)
+    try:
+        found = [row[0] for row in db.execute("PRAGMA quick_check(1)")]
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
+            raise
+        yield warning(
+            str(path),
+            f"no damage was found in {QUICK_CHECK_SECONDS:g} s, but it is too large to be seen through in that time",
+            "check it whole when there is time: posd verify",
+        )
+        return
+    finally:
+        db.set_progress_handler(None, 0)
+    if found != ["ok"]:
+        yield failure(str(path), f"the database is damaged ({found[0]})", DAMAGED)
+    else:
+        older = f", {schema_version()} after the next start" if version < schema_version() else ""
+        yield ok(str(path), f"no damage found (quick check), schema {version}{older}")
+
+
+def _history(db: sqlite3.Connection) -> Findings:
+    for restored in marks.unseen_restores(db):
+        yield warning("restore", restored.words, "look at it, then say so: posd restore --seen")
+    newest = changes.newest_at(db)
+    now = datetime.now(UTC)
+    if newest is not None and (ahead := (parse_iso(newest) - now).total_seconds()) > 1:
+        yield failure(
+            "newest record",
+            f"it is {ahead:.0f} s in the future ({newest}): the clock of this machine was set back",
+            "set the clock of this machine (timedatectl), and let a time service keep it",
+        )
+
+
+def _beside(path: Path) -> Findings:
+    wal = path.with_name(f"{path.name}-wal")
+    if wal.exists() and (size := wal.stat().st_size) > LARGE_WAL_BYTES:
+        yield warning(
+            str(wal),
+            f"what is not yet in the database file has grown to {size // 1024 // 1024} MiB: something reads the "
+            "database without end",
+            "find the program that has it open (fuser), and end it; posd then cuts the file back by itself",
+        )
+    for fresh in replacing.waiting(path):
+        yield warning(
+            str(fresh),
+            "a restore was interrupted in its last step",
+            "start posd, or restore again: it is finished then",
+        )

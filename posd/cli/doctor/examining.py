@@ -1,0 +1,89 @@
+"""The table of checks, and how one is made: within its time, and whatever happens in it."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from posd.cli.doctor import (
+    access,
+    callback,
+    certificate,
+    clock,
+    configuration,
+    database,
+    disk,
+    files,
+    firewall,
+    mdns,
+    ports,
+    service,
+    terminals,
+)
+from posd.cli.doctor.findings import Finding, Findings, Said, failure
+from posd.cli.doctor.shop import Shop
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: its title for people, how long it may take (seconds), and whether it needs the configuration."""
+
+    title: str
+    run: Callable[[Shop], Findings]
+    seconds: float
+    needs_configuration: bool = True
+
+
+#: In this order: later checks use what earlier ones have found out (the daemon's word, addresses, clocks).
+CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        "configuration": Check("Configuration", configuration.check, 10, needs_configuration=False),
+        "daemon": Check("Daemon", service.check, 30),
+        "files": Check("Files and keys", files.check, 10),
+        "access": Check("Sockets and groups", access.check, 10),
+        "database": Check("Database", database.check, 30),
+        "disk": Check("Disk", disk.check, 10),
+        "port": Check("Port of the webhook listener", ports.check, 10),
+        "firewall": Check("Firewall", firewall.check, 20, needs_configuration=False),
+        "mdns": Check("mDNS", mdns.check, 15),
+        "certificate": Check("Certificate", certificate.check, 20),
+        "terminal": Check("Terminals", terminals.check, 120),
+        "callback": Check("Callback addresses", callback.check, 60),
+        "clock": Check("Clock", clock.check, 10, needs_configuration=False),
+    }
+)
+
+
+def examine(name: str, check: Check, shop: Shop) -> list[Finding]:
+    """Make one check and return what it says; it is added to `shop.found` too."""
+    said: list[Said] = []
+
+    def work() -> None:
+        try:
+            for item in check.run(shop):
+                said.append(item)  # noqa: PERF402 - one by one: what was said before a time limit counts
+        except Exception as error:  # noqa: BLE001 - one check that fails must not take the others with it
+            said.append(
+                failure(
+                    check.title,
+                    f"this could not be checked: a fault of posd doctor ({type(error).__name__}: {error})",
+                    "please report it; the other lines count all the same",
+                )
+            )
+
+    # A thread that hangs (a dead network file system, say) must not keep the program from its end.
+    worker = threading.Thread(target=work, name=f"check-{name}", daemon=True)
+    worker.start()
+    worker.join(check.seconds)
+    done = list(said)
+    if worker.is_alive():
+        done.append(
+            failure(
+                check.title,
+                f"this check did not end within {check.seconds:g} s: what it looks at hangs",
+                "try again; if it stays so, look at the disk or the network that it is about",
+            )
+        )
+    findings = [Finding(name, item.subject, item.status, item.meaning, item.todo) for item in done]
+    shop.found += findings
+    return findings

@@ -1,0 +1,199 @@
+"""Files: whose they are and who may read them."""
+
+import os
+import pwd
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from posd import tls
+from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
+from posd.cli.doctor.shop import AS_ROOT, NotForMe, Shop, allowed, daemon_uid, user_name
+
+Tell = Callable[[str, str, str], Said]
+
+#: What to do about a secret that somebody else may know.
+KEY_ANEW = "move it away while no payment is open and restart posd, which makes a new one"
+PAIR_ANEW = "get a new pair (of posd's own: posd tls init)"
+CA_ANEW = "make a new CA (posd tls init --force), and put its ca.crt on every terminal"
+
+#: Everybody but the owner.
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def check(shop: Shop) -> Findings:
+    """Tell which of the daemon's files are open to others, or closed to the daemon."""
+    for part in (_directory, _database, _callback_key, _certificate_files, _header_files):
+        try:
+            with allowed():
+                yield from part(shop)
+        except NotForMe as closed:
+            yield warning(SUBJECTS[part], str(closed), AS_ROOT)
+
+
+def _directory(shop: Shop) -> Findings:
+    directory = shop.settings.database.path.parent
+    if not directory.exists():
+        yield warning(
+            str(directory),
+            "the state directory does not exist yet",
+            "posd makes it at its first start, where it may; else create it for the user of posd, with mode 0700",
+        )
+        return
+    found = directory.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        yield failure(str(directory), "this is no directory", "move it away, or correct database.path")
+    elif found.st_mode & stat.S_IWOTH or found.st_mode & stat.S_IWGRP:
+        yield failure(
+            str(directory),
+            f"others may put files into the state directory ({_mode(found)}), and exchange the database or a key",
+            f"chmod 0700 {directory}",
+        )
+    elif found.st_mode & OTHERS:
+        yield ok(str(directory), f"others may see what lies in it ({_mode(found)}), not change it; 0700 is tighter")
+    else:
+        yield ok(str(directory), f"only {user_name(found.st_uid)} may look into it")
+
+
+def _database(shop: Shop) -> Findings:
+    path = shop.settings.database.path
+    if not path.exists():
+        return  # the check of the database tells of it
+    yield from _owned(shop, path, "posd cannot write to it: no payment can start")
+    for suffix in ("-wal", "-shm"):
+        beside = path.with_name(path.name + suffix)
+        if beside.exists():
+            yield from _owned(shop, beside, "posd cannot use the database with it")
+    lock = shop.settings.database.lock
+    if lock.exists():
+        yield from _owned(shop, lock, "posd cannot lock its database and will not start")
+    if path.stat().st_mode & OTHERS:
+        yield warning(
+            str(path),
+            f"others may read the payments ({_mode(path.stat())})",
+            f"chmod 0600 {path} (posd does so itself when it starts)",
+        )
+    else:
+        yield ok(str(path), f"only {user_name(path.stat().st_uid)} may read it")
+
+
+def _callback_key(shop: Shop) -> Findings:
+    path = shop.settings.database.callback_key
+    if path.exists():
+        yield from _private(shop, path, "could make up the outcome of a payment", KEY_ANEW)
+    elif shop.settings.database.path.exists():
+        yield warning(
+            str(path),
+            "there is no callback key beside the database. Where systemd hands it to posd (LoadCredential) that is "
+            "right; else posd makes a new one, and callbacks under way are refused",
+            "if it was lost, put it back from a backup: posd restore BACKUP",
+        )
+
+
+def _certificate_files(shop: Shop) -> Findings:
+    key, given = shop.private_key, shop.settings.webhooks.private_key
+    if key.exists():
+        yield from _private(
+            shop, key, "could pose as this machine towards the terminals", PAIR_ANEW, group_may=given is not None
+        )
+    if not shop.certificate.exists():
+        return  # the check of the certificate tells of it
+    if not _may_read(shop, shop.certificate):
+        yield _closed_to_posd(shop, shop.certificate, "posd cannot show it to the terminals, and will not start")
+    if given is None:
+        made = tls.files(shop.settings.database.tls_directory)
+        if made.ca_key.exists():
+            yield from _private(
+                shop, made.ca_key, "could make certificates that all terminals trust", CA_ANEW, unreadable=warning
+            )
+
+
+def _header_files(shop: Shop) -> Findings:
+    paths = {header.file for one in shop.settings.terminals for header in one.headers.values() if header.file}
+    for path in sorted(paths):
+        if not path.exists():
+            continue  # the check of the configuration tells of it
+        if not _may_read(shop, path):
+            yield _closed_to_posd(shop, path, "posd cannot send this header, and will not start")
+        elif path.stat().st_mode & stat.S_IRWXO:
+            yield warning(
+                str(path),
+                f"everybody on this machine may read what is sent to the terminals as a key ({_mode(path.stat())})",
+                f"chmod o-rwx {path}",
+            )
+        else:
+            yield ok(str(path), "posd may read it, and not everybody")
+
+
+SUBJECTS = {
+    _directory: "state directory",
+    _database: "database",
+    _callback_key: "callback key",
+    _certificate_files: "certificate files",
+    _header_files: "header files",
+}
+
+
+def _private(
+    shop: Shop, path: Path, power: str, anew: str, *, unreadable: Tell = failure, group_may: bool = False
+) -> Findings:
+    """Judge a secret: nobody but posd may read it, and posd must. A key of the shop's own may be its group's too."""
+    found = path.stat()
+    open_to = found.st_mode & (stat.S_IRWXO if group_may else OTHERS)
+    if open_to:
+        yield failure(
+            str(path),
+            f"others may read this secret ({_mode(found)}): who has it {power}",
+            f"chmod 0600 {path}. If somebody may have read it: {anew}",
+        )
+    elif not _may_read(shop, path):
+        yield _closed_to_posd(shop, path, "posd cannot read it", unreadable)
+    else:
+        yield ok(
+            str(path), f"only {user_name(found.st_uid)} may read it" if not group_may else "others may not read it"
+        )
+
+
+def _owned(shop: Shop, path: Path, consequence: str) -> Findings:
+    """Tell where a file that posd writes belongs to somebody else."""
+    wanted, found = daemon_uid(shop), path.stat().st_uid
+    if wanted not in (None, 0, found):
+        assert wanted is not None  # noqa: S101 - the line above
+        owner = user_name(wanted)
+        yield failure(
+            str(path), f"it belongs to {user_name(found)}, not to {owner}: {consequence}", f"chown {owner}: {path}"
+        )
+
+
+def _closed_to_posd(shop: Shop, path: Path, consequence: str, tell: Tell = failure) -> Said:
+    owner = user_name(daemon_uid(shop) or 0)
+    return tell(
+        str(path),
+        f"{consequence}: it belongs to {user_name(path.stat().st_uid)} ({_mode(path.stat())}), posd runs as {owner}",
+        f"chown {owner}: {path}",
+    )
+
+
+def _may_read(shop: Shop, path: Path) -> bool:
+    """Tell whether the user of posd may read a file, by its mode; the directories above it are not looked at."""
+    uid, found = daemon_uid(shop), path.stat()
+    if uid in (None, 0):
+        return True
+    assert uid is not None  # noqa: S101 - the line above
+    if found.st_uid == uid:
+        return bool(found.st_mode & stat.S_IRUSR)
+    if found.st_gid in _groups(uid):
+        return bool(found.st_mode & stat.S_IRGRP)
+    return bool(found.st_mode & stat.S_IROTH)
+
+
+def _groups(uid: int) -> list[int]:
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return []
+    return os.getgrouplist(user.pw_name, user.pw_gid)
+
+
+def _mode(found: os.stat_result) -> str:
+    return f"mode {stat.S_IMODE(found.st_mode):04o}"

@@ -1,0 +1,236 @@
+"""Each terminal: address, TCP, TLS with the configured trust, HTTP.
+
+Which request is harmless? The spec shows none that is. A GET is not: abort is one by default, and the configuration may
+put any path of the profile anywhere. So posd sends `OPTIONS /`: the method is safe by HTTP's own rules (RFC 9110,
+9.3.7), and none of the profile's rows can have it, so that no terminal takes it for a payment or an abort. Whatever
+comes back, an error too, shows that HTTP is spoken there; its Date header shows the terminal's clock. No credential
+goes with it.
+"""
+
+import asyncio
+import email.utils
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import unquote, urlsplit
+
+from posd.cli.doctor import trust as judging
+from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
+from posd.cli.doctor.shop import Shop
+from posd.config import TerminalConfig
+from posd.terminals import trust
+
+#: Terminals that are called at once.
+AT_ONCE = 16
+#: How long an answer may take, in seconds; a terminal answers this at once, and its configured time is for payments.
+REPLY_SECONDS = 10.0
+#: Bytes of the head of an answer that are read.
+MAX_HEAD_BYTES = 16 * 1024
+#: Ports by convention, for the advice.
+PORTS = "6869 for HTTPS, 6868 for HTTP"
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a call came: `said` is what to tell, `ahead` how many seconds the terminal's clock is ahead of ours."""
+
+    said: Said
+    ahead: float | None = None
+
+
+def check(shop: Shop) -> Findings:
+    """Tell of each terminal how far a call comes; keep what its clock says."""
+    found = asyncio.run(_all(shop))
+    documents = {item["serial"]: item for item in shop.running.terminals}
+    for terminal in shop.terminals:
+        reached = found[terminal.serial]
+        if reached.ahead is not None:
+            shop.clocks[terminal.serial] = reached.ahead
+        yield reached.said
+        yield from _of_daemon(terminal.serial, reached.said, documents.get(terminal.serial, {}))
+
+
+def _of_daemon(serial: str, said: Said, document: Mapping[str, object]) -> Findings:
+    """Tell where posd has another experience with the terminal than we have now."""
+    if said.todo == "" and document.get("reachable") is False and (reason := document.get("reason")):
+        yield warning(
+            serial, f"it answers now; posd could not reach it at its last call ({reason})", "watch it: posd terminals"
+        )
+
+
+async def _all(shop: Shop) -> dict[str, Reached]:
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one(terminal: TerminalConfig) -> Reached:
+        async with turns:
+            return await _reach(shop, terminal)
+
+    results = await asyncio.gather(*(one(terminal) for terminal in shop.terminals))
+    return {terminal.serial: reached for terminal, reached in zip(shop.terminals, results, strict=True)}
+
+
+async def _reach(shop: Shop, terminal: TerminalConfig) -> Reached:
+    serial = terminal.serial
+    address = shop.addresses.get(serial)
+    if address is None:
+        return Reached(_no_address(shop, terminal))
+    at = f"{address.base_url} ({SOURCES[address.source]})"
+    parts = urlsplit(address.base_url)
+    host, port = unquote(parts.hostname or ""), parts.port or (443 if parts.scheme == "https" else 80)
+    context = None
+    if parts.scheme == "https":
+        try:
+            context = trust.context(terminal.ca_file, terminal.fingerprint_sha256)
+        except OSError as error:
+            return Reached(_no_trust(shop, serial, at, str(error)))
+    try:
+        reader, writer = await asyncio.wait_for(
+            _connect(host, port, context, trust.called(address.base_url, terminal.server_name)),
+            terminal.connect_timeout_seconds,
+        )
+    except ssl.SSLError as error:
+        return Reached(await _refused(terminal, at, address.base_url, error))
+    except (OSError, TimeoutError) as error:
+        return Reached(_unreachable(terminal, at, error))
+    try:
+        return await _speak(serial, at, parts.netloc, reader, writer, context is not None)
+    finally:
+        with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
+            writer.transport.abort()
+
+
+#: where an address comes from -> words
+SOURCES = {"config": "from the configuration", "mdns": "found by mDNS"}
+
+
+async def _connect(
+    host: str, port: int, context: ssl.SSLContext | None, name: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(host, port, ssl=context, server_hostname=name if context else None)
+
+
+def _no_address(shop: Shop, terminal: TerminalConfig) -> Said:
+    serial = terminal.serial
+    announced = "no address is known: the configuration has none"
+    if not shop.settings.discovery.enabled:
+        return failure(
+            serial,
+            f"{announced}, and discovery is switched off",
+            'write base_url = "https://ADDRESS:6869" into its section, or set discovery.enabled = true',
+        )
+    return failure(
+        serial,
+        f"{announced}, and it does not announce itself over mDNS",
+        "is it switched on, and in this network? Is this its serial, as printed on it? If mDNS does not work in this "
+        f'network, write base_url = "https://ADDRESS:6869" into its section{_find(terminal)}',
+    )
+
+
+def _find(terminal: TerminalConfig) -> str:
+    """Say how to find a terminal that can be told by its certificate."""
+    return ". Or look for it: posd terminals find" if terminal.fingerprint_sha256 else ""
+
+
+def _no_trust(shop: Shop, serial: str, at: str, reason: str) -> Said:
+    todo = "see the configuration: terminals.ca_file"
+    if any(item.check == "configuration" and "ca_file" in item.subject for item in shop.found):
+        return warning(serial, f"{at}: not called, because its CA file cannot be used", todo)
+    return failure(serial, f"{at}: cannot be called: {reason}", todo)
+
+
+def _unreachable(terminal: TerminalConfig, at: str, error: Exception) -> Said:
+    serial, seconds = terminal.serial, terminal.connect_timeout_seconds
+    match error:
+        case socket.gaierror():
+            return failure(serial, f"{at}: this name is not known", "correct base_url, or the DNS of this network")
+        case ConnectionRefusedError():
+            return failure(
+                serial,
+                f"{at}: a device is there, and nobody listens on this port",
+                f"is the payment application running on the terminal? Is the port right ({PORTS})? Is it still this "
+                "terminal's address?",
+            )
+        case TimeoutError():
+            return failure(
+                serial,
+                f"{at}: no answer within {seconds:g} s",
+                "is it switched on, awake, and in the same network as this machine? Does the network keep devices "
+                f"apart (client isolation)? Is it still this terminal's address?{_find(terminal)}",
+            )
+        case _:
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            return failure(
+                serial,
+                f"{at}: cannot be reached ({reason})",
+                "is it switched on, and is this machine in the same network? Is it still this terminal's address?",
+            )
+
+
+async def _refused(terminal: TerminalConfig, at: str, base_url: str, error: ssl.SSLError) -> Said:
+    """Tell why TLS failed, and what certificate was found in place of the expected one."""
+    serial = terminal.serial
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"):
+            return failure(serial, f"{at}: something answers there, but not over TLS", f"is the port right ({PORTS})?")
+        return failure(
+            serial,
+            f"{at}: TLS fails ({judging.words(error)})",
+            "does the terminal speak TLS 1.2 or newer? Does it want something of its callers?",
+        )
+    shown = None
+    with suppress(OSError, ValueError, TimeoutError):
+        async with asyncio.timeout(terminal.connect_timeout_seconds):
+            shown = await trust.shown(base_url, terminal.server_name)
+    expected = trust.called(base_url, terminal.server_name)
+    return failure(
+        serial,
+        f"{at}: {trust.words(error, shown, expected, terminal.ca_file, datetime.now(UTC))}",
+        f"is it this terminal? Compare the certificate with the terminal's own display (posd terminals pin {serial}); "
+        "until it is trusted no payment is sent to it",
+    )
+
+
+async def _speak(
+    serial: str, at: str, netloc: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tls: bool
+) -> Reached:
+    """Send the harmless request and read the head of what comes back."""
+    sent = time.time()
+    try:
+        writer.write(f"OPTIONS / HTTP/1.1\r\nhost: {netloc}\r\nuser-agent: posd\r\nconnection: close\r\n\r\n".encode())
+        async with asyncio.timeout(REPLY_SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        silent = f"no answer to a request within {REPLY_SECONDS:g} s"
+        how = silent if isinstance(error, TimeoutError) else "it closes the connection without an answer"
+        return Reached(
+            warning(
+                serial,
+                f"{at}: {'TLS' if tls else 'the connection'} works, and {how} (OPTIONS /, which starts nothing)",
+                "some devices answer only what they know; make a small payment and see. If that fails too, restart "
+                "the payment application on the terminal",
+            )
+        )
+    line, _, rest = head.partition(b"\r\n")
+    if not line.startswith(b"HTTP/1."):
+        return Reached(
+            failure(serial, f"{at}: what answers there does not speak HTTP", f"is the port right ({PORTS})?")
+        )
+    received = time.time()
+    answer = f"{at}: it answers over {'TLS, with a certificate that is trusted' if tls else 'HTTP, without TLS'}"
+    ahead = _ahead(rest, (sent + received) / 2)
+    return Reached(ok(serial, answer), ahead)
+
+
+def _ahead(head: bytes, now: float) -> float | None:
+    """Return by how many seconds the Date header is ahead of `now`; it has whole seconds. None without one."""
+    for line in head.decode("latin-1").split("\r\n"):
+        name, _, value = line.partition(":")
+        if name.lower() == "date":
+            with suppress(ValueError, TypeError):
+                date = email.utils.parsedate_to_datetime(value.strip())
+                return date.replace(tzinfo=date.tzinfo or UTC).timestamp() + 0.5 - now
+    return None

@@ -1,0 +1,17 @@
+"""`posd tls`: the certificate with which terminals recognise this machine. One file a command."""
+
+import click
+
+from posd.cli.lazy import LazyGroup, Targets
+
+SUBCOMMANDS: Targets = {
+    "init": "posd.cli.tls.init:init",
+    "status": "posd.cli.tls.status:status",
+    "renew": "posd.cli.tls.renew:renew",
+    "ca": "posd.cli.tls.ca:ca",
+}
+
+
+@click.group(cls=LazyGroup, targets=SUBCOMMANDS)
+def tls() -> None:
+    """Make, look at and renew the certificates of the webhook listener."""

@@ -1,0 +1,111 @@
+"""`posd tls status`: what is served, for whom, how long, and what to do next."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from posd import tls
+from posd.cli.config import load_or_exit
+from posd.cli.connection import json_option
+from posd.cli.exit_codes import ExitCode
+from posd.cli.output import Output, Pair
+from posd.cli.tls import running
+from posd.cli.tls.settings import document, grouped, own, pair, wanted
+from posd.tls.asking import NotShown
+from posd.tls.report import Finding, Report, report
+
+#: finding's level -> colour of its word.
+STYLES: Mapping[str, str] = {"ok": "green", "warning": "yellow", "failure": "red"}
+
+
+@click.command()
+@json_option
+@click.pass_context
+def status(ctx: click.Context, output: Output) -> None:
+    """Show the certificate that terminals see, and what to do about it.
+
+    The listener itself is asked too, where posd runs. Exit code 0: all is well; 1: there is something to do.
+    """
+    config = load_or_exit(ctx.obj, check_files=False)
+    now = datetime.now(UTC)
+    made, (certificate, private_key) = own(config), pair(config)
+    found = report(certificate, private_key, made, wanted(config), now)
+    daemon = running.find(ctx, config)
+    findings = (*found.findings, *_of_listener(daemon, found), *_of_terminals(daemon))
+    well = all(finding.level == "ok" for finding in findings)
+    if output.as_json:
+        result = {
+            "ok": well,
+            "own": made is not None,
+            "certificate": document(found.certificate, certificate, now) if found.certificate else None,
+            "ca": document(found.ca, made.ca_certificate, now) if found.ca and made else None,
+            "listener": daemon.address if daemon else None,
+            "refused_by": daemon.check.get("refused_by", []) if daemon else [],
+            "findings": findings,
+        }
+        output.json(msgspec.json.encode(result))
+    else:
+        _show(output, found, str(certificate), findings, now, well=well)
+    sys.exit(ExitCode.DONE if well else ExitCode.NOT_DONE)
+
+
+def _show(
+    output: Output, found: Report, path: str, findings: tuple[Finding, ...], now: datetime, *, well: bool
+) -> None:
+    pairs: list[Pair] = [("file", path)]
+    if found.certificate is not None:
+        info = found.certificate
+        first, *rest = grouped(info.fingerprint_sha256)
+        pairs += [
+            ("names", ", ".join(info.names) or "none"),
+            ("addresses", ", ".join(info.addresses) or "none"),
+            ("issued by", info.issuer),
+            ("valid until", f"{info.not_after:%Y-%m-%d} ({info.days_left(now)} days)"),
+            ("fingerprint", first),
+            *(("", line) for line in rest),
+        ]
+    if found.ca is not None:
+        pairs.append(
+            ("CA", f"{found.ca.subject}, until {found.ca.not_after:%Y-%m-%d} ({found.ca.days_left(now)} days)")
+        )
+    output.panel("certificate", pairs, "green" if well else "yellow")
+    output.line()
+    output.table(("", "what", "how it stands"), [(item.level, item.what, item.words) for item in findings])
+    cures = list(dict.fromkeys(item.cure for item in findings if item.level != "ok" and item.cure))
+    if cures:
+        output.line()
+        output.line("What to do next:", style="bold")
+        for cure in cures:
+            output.line(cure, indent=2)
+
+
+def _of_listener(daemon: running.Running | None, found: Report) -> Iterator[Finding]:
+    """Ask the listener what it shows, and compare."""
+    if daemon is None:
+        yield Finding("ok", "listener", "no posd answers here: what it shows was not looked at")
+        return
+    try:
+        info = tls.describe_der(daemon.shown())
+    except (NotShown, tls.TlsError) as error:
+        yield Finding("failure", "listener", f"{daemon.address} {error}", "look at: posd status")
+        return
+    if found.certificate is not None and info.fingerprint_sha256 == found.certificate.fingerprint_sha256:
+        yield Finding("ok", "listener", f"{daemon.address} shows this certificate")
+        return
+    words = (
+        f"{daemon.address} shows another certificate, valid until {info.not_after:%Y-%m-%d} ({daemon.check['detail']})"
+    )
+    yield Finding("warning", "listener", words, "posd takes up what is on the disk within a minute, where it is right")
+
+
+def _of_terminals(daemon: running.Running | None) -> Iterator[Finding]:
+    """Name the devices that refused the certificate of late."""
+    refused: list[Mapping[str, Any]] = daemon.check.get("refused_by", []) if daemon else []
+    for item in refused:
+        address, alert, count = item["address"], item["alert"], item["count"]
+        words = f"{address} refuses the certificate ({alert}, {count} times, last {item['last_at']})"
+        yield Finding("warning", "terminal", words, f"put the CA on the device at {address}: posd tls ca > ca.crt")

@@ -1,0 +1,155 @@
+"""The network interfaces of this machine: its addresses, and word of every change (design 8).
+
+The kernel tells of changes over a netlink socket, so nothing is polled; where a sandbox has none, a slow tick compares.
+Who listens is called in the event loop, after the dust has settled: an interface that comes up reports several times.
+"""
+
+import asyncio
+import fcntl
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import ifaddr
+import structlog
+
+#: What the kernel is asked to report (linux/rtnetlink.h): links, IPv4 addresses, IPv6 addresses.
+GROUPS: Final = 0x1 | 0x10 | 0x100
+#: After a report, so long until the state is read, in seconds: one change reports several times.
+SETTLE_SECONDS = 0.25
+#: Between two looks where the kernel does not report, in seconds.
+TICK_SECONDS = 15.0
+
+#: linux/sockios.h and linux/if.h: whether an interface is up and has a carrier.
+_SIOCGIFFLAGS: Final = 0x8913
+_IFF_RUNNING: Final = 0x40
+_MAX_REPORT: Final = 65_536
+
+log = structlog.get_logger("posd.interfaces")
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """One interface: `running` is up with a carrier; an IPv6 link-local address bears its scope (`fe80::1%eth0`)."""
+
+    name: str
+    index: int
+    addresses: frozenset[str]
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the interfaces are at one moment."""
+
+    interfaces: frozenset[Interface] = frozenset()
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """The addresses of all of them."""
+        return frozenset(address for interface in self.interfaces for address in interface.addresses)
+
+
+class Interfaces:
+    """This machine's interfaces. Run `run` as a task; cancel it to stop."""
+
+    def __init__(self) -> None:
+        self.state = Snapshot()
+        self._listeners: list[Callable[[], None]] = []
+        self._look()
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """All addresses of this machine, loopback among them; IPv6 link-local ones as in `fe80::1%eth0`."""
+        return self.state.addresses
+
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Call back, in the event loop, whenever an address came or went, or a link came up or went down."""
+        self._listeners.append(callback)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        try:
+            reports = _reports()
+        except OSError as error:
+            log.info("interfaces.polled", error=str(error), retry_s=TICK_SECONDS)
+            await self._poll()
+            return
+        with reports:
+            self._look()  # what changed before the kernel was asked to report
+            while True:
+                await _next(reports)
+                self._look()
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._look()
+
+    def _look(self) -> None:
+        try:
+            found = snapshot()
+        except OSError as error:
+            log.warning("interfaces.unreadable", error=str(error), detail="the addresses known before are kept")
+            return
+        if found == self.state:
+            return
+        self.state = found
+        for callback in self._listeners:
+            # Each by itself: one that fails is logged by the loop's handler and keeps no other from being called.
+            asyncio.get_running_loop().call_soon(callback)
+
+
+def snapshot() -> Snapshot:
+    """Read the interfaces as they are now. Raise OSError where the system does not tell."""
+    addresses: dict[str, set[str]] = {}
+    for adapter in ifaddr.get_adapters():
+        mine = addresses.setdefault(adapter.name, set())
+        for entry in adapter.ips:
+            if isinstance(entry.ip, str):
+                mine.add(entry.ip)
+            else:
+                address, _, scope = entry.ip
+                mine.add(f"{address}%{adapter.name}" if scope else address)
+    return Snapshot(
+        frozenset(
+            Interface(name, index, frozenset(addresses.get(name, ())), _is_running(name))
+            for index, name in socket.if_nameindex()
+        )
+    )
+
+
+def _is_running(name: str) -> bool:
+    request = struct.pack("16sH14x", name.encode()[:15], 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            answer = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request)
+        except OSError:
+            return False  # it has just gone
+    flags: int = struct.unpack_from("16xH", answer)[0]
+    return bool(flags & _IFF_RUNNING)
+
+
+def _reports() -> socket.socket:
+    """Return the socket on which the kernel reports. Raise OSError where there is none."""
+    kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    made = socket.socket(socket.AF_NETLINK, kind, socket.NETLINK_ROUTE)
+    try:
+        made.bind((0, GROUPS))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+async def _next(reports: socket.socket) -> None:
+    """Wait for a report and for those that belong to it. What they say is not read: the state is looked at anew."""
+    with suppress(OSError):  # more came than the socket holds (ENOBUFS): that is a report too
+        await asyncio.get_running_loop().sock_recv(reports, _MAX_REPORT)
+    await asyncio.sleep(SETTLE_SECONDS)
+    with suppress(OSError):  # BlockingIOError: that was all
+        while reports.recv(_MAX_REPORT):
+            pass

@@ -1,0 +1,131 @@
+"""One terminal of the fleet: its configuration, where it is, and what is known of it now (design 2 and 8)."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from posd.config import TerminalConfig
+from posd.terminals.claims import Candidate, Claims, Verdict
+from posd.terminals.client import Device
+
+Source = Literal["config", "mdns"]
+
+#: What the last connection to its address says of a terminal: whether it can be reached.
+REACHABLE: Mapping[Verdict, bool | None] = {
+    Verdict.ANSWERS: True,
+    Verdict.UNCHECKED: None,
+    Verdict.SILENT: False,
+    Verdict.REFUSED: False,
+}
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The newest start: the base URL that it went to, and the fingerprint that the device there showed, if any."""
+
+    base_url: str
+    certificate: str | None
+
+
+class Member:
+    """A terminal that the configuration names.
+
+    `configured` is its address there, None where it is discovered. `last_seen` and the times of the candidates are
+    ISO 8601.
+    """
+
+    def __init__(self, config: TerminalConfig, device: Device) -> None:
+        self.config = config
+        self.device = device
+        self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
+        self.claims = Claims(config.scheme)
+        self.started: Started | None = None
+        self.last_seen: str | None = None
+        self.brand: str | None = None
+        self.model: str | None = None
+
+    @property
+    def on_lan(self) -> bool:
+        """Whether it is called over this network, not through the cloud."""
+        return self.config.access_mode == "local"
+
+    @property
+    def best(self) -> Candidate | None:
+        """The address to use now, None where none is known."""
+        if self.configured is not None:
+            return self.configured
+        best = self.claims.best
+        return best[1] if best else None
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The addresses at which it may be."""
+        return (self.configured,) if self.configured is not None else self.claims.candidates
+
+    @property
+    def reachable(self) -> bool | None:
+        """Whether the last call or look at its address got through; None where there was none."""
+        best = self.best
+        return None if best is None else REACHABLE[best.verdict]
+
+    @property
+    def source(self) -> Source:
+        """Where its address comes from."""
+        return "config" if self.configured is not None else "mdns"
+
+    def find(self, base_url: str) -> list[Candidate]:
+        """Return what is known of an address of it; nothing where it has that one no more."""
+        if self.configured is not None:
+            return [self.configured] if self.configured.base_url == base_url else []
+        return self.claims.find(base_url)
+
+    def same_as(self, sent_to: str, base_url: str) -> bool | str:
+        """Tell whether the device at `base_url` is the one that its newest start was sent to, at `sent_to`.
+
+        A fingerprint: it is, where it shows the certificate of that. An address alone is no proof, for addresses are
+        given to other devices. So what shows the same certificate is the same; without one (plain HTTP, or a start
+        before posd was restarted) the same address is taken for the same device, and another address for another one.
+        What is pinned is the same wherever it is, for no other is ever spoken to; in the cloud the path has the serial.
+        """
+        if not self.on_lan or (self.config.fingerprint_sha256 and base_url.startswith("https:")):
+            return True
+        if self.started is not None and self.started.base_url == sent_to and self.started.certificate is not None:
+            return self.started.certificate
+        return base_url == sent_to
+
+    def document(self, transaction: str | None, no_address: str) -> dict[str, Any]:
+        """Return it as the local API shows it; `no_address` says why none is known."""
+        best = self.best
+        believed = self.claims.best[0] if self.claims.best else None
+        announcement = believed.announcement if believed else None
+        return {
+            "serial": self.config.serial,
+            "brand": self.brand or (announcement.brand if announcement else None),
+            "model": self.model or (announcement.model if announcement else None),
+            "base_url": best.base_url if best else None,
+            "source": self.source if best else None,
+            "reachable": self.reachable if best else None,
+            "last_seen": self.last_seen,
+            "transaction": transaction,
+            "reason": best.reason if best else no_address,
+            "checked_at": best.checked_at if best else None,
+            "claims": [
+                {
+                    "base_url": candidate.base_url,
+                    "same_device": claim is believed and self.configured is None,
+                    "last_seen": claim.announcement.seen_at,
+                    "state": candidate.verdict.name.lower(),
+                    "reason": candidate.reason,
+                }
+                for claim in self.claims
+                for candidate in claim.candidates
+                if best is None or candidate.base_url != best.base_url
+            ],
+        }
+
+    def judge(self, base_url: str, verdict: Verdict, reason: str | None, at: str, tried: float) -> None:
+        """Take what a connection to an address of it showed; `reason` is for one that does not answer."""
+        for candidate in self.find(base_url):
+            candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
+        if verdict is Verdict.ANSWERS:
+            self.last_seen = at

@@ -1,0 +1,268 @@
+"""Making and describing certificates. Only commands import this: cryptography costs the daemon more than it is worth.
+
+What strict clients ask of a chain (RFC 5280, and the CA/Browser Forum's limits on server certificates) is in
+`make_ca` and `make_server`: version 3, key usages, basic constraints, key identifiers, addresses as addresses.
+"""
+
+import ipaddress
+import secrets
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from posd.tls.files import (
+    CURE,
+    SubjectError,
+    TlsError,
+    TlsFiles,
+    files,
+    given,
+    make_directory,
+    read,
+    write,
+    write_given,
+    writing,
+)
+from posd.tls.information import CertificateInfo
+from posd.tls.machine import HOST_NAME, is_address, local_addresses, local_names
+from posd.tls.subjects import Subjects
+
+#: Terminals are handed the CA once, by hand: it outlives the POS machine.
+CA_LIFETIME = timedelta(days=3652)
+#: The longest that strict clients accept of a server certificate is 398 days; one day of margin.
+SERVER_LIFETIME = timedelta(days=397)
+#: Terminals' clocks run behind; a certificate that is valid only from this minute on would be refused by them.
+BACKDATED = timedelta(days=1)
+#: An X.520 common name has at most this many characters.
+MAX_COMMON_NAME = 64
+
+Issuer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+
+
+def init(directory: Path, subjects: Subjects, named: Subjects, *, overwrite: bool) -> TlsFiles:
+    """See `posd.tls.init`."""
+    _check(subjects)
+    made = files(directory)
+    make_directory(directory)
+    with writing(directory):
+        if overwrite or not (made.ca_certificate.exists() or made.ca_key.exists()):
+            issuer = make_ca()
+            write(made.ca_key, _key_pem(issuer[1]), mode=0o600)
+            write(made.ca_certificate, _pem(issuer[0]), mode=0o644)
+        else:
+            issuer = _load_ca(made)
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = make_server(issuer, key, subjects)
+        write_given(made, named)
+        write(made.private_key, _key_pem(key), mode=0o600)
+        _write_chain(made, certificate, issuer)
+    return made
+
+
+def renew(directory: Path) -> TlsFiles:
+    """See `posd.tls.renew`."""
+    made = files(directory)
+    if not made.certificate.exists() and not made.ca_certificate.exists():
+        raise TlsError(f"there is no certificate in {directory} yet; make one with: posd tls init")
+    with writing(directory):
+        issuer = _load_ca(made)
+        subjects = _kept(made) | Subjects(tuple(local_names()), tuple(local_addresses()))
+        _write_chain(made, make_server(issuer, _load_key(made.private_key), subjects), issuer)
+    return made
+
+
+def _kept(made: TlsFiles) -> Subjects:
+    """Return what a person named at `init`; where that was not written down, all that the certificate carries."""
+    named = given(made)
+    if named is not None:
+        return named
+    present = describe(made.certificate)
+    return Subjects(present.names, present.addresses)
+
+
+def _write_chain(made: TlsFiles, certificate: x509.Certificate, issuer: Issuer) -> None:
+    # The CA follows the server certificate: a terminal that does not trust it yet can then say whose it is,
+    # and a person can read it from the connection. Terminals that do trust it ignore the copy.
+    write(made.certificate, _pem(certificate) + _pem(issuer[0]), mode=0o644)
+
+
+def describe(certificate_path: Path) -> CertificateInfo:
+    """See `posd.tls.describe`."""
+    try:
+        certificate = x509.load_pem_x509_certificate(read(certificate_path, "certificate"))
+    except ValueError as error:
+        raise TlsError(f"certificate {certificate_path}: is not a PEM certificate ({error}); {CURE}") from error
+    return _described(certificate)
+
+
+def describe_der(certificate: bytes) -> CertificateInfo:
+    """See `posd.tls.describe_der`."""
+    try:
+        return _described(x509.load_der_x509_certificate(certificate))
+    except ValueError as error:
+        raise TlsError(f"what the other side showed is no certificate ({error})") from error
+
+
+def issued_by(certificate_path: Path, ca_path: Path) -> bool:
+    """Whether the first certificate of a PEM file was signed by a CA. Raises TlsError where one cannot be read."""
+    certificate, ca = read(certificate_path, "certificate"), read(ca_path, "CA certificate")
+    try:
+        x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _described(certificate: x509.Certificate) -> CertificateInfo:
+    try:
+        subjects = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        subjects = x509.SubjectAlternativeName([])
+    return CertificateInfo(
+        subject=certificate.subject.rfc4514_string(),
+        issuer=certificate.issuer.rfc4514_string(),
+        names=tuple(subjects.get_values_for_type(x509.DNSName)),
+        addresses=tuple(str(address) for address in subjects.get_values_for_type(x509.IPAddress)),
+        not_before=certificate.not_valid_before_utc,
+        not_after=certificate.not_valid_after_utc,
+        fingerprint_sha256=certificate.fingerprint(SHA256()).hex(),
+    )
+
+
+def _check(subjects: Subjects) -> None:
+    if not subjects:
+        raise SubjectError("a server certificate needs at least one name or address; give --name or --address")
+    for name in subjects.names:
+        if is_address(name):
+            raise SubjectError(f"{name!r} is an address, not a name; give it as an address (--address)")
+        if HOST_NAME.fullmatch(name) is None:
+            raise SubjectError(f"{name!r} is not a host name; write it with letters, digits, hyphens and dots only")
+    for address in subjects.addresses:
+        if not is_address(address):
+            raise SubjectError(f"{address!r} is not an IP address; write it like 192.168.1.10, or give it as --name")
+
+
+def make_ca() -> Issuer:
+    """Make a CA certificate and its key."""
+    # A terminal may know the CAs of several machines, and of this machine before it was set up anew: two CAs of the
+    # same name but with different keys confuse some clients, so the name is new each time.
+    tag = f" {secrets.token_hex(4)}"
+    name = _name(f"posd CA {socket.gethostname()}"[: MAX_COMMON_NAME - len(tag)] + tag)
+    key = ec.generate_private_key(ec.SECP256R1())
+    start = datetime.now(UTC) - BACKDATED
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + CA_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, SHA256())
+    )
+    return certificate, key
+
+
+def make_server(issuer: Issuer, key: ec.EllipticCurvePrivateKey, subjects: Subjects) -> x509.Certificate:
+    """Make the server certificate of a key, for these names and addresses. Raises TlsError where the CA has ended."""
+    ca, ca_key = issuer
+    start = datetime.now(UTC) - BACKDATED
+    alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in dict.fromkeys(subjects.names)]
+    addresses = dict.fromkeys(ipaddress.ip_address(text) for text in subjects.addresses)
+    alternatives += [x509.IPAddress(address) for address in addresses]
+    ca_identifier = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name((*subjects.names, *subjects.addresses)[0][:MAX_COMMON_NAME]))
+        .issuer_name(ca.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(max(start, ca.not_valid_before_utc))
+        .not_valid_after(min(start + SERVER_LIFETIME, ca.not_valid_after_utc))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca_identifier),
+            critical=False,
+        )
+        .sign(ca_key, SHA256())
+    )
+
+
+def _load_ca(made: TlsFiles) -> Issuer:
+    cure = "put both files back from a backup, or make a new CA with --force (each terminal then needs its ca.crt)"
+    for path in (made.ca_certificate, made.ca_key):
+        if not path.exists():
+            raise TlsError(f"{path}: does not exist, though its other half does; {cure}")
+    try:
+        certificate = x509.load_pem_x509_certificate(made.ca_certificate.read_bytes())
+        key = load_pem_private_key(made.ca_key.read_bytes(), password=None)
+        certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    except (ValueError, TypeError, x509.ExtensionNotFound) as error:
+        raise TlsError(f"the CA in {made.ca_certificate} and {made.ca_key} cannot be read ({error}); {cure}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise TlsError(f"{made.ca_key}: does not belong to {made.ca_certificate}; {cure}")
+    if certificate.not_valid_after_utc <= datetime.now(UTC):
+        end = certificate.not_valid_after_utc.date().isoformat()
+        raise TlsError(
+            f"{made.ca_certificate}: the CA has expired ({end}); make a new one with: posd tls init --force "
+            "(each terminal then needs its ca.crt)"
+        )
+    return certificate, key
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    cure = "make a new pair with: posd tls init (the CA is kept, the terminals go on trusting it)"
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except FileNotFoundError as error:
+        raise TlsError(f"private key {path}: does not exist; {cure}") from error
+    except (ValueError, TypeError) as error:
+        raise TlsError(f"private key {path}: cannot be read as PEM ({error}); {cure}") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TlsError(f"private key {path}: is not one that posd tls init made; {cure}")
+    return key
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,0 +1,133 @@
+"""A certificate with its key as the listener serves it: loaded into a fresh context and tried before anybody sees it.
+
+The trial is a handshake in memory with a client that trusts exactly this certificate. It needs nothing but `ssl`, finds
+what a terminal would find (a key of another certificate, an end that has passed, a certificate that is not for
+servers), and yields what the certificate says about itself.
+"""
+
+import contextlib
+import hashlib
+import re
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from posd.tls.files import CURE, TlsError, read
+from posd.tls.information import CertificateInfo
+from posd.tls.subjects import canonical
+
+# OpenSSL's X509_V_ERR numbers (x509_vfy.h); Python's ssl passes them on without naming them.
+_NOT_YET_VALID = 9
+_EXPIRED = 10
+
+#: How RFC 4514 abbreviates what OpenSSL writes out.
+_SHORT = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C"}
+
+
+class Expired(TlsError):
+    """The certificate has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A context that serves a certificate, and what the certificate says."""
+
+    context: ssl.SSLContext
+    info: CertificateInfo
+
+
+def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:
+    """Return the context of `load`. Raises TlsError."""
+    return load(certificate, private_key).context
+
+
+def load(certificate: Path, private_key: Path) -> Served:
+    """Load a certificate with its key into a fresh server context (TLS 1.2 or newer, HTTP/1.1 by ALPN) and try it.
+
+    Raises TlsError where a file is missing or unreadable, the two do not belong together, or the certificate is not
+    valid at this moment (Expired where it has ended) or not for servers.
+    """
+    leaf = read(certificate, "certificate")
+    read(private_key, "private key")
+
+    def passphrase() -> str:
+        raise TlsError(f"private key {private_key}: is encrypted; store it without a passphrase, with mode 0600")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(certificate, private_key, password=passphrase)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise TlsError(
+                f"private key {private_key}: does not belong to the certificate {certificate}; {CURE}"
+            ) from error
+        raise TlsError(
+            f"certificate {certificate} and private key {private_key}: cannot be read as PEM ({error}); {CURE}"
+        ) from error
+    except OSError as error:  # replaced at this very moment
+        raise TlsError(f"certificate {certificate} and private key {private_key}: {error.strerror}; {CURE}") from error
+    return Served(context, _try(context, certificate, leaf))
+
+
+def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> CertificateInfo:
+    """Shake hands in memory with a client that trusts exactly this certificate; raise TlsError as it judges."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False  # which name a terminal calls is not known here
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    first = re.search(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----", leaf)
+    if first is None:
+        raise TlsError(f"certificate {certificate}: has no block BEGIN CERTIFICATE; {CURE}")
+    client.load_verify_locations(cadata=first[0].decode("ascii"))
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    judge = client.wrap_bio(to_client, to_server, server_side=False)
+    ends = (judge, context.wrap_bio(to_server, to_client, server_side=True))
+    try:
+        for _ in range(3):  # a TLS handshake needs two flights from each side; one more than that
+            for end in ends:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        day = datetime.now(UTC).date().isoformat()
+        if error.verify_code == _EXPIRED:
+            raise Expired(
+                f"certificate {certificate}: has expired (today is {day}); renew it (posd tls renew), or put a valid "
+                "pair of the shop's own PKI there"
+            ) from error
+        reason = (
+            f"is not valid yet (today is {day}; is the clock of this machine right?)"
+            if error.verify_code == _NOT_YET_VALID
+            else f"would be refused by the terminals ({error.verify_message})"
+        )
+        raise TlsError(f"certificate {certificate}: {reason}; {CURE}") from error
+    except ssl.SSLError as error:
+        raise TlsError(f"certificate {certificate}: cannot be served over TLS ({error}); {CURE}") from error
+    return _information(judge)
+
+
+def _information(judge: ssl.SSLObject) -> CertificateInfo:
+    found: Any = judge.getpeercert() or {}
+    subjects = found.get("subjectAltName", ())
+    return CertificateInfo(
+        subject=_name(found.get("subject", ())),
+        issuer=_name(found.get("issuer", ())),
+        names=tuple(value for kind, value in subjects if kind == "DNS"),
+        addresses=tuple(canonical(value) for kind, value in subjects if kind == "IP Address"),
+        not_before=_time(found["notBefore"]),
+        not_after=_time(found["notAfter"]),
+        fingerprint_sha256=hashlib.sha256(judge.getpeercert(binary_form=True) or b"").hexdigest(),
+    )
+
+
+def _name(parts: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """Write a name as RFC 4514 does, its most particular part first."""
+    pairs = [f"{_SHORT.get(kind, kind)}={value}" for part in parts for kind, value in part]
+    return ",".join(reversed(pairs))
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)

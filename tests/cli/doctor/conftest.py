@@ -1,0 +1,29 @@
+"""Healthy set-ups, one a test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from posd import tls
+from tests.cli.doctor.healthy import SetUp, healthy
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Certificates of a terminal and of the webhook listener, made once."""
+    home = tmp_path_factory.mktemp("certificates")
+    for name in ("terminal", "server"):
+        tls.init(home / name, names=["localhost"], addresses=["127.0.0.1"])
+    return home / "terminal", home / "server"
+
+
+@pytest.fixture
+def setup(certificates: tuple[Path, Path]) -> Iterator[SetUp]:
+    """A healthy set-up in a directory that everybody may pass through, whose path fits into a socket's."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as name:
+        home = Path(name)
+        home.chmod(0o755)
+        with healthy(home, *certificates) as made:
+            yield made

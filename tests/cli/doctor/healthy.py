@@ -1,0 +1,210 @@
+"""A healthy set-up to break: configuration, certificate, database, and a terminal; and the doctor's findings on it."""
+
+import hashlib
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from posd import tls
+from tests.cli.processes import Done, posd
+from tests.store.filled import filling
+from tests.support.daemon import toml
+from tests.support.ports import reserve
+
+SERIAL = "SN-0001"
+#: Nothing here waits for a time to pass, so that a loaded machine makes no difference.
+PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 60\n"
+
+Found = dict[str, str]
+
+
+@dataclass
+class Terminal:
+    """A device that answers every request with 404, and counts them; its clock is `ahead` of this machine's.
+
+    With `judged`, its certificate is one that posd would serve too.
+    """
+
+    directory: Path
+    secure: bool = True
+    ahead: timedelta = timedelta()
+    calls: list[str] = field(default_factory=list)
+    port: int = 0
+    judged: bool = True
+
+    @property
+    def ca(self) -> Path:
+        return tls.files(self.directory).ca_certificate
+
+    @property
+    def base_url(self) -> str:
+        return f"{'https' if self.secure else 'http'}://127.0.0.1:{self.port}"
+
+    @property
+    def fingerprint(self) -> str:
+        pem = tls.files(self.directory).certificate.read_text().partition("-----END CERTIFICATE-----")
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert("".join(pem[:2]))).hexdigest()
+
+    @contextmanager
+    def on(self, host: str = "127.0.0.1", port: int = 0) -> Iterator["Terminal"]:
+        """Listen for the block."""
+        terminal = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_any(self) -> None:
+                terminal.calls.append(f"{self.command} {self.path}")
+                self.close_connection = True
+                self.send_response(404)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_OPTIONS = do_GET = do_POST = do_HEAD = handle_any  # noqa: N815 - the base class's names
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return format_datetime(datetime.now(UTC) + terminal.ahead, usegmt=True)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            def get_request(self):  # type: ignore[no-untyped-def]
+                # The handshake belongs to the connection's own thread: one that fails must not end the server.
+                connection, address = super().get_request()
+                if context is not None:
+                    connection = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+                return connection, address
+
+            def handle_error(self, *_: object) -> None:
+                pass
+
+        context = self._context() if self.secure else None
+        server = Server((host, port), Handler)
+        self.port = server.server_address[1]
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        serving.start()
+        try:
+            yield self
+        finally:
+            server.shutdown()
+            server.server_close()
+            serving.join()
+
+    def _context(self) -> ssl.SSLContext:
+        made = tls.files(self.directory)
+        if self.judged:
+            return tls.server_context(made.certificate, made.private_key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(made.certificate, made.private_key)
+        return context
+
+
+@dataclass
+class SetUp:
+    """Everything of one posd in a directory, stopped; tests break it. `config` is the TOML that `doctor` writes."""
+
+    home: Path
+    terminal: Terminal
+    port: int
+    config: str = ""
+
+    @property
+    def file(self) -> Path:
+        return self.home / "config.toml"
+
+    @property
+    def state(self) -> Path:
+        return self.home / "state"
+
+    @property
+    def database(self) -> Path:
+        return self.state / "posd.db"
+
+    @property
+    def key(self) -> Path:
+        return self.state / "callback.key"
+
+    @property
+    def tls(self) -> tls.TlsFiles:
+        return tls.files(self.state / "tls")
+
+    def change(self, old: str, new: str) -> None:
+        """Change the configuration."""
+        assert self.config.count(old) == 1, old
+        self.config = self.config.replace(old, new)
+
+    def doctor(self, *arguments: str) -> Done:
+        """Run `posd doctor`."""
+        self.file.write_text(self.config)
+        return posd("doctor", *arguments, config=self.file)
+
+    def findings(self, code: int) -> list[Found]:
+        """Write the configuration, run it and return what it found; the exit code must be that."""
+        self.file.write_text(self.config)
+        return self.findings_as_written(code)
+
+    def findings_as_written(self, code: int) -> list[Found]:
+        """Run it with the file as it is."""
+        done = posd("doctor", "--json", config=self.file)
+        assert done.returncode == code, done.stdout
+        assert done.stderr == ""
+        return self.read(done)
+
+    def read(self, done: Done) -> list[Found]:
+        """Return what it found."""
+        return list(json.loads(done.stdout))
+
+
+@contextmanager
+def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Iterator[SetUp]:
+    """Make one whose certificates are copies of those that were made for all tests: making them takes long."""
+    state = home / "state"
+    state.mkdir(mode=0o700)
+    copy(server_directory, state / "tls")
+    with filling(state / "posd.db") as filled:
+        filled.pay(1)
+    (state / "posd.db").chmod(0o600)
+    key = state / "callback.key"
+    key.write_text(f"{'5a' * 32}\n")
+    key.chmod(0o600)
+    copy(terminal_directory, home / "terminal")
+    with Terminal(home / "terminal").on() as terminal:
+        made = SetUp(home, terminal, reserve())
+        made.config = toml(home, entry(terminal), PATIENT).replace("127.0.0.1:0", f"127.0.0.1:{made.port}")
+        yield made
+
+
+def entry(terminal: Terminal, serial: str = SERIAL) -> str:
+    """Return a terminal's section of the configuration."""
+    return f'[[terminals]]\nserial = "{serial}"\nbase_url = "{terminal.base_url}"\nca_file = "{terminal.ca}"\n'
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy a directory of certificates with its modes."""
+    target.mkdir(mode=0o700)
+    for path in source.iterdir():
+        made = target / path.name
+        made.write_bytes(path.read_bytes())
+        made.chmod(path.stat().st_mode & 0o777)
+
+
+def failures(found: list[Found]) -> list[Found]:
+    """Return what has failed."""
+    return [one for one in found if one["status"] == "failure"]
+
+
+def warnings(found: list[Found]) -> set[tuple[str, str]]:
+    """Return check and subject of each warning."""
+    return {(one["check"], one["subject"]) for one in found if one["status"] == "warning"}
+
+
+#: Depends on the machine that the tests run on, and is explained in words: no test says anything of it.
+OF_THIS_MACHINE = {("clock", "this machine")}

@@ -1,0 +1,145 @@
+"""`posd doctor` on the network: the callback address, devices that refuse the certificate, terminals found by mDNS."""
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import ssl
+from collections.abc import AsyncIterator
+
+import pytest
+
+from posd import tls
+from posd.simulator import Settings, Simulator
+from tests.cli.doctor.healthy import SERIAL, Found, SetUp, Terminal, failures
+from tests.support.daemon import Daemon
+
+#: Longest that is waited for something to come, in seconds.
+PATIENCE_SECONDS = 60.0
+
+
+@contextlib.asynccontextmanager
+async def running(setup: SetUp) -> AsyncIterator[Daemon]:
+    """Run posd on the set-up for the block."""
+    daemon = Daemon(setup.home, setup.config)
+    await daemon.start()
+    try:
+        yield daemon
+    finally:
+        await daemon.stop()
+
+
+def of(found: list[Found], check: str) -> list[Found]:
+    return [one for one in found if one["check"] == check]
+
+
+async def test_a_callback_address_at_which_nobody_answers_or_somebody_else(setup: SetUp) -> None:
+    tls.init(setup.state / "tls", names=[], addresses=["127.0.0.1", "127.0.0.2"])
+    setup.change("[database]", 'advertise_host = "127.0.0.2"\n[database]')
+    async with running(setup):
+        (silent,) = failures(setup.findings(1))
+        with Terminal(setup.terminal.directory).on("127.0.0.2", setup.port):
+            (strange,) = failures(setup.findings(1))
+    for failed in (silent, strange):
+        assert (failed["check"], failed["subject"]) == ("callback", f"127.0.0.2:{setup.port}")
+    assert f"{SERIAL} will call this address; what should be posd cannot be reached" in silent["meaning"]
+    assert "it is not posd that answers there: it shows a certificate of " in strange["meaning"]
+    assert setup.terminal.fingerprint in strange["meaning"]
+
+
+async def test_a_pair_that_no_longer_fits_is_told_once(setup: SetUp) -> None:
+    """posd goes on with the certificate that it had: that is a consequence, and no failure of its own."""
+    async with running(setup):
+        shutil.copy(setup.terminal.directory / "server.crt", setup.tls.certificate)
+        found = setup.findings(1)
+    (failed,) = failures(found)
+    assert (failed["check"], failed["subject"]) == ("certificate", str(setup.tls.private_key))
+    (told,) = of(found, "callback")
+    assert told["status"] == "warning"
+    assert "posd still shows another certificate" in told["meaning"]
+
+
+async def test_posd_that_listens_elsewhere_than_the_configuration_says(setup: SetUp) -> None:
+    async with running(setup):
+        setup.change(f"127.0.0.1:{setup.port}", "127.0.0.1:1")
+        found = setup.findings(1)
+    (failed,) = failures(found)
+    assert (failed["check"], failed["subject"]) == ("port", "127.0.0.1:1")
+    assert f"posd runs and listens on port {setup.port}, not on" in failed["meaning"]
+    assert of(found, "callback")[0]["subject"] == f"127.0.0.1:{setup.port}", "that is what the terminals are told"
+
+
+def refuse(port: int, source: str) -> None:
+    """Connect as a device that does not trust the CA."""
+    distrusting = ssl.create_default_context(cadata=None)
+    with (
+        contextlib.suppress(ssl.SSLError),
+        socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS, (source, 0)) as raw,
+        distrusting.wrap_socket(raw, server_hostname="127.0.0.1"),
+    ):
+        raise AssertionError("the system trusts the CA of a test")
+
+
+async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(setup: SetUp) -> None:
+    async with running(setup) as daemon:
+        for source in ("127.0.0.1", "127.0.0.3"):
+            await asyncio.to_thread(refuse, setup.port, source)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len((await daemon.call("GET", "/health")).json["checks"]["certificate"]["refused_by"]) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)  # posd tells nobody that it has counted one more
+        found = setup.findings(1)
+    told = {one["subject"]: one for one in of(found, "callback")}
+    assert [one["subject"] for one in failures(found)] == ["127.0.0.1"]
+    assert f"terminal {SERIAL} has refused the certificate" in told["127.0.0.1"]["meaning"]
+    assert told["127.0.0.3"]["status"] == "warning"
+    assert "a device that is no terminal of ours" in told["127.0.0.3"]["meaning"]
+    assert all("ca.crt" in told[address]["todo"] for address in ("127.0.0.1", "127.0.0.3"))
+
+
+@pytest.fixture
+async def announced(setup: SetUp) -> AsyncIterator[str]:
+    """A simulated terminal that announces itself on loopback; its serial, which nobody else on this machine has."""
+    serial = f"SN-{setup.port}"
+    made = tls.files(setup.terminal.directory)
+    state = setup.home / "simulated"
+    state.mkdir()
+    settings = Settings(
+        state=state,
+        serial=serial,
+        mdns_interfaces=("127.0.0.1",),
+        certificate=made.certificate,
+        private_key=made.private_key,
+    )
+    async with Simulator(settings):
+        yield serial
+
+
+async def test_terminals_are_found_by_mdns_where_posd_does_not_run(setup: SetUp, announced: str) -> None:
+    setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
+    setup.config += f'[[terminals]]\nserial = "{announced}"\nca_file = "{setup.terminal.ca}"\n'
+    setup.file.write_text(setup.config)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:  # multicast is lost now and then, and announcing takes over a second
+            done = await asyncio.to_thread(setup.doctor, "--json")
+            if done.returncode == 0:
+                break
+    found = setup.read(done)
+    assert [one["status"] for one in of(found, "terminal")] == ["ok", "ok"]
+    (told,) = (one for one in of(found, "terminal") if one["subject"] == announced)
+    assert "(found by mDNS): it answers over TLS" in told["meaning"]
+    (heard,) = of(found, "mdns")
+    assert heard["status"] == "ok"
+    assert announced in heard["meaning"]
+
+
+def test_a_terminal_that_nobody_announces(setup: SetUp) -> None:
+    setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
+    setup.change(f'serial = "{SERIAL}"', f'serial = "SN-{setup.port}"')  # that one others announce on this machine
+    setup.config += '[[terminals]]\nserial = "SN-GONE"\n'
+    found = setup.findings(1)
+    (failed,) = failures(found)
+    assert (failed["check"], failed["subject"]) == ("terminal", "SN-GONE")
+    assert "it does not announce itself over mDNS" in failed["meaning"]
+    (heard,) = of(found, "mdns")
+    assert heard["status"] == "warning"
+    assert "SN-GONE can be found by mDNS alone, and was not heard" in heard["meaning"]

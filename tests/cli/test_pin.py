@@ -1,0 +1,196 @@
+"""`posd terminals pin`: shows, asks, prints; trusts nothing by itself, sends nothing, writes nothing."""
+
+import asyncio
+import json
+import tomllib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from posd.config import load
+from tests.cli.processes import Done, Seen, posd, posd_on_terminal
+from tests.support.certificates import Leaf, Recorder, recording, self_signed
+from tests.support.daemon import running, toml
+from tests.support.ports import reserve
+
+SERIAL = "SN-0001"
+
+
+@dataclass
+class Place:
+    """A directory with a configuration, and a terminal that shows a certificate of its own making."""
+
+    home: Path
+    terminal: Recorder
+    leaf: Leaf
+
+    @property
+    def config(self) -> Path:
+        return self.home / "config.toml"
+
+    @property
+    def socket(self) -> Path:
+        return self.home / "run" / "till.sock"
+
+    def configure(self, *lines: str) -> None:
+        """Write the configuration, with these lines for the terminal."""
+        self.config.write_text(toml(self.home, "\n".join([f'[[terminals]]\nserial = "{SERIAL}"', *lines])))
+
+    async def pin(self, *arguments: str, socket: Path | None = None) -> Done:
+        """Run the command where nobody can be asked."""
+        return await asyncio.to_thread(posd, "terminals", "pin", SERIAL, *arguments, config=self.config, socket=socket)
+
+    async def pin_on_terminal(self, types: str, *arguments: str) -> Seen:
+        """Run it on a terminal, where somebody types."""
+        command = ("--config", str(self.config), "terminals", "pin", SERIAL, *arguments)
+        return await asyncio.to_thread(posd_on_terminal, *command, socket=self.socket, types=types, columns=160)
+
+    def lines(self) -> list[str]:
+        """The fingerprint as the terminal would show it."""
+        pairs = [self.leaf.fingerprint[at : at + 2].upper() for at in range(0, 64, 2)]
+        return [":".join(pairs[:16]), ":".join(pairs[16:])]
+
+
+@asynccontextmanager
+async def a_place() -> AsyncIterator[Place]:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        home = Path(directory)
+        leaf = self_signed(home, "terminal.example", "10.1.2.3")
+        async with recording(leaf.context()) as terminal:
+            yield Place(home, terminal, leaf)
+            await terminal.quiet()
+            assert b"".join(terminal.received) == b""  # a handshake, whatever was asked, and no request
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with a_place() as place:
+        place.configure(f'base_url = "{place.terminal.base_url}"')
+        yield place
+
+
+async def test_a_person_compares_and_gets_what_to_configure(place: Place) -> None:
+    before = place.config.read_bytes()
+    seen = await place.pin_on_terminal("y\n")
+    assert seen.returncode == 0
+    for text in (*place.lines(), place.terminal.base_url, "CN=terminal", "itself", "terminal.example, 10.1.2.3"):
+        assert text in seen.screen
+    assert f"Put this into {place.config}, in its section, then restart posd:" in seen.screen
+    (section,) = tomllib.loads(seen.screen[seen.screen.index("[[terminals]]") :])["terminals"]
+    assert section["serial"] == SERIAL
+    assert place.config.read_bytes() == before
+
+    place.configure(
+        f'base_url = "{place.terminal.base_url}"', f'fingerprint_sha256 = "{section["fingerprint_sha256"]}"'
+    )
+    assert load(place.config).terminals[0].fingerprint_sha256 == place.leaf.fingerprint
+    assert "pins this certificate already" in (await place.pin()).stdout
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n"], ids=["no", "enter"])
+async def test_nothing_is_trusted_unless_a_person_says_yes(place: Place, answer: str) -> None:
+    seen = await place.pin_on_terminal(answer)
+    assert seen.returncode == 1
+    assert "do not trust this certificate" in seen.screen
+    assert "fingerprint_sha256 =" not in seen.screen
+
+
+async def test_where_nobody_can_be_asked_it_shows_and_stops(place: Place) -> None:
+    done = await place.pin()
+    assert done.returncode == 2
+    assert all(line in done.stdout for line in place.lines())
+    assert "fingerprint_sha256 =" not in done.stdout
+    assert "give it: --fingerprint HEX" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "written", [str, str.upper, lambda text: text[:32] + " " + text[32:]], ids=["hex", "upper", "two"]
+)
+async def test_a_script_gives_the_fingerprint(place: Place, written: Callable[[str], str]) -> None:
+    done = await place.pin("--fingerprint", written(place.leaf.fingerprint))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f'fingerprint_sha256 = "{":".join(place.lines())}"' in done.stdout
+
+
+async def test_another_fingerprint_than_the_given_one_is_refused(place: Place) -> None:
+    done = await place.pin("--fingerprint", "0" * 64)
+    assert done.returncode == 1
+    assert f"it has fingerprint {place.leaf.fingerprint}, not {'0' * 64}" in done.stderr
+    assert "fingerprint_sha256 =" not in done.stdout
+
+
+@pytest.mark.parametrize("given", ["abc", "g" * 64, ""])
+async def test_what_is_no_fingerprint(place: Place, given: str) -> None:
+    done = await place.pin("--fingerprint", given)
+    assert (done.returncode in (1, 2), done.stdout, "fingerprint" in done.stderr) == (True, "", True)
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "matches"),
+    [(None, 0, None), ("right", 0, True), ("0" * 64, 1, False)],
+    ids=["show", "right", "wrong"],
+)
+async def test_json(place: Place, given: str | None, code: int, matches: bool | None) -> None:
+    fingerprint = place.leaf.fingerprint if given == "right" else given
+    done = await place.pin("--json", *(["--fingerprint", fingerprint] if fingerprint else []))
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["matches"], document["fingerprint_sha256"]) == (
+        code,
+        matches,
+        place.leaf.fingerprint,
+    )
+    assert (document["toml"] is not None) == bool(matches)
+
+
+async def test_it_says_that_another_one_was_pinned(place: Place) -> None:
+    place.configure(f'base_url = "{place.terminal.base_url}"', f'fingerprint_sha256 = "{"0" * 64}"')
+    assert "pins another certificate: 00:00:" in (await place.pin()).stdout
+
+
+async def test_a_name_that_is_not_looked_at_any_more_is_told(place: Place) -> None:
+    place.configure(f'base_url = "{place.terminal.base_url}"', 'server_name = "terminal.example"')
+    done = await place.pin("--fingerprint", place.leaf.fingerprint)
+    assert (done.returncode, "Remove server_name" in done.stdout) == (0, True)
+
+
+async def test_the_address_comes_from_the_daemon_or_from_a_person() -> None:
+    async with a_place() as place:
+        place.configure(f'base_url = "{place.terminal.base_url}"')
+        section = place.config.read_text().partition("[[terminals]]")
+        async with running(place.home, f"[[terminals]]{section[2]}") as daemon:
+            place.configure()  # the command does not know it, the daemon does
+            done = await place.pin("--fingerprint", place.leaf.fingerprint, socket=daemon.till_socket)
+            assert (done.returncode, place.terminal.base_url in done.stdout) == (0, True)
+        done = await place.pin("--fingerprint", place.leaf.fingerprint)
+        assert done.returncode == 1
+        assert "its address is not configured, and cannot reach posd" in done.stderr
+        assert "--address" in done.stderr
+        for address in (f"127.0.0.1:{place.terminal.port}", place.terminal.base_url):
+            done = await place.pin("--fingerprint", place.leaf.fingerprint, "--address", address)
+            assert (done.returncode, place.terminal.base_url in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "words"),
+    [
+        (['base_url = "http://127.0.0.1:1"'], [], "it is called without TLS"),
+        ([], ["--address", "http://127.0.0.1"], "does not begin with https://"),
+        ([], ["--address", "a b"], "has no usable host"),
+    ],
+    ids=["http", "http given", "no host"],
+)
+async def test_where_there_is_nothing_to_show(place: Place, lines: list[str], arguments: list[str], words: str) -> None:
+    place.configure(*lines)
+    done = await place.pin(*arguments)
+    assert (done.returncode in (1, 2), done.stdout) == (True, "")
+    assert words in done.stderr
+
+
+async def test_nobody_listens_there(place: Place) -> None:
+    done = await place.pin("--address", f"127.0.0.1:{reserve()}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot be reached (Connection refused)" in done.stderr

@@ -1,0 +1,291 @@
+"""`posd tls`: what it says, what it leaves on the disk, and its exit codes. With the daemon: tests/e2e."""
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import pytest_asyncio
+import trustme
+
+from posd import tls
+from posd.tls import TlsFiles, making
+from tests.cli.processes import Done, posd
+from tests.support.certificates import LATER, issued
+from tests.support.daemon import Daemon, running, toml
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A configuration for 127.0.0.1, without certificates."""
+    file = tmp_path / "config.toml"
+    file.write_text(toml(tmp_path, ""))
+    return file
+
+
+@pytest.fixture
+def made(config: Path) -> TlsFiles:
+    return tls.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+
+
+def status(config: Path) -> tuple[int, dict[str, tuple[str, str, str]]]:
+    """Return the exit code of `posd tls status`, and its findings by what was looked at."""
+    done = posd("tls", "status", "--json", config=config)
+    findings = json.loads(done.stdout)["findings"]
+    return done.returncode, {item["what"]: (item["level"], item["words"], item["cure"]) for item in findings}
+
+
+def test_status_of_nothing_says_where_to_begin(config: Path) -> None:
+    code, findings = status(config)
+    assert (code, findings["certificate"]) == (
+        1,
+        ("failure", f"there is none yet in {config.parent}/state/tls", "posd tls init"),
+    )
+
+
+def test_status_of_what_is_well(config: Path, made: TlsFiles) -> None:
+    done = posd("tls", "status", config=config)
+    info = tls.describe(made.certificate)
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in ("localhost", "127.0.0.1", "(395 days)", info.issuer, "covers 127.0.0.1", "mode 0600"):
+        assert text in done.stdout
+    shown = "".join(line.removeprefix("fingerprint: ") for line in done.stdout.splitlines() if line.count(":") >= 15)
+    assert shown.replace(":", "").lower() == info.fingerprint_sha256
+    assert "What to do next" not in done.stdout
+    document = json.loads(posd("tls", "status", "--json", config=config).stdout)
+    assert (document["ok"], document["own"], document["listener"]) == (True, True, None)
+    assert document["certificate"]["fingerprint_sha256"] == info.fingerprint_sha256
+    assert document["ca"]["days_left"] == 3650
+
+
+def open_key(made: TlsFiles) -> None:
+    made.private_key.chmod(0o644)
+
+
+def open_ca_key(made: TlsFiles) -> None:
+    made.ca_key.chmod(0o640)
+
+
+def another_address(made: TlsFiles) -> None:
+    tls.init(made.certificate.parent, names=["localhost"], addresses=["10.9.9.9"])
+
+
+def no_ca(made: TlsFiles) -> None:
+    made.ca_certificate.unlink()
+
+
+def another_ca(made: TlsFiles) -> None:
+    other = tls.init(made.certificate.parent.parent / "other", names=["localhost"], addresses=[])
+    made.ca_certificate.write_bytes(other.ca_certificate.read_bytes())
+
+
+def another_key(made: TlsFiles) -> None:
+    other = tls.init(made.certificate.parent.parent / "other", names=["localhost"], addresses=[])
+    made.private_key.write_bytes(other.private_key.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("harm", "what", "level", "words", "cure"),
+    [
+        (open_key, "private key", "warning", "server.key: others may read it (mode 0644)", "chmod 600 "),
+        (open_ca_key, "private key", "warning", "ca.key: others may read it (mode 0640)", "chmod 600 "),
+        (another_address, "names", "warning", "terminals call this machine 127.0.0.1", "posd tls renew"),
+        (no_ca, "CA", "failure", "ca.crt: cannot be read", "posd tls init --force"),
+        (another_ca, "CA", "failure", "was not signed by", "posd tls renew"),
+        (another_key, "certificate", "failure", "does not belong to the certificate", "posd tls init"),
+    ],
+)
+def test_status_names_what_is_wrong_and_what_to_do(
+    config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None], what: str, level: str, words: str, cure: str
+) -> None:
+    harm(made)
+    document = json.loads(posd("tls", "status", "--json", config=config).stdout)
+    found = [item for item in document["findings"] if item["what"] == what and item["level"] != "ok"]
+    assert [item["level"] for item in found] == [level]
+    assert words in found[0]["words"]
+    assert cure in found[0]["cure"]
+    done = posd("tls", "status", config=config)
+    assert (done.returncode, "What to do next:" in done.stdout) == (1, True)
+    assert cure in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("server", "authority", "what", "level", "words"),
+    [
+        (21 * DAY, making.CA_LIFETIME, "expiry", "warning", "ends in 19 days"),
+        (DAY / 2, making.CA_LIFETIME, "expiry", "failure", "has ended on "),
+        (making.SERVER_LIFETIME, 101 * DAY, "CA", "warning", "ends in 99 days"),
+        (making.SERVER_LIFETIME, DAY / 2, "CA", "failure", "has ended on "),
+    ],
+)
+def test_status_of_what_ends(
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    server: timedelta,
+    authority: timedelta,
+    what: str,
+    level: str,
+    words: str,
+) -> None:
+    monkeypatch.setattr(making, "SERVER_LIFETIME", server)
+    monkeypatch.setattr(making, "CA_LIFETIME", authority)
+    tls.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    code, findings = status(config)
+    assert (code, findings[what][0]) == (1, level)
+    assert words in findings[what][1]
+    assert ("posd tls renew" if what == "expiry" else "posd tls init --force") in findings[what][2]
+
+
+def shops_own(config: Path) -> Path:
+    """Let the configuration name a pair of the shop's own PKI; return the certificate."""
+    pair = issued(config.parent, trustme.CA(), "127.0.0.1")
+    pair.private_key.chmod(0o640)  # as for a group that looks after keys
+    named = f'[webhooks]\ncertificate = "{pair.certificate}"\nprivate_key = "{pair.private_key}"\n'
+    config.write_text(config.read_text().replace("[webhooks]\n", named))
+    return pair.certificate
+
+
+def test_the_shops_own_pair_is_shown_and_left_alone(config: Path) -> None:
+    certificate = shops_own(config)
+    before = certificate.read_bytes()
+    code, findings = status(config)
+    assert (code, findings["expiry"][0]) == (1, "warning")
+    assert "a new pair of the shop's own PKI" in findings["expiry"][2]
+    assert (findings["private key"][0], "CA" in findings) == ("ok", False)
+    done = posd("tls", "renew", config=config)
+    assert (done.returncode, "cannot renew: the certificate is that of the shop's own PKI" in done.stderr) == (1, True)
+    assert posd("tls", "renew", "--if-needed", config=config).returncode == 0
+    done = posd("tls", "ca", config=config)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "has its own CA" in done.stderr
+    assert certificate.read_bytes() == before
+    assert f"{LATER:%Y-%m-%d}" in posd("tls", "status", config=config).stdout
+
+
+def snapshot(made: TlsFiles) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in made.certificate.parent.iterdir()}
+
+
+def test_renew_replaces_the_certificate_and_nothing_else(config: Path, made: TlsFiles) -> None:
+    before, old = snapshot(made), tls.describe(made.certificate)
+    done = posd("tls", "renew", config=config)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "key and CA are the same as before" in done.stdout
+    after, new = snapshot(made), tls.describe(made.certificate)
+    assert {name for name in after if after[name] != before.get(name)} == {"server.crt"}
+    assert new.fingerprint_sha256 != old.fingerprint_sha256
+    assert set(old.names) <= set(new.names)
+    assert set(new.addresses) == {*old.addresses, *tls.local_addresses()}
+    assert stat.S_IMODE(made.private_key.stat().st_mode) == 0o600
+    tls.server_context(made.certificate, made.private_key)
+
+
+def test_what_was_named_at_init_stays_and_what_this_machine_was_called_then_does_not(config: Path) -> None:
+    assert posd("tls", "init", "--name", "pos.shop.example", "--address", "10.9.9.9", config=config).returncode == 0
+    made = tls.files(config.parent / "state" / "tls")
+    assert posd("tls", "renew", config=config).returncode == 0
+    assert tls.describe(made.certificate).names[0] == "pos.shop.example"
+    assert set(tls.describe(made.certificate).addresses) == {"10.9.9.9", *tls.local_addresses()}
+    # A directory of a version that did not write down what was named: nothing is lost.
+    tls.init(made.certificate.parent, names=["old.example"], addresses=["10.8.8.8"])
+    made.given.unlink()
+    assert posd("tls", "renew", config=config).returncode == 0
+    assert "old.example" in tls.describe(made.certificate).names
+    assert "10.8.8.8" in tls.describe(made.certificate).addresses
+
+
+def test_renew_if_needed_leaves_alone_what_is_well(config: Path, made: TlsFiles) -> None:
+    before = snapshot(made)
+    done = posd("tls", "renew", "--if-needed", config=config)
+    assert (done.returncode, "Not needed" in done.stdout) == (0, True)
+    assert snapshot(made).items() >= before.items()
+    assert json.loads(posd("tls", "renew", "--if-needed", "--json", config=config).stdout)["renewed"] is False
+
+
+@pytest.mark.parametrize("harm", [another_address, lambda made: made.certificate.unlink()], ids=["address", "file"])
+def test_renew_if_needed_mends(config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None]) -> None:
+    harm(made)
+    done = posd("tls", "renew", "--if-needed", "--json", config=config)
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["renewed"], len(document["reasons"])) == (0, True, 1)
+    assert status(config)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (no_ca, "though its other half does"),
+        (lambda made: made.private_key.unlink(), "server.key: does not exist; make a new pair with: posd tls init"),
+        (lambda made: made.private_key.write_text("x"), "server.key: cannot be read as PEM"),
+    ],
+    ids=["CA", "no key", "bad key"],
+)
+def test_renew_says_what_it_lacks(config: Path, made: TlsFiles, harm: Callable[[TlsFiles], None], words: str) -> None:
+    harm(made)
+    before = snapshot(made)
+    done = posd("tls", "renew", config=config)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert snapshot(made).items() >= before.items()
+
+
+def test_renew_without_init(config: Path) -> None:
+    done = posd("tls", "renew", config=config)
+    assert (done.returncode, "make one with: posd tls init" in done.stderr) == (1, True)
+
+
+def test_the_ca_goes_into_a_file_and_its_fingerprint_to_people(config: Path, made: TlsFiles) -> None:
+    done = posd("tls", "ca", config=config)
+    assert (done.returncode, done.stdout, done.stderr) == (0, made.ca_certificate.read_text(), "")
+    info = tls.describe(made.ca_certificate)
+    lines = posd("tls", "ca", "--fingerprint", config=config).stdout.split()
+    assert [len(line) for line in lines] == [47, 47]
+    assert "".join(lines).replace(":", "").lower() == info.fingerprint_sha256.lower()
+    document = json.loads(posd("tls", "ca", "--json", config=config).stdout)
+    assert (document["fingerprint_sha256"], document["pem"]) == (info.fingerprint_sha256, done.stdout)
+
+
+def test_the_ca_before_init(config: Path) -> None:
+    done = posd("tls", "ca", config=config)
+    assert (done.returncode, done.stdout, "posd tls init" in done.stderr) == (1, "", True)
+
+
+@pytest_asyncio.fixture
+async def daemon() -> AsyncIterator[Daemon]:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with running(Path(directory), "") as daemon:
+            yield daemon
+
+
+async def run(daemon: Daemon, *arguments: str) -> Done:
+    return await asyncio.to_thread(posd, *arguments, config=daemon.config_file)
+
+
+async def test_the_listener_is_asked_and_told(daemon: Daemon) -> None:
+    document = json.loads((await run(daemon, "tls", "status", "--json")).stdout)
+    assert (document["ok"], document["listener"]) == (True, f"127.0.0.1:{daemon.port}")
+    assert any(item["words"].endswith("shows this certificate") for item in document["findings"])
+
+    # A renewal that the daemon was not told of: it is told at the next SIGHUP, and by itself a little later.
+    made = tls.files(daemon.directory / "state" / "tls")
+    done = await run(daemon, "tls", "renew", "--json")
+    assert json.loads(done.stdout)["served"] is True
+    await daemon.log_line("certificate.loaded", fingerprint_sha256=tls.describe(made.certificate).fingerprint_sha256)
+
+    made.private_key.with_name("new").write_bytes(made.ca_key.read_bytes())
+    made.private_key.with_name("new").replace(made.private_key)
+    other = tls.init(daemon.directory / "other", names=["localhost"], addresses=["127.0.0.1"])
+    other.certificate.replace(made.certificate)
+    done = await run(daemon, "tls", "status", "--json")
+    levels = {item["what"]: item["level"] for item in json.loads(done.stdout)["findings"]}
+    assert (done.returncode, levels["listener"], levels["certificate"]) == (1, "warning", "failure")
+
+    done = await run(daemon, "tls", "init")
+    assert (done.returncode, "the posd that runs serves it already" in done.stdout) == (0, True)
+    assert (await run(daemon, "tls", "status", "--json")).returncode == 0

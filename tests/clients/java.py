@@ -1,0 +1,37 @@
+"""`python -m tests.clients.java`: does a strict client in Java accept what posd makes, and refuse what is wrong?"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.clients.cases import ACCEPTED, ADDRESS, NAME, REFUSED, Case
+from tests.clients.run import installed, java, judge
+
+
+async def main() -> int:
+    """Judge every case by name and by address; return the exit code."""
+    if not installed("java"):
+        print("java is not here: install a JDK (Debian: default-jdk-headless), then run this again")
+        return 2
+    wrong = 0
+    for expected, cases in ((True, ACCEPTED), (False, REFUSED)):
+        for name, make in cases.items():
+            for called in (NAME, ADDRESS):
+                wrong += not await right(name, make, called, expected=expected)
+    print("all right" if not wrong else f"{wrong} judged wrongly")
+    return 1 if wrong else 0
+
+
+async def right(name: str, make: Callable[[Path], Case], called: str, *, expected: bool) -> bool:
+    """Whether the client judges a case as it should; print what it says."""
+    with TemporaryDirectory() as directory:
+        judgement = await judge(java, make(Path(directory)), called)
+    well = judgement.accepted == expected and bool(judgement.received) == expected
+    print(f"{'ok   ' if well else 'WRONG'} {name}, called {called}: {judgement.said.strip()}")
+    return well
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

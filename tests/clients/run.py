@@ -1,0 +1,78 @@
+"""One client against one server: what it says, and every byte that the server got from it."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.clients.cases import ADDRESS, Case
+from tests.support.certificates import recording
+
+HERE = Path(__file__).parent
+#: Longest that a client may take, in seconds; starting Java on a busy machine takes a while.
+PATIENCE = 120.0
+
+#: CA file, port and name to call by -> command line.
+Client = Callable[[Path, int, str], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether the client accepted the certificate, what it said, and what the server got."""
+
+    accepted: bool
+    said: str
+    received: bytes
+
+
+def openssl(ca: Path, port: int, name: str) -> Sequence[str]:
+    """The command line of OpenSSL, as strict as it can be."""
+    called = ["-verify_ip", name] if name == ADDRESS else ["-verify_hostname", name, "-servername", name]
+    strict = ["-verify_return_error", "-x509_strict", "-verify", "3"]
+    return ["openssl", "s_client", "-quiet", "-connect", f"127.0.0.1:{port}", "-CAfile", str(ca), *strict, *called]
+
+
+def java(ca: Path, port: int, name: str) -> Sequence[str]:
+    """The command line of the client in Java, which is compiled as it starts."""
+    return ["java", "-Xshare:auto", str(HERE / "Check.java"), str(ca), str(port), name]
+
+
+def go(program: Path) -> Client:
+    """Return the command line of the client in Go."""
+    return lambda ca, port, name: [str(program), str(ca), f"127.0.0.1:{port}", name]
+
+
+async def build_go(directory: Path) -> Path:
+    """Compile the client in Go."""
+    program = directory / "check"
+    environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
+    if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
+        environment["GOCACHE"] = str(directory / "cache")  # else Go's own: its library is compiled once a machine
+    process = await asyncio.create_subprocess_exec(
+        "go", "build", "-o", str(program), str(HERE / "check.go"), env=environment, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    return program
+
+
+def installed(command: str) -> bool:
+    """Whether a command is there."""
+    return shutil.which(command) is not None
+
+
+async def judge(client: Client, case: Case, name: str) -> Judgement:
+    """Let a client connect to a server that shows that certificate, and call it by that name."""
+    async with recording(case.leaf.context()) as server:
+        process = await asyncio.create_subprocess_exec(
+            *client(case.ca, server.port, name),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        async with asyncio.timeout(PATIENCE):
+            said, _ = await process.communicate(b"GET / HTTP/1.1\r\n\r\n")
+        await server.quiet()
+        return Judgement(process.returncode == 0, said.decode("utf-8", "replace"), b"".join(server.received))

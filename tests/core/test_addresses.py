@@ -1,0 +1,127 @@
+"""This machine's address changes under a payment: marked, asked for in a rhythm of its own, it ends as ever."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from posd.core.decisions import Seen, address_back, address_lost, advance, dismissed, doubt
+from posd.core.lifecycle import Status
+from posd.core.transactions import AttentionCode, Phase, SearchResult, Transaction
+from posd.core.watching import (
+    DEAF_PAUSE_SECONDS,
+    DEAF_TRIES,
+    MAX_BACKOFF_SECONDS,
+    Limits,
+    Watch,
+    answered,
+    due,
+    news,
+    overdue,
+    patience,
+)
+from tests.core.inputs import content
+from tests.core.scenarios import ACK, CARD, NOW, SCENARIOS, Path, event_bodies, read, starting
+
+OLD = "192.168.7.20"
+LIMITS = Limits(grace=10.0, stall=300.0, stall_after_request=60.0)
+ACKNOWLEDGED, CARD_PRESENTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED
+
+
+def running() -> Transaction:
+    """Return a payment that waits for the card."""
+    return advance(starting(callback_host=OLD), read(content(ACK)), seen=Seen.NEW, now=NOW)[0]
+
+
+def codes(transaction: Transaction) -> set[str]:
+    return {item.code for item in transaction.attention}
+
+
+def test_a_lost_address_is_told_with_what_it_means_and_what_is_to_be_done() -> None:
+    lost = address_lost(running(), OLD, NOW)
+    attention = lost.attention_of(AttentionCode.ADDRESS_CHANGED)
+    assert attention is not None
+    assert attention.detail == (
+        "terminal SN-TEST was told to send the events of this payment to 192.168.7.20, and this machine has that "
+        "address no longer: they may not arrive. Nothing is to be done: posd asks the terminal by itself"
+    )
+    assert (lost.callback_lost, lost.phase, lost.outcome) == (True, Phase.ACTIVE, None)
+
+
+def test_an_address_that_is_back_takes_everything_back() -> None:
+    assert address_back(address_lost(running(), OLD, NOW), NOW) == running()
+
+
+def test_a_person_closes_the_attention_and_not_what_it_is_about() -> None:
+    dismissed_one = dismissed(address_lost(running(), OLD, NOW), AttentionCode.ADDRESS_CHANGED, NOW)
+    assert (dismissed_one.callback_lost, dismissed_one.attention) == (True, ())
+
+
+def test_an_event_that_comes_after_all_does_not_say_that_the_next_one_will() -> None:
+    lost = address_lost(running(), OLD, NOW)
+    after, _ = advance(lost, read(content(CARD, ACK)), seen=Seen.NEW, now=NOW)
+    assert (after.status, after.callback_lost, codes(after)) == (CARD_PRESENTED, True, {"address_changed"})
+
+
+@pytest.mark.parametrize("path", [path for path, _ in SCENARIOS.values()], ids=SCENARIOS)
+def test_it_ends_as_it_would_have_and_the_end_settles_it(path: Path) -> None:
+    for before in range(len(path)):
+        lived, undisturbed = doubt(starting(), "reset", NOW), doubt(starting(), "reset", NOW)
+        for number, body in enumerate(event_bodies(path)):
+            if number == before:
+                lived = address_lost(lived, OLD, NOW)
+            lived, _ = advance(lived, read(body), seen=Seen.NEW, now=NOW)
+            undisturbed, _ = advance(undisturbed, read(body), seen=Seen.NEW, now=NOW)
+        assert (lived.phase, lived.attention) == (Phase.FINAL, undisturbed.attention)
+        assert lived.outcome is not None
+        assert undisturbed.outcome is not None
+        assert (lived.outcome.result, lived.outcome.status) == (undisturbed.outcome.result, undisturbed.outcome.status)
+
+
+# When it is asked for
+
+
+def deaf(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLEDGED, **fields: Any) -> Watch:
+    return Watch("SN-1", phase, status, quiet_since=100.0, deaf=True, **fields)
+
+
+@pytest.mark.parametrize("result", SearchResult)
+@pytest.mark.parametrize("phase", [Phase.ACTIVE, Phase.IN_DOUBT])
+def test_it_is_asked_for_in_a_rhythm_at_which_somebody_can_wait_whatever_comes(
+    phase: Phase, result: SearchResult
+) -> None:
+    item, pauses = deaf(phase), []
+    for _ in range(DEAF_TRIES + 2):
+        item = answered(item, result, LIMITS, 1000.0, 0.0)
+        assert item.search_at is not None
+        pauses.append(item.search_at - 1000.0)
+    assert pauses[:3] == [10.0, 20.0, DEAF_PAUSE_SECONDS]
+    assert set(pauses[2:-2]) == {DEAF_PAUSE_SECONDS}
+    assert pauses[-2:] == [MAX_BACKOFF_SECONDS] * 2
+
+
+def test_its_silence_is_that_of_a_terminal_that_is_still_waiting() -> None:
+    assert (deaf().silence, patience(deaf(), LIMITS)) == (AttentionCode.STALLED, 300.0)
+    assert patience(deaf(Phase.IN_DOUBT, None), LIMITS) == LIMITS.grace
+    assert overdue(deaf(), LIMITS, 399.0) is None
+    assert overdue(deaf(), LIMITS, 400.0) is not None
+
+
+@pytest.mark.parametrize("event", [True, False])
+def test_what_a_search_or_an_event_brings_leaves_the_rhythm_as_it_is_planned(event: bool) -> None:
+    planned = deaf(search_at=130.0, wanted=True, tries=5)
+    after = news(planned, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=event, gap=False)
+    assert (after.search_at, after.wanted, after.tries, after.deaf) == (130.0, True, 0, True)
+    under_way = msgspec.structs.replace(planned, search_at=None, wanted=False)
+    assert news(under_way, Phase.ACTIVE, CARD_PRESENTED, 120.0, event=event, gap=False).search_at is None
+
+
+def test_it_is_asked_for_from_the_end_of_its_start_on() -> None:
+    beginning = deaf(Phase.STARTING, None)
+    assert due(beginning, LIMITS) is None
+    assert due(news(beginning, Phase.ACTIVE, ACKNOWLEDGED, 120.0, event=False, gap=False), LIMITS) == 120.0
+
+
+def test_with_its_address_back_one_answer_is_enough() -> None:
+    item = Watch("SN-1", Phase.ACTIVE, ACKNOWLEDGED, quiet_since=100.0, wanted=True)
+    assert answered(item, SearchResult.FOUND, LIMITS, 120.0, 0.0).search_at is None

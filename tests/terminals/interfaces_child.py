@@ -1,0 +1,41 @@
+"""Watches the interfaces of the namespace that it runs in, and tells each change as a line of JSON.
+
+Lines on its input are commands of iproute2 to run there: the argument `polled` takes the kernel's reports away.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import structlog
+
+from posd.terminals import interfaces
+from posd.terminals.interfaces import Interfaces
+
+
+def _refused() -> None:
+    raise OSError("no such thing here")
+
+
+async def main() -> None:
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    if "polled" in sys.argv:
+        interfaces._reports = _refused  # type: ignore[assignment]
+        interfaces.TICK_SECONDS = 0.05
+    watched = Interfaces()
+    watched.listen(lambda: tell(watched))
+    watching = asyncio.create_task(watched.run())
+    tell(watched)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        subprocess.run(["ip", *line.split()], check=True)
+    watching.cancel()
+    await asyncio.wait({watching})
+
+
+def tell(watched: Interfaces) -> None:
+    running = sorted(item.name for item in watched.state.interfaces if item.running)
+    print(json.dumps({"addresses": sorted(watched.addresses), "running": running}), flush=True)
+
+
+asyncio.run(main())

@@ -1,0 +1,40 @@
+"""Which announced addresses are candidates, and how they stand in a URL (design 8)."""
+
+import pytest
+
+from posd.terminals.addresses import MAX_CANDIDATES, candidates
+
+#: Announced, chosen interfaces, candidates.
+CASES: dict[str, tuple[list[str], tuple[str, ...], tuple[str, ...]]] = {
+    "one": (["192.0.2.7"], (), ("192.0.2.7",)),
+    "all of them, IPv4 first": (
+        ["2001:db8::7", "192.0.2.7", "10.0.0.7"],
+        (),
+        ("192.0.2.7", "10.0.0.7", "[2001:db8::7]"),
+    ),
+    "IPv6 alone": (["2001:db8::7"], (), ("[2001:db8::7]",)),
+    "unique local": (["fd00::7"], (), ("[fd00::7]",)),
+    "the same twice": (["192.0.2.7", "192.0.2.7"], (), ("192.0.2.7",)),
+    "loopback is left out": (["127.0.0.1", "::1", "192.0.2.7"], (), ("192.0.2.7",)),
+    "loopback alone": (["127.0.0.1"], (), ()),
+    "loopback chosen": (["127.0.0.1", "::1"], ("127.0.0.1",), ("127.0.0.1", "[::1]")),
+    "loopback, another chosen": (["127.0.0.1"], ("192.0.2.1",), ()),
+    "link-local": (["169.254.1.1", "fe80::1%eth0"], (), ()),
+    "link-local, IPv4 chosen": (["169.254.1.1", "fe80::1%eth0"], ("169.254.9.9",), ("169.254.1.1",)),
+    "link-local, IPv6 chosen": (["169.254.1.1", "fe80::1%eth0"], ("fe80::9%eth0",), ("[fe80::1%25eth0]",)),
+    "link-local without scope": (["fe80::1"], ("fe80::9%eth0",), ()),
+    "nobody's": (["0.0.0.0", "::", "255.255.255.255", "240.0.0.1", "224.0.0.1", "ff02::fb"], (), ()),
+    "IPv4 in IPv6's clothes": (["::ffff:192.0.2.7", "::192.0.2.7"], (), ()),
+    "no address at all": (["", "here", "192.0.2.7:80", "192.0.2.0/24"], (), ()),
+    "none": ([], (), ()),
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_candidates_of_an_announcement(case: str) -> None:
+    announced, chosen, expected = CASES[case]
+    assert candidates(announced, chosen) == expected
+
+
+def test_of_addresses_without_end_few_are_kept() -> None:
+    assert len(candidates([f"192.0.2.{number}" for number in range(200)], ())) == MAX_CANDIDATES

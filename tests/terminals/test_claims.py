@@ -1,0 +1,204 @@
+"""Which of several announcements of one serial is believed (design 8): every rule of `claims`, without a network."""
+
+from collections.abc import Iterator
+from itertools import permutations, product
+
+import pytest
+
+from posd.terminals.announcements import Announcement
+from posd.terminals.claims import MAX_CLAIMS, Claims, Verdict
+
+A, B, C = (f"https://192.0.2.{number}:6869" for number in (1, 2, 3))
+SIX = "https://[2001:db8::1]:6869"
+ANSWERS, UNCHECKED, SILENT, REFUSED = Verdict.ANSWERS, Verdict.UNCHECKED, Verdict.SILENT, Verdict.REFUSED
+
+
+def announced(name: str, *urls: str) -> Announcement:
+    hosts = tuple(url.removeprefix("https://").removesuffix(":6869") for url in urls)
+    return Announcement(name, "SN-1", hosts, 6869, None, None, "2026-11-20T10:00:00.000Z")
+
+
+def claims(*announcements: Announcement) -> Claims:
+    made = Claims("https")
+    for item in announcements:
+        made.announce(item)
+    return made
+
+
+def judge(made: Claims, url: str, verdict: Verdict, *, certificate: str | None = None, tried: float = 0.0) -> None:
+    found = made.find(url)
+    assert found
+    for candidate in found:
+        candidate.verdict, candidate.certificate, candidate.tried = verdict, certificate, tried
+
+
+def believed(made: Claims) -> str | None:
+    return made.best[1].base_url if made.best else None
+
+
+def test_none() -> None:
+    assert believed(claims()) is None
+    assert claims().rivals is None
+    assert claims().sweep() == []
+
+
+def test_the_newest_of_what_nobody_has_looked_at() -> None:
+    made = claims(announced("a", A), announced("b", B))
+    assert believed(made) == B
+    made.announce(announced("a", C))
+    assert believed(made) == C
+    assert made.withdraw("a") is not None
+    assert believed(made) == B
+    assert made.withdraw("a") is None
+
+
+def test_what_says_the_same_again_is_no_newer() -> None:
+    made = claims(announced("a", A), announced("b", B))
+    assert not made.announce(announced("a", A))
+    assert believed(made) == B
+
+
+@pytest.mark.parametrize("verdicts", list(product(Verdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
+def test_the_better_one_is_believed_and_among_equals_the_newer(verdicts: tuple[Verdict, Verdict]) -> None:
+    made = claims(announced("a", A), announced("b", B))
+    judge(made, A, verdicts[0])
+    judge(made, B, verdicts[1])
+    assert believed(made) == (A if verdicts[0] < verdicts[1] else B)
+
+
+def test_all_addresses_of_one_announcement_are_candidates_in_their_order() -> None:
+    made = claims(announced("a", A, SIX))
+    assert [candidate.base_url for candidate in made.candidates] == [A, SIX]
+    assert believed(made) == A
+    judge(made, A, SILENT)
+    assert believed(made) == SIX
+    judge(made, SIX, SILENT)
+    assert believed(made) == A
+
+
+def test_a_name_that_moves_on_is_believed_where_it_is_now() -> None:
+    made = claims(announced("a", A))
+    judge(made, A, ANSWERS)
+    assert made.announce(announced("a", B))
+    assert believed(made) == B  # before anybody has looked there
+    judge(made, B, ANSWERS)
+    assert believed(made) == B
+
+
+@pytest.mark.parametrize("verdict", [SILENT, REFUSED], ids=lambda verdict: verdict.name)
+def test_where_it_answered_before_counts_for_as_long_as_it_does_and_the_new_one_does_not(verdict: Verdict) -> None:
+    made = claims(announced("a", A))
+    judge(made, A, ANSWERS)
+    made.announce(announced("a", B))
+    judge(made, B, verdict)
+    assert believed(made) == A
+    assert made.sweep() == []
+    judge(made, A, SILENT)
+    assert believed(made) == B
+    assert [item.hosts for item in made.sweep()] == [("192.0.2.1",)]
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("verdict", [UNCHECKED, SILENT, REFUSED], ids=lambda verdict: verdict.name)
+def test_where_it_never_answered_is_forgotten_when_it_moves_on(verdict: Verdict) -> None:
+    made = claims(announced("a", A))
+    judge(made, A, verdict)
+    made.announce(announced("a", B))
+    assert [candidate.base_url for candidate in made.candidates] == [B]
+
+
+@pytest.mark.parametrize(("old", "new", "left"), [("x", "x", 1), ("x", "y", 2), (None, None, 1)], ids=str)
+def test_the_same_device_at_two_addresses_is_no_rival_of_itself(old: str | None, new: str | None, left: int) -> None:
+    made = claims(announced("a", A))
+    judge(made, A, ANSWERS, certificate=old)
+    made.announce(announced("a", B))
+    judge(made, B, ANSWERS, certificate=new)
+    made.sweep()
+    assert (len(made), believed(made)) == (left, B)
+    assert (made.rivals is None) == (left == 1)
+
+
+def test_an_address_that_goes_is_forgotten_with_the_next_announcement() -> None:
+    made = claims(announced("a", A, SIX))
+    judge(made, A, SILENT)
+    judge(made, SIX, ANSWERS)
+    assert made.announce(announced("a", SIX, B))
+    assert [candidate.base_url for candidate in made.candidates] == [SIX, B]
+    assert made.best is not None
+    assert made.best[1].verdict is ANSWERS  # what was known of it stays known
+
+
+#: The verdicts of the claims a and b -> who is believed against whom, and whether both are trusted.
+RIVALS = {
+    (ANSWERS, ANSWERS): (B, (A,), True),
+    (ANSWERS, REFUSED): (A, (B,), False),
+    (REFUSED, ANSWERS): (B, (A,), False),
+}
+
+
+@pytest.mark.parametrize("verdicts", list(product(Verdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
+def test_rivals_are_two_that_are_both_there_and_one_is_right(verdicts: tuple[Verdict, Verdict]) -> None:
+    made = claims(announced("a", A), announced("b", B))
+    judge(made, A, verdicts[0], certificate="x")
+    judge(made, B, verdicts[1], certificate="x")
+    found = made.rivals
+    expected = RIVALS.get(verdicts)
+    assert (found and (found.believed, found.others, found.both_verified)) == expected
+
+
+def test_two_service_types_of_one_device_are_no_rivals() -> None:
+    made = claims(announced("a", A, SIX), Announcement("b", "SN-1", ("192.0.2.1",), 443, None, None, ""))
+    for candidate in made.candidates:
+        candidate.verdict, candidate.certificate = ANSWERS, "x"
+    assert made.rivals is None
+    for candidate in made.find("https://192.0.2.1:443"):
+        candidate.certificate = "y"
+    assert made.rivals is not None, "another one behind the same address"
+
+
+def test_what_is_not_heard_any_more_is_forgotten_only_where_it_cannot_be_reached() -> None:
+    made = claims(announced("a", A), announced("b", B), announced("c", C))
+    made.unheard()
+    made.announce(announced("b", B))
+    judge(made, A, ANSWERS)
+    judge(made, B, SILENT)
+    judge(made, C, SILENT)
+    assert [item.name for item in made.sweep()] == ["c"]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(MAX_CLAIMS))), ids=str)
+def test_of_claims_without_end_few_are_kept_and_the_right_one_is(order: tuple[int, ...]) -> None:
+    urls = [f"https://192.0.2.{number + 1}:6869" for number in range(MAX_CLAIMS)]
+    made = claims(*(announced(f"n{number}", urls[number]) for number in order))
+    judge(made, urls[0], ANSWERS)
+    for number in range(100, 120):
+        url = f"https://192.0.2.{number}:6869"
+        made.announce(announced(f"n{number}", url))
+        assert len(made) == MAX_CLAIMS
+        assert believed(made) == urls[0]
+        assert made.find(url), "the newest is kept too: it may be the right one"
+
+
+def every_look(urls: tuple[str, ...]) -> Iterator[dict[str, tuple[Verdict, float]]]:
+    """Yield every state of looks: each address answered, was silent, or was not looked at lately."""
+    states = [(ANSWERS, 1.0), (SILENT, 1.0), (UNCHECKED, float("-inf")), (ANSWERS, -1.0)]
+    for chosen in product(states, repeat=len(urls)):
+        yield dict(zip(urls, chosen, strict=True))
+
+
+def test_it_is_decided_as_soon_as_nothing_newer_can_be_better() -> None:
+    for state in every_look((A, B)):
+        made = claims(announced("a", A), announced("b", B))
+        for url, (verdict, tried) in state.items():
+            judge(made, url, verdict, tried=tried)
+        newer, older = state[B], state[A]
+        fresh = {url for url, (_, tried) in state.items() if tried >= 0}
+        assert {item.base_url for item in made.stale(0)} == {A, B} - fresh
+        decided = newer == (ANSWERS, 1.0) or (newer == (SILENT, 1.0) and older[1] >= 0)
+        assert made.decided(0) == decided, state
+
+
+def test_one_address_that_answers_is_enough_of_an_announcement() -> None:
+    made = claims(announced("a", A, SIX))
+    judge(made, SIX, ANSWERS, tried=1.0)
+    assert made.decided(0)

@@ -1,0 +1,99 @@
+"""What is read of a certificate that was refused: right for every certificate, harmless for anything else."""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.terminals import der
+from tests.support.certificates import issued
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def certificate(
+    *,
+    names: tuple[str, ...] = (),
+    subject: tuple[tuple[x509.ObjectIdentifier, str], ...] = ((NameOID.COMMON_NAME, "leaf"),),
+    not_after: datetime = datetime(2040, 2, 29, 23, 59, 59, tzinfo=UTC),
+) -> bytes:
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(kind, text) for kind, text in subject]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Bank, Inc.")]))
+        .public_key(KEY.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime(1999, 12, 31, tzinfo=UTC))
+        .not_valid_after(not_after)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    )
+    if names:
+        alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in names])
+        builder = builder.add_extension(alternatives, critical=False)
+    return builder.sign(KEY, SHA256()).public_bytes(Encoding.DER)
+
+
+def test_it_says_what_the_certificate_says(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    names = ("terminal.example", "10.1.2.3", "fd00::2")
+    raw = issued(tmp_path, authority, *names).der
+    found, real = der.read(raw), x509.load_der_x509_certificate(raw)
+    assert set(found.names) == set(names)
+    assert (found.not_before, found.not_after) == (real.not_valid_before_utc, real.not_valid_after_utc)
+    assert found.issuer.startswith("OU=Testing CA")
+    assert "O=trustme" in found.issuer
+    assert not found.self_signed
+
+
+@pytest.mark.parametrize("year", [2027, 2049, 2050, 2150])
+def test_both_forms_of_a_time(year: int) -> None:
+    """Up to 2049 a time has two digits of the year, from 2050 on four (RFC 5280, 4.1.2.5)."""
+    end = datetime(year, 3, 1, 12, 30, 1, tzinfo=UTC)
+    found = der.read(certificate(not_after=end))
+    assert (found.not_before, found.not_after) == (datetime(1999, 12, 31, tzinfo=UTC), end)
+
+
+def test_a_certificate_without_names_and_one_without_a_subject() -> None:
+    assert der.read(certificate()).names == ()
+    found = der.read(certificate(subject=()))
+    assert (found.subject, found.issuer) == ("nobody", "O=Bank, Inc.")
+
+
+def test_a_stranger_cannot_fill_or_steer_the_screen() -> None:
+    names = tuple(f"{number}.example" for number in range(50))
+    found = der.read(certificate(names=names, subject=((NameOID.ORGANIZATION_NAME, "\x1b[2J" + "x" * 60),) * 30))
+    assert found.names == names[: der.MAX_NAMES]
+    assert found.subject.isprintable()
+    assert len(found.subject) < der.MAX_NAMES * (der.MAX_TEXT + 10)
+    assert der.clean("y" * 1000) == "y" * der.MAX_TEXT + "…"
+
+
+@pytest.mark.parametrize("raw", [b"", b"0", b"0\x80", b"0\x85\0\0\0\0\0", b"0\x03\x02\x01", b"\x02\x01\x00"], ids=repr)
+def test_what_is_no_certificate(raw: bytes) -> None:
+    with pytest.raises(ValueError):
+        der.read(raw)
+
+
+WHOLE = certificate(names=("a.example",))
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.binary(max_size=3), st.integers(0, 3))
+def test_a_damaged_certificate_raises_nothing_else(at: int, put: bytes, cut: int) -> None:
+    with suppress(ValueError):
+        found = der.read(WHOLE[:at] + put + WHOLE[at + cut :])
+        assert len(found.names) <= der.MAX_NAMES
+
+
+@given(st.binary(max_size=200))
+def test_anything_raises_nothing_else(raw: bytes) -> None:
+    with suppress(ValueError):
+        der.read(raw)

@@ -1,0 +1,266 @@
+"""Terminals that come, go, move, lie and flap, over real mDNS, with a real daemon and real TLS (design 8)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from structlog.testing import capture_logs
+from zeroconf import DNSOutgoing, DNSPointer, DNSService, DNSText, ServiceInfo
+from zeroconf.asyncio import AsyncZeroconf
+from zeroconf.const import _CLASS_IN, _FLAGS_QR_RESPONSE, _TYPE_PTR, _TYPE_SRV, _TYPE_TXT
+
+from posd.config import load
+from posd.terminals import discovery as discovery_module
+from posd.terminals.discovery import Discovery
+from posd.terminals.fleet import Fleet
+from posd.terminals.interfaces import Interfaces
+from tests.support.daemon import Daemon, running, toml
+from tests.support.shop import AMOUNT, acknowledging
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+#: Of this test run alone: others announce on the same loopback interface.
+MARK = token_hex(3)
+TYPE = f"_posd-{MARK}._tcp.local."
+DISCOVERY = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
+DEBUG = '[logging]\nlevel = "debug"\n'
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory with a path short enough for Unix sockets."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+async def network() -> AsyncIterator[AsyncZeroconf]:
+    """The terminals' side of mDNS."""
+    zeroconf = AsyncZeroconf(interfaces=["127.0.0.1"])
+    yield zeroconf
+    await zeroconf.async_close()
+
+
+@pytest.fixture
+async def devices(home: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
+    """Two devices with a certificate each; the first listens on two ports."""
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(scripted_terminal(home, f"SN-{token_hex(3)}", ports=2))
+        second = await stack.enter_async_context(scripted_terminal(home, f"SN-{token_hex(3)}"))
+        first.start = second.start = acknowledging(first.serial)
+        yield first, second
+
+
+def service(instance: str, url: str, serial: str) -> ServiceInfo:
+    """Return the announcement of a serial at an address."""
+    return ServiceInfo(
+        TYPE,
+        f"{instance}.{TYPE}",
+        port=int(url.rsplit(":", 1)[1]),
+        properties={"serial": serial},
+        server=f"{instance}-{MARK}.local.",
+        parsed_addresses=["127.0.0.1"],
+    )
+
+
+def trusting(home: Path, serial: str, *terminals: ScriptedTerminal) -> str:
+    """Return the entry of a terminal that is discovered, and may show any of these certificates."""
+    (home / "fleet.pem").write_text("".join(terminal.ca_file.read_text() for terminal in terminals))
+    return f'[[terminals]]\nserial = "{serial}"\nca_file = "{home}/fleet.pem"\nconnect_timeout_seconds = 60\n'
+
+
+async def announce(network: AsyncZeroconf, info: ServiceInfo) -> None:
+    await network.async_register_service(info, cooperating_responders=True)
+
+
+async def shown(posd: Daemon, serial: str, **expected: Any) -> Any:
+    """Wait until the daemon shows the terminal so; it looks at it whenever it is asked."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            known = {
+                item["serial"]: item for item in (await posd.call("GET", "/terminals?check=true")).json["terminals"]
+            }
+            if expected.items() <= known[serial].items():
+                return known[serial]
+            await asyncio.sleep(0.05)  # the daemon tells nobody: it is asked again
+
+
+async def charge(posd: Daemon, serial: str) -> Any:
+    """Start a payment and return it."""
+    reply = await posd.call("PUT", f"/transactions/{uuid4()}", {"terminal": serial, "amount": AMOUNT})
+    assert reply.status == 201, reply.body
+    return reply.json
+
+
+async def test_two_devices_claim_one_serial(
+    home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, other = devices
+    serial = right.serial
+    async with running(home, trusting(home, serial, right), discovery=DISCOVERY) as posd:
+        await announce(network, service("right", right.base_url, serial))
+        await posd.log_line("discovery.found", terminal=serial)
+        await announce(network, service("other", other.base_url, serial))
+        line = await posd.log_line("discovery.claim", terminal=serial)
+        assert (line["level"], line["host"]) == ("warning", right.base_url)
+        known = await shown(posd, serial, base_url=right.base_url, reachable=True)
+        assert [(claim["base_url"], claim["state"]) for claim in known["claims"]] == [(other.base_url, "refused")]
+        assert "certificate" in known["claims"][0]["reason"]
+        assert (await charge(posd, serial))["phase"] == "active"
+        assert (len(right.requests), other.requests) == (1, [])
+
+
+async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
+    home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    first, second = devices
+    serial = first.serial
+    async with running(home, trusting(home, serial, first, second), discovery=DISCOVERY) as posd:
+        await announce(network, service("a", first.base_url, serial))
+        await posd.log_line("discovery.found", terminal=serial)
+        payment = await charge(posd, serial)
+        first.unplug()
+        # Another device takes its place, whose certificate is as good, and then the first one is elsewhere.
+        for url, aborted in ((second.base_url, (503, 0)), (first.base_urls[1], (202, 1))):
+            seen = len(posd.lines)
+            await network.async_update_service(service("a", url, serial))
+            await posd.log_line("discovery.found", after=seen, terminal=serial, port=int(url.rsplit(":", 1)[1]))
+            await shown(posd, serial, base_url=url, reachable=True)
+            reply = await posd.call("POST", f"/transactions/{payment['client_transaction_id']}/abort")
+            assert (reply.status, first.aborts) == aborted
+            known = (await posd.call("GET", f"/terminals/{serial}")).json
+            assert (known["base_url"], known["reachable"]) == (url, True), "whichever it is, it can be reached"
+        assert second.requests == []
+        line = await posd.log_line("payment.abort", judgement="unreachable")
+        assert second.fingerprint in line["reason"]
+
+
+async def test_a_terminal_that_is_lost_without_a_word_is_found_out_and_asked_when_it_is_back(
+    home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    terminal, _ = devices
+    serial = terminal.serial
+    async with running(home, trusting(home, serial, terminal), discovery=DISCOVERY) as posd:
+        await announce(network, service("a", terminal.base_url, serial))
+        await posd.log_line("discovery.found", terminal=serial)
+        await charge(posd, serial)
+        terminal.unplug()
+        known = await shown(posd, serial, reachable=False)
+        assert (known["base_url"], known["source"]) == (terminal.base_url, "mdns")
+        assert "nothing listens there" in known["reason"]
+        assert terminal.searches == []
+        await terminal.plug_in()
+        await shown(posd, serial, reachable=True, reason=None)
+        async with asyncio.timeout(PATIENCE_SECONDS):  # nothing else would ask for it for minutes
+            await terminal.searched.wait()
+
+
+async def test_a_terminal_that_flaps_is_where_it_said_last_and_fills_no_log(
+    home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    terminal, _ = devices
+    serial = terminal.serial
+    async with running(home, trusting(home, serial, terminal), DEBUG, discovery=DISCOVERY) as posd:
+        await posd.log_line("discovery.started")
+        info = service("a", terminal.base_url, serial)
+        for _ in range(6):
+            await announce(network, info)
+            await (await network.async_unregister_service(info))
+        await announce(network, service("a", terminal.base_urls[1], serial))
+        await shown(posd, serial, base_url=terminal.base_urls[1], reachable=True)
+        assert (await charge(posd, serial))["phase"] == "active"
+        told = [line for line in posd.lines if line["event"] in ("discovery.found", "discovery.gone")]
+        assert sum(line["level"] != "debug" for line in told) <= 8
+        assert len(terminal.requests) == 1
+
+
+def malformed(*records: Any) -> list[bytes]:
+    """Return the packets of an answer with these records."""
+    out = DNSOutgoing(_FLAGS_QR_RESPONSE)
+    for record in records:
+        out.add_answer_at_time(record, 0)
+    return out.packets()
+
+
+def records(instance: str, *, port: int, text: bytes, server: str) -> list[Any]:
+    """Return the records of an announcement as nobody should make them."""
+    name = f"{instance}.{TYPE}"
+    return [
+        DNSPointer(TYPE, _TYPE_PTR, _CLASS_IN, 120, name),
+        DNSService(name, _TYPE_SRV, _CLASS_IN, 120, 0, 0, port, server),
+        DNSText(name, _TYPE_TXT, _CLASS_IN, 120, text),
+    ]
+
+
+def send(network: AsyncZeroconf, packet: bytes) -> None:
+    for sender in network.zeroconf.engine.senders:
+        sender.transport.sendto(packet, ("224.0.0.251", 5353))
+
+
+def txt(*pairs: bytes) -> bytes:
+    return b"".join(bytes([len(pair)]) + pair for pair in pairs)
+
+
+async def test_what_is_malformed_is_ignored_and_hurts_nothing(
+    home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    terminal, _ = devices
+    serial = terminal.serial
+    server = f"good-{MARK}.local."
+    async with running(home, trusting(home, serial, terminal), DEBUG, discovery=DISCOVERY) as posd:
+        await posd.log_line("discovery.started")
+        good = service("good", terminal.base_url, serial)
+        await announce(network, good)
+        await posd.log_line("discovery.found", terminal=serial)
+        said = serial.encode()
+        bad = [
+            records("no-port", port=0, text=txt(b"serial=" + said), server=good.server or server),
+            records("control", port=1, text=txt(b"serial=" + said + b"\x1b[2J"), server=good.server or server),
+            records("not-utf8", port=1, text=txt(b"serial=\xff\xfe"), server=good.server or server),
+            records("long", port=1, text=txt(b"serial=" + b"x" * 200), server=good.server or server),
+            records("broken-txt", port=1, text=b"\xff" + b"serial", server=good.server or server),
+            records("key", port=1, text=txt(b"\xc3\xa9=\x00", b"=", b"serial"), server=good.server or server),
+        ]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while sum(line["event"] == "discovery.ignored" for line in posd.lines) < 4:
+                for answer in bad:  # again and again: what is multicast can be lost
+                    for packet in malformed(*answer):
+                        send(network, packet)
+                        send(network, packet[: len(packet) // 2])
+                        send(network, packet[:12] + b"\xc0\x0c" * 200)
+                await asyncio.sleep(0.2)
+        assert await shown(posd, serial, base_url=terminal.base_url, reachable=True, claims=[])
+        everything = (await posd.call("GET", "/terminals?all=true")).json["terminals"]
+        assert all(item["serial"].isprintable() and len(item["serial"]) <= 64 for item in everything)
+        assert (await charge(posd, serial))["phase"] == "active"
+        assert not [line for line in posd.lines if line["level"] == "error"]
+
+
+async def test_who_announces_without_end_is_not_kept_in_memory(
+    home: Path, network: AsyncZeroconf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery_module, "MAX_RECORDS", 200)
+    monkeypatch.setattr(discovery_module, "RETRY_SECONDS", 0.01)
+    (home / "config.toml").write_text(toml(home, "", discovery=DISCOVERY))
+    discovery = Discovery(load(home / "config.toml").discovery, Fleet(()), Interfaces(), lambda: datetime.now(UTC))
+    with capture_logs() as lines:
+        browsing = asyncio.create_task(discovery.run())
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not any("without end" in line.get("error", "") for line in lines):
+                for number in range(20):
+                    noise = f"{token_hex(8)}-{number}.local."
+                    for packet in malformed(DNSText(noise, _TYPE_TXT, _CLASS_IN, 4500, txt(b"x"))):
+                        send(network, packet)
+                await asyncio.sleep(0.01)
+            while not discovery.running:  # noqa: ASYNC110 - it tells nobody that it goes on
+                await asyncio.sleep(0.01)
+        browsing.cancel()
+        await asyncio.wait({browsing})
+    assert [line["event"] for line in lines if line["event"] == "discovery.unavailable"]

@@ -1,0 +1,380 @@
+"""The fleet with real terminals over TLS: which address a call goes to, and what is told of the others (design 8)."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from structlog.testing import capture_logs
+
+from posd.config import load
+from posd.core.starts import NotSent, Replied
+from posd.terminals.announcements import Announcement
+from posd.terminals.fleet import MAX_STRANGERS, Fleet, News
+from tests.support.daemon import toml
+from tests.support.shop import answering
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+SERIAL = "SN-1"
+AT = "2026-11-20T10:00:00.000Z"
+#: What answers does so, however busy this machine is.
+PATIENT = "connect_timeout_seconds = 60\n"
+
+
+def fleet_of(home: Path, ca: str, more: str = "") -> Fleet:
+    """Return a fleet of one terminal; `ca` is what it trusts."""
+    (home / "fleet.ca.pem").write_text(ca)
+    entry = f'[[terminals]]\nserial = "{SERIAL}"\nca_file = "{home}/fleet.ca.pem"\n{PATIENT}{more}\n'
+    (home / "config.toml").write_text(toml(home, entry))
+    return Fleet(load(home / "config.toml").terminals)
+
+
+def trusting(*terminals: ScriptedTerminal) -> str:
+    return "".join(terminal.ca_file.read_text() for terminal in terminals)
+
+
+def announced(name: str, terminal: ScriptedTerminal, *hosts: str, port: int = 0, serial: str = SERIAL) -> Announcement:
+    """Return what a terminal announces: at loopback, or at these hosts."""
+    return Announcement(name, serial, hosts or ("127.0.0.1",), port or port_of(terminal), "B", "M", AT)
+
+
+def port_of(terminal: ScriptedTerminal, number: int = 0) -> int:
+    return int(terminal.base_urls[number].rsplit(":", 1)[1])
+
+
+@asynccontextmanager
+async def counting(terminal: ScriptedTerminal) -> AsyncIterator[list[None]]:
+    """Count the connections, which are closed when their other side closes; none may have sent anything."""
+    connections: list[None] = []
+
+    async def instead(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        connections.append(None)
+        assert await reader.read() == b"", "a look sends nothing"
+
+    terminal.instead = instead
+    yield connections
+    terminal.instead = None
+
+
+@pytest.fixture
+async def terminals(tmp_path: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
+    """Two terminals, each with a certificate of its own CA."""
+    async with scripted_terminal(tmp_path, "right", ports=2) as right, scripted_terminal(tmp_path, "other") as other:
+        right.start = other.start = right.abort = answering(200, b"{}")
+        yield right, other
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of a device that accepts connections and never says a word."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def shown(fleet: Fleet) -> dict[str, Any]:
+    return next(iter(fleet.documents({}, everything=False)))
+
+
+async def test_one_address_is_not_looked_at_before_a_call(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, _ = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    assert await fleet.choose(SERIAL) is None
+    assert fleet.announce(announced("a", right))
+    async with counting(right) as connections:
+        assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
+        assert connections == []
+    assert shown(fleet)["reachable"] is None
+    await fleet.close()
+
+
+async def test_of_several_addresses_a_call_goes_to_one_that_answers(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, _ = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.1"))
+    assert fleet.base_url(SERIAL) == (f"https://127.0.0.99:{port_of(right)}", "mdns")
+    address = await fleet.choose(SERIAL)
+    assert address == (right.base_url, "mdns")
+    assert isinstance(await fleet.device(SERIAL).call("GET", f"{address[0]}/x"), Replied)
+    assert len(right.requests) == 1
+    document = shown(fleet)
+    assert (document["base_url"], document["reachable"], document["reason"]) == (right.base_url, True, None)
+    (claim,) = document["claims"]
+    assert (claim["state"], claim["same_device"]) == ("silent", True)
+    assert "nothing listens there" in claim["reason"]
+    async with counting(right) as connections:  # it is known for a while which one answers
+        assert await fleet.choose(SERIAL) == address
+        assert connections == []
+    await fleet.close()
+
+
+async def test_where_none_answers_the_reason_is_told(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, _ = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.98"))
+    address = await fleet.choose(SERIAL)
+    assert address is not None
+    assert isinstance(await fleet.device(SERIAL).call("GET", address[0]), NotSent)
+    assert (shown(fleet)["reachable"], "nothing listens there" in shown(fleet)["reason"]) == (False, True)
+    await fleet.close()
+
+
+async def test_what_is_newest_and_answers_is_not_kept_waiting_by_what_does_not(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal], silent: int
+) -> None:
+    right, _ = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    fleet.announce(announced("old", right, port=silent))
+    fleet.announce(announced("new", right))
+    assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
+    assert [url for _, url in fleet._looks] == [f"https://127.0.0.1:{silent}"], "the other one is still waited for"
+    await fleet.close()
+
+
+async def test_looks_at_one_address_are_joined(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, _ = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    fleet.announce(announced("a", right))
+    async with counting(right) as connections:
+        await asyncio.gather(*(fleet.check(SERIAL) for _ in range(20)), fleet.check_stale(60))
+        assert len(connections) == 1
+    assert shown(fleet)["checked_at"] is not None
+    await fleet.close()
+
+
+@pytest.mark.parametrize("right_is_newer", [True, False])
+async def test_of_two_that_claim_one_serial_the_one_that_is_trusted_wins(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal], right_is_newer: bool
+) -> None:
+    right, other = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    for terminal in (other, right) if right_is_newer else (right, other):
+        fleet.announce(announced(terminal.serial, terminal))
+    with capture_logs() as lines:
+        assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
+        for _ in range(3):
+            await fleet.check(SERIAL)
+    warnings = [line for line in lines if line["event"] == "discovery.claim"]
+    assert [(line["log_level"], line["terminal"], line["host"]) for line in warnings] == [
+        ("warning", SERIAL, right.base_url)
+    ]
+    assert other.base_url in warnings[0]["detail"]
+    (claim,) = shown(fleet)["claims"]
+    assert (claim["base_url"], claim["state"], claim["same_device"]) == (other.base_url, "refused", False)
+    assert claim["reason"]
+    assert (right.requests, other.requests) == ([], [])
+
+    fleet.withdraw(other.serial)
+    await fleet.check(SERIAL)
+    assert shown(fleet)["claims"] == []
+    fleet.announce(announced(other.serial, other))
+    with capture_logs() as lines:
+        await fleet.check(SERIAL)
+    assert [line["event"] for line in lines] == ["discovery.claim"], "it is there again: that is told again"
+    await fleet.close()
+
+
+async def test_where_both_are_trusted_the_newest_counts_and_a_person_is_told(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, other = terminals
+    fleet = fleet_of(tmp_path, trusting(right, other))
+    fleet.announce(announced("a", right))
+    fleet.announce(announced("b", other))
+    with capture_logs() as lines:
+        assert await fleet.choose(SERIAL) == (other.base_url, "mdns")
+        await fleet.check(SERIAL)
+    (warning,) = (line for line in lines if line["event"] == "discovery.claim")
+    assert (warning["host"], warning["count"]) == (other.base_url, 2)
+    assert "trusted as well" in warning["detail"]
+    await fleet.close()
+
+
+async def test_a_terminal_that_reappears_elsewhere_is_called_there(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, _ = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    returned: list[str] = []
+    fleet.on_return = returned.append
+    fleet.announce(announced("a", right))
+    await fleet.check(SERIAL)
+    right.unplug()
+    returned.clear()
+    fleet.announce(announced("a", right, port=port_of(right, 1)))
+    assert returned == [SERIAL]
+    async with counting(right) as connections:
+        assert await fleet.choose(SERIAL) == (right.base_urls[1], "mdns")
+        await fleet.check(SERIAL)
+        assert connections
+    document = shown(fleet)
+    assert (document["reachable"], document["claims"]) == (True, [])
+    await fleet.close()
+
+
+async def test_an_announcement_that_is_a_lie_takes_nothing_away(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, other = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    fleet.announce(announced("a", right))
+    await fleet.check(SERIAL)
+    fleet.announce(announced("a", other))  # the same name, and not the terminal
+    assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
+    assert [claim["state"] for claim in shown(fleet)["claims"]] == ["refused"]
+    await fleet.close()
+
+
+async def test_what_was_announced_before_the_network_changed_counts_for_as_long_as_it_answers(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, _ = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    fleet.announce(announced("a", right))
+    fleet.announce(announced("s", right, serial="SN-STRANGER"))
+    fleet.unheard()
+    await fleet.check(SERIAL)
+    assert fleet.base_url(SERIAL) == (right.base_url, "mdns")
+    assert [item["serial"] for item in fleet.documents({}, everything=True)] == [SERIAL]
+    right.unplug()
+    await fleet.check(SERIAL)
+    assert fleet.base_url(SERIAL) is None
+    assert "announced" in shown(fleet)["reason"]
+    await fleet.close()
+
+
+async def test_a_configured_address_is_the_one_that_is_looked_at(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, other = terminals
+    fleet = fleet_of(tmp_path, trusting(right), f'base_url = "{right.base_url}"')
+    news: list[tuple[str, News]] = []
+    fleet.on_news = lambda serial, item: news.append((serial, item))
+    fleet.announce(announced("b", other))
+    assert news == []
+    async with counting(other) as connections:
+        assert await fleet.choose(SERIAL) == (right.base_url, "config")
+        await fleet.check(SERIAL)
+        assert connections == []
+    document = shown(fleet)
+    assert (document["reachable"], [claim["base_url"] for claim in document["claims"]]) == (True, [other.base_url])
+    await fleet.close()
+
+
+async def test_a_terminal_in_the_cloud_is_never_looked_at(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, _ = terminals
+    (tmp_path / "fleet.ca.pem").write_text(trusting(right))
+    entry = f'[[terminals]]\nserial = "{SERIAL}"\naccess_mode = "cloud"\nca_file = "fleet.ca.pem"\n'
+    entry += f'base_url = "{right.base_url}"\n'
+    text = toml(tmp_path, entry).replace("[webhooks]", '[webhooks]\npublic_url = "https://pos.example"')
+    (tmp_path / "config.toml").write_text(text)
+    fleet = Fleet(load(tmp_path / "config.toml").terminals)
+    async with counting(right) as connections:
+        await fleet.check(SERIAL)
+        await fleet.check_stale(60)
+        assert not fleet.can_be_looked_at(SERIAL)
+        assert connections == []
+    await fleet.close()
+
+
+async def test_the_device_that_was_sent_a_payment_is_known_again_by_its_certificate(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, other = terminals
+    fleet = fleet_of(tmp_path, trusting(right, other))
+    fleet.announce(announced("a", right))
+    device, sent_to, elsewhere = fleet.device(SERIAL), right.base_urls[0], right.base_urls[1]
+    attempt = await device.call(
+        "POST", f"{sent_to}/x", connected=lambda certificate: fleet.starts(SERIAL, sent_to, certificate)
+    )
+    fleet.called(SERIAL, sent_to, attempt)
+    assert shown(fleet)["reachable"] is True
+    assert fleet.same_device(SERIAL, sent_to, elsewhere) == right.fingerprint
+    assert fleet.same_device(SERIAL, sent_to, sent_to) == right.fingerprint
+    assert fleet.same_device(SERIAL, "https://192.0.2.9:1", elsewhere) is False, "an earlier start, elsewhere"
+    assert fleet.reaches(SERIAL, sent_to)
+
+    asked = [await device.call("GET", f"{url}/abort", same_as=right.fingerprint) for url in (elsewhere, other.base_url)]
+    assert isinstance(asked[0], Replied)
+    assert isinstance(asked[1], NotSent)
+    assert other.fingerprint in asked[1].reason
+    assert (right.aborts, other.requests) == (1, [])
+
+    fleet.announce(announced("a", other))
+    assert not fleet.reaches(SERIAL, sent_to), "nothing is known yet of what is there now"
+    await fleet.check(SERIAL)
+    assert not fleet.reaches(SERIAL, sent_to)
+    fleet.announce(announced("a", right, port=port_of(right, 1)))
+    await fleet.check(SERIAL)
+    assert fleet.reaches(SERIAL, sent_to)
+    await fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("more", "started", "expected"),
+    [
+        ("", False, (True, False)),  # a start before posd was restarted: the same address has to do
+        ('scheme = "http"', True, (True, False)),
+        (f'fingerprint_sha256 = "{"0" * 64}"', False, (True, True)),
+    ],
+    ids=["unknown", "http", "pinned"],
+)
+def test_without_a_certificate_the_same_address_is_the_same_device(
+    tmp_path: Path, more: str, started: bool, expected: tuple[bool, bool]
+) -> None:
+    scheme = "http" if "http" in more else "https"
+    fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode(), more)
+    here, there = f"{scheme}://192.0.2.1:6869", f"{scheme}://192.0.2.2:6869"
+    fleet.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
+    if started:
+        fleet.starts(SERIAL, here, None)
+    assert (fleet.same_device(SERIAL, here, here), fleet.same_device(SERIAL, here, there)) == expected
+    assert fleet.reaches(SERIAL, here)
+    assert fleet.reaches(SERIAL, there) == expected[1]
+
+
+def test_a_name_that_belongs_to_another_serial_now_takes_its_claim_along(tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
+    fleet.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
+    fleet.announce(Announcement("a", "SN-2", ("192.0.2.1",), 6869, None, None, AT))
+    assert fleet.base_url(SERIAL) is None
+    assert [item["serial"] for item in fleet.documents({}, everything=True)] == [SERIAL, "SN-2"]
+    gone = fleet.withdraw("a")
+    assert gone is not None
+    assert gone.serial == "SN-2"
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_the_newest_announcement_counts_in_the_configured_scheme(tmp_path: Path, scheme: str) -> None:
+    (tmp_path / "config.toml").write_text(toml(tmp_path, f'[[terminals]]\nserial = "{SERIAL}"\nscheme = "{scheme}"\n'))
+    fleet = Fleet(load(tmp_path / "config.toml").terminals)
+    for name, host in (("a", "192.0.2.1"), ("b", "192.0.2.2"), ("a", "192.0.2.3")):
+        fleet.announce(Announcement(name, SERIAL, (host,), 6868, None, None, AT))
+        assert fleet.base_url(SERIAL) == (f"{scheme}://{host}:6868", "mdns")
+    fleet.withdraw("a")
+    assert fleet.base_url(SERIAL) == (f"{scheme}://192.0.2.2:6868", "mdns")
+
+
+def test_strangers_without_end_are_forgotten_the_oldest_first() -> None:
+    fleet = Fleet(())
+    for number in range(MAX_STRANGERS + 10):
+        fleet.announce(Announcement(f"n{number}", f"S{number}", ("192.0.2.1",), 6869, None, None, AT))
+    known = [item["serial"] for item in fleet.documents({}, everything=True)]
+    assert known == [f"S{number}" for number in range(10, MAX_STRANGERS + 10)]
+    assert all(item["in_fleet"] is False for item in fleet.documents({}, everything=True))

@@ -1,0 +1,199 @@
+"""posd looks at terminals by itself: when there is a reason to, and politely (design 8). Real connections over TLS."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from posd.config import load
+from posd.terminals import pulse
+from posd.terminals.announcements import Announcement
+from posd.terminals.fleet import Fleet, News
+from posd.terminals.liveness import MAX_LOOKS, Liveness
+from tests.support.daemon import toml
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+AT = "2026-11-20T10:00:00.000Z"
+PATIENCE_SECONDS = 60.0
+
+
+class Visits:
+    """Counts the connections to a terminal; what is sent over them is kept."""
+
+    def __init__(self, terminal: ScriptedTerminal) -> None:
+        self.count = self.open = self.most = 0
+        self.sent = b""
+        self.let_go: asyncio.Event | None = None
+        self._news = asyncio.Condition()
+        terminal.instead = self._visit
+
+    async def _visit(self, reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+        self.count += 1
+        self.open += 1
+        self.most = max(self.most, self.open)
+        async with self._news:
+            self._news.notify_all()
+        self.sent += await reader.read()
+        self.open -= 1
+
+    async def at_least(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS), self._news:
+            await self._news.wait_for(lambda: self.count >= count)
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the pauses of people be those of tests."""
+    for name in ("SPACING_SECONDS", "OPEN_SECONDS", "LOST_SECONDS", "MAX_LOST_SECONDS"):
+        monkeypatch.setattr(pulse, name, getattr(pulse, name) / 200)
+
+
+@pytest.fixture
+async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
+    async with scripted_terminal(tmp_path, "SN-1") as made:
+        yield made
+
+
+def fleet_of(
+    home: Path, terminal: ScriptedTerminal, *, configured: bool, serials: Collection[str] = ("SN-1",)
+) -> Fleet:
+    base_url = f'base_url = "{terminal.base_url}"\n' if configured else ""
+    trust = f'ca_file = "{terminal.ca_file}"\nconnect_timeout_seconds = 60\n'
+    entries = (f'[[terminals]]\nserial = "{serial}"\n{trust}{base_url}' for serial in serials)
+    (home / "config.toml").write_text(toml(home, "".join(entries)))
+    return Fleet(load(home / "config.toml").terminals)
+
+
+@asynccontextmanager
+async def looking(fleet: Fleet, every: float = 0, busy: Collection[str] = ()) -> AsyncIterator[Liveness]:
+    """Let posd look at the fleet for the block; nothing of it is left then."""
+    before = asyncio.all_tasks()
+    liveness = Liveness(fleet, every, lambda: busy)
+    task = asyncio.create_task(liveness.run())
+    yield liveness
+    task.cancel()
+    await asyncio.wait({task})
+    await fleet.close()
+    left = [item for item in asyncio.all_tasks() - before if item.get_name().startswith(("look-", "liveness-"))]
+    assert left == []
+
+
+def announce(fleet: Fleet, terminal: ScriptedTerminal) -> None:
+    port = int(terminal.base_url.rsplit(":", 1)[1])
+    fleet.announce(Announcement("a", "SN-1", ("127.0.0.1",), port, None, None, AT))
+
+
+async def until_reachable(fleet: Fleet, reachable: bool) -> None:
+    """Wait until the fleet knows; every look tells its news."""
+    told = asyncio.Event()
+    inner = fleet.on_news
+
+    def hear(serial: str, news: News) -> None:
+        inner(serial, news)
+        told.set()
+
+    fleet.on_news = hear
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while next(iter(fleet.documents({}, everything=False)))["reachable"] is not reachable:
+            told.clear()
+            await told.wait()
+    fleet.on_news = inner
+
+
+async def test_what_is_announced_is_looked_at_and_sent_nothing(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+    visits = Visits(terminal)
+    fleet = fleet_of(tmp_path, terminal, configured=False)
+    async with looking(fleet):
+        announce(fleet, terminal)
+        await until_reachable(fleet, True)
+        await visits.at_least(1)
+    assert visits.sent == b""
+
+
+async def test_a_terminal_that_is_lost_is_looked_for_and_its_return_is_told(
+    tmp_path: Path, terminal: ScriptedTerminal
+) -> None:
+    fleet = fleet_of(tmp_path, terminal, configured=True)
+    returned = asyncio.Event()
+    fleet.on_return = lambda _serial: returned.set()
+    async with looking(fleet):
+        fleet.reached("SN-1", False, AT, reason="it was a call")
+        assert next(iter(fleet.documents({}, everything=False)))["reason"] == "it was a call"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await returned.wait()
+        await until_reachable(fleet, True)
+
+
+async def test_a_configured_address_is_looked_at_every_so_often(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+    visits = Visits(terminal)
+    async with looking(fleet_of(tmp_path, terminal, configured=True), every=0.01):
+        await visits.at_least(3)
+
+
+async def test_where_a_payment_is_open_it_is_looked_at(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+    visits = Visits(terminal)
+    async with looking(fleet_of(tmp_path, terminal, configured=True), busy={"SN-1"}):
+        await visits.at_least(2)
+
+
+async def test_without_a_reason_nothing_is_done_and_nothing_wakes(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+    fleet = fleet_of(tmp_path, terminal, configured=True)
+    liveness = Liveness(fleet, 0, lambda: ())
+    assert liveness._start_looks() is None
+    fleet.heard_from("SN-1", AT)
+    assert liveness._start_looks() is None
+    await fleet.close()
+
+
+async def test_who_reads_has_it_looked_at_but_not_each_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+    fleet = fleet_of(tmp_path, terminal, configured=True)
+    news: list[News] = []
+    async with looking(fleet):
+        fleet.asked_for()
+        await until_reachable(fleet, True)
+        fleet.on_news = lambda _serial, item: news.append(item)
+        for _ in range(100):
+            fleet.asked_for()
+    assert news == []
+
+
+async def test_a_whole_fleet_is_looked_at_a_few_at_a_time(tmp_path: Path, terminal: ScriptedTerminal) -> None:
+    serials = [f"SN-{number}" for number in range(30)]
+    visits = Visits(terminal)
+    fleet = fleet_of(tmp_path, terminal, configured=True, serials=serials)
+    most = 0
+
+    def count(_serial: str, _news: News) -> None:
+        nonlocal most
+        most = max(most, len(fleet._looks) + 1)  # and the one that tells its news has just ended
+
+    async with looking(fleet):
+        inner = fleet.on_news
+        fleet.on_news = lambda serial, news: (count(serial, news), inner(serial, news))[1]
+        fleet.network_changed()
+        await visits.at_least(len(serials))
+    assert most == MAX_LOOKS
+
+
+async def test_an_announcer_that_flaps_causes_no_storm(
+    tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "SPACING_SECONDS", 3600.0)
+    visits = Visits(terminal)
+    fleet = fleet_of(tmp_path, terminal, configured=False)
+    async with looking(fleet) as liveness:
+        announce(fleet, terminal)
+        await until_reachable(fleet, True)
+        for _ in range(100):
+            fleet.withdraw("a")
+            announce(fleet, terminal)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while liveness._looks:  # noqa: ASYNC110 - the first look has told its news and is about to end
+                await asyncio.sleep(0)
+        pause = liveness._start_looks()
+        assert pause is not None
+        assert pause > 3600.0 / 2
+        await visits.at_least(1)
+    assert visits.count == 1

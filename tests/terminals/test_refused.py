@@ -1,0 +1,183 @@
+"""A terminal's certificate that is refused: provably nothing was sent, and the reason is one to act on (design 8).
+
+Each terminal is a TLS server that writes down every byte of every connection whose handshake it came through.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+import trustme
+
+from tests.support.certificates import (
+    LATER,
+    LONG_AGO,
+    TOMORROW,
+    YESTERDAY,
+    Leaf,
+    Recorder,
+    issued,
+    recording,
+    self_signed,
+)
+from tests.support.daemon import Daemon, running
+from tests.support.shop import AMOUNT
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def usual(directory: Path, authority: trustme.CA) -> Leaf:
+    return issued(directory, authority, "127.0.0.1")
+
+
+def expired(directory: Path, authority: trustme.CA) -> Leaf:
+    return issued(directory, authority, "127.0.0.1", not_before=LONG_AGO, not_after=YESTERDAY)
+
+
+def too_early(directory: Path, authority: trustme.CA) -> Leaf:
+    return issued(directory, authority, "127.0.0.1", not_before=TOMORROW, not_after=LATER)
+
+
+def named(directory: Path, authority: trustme.CA) -> Leaf:
+    return issued(directory, authority, "terminal.example", "10.1.2.3")
+
+
+def by_itself(directory: Path, _authority: trustme.CA) -> Leaf:
+    return self_signed(directory, "127.0.0.1")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the terminal shows, what its section of the configuration says beside serial and address, and the reason.
+
+    In both texts {ca} is the file of the CA that issued it, {other} that of another one, {fingerprint} its fingerprint.
+    """
+
+    make: Callable[[Path, trustme.CA], Leaf]
+    trust: str
+    reason: tuple[str, ...] = ()
+
+
+REFUSED: dict[str, Case] = {
+    "wrong CA": Case(
+        usual,
+        'ca_file = "{other}"',
+        ("was issued by ", "the CA in {other} does not vouch", "posd terminals pin", "fingerprint is {fingerprint}"),
+    ),
+    "the system's CAs": Case(usual, "", ("the CAs of this system do not vouch", "set ca_file")),
+    "self-signed": Case(by_itself, 'ca_file = "{ca}"', ("is signed by itself", "{fingerprint}")),
+    "expired": Case(expired, 'ca_file = "{ca}"', (f"has expired on {YESTERDAY:%Y-%m-%d}, 1 days ago", "the clock")),
+    "not valid yet": Case(too_early, 'ca_file = "{ca}"', (f"is not valid yet before {TOMORROW:%Y-%m-%d}", "the clock")),
+    "wrong name": Case(
+        named,
+        'ca_file = "{ca}"',
+        ("is not for 127.0.0.1, it is for terminal.example, 10.1.2.3:", "set server_name to one of these"),
+    ),
+    "wrong server_name": Case(
+        named,
+        'ca_file = "{ca}"\nserver_name = "pos-7.example"',
+        ("is not for pos-7.example, it is for terminal.example",),
+    ),
+    "right address, other server_name": Case(
+        usual,
+        'ca_file = "{ca}"\nserver_name = "terminal.example"',
+        ("is not for terminal.example, it is for 127.0.0.1",),
+    ),
+    "another fingerprint": Case(
+        usual,
+        f'fingerprint_sha256 = "{"0" * 64}"',
+        (f"has fingerprint {{fingerprint}}, the configuration expects {'0' * 64}", "posd terminals pin"),
+    ),
+}
+TRUSTED: dict[str, Case] = {
+    "CA": Case(usual, 'ca_file = "{ca}"'),
+    "server_name": Case(named, 'ca_file = "{ca}"\nserver_name = "terminal.example"'),
+    "an address as server_name": Case(named, 'ca_file = "{ca}"\nserver_name = "10.1.2.3"'),
+    "self-signed, pinned": Case(by_itself, 'fingerprint_sha256 = "{fingerprint}"'),
+    "self-signed, its own CA": Case(by_itself, 'ca_file = "{leaf}"'),
+}
+CASES = REFUSED | TRUSTED
+
+
+@dataclass
+class Shop:
+    """A daemon, and for each case the terminal and the texts filled in."""
+
+    posd: Daemon
+    terminals: dict[str, Recorder]
+    texts: dict[str, dict[str, str]]
+
+    async def start(self, case: str) -> dict[str, object]:
+        """Start a payment there; return the transaction."""
+        body = {"terminal": serial(case), "amount": AMOUNT}
+        reply = await self.posd.call("PUT", f"/transactions/{uuid4()}", body)
+        assert reply.status == 201
+        await self.terminals[case].quiet()
+        return dict(reply.json)
+
+
+def serial(case: str) -> str:
+    return f"SN-{list(CASES).index(case)}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as name:
+        home = Path(name)
+        authority, other = trustme.CA(), trustme.CA()
+        authority.cert_pem.write_to_path(str(home / "ca.pem"))
+        other.cert_pem.write_to_path(str(home / "other.pem"))
+        async with AsyncExitStack() as stack:
+            terminals, texts, entries = {}, {}, []
+            for case, what in CASES.items():
+                directory = home / serial(case)
+                directory.mkdir()
+                leaf = what.make(directory, authority)
+                terminals[case] = await stack.enter_async_context(recording(leaf.context()))
+                texts[case] = {
+                    "ca": str(home / "ca.pem"),
+                    "other": str(home / "other.pem"),
+                    "leaf": str(leaf.certificate),
+                    "fingerprint": leaf.fingerprint,
+                }
+                section = f'[[terminals]]\nserial = "{serial(case)}"\nbase_url = "{terminals[case].base_url}"\n'
+                entries.append(section + what.trust.format_map(texts[case]) + "\nreply_timeout_seconds = 60\n")
+            daemon = await stack.enter_async_context(running(home, "".join(entries)))
+            yield Shop(daemon, terminals, texts)
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+async def test_what_is_refused_got_no_byte_and_the_reason_says_what_to_do(shop: Shop, case: str) -> None:
+    document = await shop.start(case)
+    outcome = document["outcome"]
+    assert isinstance(outcome, dict)
+    assert (document["phase"], document["next_step"], outcome["result"]) == ("final", "new_id_ok", "not_started")
+    (evidence,) = outcome["evidence"]
+    assert evidence["kind"] == "unsent"
+    for part in CASES[case].reason:
+        assert part.format_map(shop.texts[case]) in evidence["reason"]
+    assert b"".join(shop.terminals[case].received) == b""
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+async def test_the_list_of_terminals_says_the_same(shop: Shop, case: str) -> None:
+    await shop.start(case)
+    known = (await shop.posd.call("GET", f"/terminals/{serial(case)}")).json
+    assert known["reachable"] is False
+    for part in CASES[case].reason:
+        assert part.format_map(shop.texts[case]) in known["reason"]
+
+
+@pytest.mark.parametrize("case", TRUSTED, ids=str)
+async def test_what_is_trusted_got_the_request(shop: Shop, case: str) -> None:
+    """The server answers nothing, so the payment is in doubt: that is how the bytes of the others would be seen."""
+    document = await shop.start(case)
+    assert document["phase"] == "in_doubt"
+    assert any(
+        data.startswith(b"POST /terminal/v1/async/charge HTTP/1.1\r\n") for data in shop.terminals[case].received
+    )

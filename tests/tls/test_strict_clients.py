@@ -1,0 +1,47 @@
+"""Strict clients of other makes accept what posd makes and refuse what is wrong, with nothing sent.
+
+Java takes seconds to start: python -m tests.clients.java
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import pytest_asyncio
+
+from tests.clients.cases import ACCEPTED, ADDRESS, NAME, REFUSED
+from tests.clients.run import Client, build_go, go, installed, judge, openssl
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]  # a first build of Go's library
+
+CALLED = pytest.mark.parametrize("called", [NAME, ADDRESS])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["openssl", "go"])
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    """A client as a command line."""
+    if not installed(request.param):
+        pytest.skip(f"{request.param} IS NOT INSTALLED: no strict client of that make has judged the certificates")
+    if request.param == "openssl":
+        yield openssl
+        return
+    with TemporaryDirectory() as directory:
+        yield go(await build_go(Path(directory)))
+
+
+@CALLED
+@pytest.mark.parametrize("name", ACCEPTED)
+async def test_it_accepts_what_posd_makes(client: Client, tmp_path: Path, name: str, called: str) -> None:
+    judgement = await judge(client, ACCEPTED[name](tmp_path), called)
+    assert judgement.accepted, judgement.said
+    assert judgement.received == b"GET / HTTP/1.1\r\n\r\n"
+
+
+@CALLED
+@pytest.mark.parametrize("name", REFUSED)
+async def test_it_refuses_what_is_wrong_and_sends_nothing(
+    client: Client, tmp_path: Path, name: str, called: str
+) -> None:
+    judgement = await judge(client, REFUSED[name](tmp_path), called)
+    assert (judgement.accepted, judgement.received) == (False, b""), judgement.said

@@ -1,0 +1,106 @@
+"""Who refuses this machine's certificate: counted per address, told now and then, never without bound."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from posd.web import alerts
+from posd.web.alerts import Distrust, refusal
+
+START = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+
+
+class Clock:
+    """A wall clock and a monotonic one that a test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.passed = 0.0
+        monkeypatch.setattr(alerts, "monotonic", lambda: 1000.0 + self.passed)
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.passed)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def error_of(reason: str) -> ssl.SSLError:
+    error = ssl.SSLError(1, reason)
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("reason", "alert"),
+    [
+        ("TLSV1_ALERT_UNKNOWN_CA", "unknown_ca"),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", "bad_certificate"),
+        ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "certificate_unknown"),
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "certificate_expired"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", None),
+        ("TLSV1_ALERT_INTERNAL_ERROR", None),
+        ("WRONG_VERSION_NUMBER", None),
+    ],
+)
+def test_only_what_speaks_of_the_certificate_counts(reason: str, alert: str | None) -> None:
+    assert refusal(error_of(reason)) == alert
+
+
+def test_other_errors_are_no_refusal() -> None:
+    assert [refusal(error) for error in (None, OSError("x"), ssl.SSLError(1, "no reason"))] == [None] * 3
+
+
+def test_one_line_an_hour_for_an_address_and_every_refusal_counts(clock: Clock) -> None:
+    distrust = Distrust(clock.now)
+    with capture_logs() as lines:
+        for _ in range(50):
+            distrust.note("10.0.0.7", "unknown_ca")
+        distrust.note("10.0.0.8", "bad_certificate")
+        clock.passed = 3600
+        distrust.note("10.0.0.7", "unknown_ca")
+    assert [(line["peer"], line["count"]) for line in lines] == [("10.0.0.7", 1), ("10.0.0.8", 1), ("10.0.0.7", 50)]
+    assert all(line["event"] == "listener.distrusted" and line["log_level"] == "warning" for line in lines)
+    assert "put ca.crt on it (posd tls ca)" in lines[0]["detail"]
+    assert distrust.documents()[-1] == {
+        "address": "10.0.0.7",
+        "alert": "unknown_ca",
+        "count": 51,
+        "first_at": "2026-11-22T09:00:00.000Z",
+        "last_at": "2026-11-22T10:00:00.000Z",
+    }
+
+
+def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None:
+    distrust = Distrust(clock.now)
+    with capture_logs() as lines:
+        for number in range(10_000):
+            distrust.note(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}", "unknown_ca")
+    assert len(lines) == alerts.MAX_LINES
+    assert len(distrust.documents()) == alerts.MAX_ADDRESSES
+    assert distrust.documents()[-1]["address"] == "10.0.39.15"
+    words = distrust.words()
+    assert words is not None
+    assert words.startswith("10.0.39.15 refuses it (unknown_ca): ")
+    assert words.endswith(f"; and {alerts.MAX_ADDRESSES - alerts.MAX_NAMED} more")
+
+
+def test_it_is_shown_for_a_day_after_the_newest(clock: Clock) -> None:
+    distrust = Distrust(clock.now)
+    assert (distrust.words(), distrust.documents()) == (None, [])
+    distrust.note("10.0.0.7", "unknown_ca")
+    clock.passed = 86_399
+    assert len(distrust.documents()) == 1
+    clock.passed = 86_400
+    assert (distrust.words(), distrust.documents()) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [("10.0.0.7", "10.0.0.7"), ("::ffff:10.0.0.7", "10.0.0.7"), ("fe80::1%eth0", "fe80::1"), ("fd00::2", "fd00::2")],
+)
+def test_an_address_is_written_as_people_know_it(peer: str, address: str) -> None:
+    assert alerts.plain(peer) == address

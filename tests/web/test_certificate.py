@@ -1,0 +1,189 @@
+"""What is served and what is on the disk, without a daemon around it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from posd import tls
+from posd.web import certificate
+from posd.web.certificate import Pair, ServedCertificate
+from tests.support.daemon import toml
+
+#: How often the files are looked at here, in seconds.
+OFTEN = 0.02
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def own(home: Path) -> tls.TlsFiles:
+    return tls.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
+
+
+def pair(made: tls.TlsFiles, renewable: Path | None = None) -> Pair:
+    return Pair(made.certificate, made.private_key, renewable)
+
+
+class Changes:
+    """What `on_change` was called with; `until` waits for a number of calls."""
+
+    def __init__(self) -> None:
+        self.served: list[tls.Served] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, served: tls.Served) -> None:
+        self.served.append(served)
+        self._news.set()
+
+    async def until(self, count: int) -> tls.Served:
+        async with asyncio.timeout(60):
+            while len(self.served) < count:
+                self._news.clear()
+                await self._news.wait()
+        return self.served[count - 1]
+
+
+@asynccontextmanager
+async def looking(served: ServedCertificate) -> AsyncIterator[Changes]:
+    changes = Changes()
+    served.on_change = changes
+    task = asyncio.create_task(served.run())
+    try:
+        yield changes
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_new_files_are_taken_up_without_a_signal(tmp_path: Path) -> None:
+    made = own(tmp_path)
+    served = await ServedCertificate.open(pair(made), now, OFTEN)
+    first = served.served
+    async with looking(served) as changes:
+        for count in (1, 2):
+            tls.renew(made.certificate.parent)
+            new = await changes.until(count)
+            assert new.info.fingerprint_sha256 == tls.describe(made.certificate).fingerprint_sha256
+            assert new.context is not first.context
+        assert served.served is new
+
+
+async def test_a_pair_that_does_not_fit_yet_is_taken_up_once_it_does(tmp_path: Path) -> None:
+    """The shop's own tool replaces one file after the other, however long that takes."""
+    made, other = own(tmp_path), own(tmp_path / "other")
+    served = await ServedCertificate.open(pair(made), now, OFTEN)
+    with capture_logs() as lines:
+        async with looking(served) as changes:
+            other.certificate.replace(made.certificate)
+            async with asyncio.timeout(60):
+                while served.trouble is None:  # noqa: ASYNC110 - nobody is told of it but the log
+                    await asyncio.sleep(OFTEN)
+            assert served.check() == ("degraded", f"the one on the disk is not served: {served.trouble}")
+            assert changes.served == []
+            other.private_key.replace(made.private_key)
+            assert (await changes.until(1)).info == tls.describe(made.certificate)
+    assert served.check()[0] == "ok"
+    refused = [line for line in lines if line["event"] == "certificate.refused"]
+    assert len(refused) == 1  # however often it was looked at meanwhile
+    assert "does not belong to the certificate" in refused[0]["error"]
+
+
+async def test_trouble_that_is_undone_is_over(tmp_path: Path) -> None:
+    made = own(tmp_path)
+    served = await ServedCertificate.open(pair(made), now, OFTEN)
+    async with looking(served):
+        made.certificate.rename(tmp_path / "aside")
+        async with asyncio.timeout(60):
+            while served.trouble is None:  # noqa: ASYNC110
+                await asyncio.sleep(OFTEN)
+            (tmp_path / "aside").rename(made.certificate)
+            while served.trouble is not None:  # noqa: ASYNC110
+                await asyncio.sleep(OFTEN)
+    assert served.check()[0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("days", "state", "words"),
+    [
+        (0, "ok", "valid for 395 more days"),
+        (364, "ok", "valid for 31 more days"),
+        (367, "degraded", "ends in 28 days"),
+        (395.5, "degraded", "ends in 0 days"),
+        (397, "failing", "has expired"),
+    ],
+)
+@pytest.mark.parametrize("renewable", [True, False], ids=["own", "the shop's"])
+async def test_its_end_in_the_health(tmp_path: Path, days: float, state: str, words: str, renewable: bool) -> None:
+    made = own(tmp_path)
+    config = tmp_path / "config.toml" if renewable else None
+    served = await ServedCertificate.open(pair(made, config), lambda: now() + timedelta(days=days))
+    found, detail = served.check()
+    assert (found, words in detail) == (state, True), detail
+    if state != "ok":
+        assert ("posd tls renew" if renewable else "a new pair of the shop's own PKI") in detail
+
+
+async def test_its_end_is_told_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = [0.0]
+    monkeypatch.setattr(certificate, "monotonic", lambda: passed[0])
+    made = own(tmp_path)
+    looks = 0
+
+    def counted() -> datetime:
+        nonlocal looks
+        looks += 1
+        return now() + timedelta(days=380)
+
+    served = await ServedCertificate.open(pair(made), counted, OFTEN)
+
+    async def looked(times: int) -> None:
+        until = looks + times
+        async with asyncio.timeout(60):
+            while looks < until:  # noqa: ASYNC110
+                await asyncio.sleep(OFTEN)
+
+    with capture_logs() as lines:
+        async with looking(served):
+            await looked(5)
+            assert [line["event"] for line in lines] == ["certificate.ends"]
+            passed[0] = 86_400.0
+            await looked(5)
+    assert [line["event"] for line in lines] == ["certificate.ends"] * 2
+    assert "ends in 15 days; put a new pair of the shop's own PKI into" in lines[0]["detail"]
+
+
+async def test_a_renewal_that_fails_is_told_and_tried_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = [0.0]
+    monkeypatch.setattr(certificate, "monotonic", lambda: passed[0])
+    config = tmp_path / "config.toml"
+    config.write_text(toml(tmp_path, "").replace("[webhooks]\n", '[webhooks]\nadvertise_host = "pos.example"\n'))
+    made = own(tmp_path / "state")
+    made.ca_key.unlink()
+    wanted = partial(tls.called_as, "127.0.0.1", "pos.example")
+    served = await ServedCertificate.open(Pair(made.certificate, made.private_key, config, wanted), now, OFTEN)
+
+    with capture_logs() as lines:
+
+        async def told(times: int) -> None:
+            async with asyncio.timeout(60):
+                while sum(line["event"] == "certificate.not_renewed" for line in lines) < times:  # noqa: ASYNC110
+                    await asyncio.sleep(OFTEN)
+
+        async with looking(served):
+            await told(1)
+            passed[0] = certificate.REMINDER_SECONDS
+            await told(2)
+    failed = [line for line in lines if line["event"] == "certificate.not_renewed"]
+    assert len(failed) == 2
+    assert "ca.key: does not exist, though its other half does" in failed[0]["error"]
+    assert failed[0]["detail"] == "it is not for pos.example"

@@ -36,6 +36,21 @@ POINTS = frozenset(
         # a person's word
         "operator.before_commit",
         "operator.committed",
+        # a print job: its creation, its webhook, a poll of it, and what an earlier daemon left of them
+        "print.before_intent",
+        "print.intended",
+        "print.before_send",
+        "print.written",
+        "print.replied",
+        "print.concluded",
+        "print_event.before_commit",
+        "print_event.committed",
+        "print_event.answered",
+        "print_poll.before_send",
+        "print_poll.replied",
+        "print_poll.recorded",
+        "print_recovery.before_commit",
+        "print_recovery.committed",
         # an answer to a till: of a start, of a wait, of anything
         "till.before_answer",
         "till.answered",

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -16,16 +17,26 @@ import structlog
 
 from posd import __version__, logs, sockets, tls
 from posd.config import Config, HeaderError
+from posd.core import print_schedule
+from posd.core.printing import PrintJob
 from posd.core.transactions import Transaction
 from posd.core.watching import Limits
 from posd.notify import notify
+from posd.services import print_recovery
 from posd.services.aborts import Aborts
+from posd.services.address_changes import AddressChanges
 from posd.services.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.services.inbox import Inbox
 from posd.services.intents import Intents
 from posd.services.operators import Operators
 from posd.services.outstanding import Outstanding
 from posd.services.payments import Payments
+from posd.services.print_inbox import PrintInbox
+from posd.services.print_operators import PrintOperators
+from posd.services.print_reprocess import PrintReprocessing
+from posd.services.print_spooler import Spooler
+from posd.services.print_turns import Turns
+from posd.services.printing import Printing
 from posd.services.reconciler import Reconciler, Settings
 from posd.services.recovery import recover
 from posd.services.reprocess import Reprocessing
@@ -35,11 +46,17 @@ from posd.store.opening import refuse_lost, unusable
 from posd.store.store import Store
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
+from posd.terminals.interfaces import Interfaces
+from posd.terminals.liveness import Liveness
+from posd.web import webhooks
+from posd.web.alerts import Distrust
 from posd.web.backup import BackupCalls, tell_restores
+from posd.web.certificate import Pair, ServedCertificate
 from posd.web.context import Context
 from posd.web.health import Health
 from posd.web.local import LocalApp
 from posd.web.noise import Noise
+from posd.web.print_jobs import PrintJobCalls
 from posd.web.quarantine import QuarantineCalls
 from posd.web.server import Listener
 from posd.web.service import ServiceCalls
@@ -48,6 +65,8 @@ from posd.web.webhooks import WebhookApp
 
 #: How long calls to terminals may still take when posd is told to stop, in seconds; the whole stop is under 3.
 CALL_GRACE_SECONDS = 1.0
+#: How long print jobs that are being sent may take before that, in seconds; those in line are not sent any more.
+PRINT_GRACE_SECONDS = 0.5
 #: How long requests that are being answered may still take after that, in seconds.
 REQUEST_GRACE_SECONDS = 0.8
 
@@ -80,6 +99,7 @@ def run(config: Config) -> int:
     """Run the daemon until SIGTERM or SIGINT; return the exit code."""
     logs.configure(config.logging.level)
     os.umask(0o077)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a certificate to load anew, it would end the process
     try:
         asyncio.run(serve(config))
     except (CannotStart, StoreError, sockets.SocketError, KeyFileError, tls.TlsError) as error:
@@ -106,66 +126,95 @@ async def serve(config: Config) -> None:
 
 async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     """Construct and start all parts; what has to be undone is pushed to the stack, last first."""
-    certificate, context = _server_tls(config)
+    certificate = await ServedCertificate.open(_pair(config), now)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, certificate, os.isatty(0))
     _make_state_directory(config.database.path.parent)
     stack.callback(os.close, sockets.lock_directory(config.local_api.directory))
     refuse_lost(config.database.path, config.database.callback_key)
     store = await Store.open(config.database.path, config.database.lock)
     stack.push_async_callback(store.close)
     try:
-        fleet = Fleet(config.terminals)
+        fleet = Fleet(config.terminals, now)
     except (OSError, HeaderError) as error:
         raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
     stack.push_async_callback(fleet.close)
     lan_socket = sockets.tcp_socket(config.webhooks.host, config.webhooks.port)
     keys = load_keys(config.database.callback_key)
+    port = lan_socket.getsockname()[1]
     callback_urls = CallbackUrls(
-        keys, config.webhooks.advertise_host, lan_socket.getsockname()[1], config.webhooks.public_url
+        keys, config.webhooks.advertise_host, port, config.webhooks.public_url, config.webhooks.host
     )
     outstanding = Outstanding()
     inbox = Inbox(store, fleet, config.merchant.id, outstanding, now)
-    webhooks = WebhookApp(inbox, callback_urls, noise, config.webhooks.max_body_bytes)
+    print_inbox = PrintInbox(store, fleet, now)
+    channels = (webhooks.transactions(inbox, config.webhooks.max_body_bytes), webhooks.print_jobs(print_inbox))
+    distrust = Distrust(now)
     lan = Listener(
-        webhooks,
+        WebhookApp(channels, callback_urls, noise),
         lan_socket,
         name="webhooks",
         noise=noise,
         keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
         max_connections=MAX_LAN_CONNECTIONS,
         max_per_address=MAX_CONNECTIONS_OF_ADDRESS,
-        tls=context,
+        tls=certificate.served.context,
+        distrust=distrust,
     )
-    discovery = Discovery(config.discovery, fleet, now)
+    certificate.on_change = lambda served: lan.use_tls(served.context)
+    interfaces = Interfaces()
+    interfaces.listen(certificate.look)
+    discovery = Discovery(config.discovery, fleet, interfaces, now)
     intents = Intents(fleet, config.profile, outstanding, ZoneInfo(config.merchant.timezone))
     payments = Payments(store, fleet, intents, callback_urls, outstanding, now)
     aborts = Aborts(store, fleet, config.profile, outstanding, now)
     searching = Searching(store, fleet, config.profile, config.merchant.id, outstanding, now)
     reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
-    fleet.on_return = reconciler.returned
     inbox.on_unusable = reconciler.unusable
-    reconciler.adopt(await _recover(store, config.database.path))
+    turns = Turns()
+    printing = Printing(store, fleet, config.profile, callback_urls, turns, config.print_.document_member, now)
+    spooler = Spooler(store, fleet, config.profile, turns, _polling(config), now)
+    print_inbox.on_unusable = spooler.unusable
+    fleet.on_return = partial(_returned, reconciler, spooler)
+    liveness = Liveness(fleet, config.discovery.check_seconds, reconciler.open_terminals)
+    interfaces.listen(fleet.network_changed)
+    if not config.discovery.enabled:
+        fleet.no_address = "discovery is switched off, and the configuration gives it no base_url"
+    open_transactions, open_print_jobs = await _recover(store, config.database.path)
+    reconciler.adopt(open_transactions)
+    spooler.adopt(open_print_jobs)
+    address_changes = AddressChanges(store, interfaces, outstanding, now)
+    payments.on_called_back_at = address_changes.called_back_at
     reprocessing = Reprocessing(store, inbox, outstanding, now)
     operators = Operators(store, outstanding, now)
     web = Context(store, now)
     backups = BackupCalls(web, store, config.database.path, keys)
-    health = Health(web, lan, discovery if config.discovery.enabled else None, certificate, now)
+    health = Health(web, lan, discovery if config.discovery.enabled else None, certificate, distrust, now)
     local = LocalApp(
         TransactionCalls(
             web, payments, aborts, reconciler, operators, config.reconcile.first_event_grace_seconds
         ).routes
-        + QuarantineCalls(web, reprocessing).routes
+        + PrintJobCalls(web, printing, PrintOperators(store, printing, now)).routes
+        + QuarantineCalls(web, reprocessing, PrintReprocessing(store, print_inbox)).routes
         + backups.routes
         + ServiceCalls(web, fleet, health.checks).routes
     )
     listeners = [lan, *_local_listeners(config, local, noise)]
     stack.push_async_callback(_close, listeners)
+    stack.push_async_callback(printing.close)
     stack.push_async_callback(payments.drain, CALL_GRACE_SECONDS)
+    stack.push_async_callback(printing.drain, PRINT_GRACE_SECONDS)
+    stack.push_async_callback(spooler.close)
     stack.push_async_callback(reconciler.close)
     stack.callback(store.hub.drain)
     stack.callback(backups.stop)
     for listener in listeners:
         listener.start()
     stack.push_async_callback(_cancel, asyncio.create_task(reconciler.run(), name="reconciler"))
+    stack.push_async_callback(_cancel, asyncio.create_task(spooler.run(), name="print-spooler"))
+    stack.push_async_callback(_cancel, asyncio.create_task(certificate.run(), name="certificate"))
+    stack.push_async_callback(_cancel, asyncio.create_task(interfaces.run(), name="interfaces"))
+    stack.push_async_callback(_cancel, asyncio.create_task(liveness.run(), name="liveness"))
+    stack.push_async_callback(_cancel, asyncio.create_task(address_changes.run(), name="address-changes"))
     if config.discovery.enabled:
         browsing = asyncio.create_task(discovery.run(), name="discovery")
         stack.push_async_callback(_cancel, browsing)
@@ -181,12 +230,16 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     notify(READY="1", STATUS=f"listening on {config.webhooks.host}:{lan.port}")
 
 
-def _server_tls(config: Config) -> tuple[Path, ssl.SSLContext]:
-    """Return the webhook listener's certificate and context. Raise TlsError, which says how to get one."""
+def _pair(config: Config) -> Pair:
+    """Return the files of the webhook listener's certificate; what posd made itself it renews itself."""
     made = tls.files(config.database.tls_directory)
-    certificate = config.webhooks.certificate or made.certificate
-    private_key = config.webhooks.private_key or made.private_key
-    return certificate, tls.server_context(certificate, private_key)
+    webhooks = config.webhooks
+    return Pair(
+        webhooks.certificate or made.certificate,
+        webhooks.private_key or made.private_key,
+        None if webhooks.certificate else config.file,
+        partial(tls.called_as, webhooks.host, webhooks.advertise_host),
+    )
 
 
 def _make_state_directory(directory: Path) -> None:
@@ -196,10 +249,10 @@ def _make_state_directory(directory: Path) -> None:
         raise StoreError(f"cannot make {directory} ({error.strerror}); create it, writable for posd") from error
 
 
-async def _recover(store: Store, path: Path) -> list[Transaction]:
+async def _recover(store: Store, path: Path) -> tuple[list[Transaction], list[PrintJob]]:
     try:
         await tell_restores(store)
-        return await recover(store, now)
+        return await recover(store, now), await print_recovery.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
         raise unusable(path, error) from error  # the latter three: a row that was damaged on the disk
 
@@ -212,6 +265,18 @@ def _reconciling(config: Config) -> Settings:
         settle=given.settle_seconds,
         probe_with_abort=given.probe_with_abort,
     )
+
+
+def _polling(config: Config) -> print_schedule.Limits:
+    """Return when print jobs are asked for."""
+    given = config.print_
+    return print_schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
+
+
+def _returned(reconciler: Reconciler, spooler: Spooler, terminal: str) -> None:
+    """Tell both who ask terminals that one of them is back."""
+    reconciler.returned(terminal)
+    spooler.returned(terminal)
 
 
 def _local_listeners(config: Config, app: LocalApp, noise: Noise) -> list[Listener]:
@@ -240,6 +305,14 @@ async def _close(listeners: list[Listener]) -> None:
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait({task})
+
+
+def _told_to_reload(certificate: ServedCertificate, on_terminal: bool) -> None:
+    """Load the certificate anew (SIGHUP); stop where it means that the terminal posd was started on was closed."""
+    if on_terminal and not os.isatty(0):
+        signal.raise_signal(signal.SIGTERM)
+    else:
+        certificate.ask()
 
 
 def _told_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:

@@ -91,9 +91,9 @@ ATTENTION_ADVICE: Mapping[str, Advice] = {
         ("posd quarantine", "posd reprocess", _ACKNOWLEDGE + "quarantined_event"),
     ),
     "address_changed": Advice(
-        "This machine's address changed while the {noun} ran: the terminal may send its events to the old one. Ask "
-        "it; then:",
-        ("posd reconcile {id}", _ACKNOWLEDGE + "address_changed"),
+        "This machine's address changed while the {noun} ran, and the terminal sends its events to the old one. There "
+        "is nothing to do: posd asks the terminal by itself until it knows the outcome. To ask it this moment:",
+        ("posd reconcile {id}",),
     ),
     "released": Advice(
         "A person freed the terminal; {whether} is still open. Ask the terminal again, or settle the {noun} once you "

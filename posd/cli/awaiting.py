@@ -1,20 +1,21 @@
-"""`posd await`, and how every command that waits does it: until the outcome, the caller's deadline or Ctrl-C."""
+"""`posd await`, and how every command begins what it then waits for: until the outcome, the deadline or Ctrl-C."""
 
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import click
 
-from posd.cli.api import Api, Reply
+from posd.cli.api import Api, Problem, Reply, Unreachable
 from posd.cli.connection import connect, id_argument, json_option
 from posd.cli.exit_codes import ExitCode, for_transaction
+from posd.cli.live import LiveLine
 from posd.cli.operations import words_of
 from posd.cli.output import Output
-from posd.cli.progress import Progress, show_attention, show_outcome
-from posd.cli.waiting import Snapshot, TimedOut, follow
+from posd.cli.progress import GOES_ON, Progress, show_attention, show_outcome
+from posd.cli.waiting import Snapshot, TimedOut, follow, start
 
 timeout_option = click.option(
     "--timeout",
@@ -29,9 +30,40 @@ def deadline_in(timeout: float | None) -> float | None:
     return None if timeout is None else time.monotonic() + timeout
 
 
+def begin(
+    api: Api,
+    line: LiveLine,
+    path: str,
+    request: Mapping[str, Any],
+    *,
+    deadline: float | None,
+    nothing: str,
+    maybe: str,
+    leave: Callable[[str], NoReturn],
+) -> Reply:
+    """Start what `path` names, once the daemon answers for it; its answer may be a final one.
+
+    `nothing` is said where the call reached nobody; `leave` is called with why, and with `maybe`, where it may have
+    started and that is all that is known. Raise Problem, or Unreachable where nothing was started.
+    """
+    try:
+        return start(api, path, request, deadline=deadline, away=line.away)
+    except (TimedOut, KeyboardInterrupt):
+        leave(maybe)
+    except Unreachable:
+        line.close()
+        line.output.note(nothing, style="yellow")
+        raise
+    except Problem as problem:
+        # A fault of posd, or an answer that is not posd's, says nothing about whether it runs.
+        if problem.code and problem.status != 500:
+            raise
+        leave(f"posd: {problem.detail}\n{maybe}")
+
+
 def wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
     """Follow the transaction until it is final; leave the program with OPEN at the deadline or on Ctrl-C."""
-    goes_on = f"the {words_of(reply.body).noun} goes on"
+    goes_on = words_of(reply.body).fill(GOES_ON)
     try:
         for update in follow(api, reply.body["client_transaction_id"], deadline=deadline):
             progress.show(update)

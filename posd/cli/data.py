@@ -17,9 +17,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from posd.cli.config import load_or_exit
 from posd.cli.connection import connect, json_option
+from posd.cli.deciding import asks, caller
 from posd.cli.errors import Failure
 from posd.cli.exit_codes import ExitCode
-from posd.cli.operator import asks, caller
 from posd.cli.output import Output, moment
 from posd.services.restore import Prepared, Restore
 from posd.store import verify as checking
@@ -152,8 +152,9 @@ def _show(aside: Output, database: Path, prepared: Prepared) -> None:
     pairs.append(("present database", OLD[mark.old]))
     if mark.replaced:
         pairs.append(("it is kept as", mark.replaced))
-    taken = payments(mark.taken_over)
-    pairs.append(("taken over from it", f"{taken}, of {mark.by_id} only the id" if mark.by_id else taken))
+    pairs.append(("taken over from it", _taken(payments(mark.taken_over), mark.by_id)))
+    if mark.print_jobs:
+        pairs.append(("", _taken(print_jobs(mark.print_jobs), mark.print_jobs_by_id)))
     aside.panel("restore", pairs, "cyan")
     for line in _key_lines(prepared):
         aside.line(line, "yellow")
@@ -204,7 +205,10 @@ def verify(ctx: click.Context, output: Output, file: Path | None) -> None:
 
 def _show_report(output: Output, report: checking.Report) -> None:
     what = "backup" if report.backup else "database"
-    checked = f"{payments(report.transactions)}, {report.events} events, schema {report.schema}"
+    counted = f"{payments(report.transactions)}, {report.events} events"
+    if report.print_jobs:
+        counted += f", {print_jobs(report.print_jobs)}"
+    checked = f"{counted}, schema {report.schema}"
     if not report.counts:
         output.line(f"{report.file}: nothing is wrong with this {what} ({checked}).", "green")
         return
@@ -252,6 +256,15 @@ def _progress(output: Output) -> Iterator[Look]:
 def payments(count: int) -> str:
     """Write a number of payments."""
     return "1 payment" if count == 1 else f"{count} payments"
+
+
+def print_jobs(count: int) -> str:
+    """Write a number of print jobs."""
+    return "1 print job" if count == 1 else f"{count} print jobs"
+
+
+def _taken(what: str, by_id: int) -> str:
+    return f"{what}, of {by_id} only the id" if by_id else what
 
 
 def size(count: int) -> str:

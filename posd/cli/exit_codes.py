@@ -48,6 +48,7 @@ PROBLEM_CODES: Mapping[str, ExitCode] = {
     "nothing_running": ExitCode.NOT_DONE,
     "not_abortable": ExitCode.NOT_DONE,
     "call_outstanding": ExitCode.NOT_DONE,
+    "queue_full": ExitCode.NOT_DONE,
     "storage_unavailable": ExitCode.NOT_DONE,
     "request_timeout": ExitCode.NOT_DONE,
     "internal_error": ExitCode.NOT_DONE,
@@ -62,6 +63,13 @@ def for_transaction(transaction: Mapping[str, Any]) -> ExitCode:
     if outcome is None:
         return ExitCode.OPEN
     return RESULT_CODES.get(outcome["result"], ExitCode.NOT_DONE)
+
+
+def for_print_job(job: Mapping[str, Any]) -> ExitCode:
+    """Return the exit code for a print job as the local API shows it: DONE only where it is printed."""
+    if job["phase"] != "final":
+        return ExitCode.OPEN
+    return ExitCode.DONE if job["status"] == "COMPLETED" else ExitCode.NOT_DONE
 
 
 def for_problem(code: str) -> ExitCode:

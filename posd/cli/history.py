@@ -6,13 +6,23 @@ from string import Formatter
 from typing import Any
 
 from posd.cli.output import inline, moment
-from posd.cli.words import ABORT_ANSWERS, DETAILS, EVIDENCE, JUDGEMENTS, KINDS, SEARCH_ENTRIES, VALUE_DETAILS
+from posd.cli.words import (
+    ABORT_ANSWERS,
+    DETAILS,
+    EVIDENCE,
+    INTERRUPTIONS,
+    JUDGEMENTS,
+    KINDS,
+    SEARCH_ENTRIES,
+    VALUE_DETAILS,
+)
 
 #: kind -> the field whose value says what happened, and its words.
 BY_FIELD: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "attempt": ("judgement", JUDGEMENTS),
     "search": ("result", SEARCH_ENTRIES),
     "abort_answered": ("answer", ABORT_ANSWERS),
+    "interrupted": ("in_line", INTERRUPTIONS),
 }
 
 #: fields that have a column of their own, or number the entry for programs.

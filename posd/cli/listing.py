@@ -7,10 +7,13 @@ import click
 
 from posd.cli import parameters
 from posd.cli.advice import Advice, attention_advice
+from posd.cli.api import Api
 from posd.cli.connection import connect, json_option
 from posd.cli.output import Output, asked, moment
 from posd.cli.progress import show_advice
 from posd.cli.words import state
+
+MORE = "there are more: --all shows them, --limit more of them"
 
 #: payments for which the commands of one attention are written out: the newest; beyond it they repeat themselves.
 COMMANDS_FOR = 5
@@ -43,17 +46,8 @@ def list_(
         params["open"] = "true"
     if attention:
         params["attention"] = "true"
-    transactions: list[Mapping[str, Any]] = []
     with connect(ctx) as api:
-        while True:
-            reply = api.get("/transactions", params)
-            if output.as_json:
-                output.json(reply.raw)
-            transactions += reply.body["transactions"]
-            cursor = reply.body["next_cursor"]
-            if cursor is None or not everything:
-                break
-            params["cursor"] = cursor
+        transactions, more = read_pages(api, output, "transactions", params, everything=everything)
     if transactions or not output.rich:
         output.table(
             ("created", "transaction", "terminal", "type", "amount", "state"),
@@ -64,9 +58,36 @@ def list_(
     else:
         output.line("No payments.")
     if attention:
-        show_what_to_do(output, transactions)
-    if cursor is not None:
-        output.note("there are more: --all shows them, --limit more of them")
+        show_what_to_do(
+            output,
+            (
+                (item["code"], attention_advice(item["code"], transaction), transaction["client_transaction_id"])
+                for transaction in transactions
+                for item in transaction["attention"]
+            ),
+        )
+    if more:
+        output.note(MORE)
+
+
+def read_pages(
+    api: Api, output: Output, name: str, params: Mapping[str, str], *, everything: bool
+) -> tuple[list[Mapping[str, Any]], bool]:
+    """Return the items of the list `name`, one page or `everything`, and whether there are more.
+
+    With --json each page is written as it comes.
+    """
+    items: list[Mapping[str, Any]] = []
+    page = dict(params)
+    while True:
+        reply = api.get(f"/{name.replace('_', '-')}", page)
+        if output.as_json:
+            output.json(reply.raw)
+        items += reply.body[name]
+        cursor = reply.body["next_cursor"]
+        if cursor is None or not everything:
+            return items, cursor is not None
+        page["cursor"] = cursor
 
 
 def list_row(transaction: Mapping[str, Any], *, narrow: bool) -> tuple[str, ...]:
@@ -85,16 +106,17 @@ def list_row(transaction: Mapping[str, Any], *, narrow: bool) -> tuple[str, ...]
     )
 
 
-def show_what_to_do(output: Output, transactions: Iterable[Mapping[str, Any]]) -> None:
-    """Write for each attention of these payments, once for those of which the same is true, what to do and to type."""
+def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) -> None:
+    """Write for each attention, once for those of which the same is true, what to do and to type.
+
+    A mark is an attention's code, its advice, and the id of what it is about.
+    """
     concerned: dict[tuple[str, Advice], list[str]] = {}
-    for transaction in transactions:
-        for attention in transaction["attention"]:
-            key = (attention["code"], attention_advice(attention["code"], transaction))
-            concerned.setdefault(key, []).append(transaction["client_transaction_id"])
-    for (code, advice), transaction_ids in concerned.items():
+    for code, advice, identity in marks:
+        concerned.setdefault((code, advice), []).append(identity)
+    for (code, advice), ids in concerned.items():
         output.line()
         output.line(code, "yellow")
-        show_advice(output, advice, transaction_ids[:COMMANDS_FOR])
-        if len(transaction_ids) > COMMANDS_FOR:
-            output.line(f"and so for {len(transaction_ids) - COMMANDS_FOR} more, with their ids", indent=4)
+        show_advice(output, advice, ids[:COMMANDS_FOR])
+        if len(ids) > COMMANDS_FOR:
+            output.line(f"and so for {len(ids) - COMMANDS_FOR} more, with their ids", indent=4)

@@ -5,7 +5,6 @@ command lives.
 """
 
 import errno
-import importlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import click
 
 from posd import __version__
+from posd.cli.lazy import LazyGroup
 
 #: command -> "module:attribute" of its click command, in the order in which `posd --help` shows them.
 COMMANDS: Mapping[str, str] = {
@@ -29,6 +29,8 @@ COMMANDS: Mapping[str, str] = {
     "abort": "posd.cli.aborting:abort",
     "show": "posd.cli.show:show",
     "list": "posd.cli.listing:list_",
+    "print": "posd.cli.printing:print_",
+    "print-jobs": "posd.cli.print_jobs:print_jobs",
     "reconcile": "posd.cli.operator:reconcile",
     "release": "posd.cli.operator:release",
     "resolve": "posd.cli.operator:resolve",
@@ -42,22 +44,12 @@ COMMANDS: Mapping[str, str] = {
     "backup": "posd.cli.data:backup",
     "restore": "posd.cli.data:restore",
     "verify": "posd.cli.data:verify",
+    "doctor": "posd.cli.doctor.command:doctor",
 }
 
 
-class LazyGroup(click.Group):
-    """A click group whose commands are imported from `COMMANDS` on first use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        target = COMMANDS.get(cmd_name)
-        if target is None:
-            return None
-        module, attribute = target.split(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+class Commands(LazyGroup):
+    """The group of all commands: whatever ends one is told in one message."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. An error becomes one message and an exit code: no traceback reaches a user."""
@@ -74,7 +66,7 @@ class LazyGroup(click.Group):
             raise explain(error, ctx.meta) from error
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, targets=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="posd")
 @click.option(
     "--config",

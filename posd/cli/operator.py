@@ -1,27 +1,24 @@
-"""`posd reconcile`, `release`, `resolve` and `acknowledge`: what a person does about a payment that needs one.
+"""`posd reconcile`, `release`, `resolve` and `acknowledge`: what a person does about a payment that needs one."""
 
-A decision carries a name and a note, and posd records the user id of the caller beside them. Where somebody sits at
-a terminal, the payment is shown and the decision asked for again before it is made; a script's call is one already.
-"""
-
-import os
-import pwd
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 import click
 
+from posd.cli import print_deciding
 from posd.cli.advice import next_step
-from posd.cli.api import Api, Reply, Unreachable
+from posd.cli.api import Api, Reply
 from posd.cli.connection import connect, id_argument, json_option
-from posd.cli.errors import Failure
+from posd.cli.deciding import agree, decide, not_open, refuse, signed
 from posd.cli.exit_codes import ExitCode, for_transaction
 from posd.cli.operations import words_of
 from posd.cli.output import Output, asked, moment
+from posd.cli.print_words import RESOLVED as PRINT_RESULTS
 from posd.cli.progress import show_attention, show_outcome
 from posd.cli.words import RESOLVED_AS, SEARCHES, hint, resolving, state
+from posd.core.uuids import canonical_uuid
 
 #: seconds: calls to one terminal are made one after the other, each 23 s at most by default; some may be before ours.
 RECONCILE_SECONDS = 180.0
@@ -37,55 +34,6 @@ RESOLVE_MEANS = (
 ACKNOWLEDGE_MEANS = "This takes the mark {code} off the {noun}, and changes nothing else about it."
 WITHOUT_REFERENCE = "Without --reference, {followed_by} has to name the acquirer's reference itself."
 MAY_RUN = "The terminal may still be running it. Where the customer gave up, stop it first:"
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def asks() -> bool:
-    """Whether a person can be asked: what is said around a question goes to stderr, so that --json stays JSON."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def caller() -> str:
-    """Return the login name of who calls: the one behind sudo, else that of this process."""
-    behind_sudo = os.environ.get("SUDO_USER")
-    if behind_sudo:
-        return behind_sudo
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid {os.getuid()}"
-
-
-def _operator(_ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    if not value.strip():
-        raise click.BadParameter("say who decides it", param=parameter)
-    return value.strip()
-
-
-def _note(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    note = (value or "").strip()
-    if not note and not asks():
-        raise click.MissingParameter("Say why: it is kept with the payment.", param=parameter)
-    return note or None
-
-
-def signed(command: Command) -> Command:
-    """Add --operator, --note and --yes. `note` is None where it is still to be asked for."""
-    for option in (
-        click.option("--yes", is_flag=True, help="Do not ask whether it is meant."),
-        click.option("--note", callback=_note, metavar="TEXT", help="Why; asked for on a terminal, else required."),
-        click.option(
-            "--operator",
-            default=caller,
-            show_default="who calls",
-            callback=_operator,
-            metavar="NAME",
-            help="Who decides it.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 @click.command()
@@ -139,16 +87,23 @@ def release(
         _warn_running(aside, transaction)
 
     with connect(ctx) as api:
-        note = agree(api, transaction_id, note, explain, f"Free the terminal of {transaction_id}?", yes=yes)
-        reply = _decide(api, output, transaction_id, "release", {"operator": operator, "note": note})
+        note = agree(_looking(api, transaction_id, explain), note, f"Free the terminal of {transaction_id}?", yes=yes)
+        reply = decide(
+            api,
+            output,
+            f"/transactions/{transaction_id}",
+            f"posd show {transaction_id}",
+            "release",
+            {"operator": operator, "note": note},
+        )
     whether = words_of(reply.body).whether.capitalize()
     output.line(f"Terminal {reply.body['terminal']} is free. {whether} is still open.")
     show_attention(output, reply.body)
 
 
 @click.command()
-@id_argument
-@click.argument("result", metavar="RESULT", type=click.Choice(list(RESOLVED_AS)))
+@click.argument("identity", metavar="ID")
+@click.argument("result", metavar="RESULT", type=click.Choice([*RESOLVED_AS, *PRINT_RESULTS]))
 @click.option("--reference", type=click.UUID, metavar="UUID", help="The acquirer's reference (approved only).")
 @signed
 @json_option
@@ -156,20 +111,24 @@ def release(
 def resolve(
     ctx: click.Context,
     output: Output,
-    transaction_id: uuid.UUID,
+    identity: str,
     result: str,
     reference: uuid.UUID | None,
     operator: str,
     note: str | None,
     yes: bool,
 ) -> None:
-    """Say how an open payment ended, when nothing else can.
+    """Say how an open payment or print job ended, when nothing else can.
 
-    RESULT is approved (it was done: the customer was charged, the amount reserved, the original reversed), or declined,
-    rejected, canceled or not_started (it was not).
+    RESULT of a payment is approved (it was done: the customer was charged, the amount reserved, the original reversed),
+    or declined, rejected, canceled or not_started (it was not); of a print job COMPLETED or FAILED.
     """
     if reference is not None and result != "approved":
         raise click.UsageError("--reference is the reference of an approval: leave it out, or say approved")
+    if result in PRINT_RESULTS:
+        print_deciding.resolve(ctx, output, identity, result, operator, note, yes=yes)
+        return
+    transaction_id: uuid.UUID = click.UUID.convert(identity, None, ctx)
 
     def explain(aside: Output, transaction: Mapping[str, Any]) -> None:
         _only_open(output, transaction, "resolve")
@@ -185,74 +144,78 @@ def resolve(
         "transaction_reference": None if reference is None else str(reference),
     }
     with connect(ctx) as api:
-        note = agree(api, transaction_id, note, explain, f"Book {transaction_id} as {result}?", yes=yes)
-        reply = _decide(api, output, transaction_id, "resolve", {**body, "note": note})
+        note = agree(_looking(api, transaction_id, explain), note, f"Book {transaction_id} as {result}?", yes=yes)
+        reply = decide(
+            api,
+            output,
+            f"/transactions/{transaction_id}",
+            f"posd show {transaction_id}",
+            "resolve",
+            {**body, "note": note},
+        )
     if not output.as_json:
         show_outcome(output, reply.body)
         show_attention(output, reply.body)
 
 
 @click.command()
-@id_argument
+@click.argument("identity", metavar="ID")
 @click.argument("code")
+@click.option("--print-job", is_flag=True, help="ID is that of a print job (one that is no UUID always is).")
 @signed
 @json_option
 @click.pass_context
 def acknowledge(
     ctx: click.Context,
     output: Output,
-    transaction_id: uuid.UUID,
+    identity: str,
     code: str,
+    print_job: bool,
     operator: str,
     note: str | None,
     yes: bool,
 ) -> None:
-    """Clear one attention of a payment that was looked into.
+    """Clear one attention of a payment or print job that was looked into.
 
-    CODE is the attention's, as posd list --attention shows it.
+    CODE is the attention's, as posd list --attention or posd print-jobs --attention shows it.
     """
+    if print_job or canonical_uuid(identity) is None:
+        print_deciding.acknowledge(ctx, output, identity, code, operator, note, yes=yes)
+        return
+    transaction_id = uuid.UUID(identity)
 
     def explain(aside: Output, transaction: Mapping[str, Any]) -> None:
         found = [attention for attention in transaction["attention"] if attention["code"] == code]
         if not found:
-            others = ", ".join(attention["code"] for attention in transaction["attention"]) or "none"
-            _refuse(output, f"cannot acknowledge {code}: it is not open for {transaction_id} (open: {others})")
+            refuse(output, not_open(code, identity, transaction))
         show_attention(aside, {**transaction, "attention": found})
         aside.line(ACKNOWLEDGE_MEANS.format(code=code, noun=words_of(transaction).noun))
 
     with connect(ctx) as api:
-        note = agree(api, transaction_id, note, explain, f"Clear {code}?", yes=yes)
-        reply = _decide(api, output, transaction_id, "acknowledge", {"code": code, "operator": operator, "note": note})
+        note = agree(_looking(api, transaction_id, explain), note, f"Clear {code}?", yes=yes)
+        reply = decide(
+            api,
+            output,
+            f"/transactions/{transaction_id}",
+            f"posd show {transaction_id}",
+            "acknowledge",
+            {"code": code, "operator": operator, "note": note},
+        )
     output.line(f"{code} is cleared.")
     show_attention(output, reply.body)
 
 
-def agree(
-    api: Api,
-    transaction_id: uuid.UUID,
-    note: str | None,
-    explain: Callable[[Output, Mapping[str, Any]], None],
-    question: str,
-    *,
-    yes: bool,
-) -> str:
-    """Return the note once the decision is sure; where nobody can be asked, a call is one.
+def _looking(
+    api: Api, transaction_id: uuid.UUID, explain: Callable[[Output, Mapping[str, Any]], None]
+) -> Callable[[Output], None]:
+    """Return what shows the payment, and then by `explain` what the decision means."""
 
-    On a terminal the payment is shown, `explain` says what the decision means, and `question` asks for it. Leave the
-    program with NOT_DONE where the answer is no.
-    """
-    if note is not None and (yes or not asks()):
-        return note
-    aside = Output(as_json=False, stream=sys.stderr)
-    transaction = api.get(f"/transactions/{transaction_id}").body
-    aside.panel(f"{words_of(transaction).noun} {transaction_id}", _summary(transaction), "cyan")
-    explain(aside, transaction)
-    while not note:
-        note = click.prompt("Why (it is kept with the payment)", err=True).strip()
-    if not yes and not click.confirm(question, err=True):
-        aside.line("Nothing was changed.")
-        sys.exit(ExitCode.NOT_DONE)
-    return note
+    def look(aside: Output) -> None:
+        transaction = api.get(f"/transactions/{transaction_id}").body
+        aside.panel(f"{words_of(transaction).noun} {transaction_id}", _summary(transaction), "cyan")
+        explain(aside, transaction)
+
+    return look
 
 
 def _summary(transaction: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
@@ -276,21 +239,8 @@ def _warn_running(aside: Output, transaction: Mapping[str, Any]) -> None:
 
 def _only_open(output: Output, transaction: Mapping[str, Any], verb: str) -> None:
     if transaction["phase"] == "final":
-        _refuse(output, f"cannot {verb} it: it has already ended ({state(transaction)})")
-
-
-def _refuse(output: Output, why: str) -> NoReturn:
-    raise Failure(why, ExitCode.NOT_DONE, output)
+        refuse(output, f"cannot {verb} it: it has already ended ({state(transaction)})")
 
 
 def _decide(api: Api, output: Output, transaction_id: uuid.UUID, verb: str, body: Mapping[str, str | None]) -> Reply:
-    """Make the call. Raise Problem, or Unreachable after saying that it may have been made."""
-    try:
-        reply = api.post(f"/transactions/{transaction_id}/{verb}", body)
-    except Unreachable as error:
-        if error.sent:
-            output.note(f"It may have been done all the same; see:  posd show {transaction_id}", "yellow")
-        raise
-    if output.as_json:
-        output.json(reply.raw)
-    return reply
+    return decide(api, output, f"/transactions/{transaction_id}", f"posd show {transaction_id}", verb, body)

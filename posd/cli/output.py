@@ -90,12 +90,7 @@ class Output:
             rows = [_stacked(row, top, below, "\n") for row in rows]
             columns = _stacked(columns, top, below, ", ")
             whole = columns[top]
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-        for column in columns:
-            table.add_column(column, overflow="fold", no_wrap=column == whole)
-        for row in rows:
-            table.add_row(*(_text(cell) for cell in row))
-        self.stdout.print(table)
+        self.stdout.print(drawn(columns, rows, whole=whole))
 
     def panel(self, title: str, pairs: Iterable[Pair], style: str) -> None:
         """Write labelled values: in a frame on a terminal, as `label: value` lines in a pipe."""
@@ -111,6 +106,16 @@ class Output:
             grid.add_row(_text(label), _text(value))
         head = _text(f" {title} ", f"bold {style}")
         self.stdout.print(Panel(grid, title=head, title_align="left", border_style=style, expand=False))
+
+
+def drawn(columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: str = "") -> Table:
+    """Return a table as it is drawn on a terminal; `whole` names a column that is never broken over lines."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column == whole)
+    for row in rows:
+        table.add_row(*(_text(cell) for cell in row))
+    return table
 
 
 def _clean(text: str) -> str:

@@ -1,60 +1,31 @@
 """Showing a transaction while it runs: each event a line, and on a terminal a live last line with what to do."""
 
-import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from types import TracebackType
-from typing import Any, Self
-
-from rich.console import RenderableType
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.text import Text
+from typing import Any
 
 from posd.cli.advice import Advice, attention_advice, next_step
 from posd.cli.history import evidence_text, superseded_text
+from posd.cli.live import LiveLine
 from posd.cli.operations import words_of
 from posd.cli.output import Output, Pair, moment, money
 from posd.cli.waiting import Arrived, Away, Snapshot, Update
 from posd.cli.words import hint, meaning, status_hint
 
-#: redraws a second: enough for a spinner and a seconds counter.
-REDRAWS_PER_SECOND = 8
-
-AWAY = "posd is away; waiting for it (the {noun} goes on)"
-BACK = "posd is back"
+GOES_ON = "the {noun} goes on"
 
 
-class Progress:
+class Progress(LiveLine):
     """Writes the updates of one transaction. With --json it writes nothing but a daemon that is away (to stderr).
 
     `transaction` is what is known of it: its `type` at least.
     """
 
     def __init__(self, output: Output, transaction: Mapping[str, Any]) -> None:
-        self.output = output
-        self.transaction = transaction
-        self._started = time.monotonic()
-        self._now = Text("starting")
-        self._away = False
+        super().__init__(output, words_of(transaction).fill(GOES_ON))
+        self._transaction = transaction
         self._attention: set[str] = set()
         self._next_step = "wait"
-        self._spinner = Spinner("line" if output.stdout.options.ascii_only else "dots")
-        self._live = Live(
-            console=output.stdout, get_renderable=self._render, refresh_per_second=REDRAWS_PER_SECOND, transient=True
-        )
-
-    def __enter__(self) -> Self:
-        if self.output.rich:
-            self._live.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Remove the live line, so that other words can follow."""
-        self._live.stop()
 
     def show(self, update: Update) -> None:
         """Write what one update of `waiting.follow` says."""
@@ -63,43 +34,22 @@ class Progress:
                 self.away(reason)
                 return
             case Arrived(item):
-                self._now = Text(status_hint(item["event"]["status"], self.transaction))
+                self.now(status_hint(item["event"]["status"], self._transaction))
                 self.output.line(event_line(item))
             case Snapshot():
                 self._snapshot(update.transaction)
-        if self._away:
-            self._away = False
-            self._tell(BACK, "green")
-
-    def away(self, reason: str) -> None:
-        """Say once that the daemon cannot be reached."""
-        words = words_of(self.transaction).fill(AWAY)
-        self._now = Text(words, style="yellow")
-        if not self._away:
-            self._away = True
-            self._tell(f"{words}: {reason}", "yellow")
+        self.back()
 
     def _snapshot(self, transaction: Mapping[str, Any]) -> None:
         if transaction["phase"] == "final":
             return
-        self._now = Text(hint(transaction))
+        self.now(hint(transaction))
         news = [attention for attention in transaction["attention"] if attention["code"] not in self._attention]
         self._attention |= {attention["code"] for attention in news}
         show_attention(self.output, {**transaction, "attention": news})
         if transaction["next_step"] not in ("wait", self._next_step):
             self.output.line(next_step(transaction).words, "yellow")
         self._next_step = transaction["next_step"]
-
-    def _tell(self, text: str, style: str) -> None:
-        if self.output.as_json:
-            self.output.note(text)
-        else:
-            self.output.line(text, style)
-
-    def _render(self) -> RenderableType:
-        elapsed = f" {time.monotonic() - self._started:3.0f} s  "
-        self._spinner.update(text=Text.assemble(elapsed, self._now))
-        return self._spinner
 
 
 def event_line(item: Mapping[str, Any]) -> str:

@@ -15,7 +15,9 @@ from posd.cli.output import Output, escaped, inline, moment
 
 #: seconds: posd derives every transaction again; far above what the largest database needs, so that a fault ends too.
 REPROCESS_SECONDS = 3600.0
-#: characters of a payment's id in the table on a terminal, which has no room for more.
+#: `channel` of a message -> its name in the table (spec 1).
+CHANNELS: Mapping[str, str] = {"transactions": "payment", "print-jobs": "print"}
+#: characters of an id in the table on a terminal, which has no room for more.
 SHORT_ID = 8
 #: bytes in a line of a hex dump: 77 columns.
 DUMP_BYTES = 16
@@ -52,7 +54,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
                 break
             params["after"] = str(reply.body["next_after"])
     if entries or not output.rich:
-        columns = ("id", "received", "transaction", "peer", "bytes", "reason")
+        columns = ("id", "received", "channel", "about", "peer", "bytes", "reason")
         output.table(columns, [entry_row(entry, short=output.rich) for entry in entries], whole="received")
     else:
         output.line("Nothing is set aside.")
@@ -63,12 +65,13 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
 
 
 def entry_row(entry: Mapping[str, Any], *, short: bool) -> tuple[str, ...]:
-    """Return the row of a message that was set aside."""
-    payment = entry["client_transaction_id"] or "-"
+    """Return the row of a message that was set aside: of which channel, and about which payment or print job."""
+    about = entry["client_transaction_id"] or entry["print_job_id"] or "-"
     return (
         str(entry["id"]),
         moment(entry["received_at"], date=True)[5:16],
-        payment[:SHORT_ID] if short else payment,
+        CHANNELS.get(entry["channel"], entry["channel"]),
+        about[:SHORT_ID] if short else about,
         entry["peer"] or "-",
         str(len(base64.b64decode(entry["body"]))),
         entry["reason"],
@@ -108,14 +111,14 @@ def hex_dump(body: bytes) -> Iterator[str]:
 @json_option
 @click.pass_context
 def reprocess(ctx: click.Context, output: Output) -> None:
-    """Apply what was set aside, and check all payments.
+    """Apply what was set aside, and check all payments and print jobs.
 
-    posd derives every payment again from what the terminals sent, and corrects what differs. Exit code 0 where
+    posd derives each of them again from what the terminals sent, and corrects what differs. Exit code 0 where
     nothing differed, 1 where something did and was corrected.
     """
     with connect(ctx) as api:
         try:
-            with output.busy("posd derives every payment again"):
+            with output.busy("posd derives every payment and print job again"):
                 reply = api.post("/reprocess", seconds=REPROCESS_SECONDS)
         except KeyboardInterrupt:
             output.note("Stopped waiting; posd may go on with it. Run the command again to see the result.", "yellow")
@@ -124,47 +127,63 @@ def reprocess(ctx: click.Context, output: Output) -> None:
         output.json(reply.raw)
     else:
         show_result(output, reply.body)
-    sys.exit(ExitCode.NOT_DONE if reply.body["differences"] else ExitCode.DONE)
+    sys.exit(ExitCode.NOT_DONE if _differences(reply.body) else ExitCode.DONE)
+
+
+def _differences(result: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return [*result["differences"], *result["printing"]["differences"]]
 
 
 def show_result(output: Output, result: Mapping[str, Any]) -> None:
     """Write what `reprocess` applied and corrected, and what is left."""
-    applied, differences = result["applied"], result["differences"]
-    output.line(f"payments checked: {result['transactions']}")
+    printing = result["printing"]
+    applied, differences = [*result["applied"], *printing["applied"]], _differences(result)
+    output.line(f"payments checked: {result['transactions']}, print jobs: {printing['print_jobs']}")
     if result["skipped"]:
         output.line(f"payments of an earlier version, which kept too little to check them: {result['skipped']}")
     output.line(f"messages applied: {len(applied)}, still set aside: {result['quarantined']} (posd quarantine)")
     if applied:
-        rows = [(str(item["id"]), item["client_transaction_id"], item["verdict"] or "known") for item in applied]
-        output.table(("id", "transaction", "verdict"), rows, whole="transaction")
+        rows = [(str(item["id"]), _about(item), item["verdict"] or "known") for item in applied]
+        output.table(("id", "about", "verdict"), rows, whole="about")
     if not differences:
         output.line("Nothing differed.", "green")
         return
-    count = result.get("differing", len(differences))
-    output.line(f"payments that differed from what is on record for them: {count}; corrected:", "yellow")
+    counts = [each.get("differing", len(each["differences"])) for each in (result, printing)]
+    what = " and ".join(
+        f"{noun}: {count}" for noun, count in zip(("payments", "print jobs"), counts, strict=True) if count
+    )
+    output.line(f"What differed from what is on record for it, and was corrected: {what}", "yellow")
     show_differences(output, differences)
-    if count > len(differences):
-        output.line(f"and {count - len(differences)} more; posd's log names them", "yellow")
-    output.line("Compare them with what the till booked (posd show ID).", "yellow")
+    if sum(counts) > len(differences):
+        output.line(f"and {sum(counts) - len(differences)} more; posd's log names them", "yellow")
+    output.line("Compare them with what the till booked (posd show ID, posd print-jobs ID).", "yellow")
+
+
+def _about(item: Mapping[str, Any]) -> str:
+    """Return the id of the payment or the print job that a message or a difference is about."""
+    return str(item.get("client_transaction_id") or item.get("print_job_id"))
 
 
 def show_differences(output: Output, differences: Sequence[Mapping[str, Any]]) -> None:
-    """Write what was corrected: a table for each payment on a terminal, one table of all in a pipe."""
+    """Write what was corrected: a table for each of them on a terminal, one table of all in a pipe."""
     columns = ("field", "before", "after")
-    rows = {
-        difference["client_transaction_id"]: [
-            row
-            for field in difference["fields"]
-            for row in changes(field, difference["before"].get(field), difference["after"].get(field))
-        ]
+    told = [
+        (
+            _about(difference),
+            [
+                row
+                for field in difference["fields"]
+                for row in changes(field, difference["before"].get(field), difference["after"].get(field))
+            ],
+        )
         for difference in differences
-    }
+    ]
     if not output.rich:
-        output.table(("transaction", *columns), [(each, *row) for each in rows for row in rows[each]])
+        output.table(("about", *columns), [(about, *row) for about, rows in told for row in rows])
         return
-    for each in rows:
-        output.line(each, "bold")
-        output.table(columns, rows[each])
+    for about, rows in told:
+        output.line(about, "bold")
+        output.table(columns, rows)
 
 
 def changes(field: str, before: object, after: object) -> Iterator[tuple[str, str, str]]:

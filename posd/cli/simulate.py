@@ -20,6 +20,7 @@ from posd import tls
 from posd.cli.exit_codes import ExitCode
 from posd.cli.parameters import amount
 from posd.simulator import Entry, Settings, SettingsError, Simulator
+from posd.simulator.print_scenarios import CHOICE, DEFAULT_PRINT_SCENARIO, PRINT_SCENARIOS
 from posd.simulator.scenarios import DEFAULT_SCENARIO, SCENARIOS
 
 #: Ports of the terminal profile's default base URLs.
@@ -29,6 +30,11 @@ HTTP_PORT = 6868
 MAX_WAITING_LINES = 10_000
 #: Seconds that the last lines have to be written at the end.
 LAST_LINES_SECONDS = 0.3
+
+#: Lines of a print that are shown on the screen; `GET /simulator/prints` has them all.
+MAX_PAPER_LINES = 60
+#: Stands before each of them.
+PAPER_MARGIN = " " * 24 + "| "
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
@@ -51,7 +57,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
     "--state",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keeps the certificate, the queue of undelivered events and the record of finals. "
+    help="Keeps the certificate, the queue of undelivered events, the record of finals and the print jobs. "
     "[default: a temporary directory]",
 )
 @click.option("--trust", type=_FILE, metavar="PEM", help="CA of the webhook receivers. [default: the system's]")
@@ -63,11 +69,19 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
     help='What happens to a payment whose metadata has no {"scenario": NAME}.',
 )
 @click.option(
+    "--print-scenario",
+    type=click.Choice(list(PRINT_SCENARIOS)),
+    default=DEFAULT_PRINT_SCENARIO,
+    show_default=True,
+    help=f"What happens to a print job whose reference is not {CHOICE}NAME.",
+)
+@click.option(
     "--speed",
     type=float,
     default=1.0,
     show_default=True,
-    help="How much faster than people: divides human delays, the waiting limit and the delivery's backoff and window.",
+    help="How much faster than people: divides human delays, the printer's, the waiting limit and the delivery's "
+    "backoff and window.",
 )
 @click.option("--seed", type=int, help="Makes payments reproducible, given the same ids.")
 @click.option(
@@ -82,7 +96,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
     type=float,
     default=10.0,
     show_default=True,
-    help="Seconds that a webhook receiver has to answer; not scaled by --speed.",
+    help="Seconds that a receiver of events has to answer; not scaled by --speed.",
 )
 @click.option(
     "--tip",
@@ -114,9 +128,11 @@ def simulate(
 
     It runs charge, pre-auth, re-auth, capture, post-tip and void, answers abort and search, on the local-network paths
     and on the cloud's with its serial; it announces itself over mDNS and delivers its events with the terminal's own
-    retry policy. A reference that is unknown, replaced, used up or of the wrong kind is refused with 422. Ctrl-C ends
-    it. Killed and started again with the same --state, it has forgotten the payment in progress, delivers what is
-    still queued, knows every reference, and a search finds every payment that ended.
+    retry policy. A reference that is unknown, replaced, used up or of the wrong kind is refused with 422. Beside the
+    payments it prints, one job after the other; it shows what comes out on paper and tells the end of each job once.
+    Ctrl-C ends it. Killed and started again with the same --state, it has forgotten the payment in progress, delivers
+    what is still queued, prints what was not printed, knows every reference, and a search finds every payment that
+    ended.
     """
     if http and (cert or key):
         raise click.UsageError("--http has no use for --cert and --key: leave one or the other out")
@@ -216,8 +232,13 @@ def _as_words(entry: Mapping[str, Any]) -> str | None:
     describe = _WORDS.get(entry["kind"])
     if describe is None:
         return None
-    transaction = entry.get("client_transaction_id")
-    return f"{entry['at'][11:23]}  {(transaction or '')[:8]:8}  {describe(entry)}"
+    subject = entry.get("client_transaction_id") or entry.get("print_job_id") or ""
+    return f"{entry['at'][11:23]}  {_plain(subject)[:8]:8}  {describe(entry)}"
+
+
+def _plain(text: str) -> str:
+    """Leave out of what a stranger sent whatever could steer the screen."""
+    return "".join(character for character in text if character.isprintable())
 
 
 def _start_words(entry: Mapping[str, Any]) -> str:
@@ -245,7 +266,35 @@ def _final_words(entry: Mapping[str, Any]) -> str:
     return click.style(text, fg="green")
 
 
-#: A ledger entry's kind -> what a person is told; `attempt` and `dropped` follow their event, which follows a `final`.
+def _print_words(entry: Mapping[str, Any]) -> str:
+    what = f"{click.style('print', bold=True)} {_plain(entry['print_job_id'] or 'of no job')}"
+    way = {"local": "", "cloud": " over the cloud path"}[entry["access_mode"]]
+    status = entry["http_status"]
+    answer = "not answered, connection closed" if status is None else f"answered {status}"
+    detail = f"scenario {entry['scenario']}" if entry["code"] is None else entry["code"]
+    return f"{what}{way} {answer}, {detail}"
+
+
+def _printed_words(entry: Mapping[str, Any]) -> str:
+    identity = _plain(entry["print_job_id"])
+    if entry["text"] is None:
+        return click.style(f"not printed: {identity}, {entry['error_code']}", fg="red")
+    lines = entry["text"].splitlines()
+    more = [f"... and {len(lines) - MAX_PAPER_LINES} more lines"] if len(lines) > MAX_PAPER_LINES else []
+    paper = "".join(f"\n{PAPER_MARGIN}{line}".rstrip() for line in [*lines[:MAX_PAPER_LINES], *more])
+    return click.style(f"printed: {identity}", fg="green") + paper
+
+
+def _print_webhook_words(entry: Mapping[str, Any]) -> str:
+    again = " once more" if entry["call"] > 1 else ""
+    result = entry["result"]
+    text = f"  told {entry['status']}{again}: {result}"
+    lost = not (isinstance(result, int) and 200 <= result <= 299)
+    return click.style(f"{text}, not tried again", fg="yellow") if lost else text
+
+
+#: A ledger entry's kind -> what a person is told, though not of each question for a print job; `attempt` and `dropped`
+#: follow their event, which follows a `final`.
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "start": _start_words,
     "abort": lambda entry: f"abort answered {entry['http_status']}",
@@ -255,6 +304,9 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "dropped": lambda entry: click.style(f"  {entry['status']} given up: {entry['reason']}", fg="red"),
     "final": _final_words,
     "forgotten": lambda entry: click.style(f"forgotten in {entry['status']}: the terminal was stopped", fg="red"),
+    "print": _print_words,
+    "printed": _printed_words,
+    "print_webhook": _print_webhook_words,
     "mdns": lambda entry: f"mDNS: {entry['result']}, {entry['detail']}",
 }
 

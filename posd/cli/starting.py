@@ -4,20 +4,20 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from posd.cli import parameters
-from posd.cli.api import Api, Problem, Reply, Unreachable
-from posd.cli.awaiting import deadline_in, finish, leave_open, timeout_option, wait
+from posd.cli.api import Api, Reply
+from posd.cli.awaiting import begin, deadline_in, finish, leave_open, timeout_option, wait
 from posd.cli.connection import connect, json_option
 from posd.cli.errors import ABOUT_META
 from posd.cli.exit_codes import ExitCode
 from posd.cli.operations import OPERATIONS, words_of
 from posd.cli.output import Output
 from posd.cli.progress import Progress
-from posd.cli.waiting import TimedOut, start
 from posd.cli.words import hint
 
 #: parts of the amount that have an option of their own -> its help.
@@ -198,21 +198,16 @@ def _run(
 def _start(
     api: Api, progress: Progress, draft: Mapping[str, Any], request: Mapping[str, Any], deadline: float | None
 ) -> Reply:
-    maybe = f"The {words_of(draft).noun} may have started, and then it goes on"
-    path = f"/transactions/{draft['client_transaction_id']}"
-    try:
-        return start(api, path, request, deadline=deadline, away=progress.away)
-    except (TimedOut, KeyboardInterrupt):
-        leave_open(progress, draft, maybe)
-    except Unreachable:
-        progress.close()
-        progress.output.note("Nothing was started.", style="yellow")
-        raise
-    except Problem as problem:
-        # A fault of posd, or an answer that is not posd's, says nothing about whether it runs.
-        if problem.code and problem.status != 500:
-            raise
-        leave_open(progress, draft, f"posd: {problem.detail}\n{maybe}")
+    return begin(
+        api,
+        progress,
+        f"/transactions/{draft['client_transaction_id']}",
+        request,
+        deadline=deadline,
+        nothing="Nothing was started.",
+        maybe=f"The {words_of(draft).noun} may have started, and then it goes on",
+        leave=partial(leave_open, progress, draft),
+    )
 
 
 def _show_started(output: Output, reply: Reply) -> NoReturn:

@@ -20,9 +20,9 @@ STYLES: Mapping[str, str] = {"ok": "green", "degraded": "yellow", "failing": "re
 @json_option
 @click.pass_context
 def status(ctx: click.Context, output: Output) -> None:
-    """Show the daemon's health and open payments.
+    """Show the daemon's health, open payments and open print jobs.
 
-    Exit code 0 where the daemon is well, whatever the payments are.
+    Exit code 0 where the daemon is well, whatever the payments and print jobs are.
     """
     with connect(ctx) as api:
         # 503 is an answer here: a failing daemon says what fails.
@@ -30,6 +30,8 @@ def status(ctx: click.Context, output: Output) -> None:
         version = api.get("/version")
         transactions = api.get("/transactions", {"open": "true"})
         attention = api.get("/transactions", {"attention": "true"})
+        print_jobs = api.get("/print-jobs", {"open": "true"})
+        print_attention = api.get("/print-jobs", {"attention": "true"})
     word = health.body.get("status", "failing")
     if output.as_json:
         document = {
@@ -38,6 +40,8 @@ def status(ctx: click.Context, output: Output) -> None:
             "version": msgspec.Raw(version.raw),
             "open": msgspec.Raw(transactions.raw),
             "attention": msgspec.Raw(attention.raw),
+            "open_print_jobs": msgspec.Raw(print_jobs.raw),
+            "print_attention": msgspec.Raw(print_attention.raw),
         }
         output.json(msgspec.json.encode(document))
     else:
@@ -50,8 +54,18 @@ def status(ctx: click.Context, output: Output) -> None:
         pairs += [("", open_text(transaction)) for transaction in transactions.body["transactions"]]
         if attention.body["transactions"]:
             pairs.append(("attention", f"{len(attention.body['transactions'])} (posd list --attention)"))
+        if print_jobs.body["print_jobs"]:
+            pairs.append(("open print jobs", f"{count(print_jobs.body, 'print_jobs')} (posd print-jobs --open)"))
+        if print_attention.body["print_jobs"]:
+            jobs = count(print_attention.body, "print_jobs")
+            pairs.append(("print attention", f"{jobs} (posd print-jobs --attention)"))
         output.panel(f"posd: {word}", pairs, STYLES.get(word, "red"))
     sys.exit(ExitCode.DONE if word == "ok" else ExitCode.NOT_DONE)
+
+
+def count(page: Mapping[str, Any], name: str) -> str:
+    """Write how many there are, of which a page shows the newest."""
+    return f"{len(page[name])}{'' if page['next_cursor'] is None else ' and more'}"
 
 
 def check_text(check: object) -> str:

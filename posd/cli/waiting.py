@@ -1,6 +1,6 @@
-"""Starting a payment and waiting for its outcome, over restarts of the daemon.
+"""Starting a payment or a print job and waiting for its outcome, over restarts of the daemon.
 
-A payment goes on without its till, so nothing here gives up by itself: a daemon that is away is asked again, with the
+Both go on without their till, so nothing here gives up by itself: a daemon that is away is asked again, with the
 same id, until it answers. Only the caller's own deadline or Ctrl-C ends a wait.
 """
 
@@ -18,11 +18,13 @@ from posd.cli.api import Api, Problem, Reply, Unreachable, decode
 RETRY_SECONDS = 0.5
 #: seconds: how often an idle wait reads the transaction again; attention (a silent terminal) is no event of its own.
 REFRESH_SECONDS = 5.0
+#: seconds: how often the wait for a print job looks at its state (queued, printing), which ends no wait by itself.
+LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The transaction as it stands now."""
+    """The transaction, or the print job, as it stands now."""
 
     reply: Reply
 
@@ -30,6 +32,10 @@ class Snapshot:
     def transaction(self) -> Mapping[str, Any]:
         body: Mapping[str, Any] = self.reply.body
         return body
+
+    @property
+    def print_job(self) -> Mapping[str, Any]:
+        return self.transaction
 
     @property
     def final(self) -> bool:
@@ -54,13 +60,13 @@ Update = Snapshot | Arrived | Away
 
 
 class TimedOut(Exception):
-    """The caller's own deadline passed; the payment goes on."""
+    """The caller's own deadline passed; what was started goes on."""
 
 
 def start(
     api: Api, path: str, request: Mapping[str, Any], *, deadline: float | None, away: Callable[[str], None]
 ) -> Reply:
-    """PUT a transaction until the daemon answers for it, and return the answer.
+    """PUT a transaction or a print job until the daemon answers for it, and return the answer.
 
     Where the first call provably reached nobody, nothing was started and Unreachable is raised. Once a call may have
     been read, the same call is repeated: that is always safe, and only the daemon knows what came of it.
@@ -72,7 +78,7 @@ def start(
             return api.put(path, request)
         except (Unreachable, Problem) as error:
             may_have_started = may_have_started or (isinstance(error, Unreachable) and error.sent)
-            gone = _as_away(error)
+            gone = as_away(error)
             if gone is None or not may_have_started:
                 raise
         away(gone.reason)
@@ -111,6 +117,30 @@ def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator
         stop.set()
 
 
+def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator[Snapshot | Away]:
+    """Yield how a print job stands, at least once a `LOOK_SECONDS`, until a Snapshot that is final.
+
+    A print job has no events to follow, only states.
+    Raise Problem, or TimedOut when `deadline` (a time of `time.monotonic()`) passes.
+    """
+    while True:
+        left = LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, deadline - time.monotonic())
+        if left <= 0:
+            raise TimedOut
+        try:
+            snapshot = Snapshot(api.get(f"{path}/outcome", {"timeout": f"{left:.3f}"}))
+        except (Unreachable, Problem) as error:
+            away = as_away(error)
+            if away is None:
+                raise
+            yield away
+            time.sleep(min(RETRY_SECONDS, left))
+            continue
+        yield snapshot
+        if snapshot.final:
+            return
+
+
 def _read(socket: Path, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
     """Feed the queue from the event stream until the outcome is there; a broken stream is resumed."""
     last_id = ""
@@ -130,7 +160,7 @@ def _read(socket: Path, path: str, updates: "queue.SimpleQueue[Update | Exceptio
                     updates.put(Arrived(decode(item.data)))
                 stop.wait(RETRY_SECONDS)
             except Exception as error:  # noqa: BLE001 - the caller's thread raises it
-                away = _as_away(error)
+                away = as_away(error)
                 updates.put(away or error)
                 if away is None:
                     return
@@ -142,13 +172,13 @@ def _glance(api: Api, path: str) -> Update:
     try:
         return Snapshot(api.get(path))
     except (Unreachable, Problem) as error:
-        away = _as_away(error)
+        away = as_away(error)
         if away is None:
             raise
         return away
 
 
-def _as_away(error: Exception) -> Away | None:
+def as_away(error: Exception) -> Away | None:
     """Return what is only a daemon that is away (gone, or stopping) as an update; None for anything else."""
     match error:
         case Unreachable():

@@ -77,15 +77,28 @@ KINDS: Mapping[str, str] = {
     "release": "terminal freed by a person",
     "resolve": "decided by a person: {result}",
     "acknowledge": "attention {code} cleared by a person",
+    "address_changed": "this machine lost its address {host}: events may not arrive",
+    "address_back": "this machine has its address {host} again",
     "taken_over": "taken over from the database that a restore replaced",
+    "turn": "its turn to be sent came",
+    "webhook": "the terminal reported {status}",
+    "poll": "terminal asked: {status}",
+    "print_stuck": "no end of it for {seconds} s",
 }
 
 #: history's `attempt`, by `judgement` -> what came of the one request to the terminal.
 JUDGEMENTS: Mapping[str, str] = {
     "acknowledged": "sent: the terminal took it",
+    "accepted": "sent: the terminal took it",
     "refused": "sent: the terminal refused it",
     "unsent": "not sent",
     "in_doubt": "sent, but not known whether the terminal took it",
+}
+
+#: history's `interrupted` of a print job, by `in_line` -> what the stop interrupted.
+INTERRUPTIONS: Mapping[str, str] = {
+    "True": "posd was stopped before its turn to be sent came",
+    "False": "posd was stopped while it sent it",
 }
 
 #: history's `search`, by `result` -> what came.
@@ -134,6 +147,8 @@ DETAILS: Mapping[str, str] = {
     "event_id": "event id {}",
     "transaction_reference": "reference {}",
     "reason": "{}",
+    "error_message": "{}",
+    "error_code": "code {}",
     "body": "it said: {}",
     "note": "note: {}",
 }

@@ -2,7 +2,7 @@
 
 from posd.config.headers import HeaderError, HeaderValue
 from posd.config.problems import ConfigError, ConfigProblem
-from posd.config.reader import load, parse
+from posd.config.reader import examine, load, parse
 from posd.config.schema import Config, Source, TerminalConfig, TerminalDefaults
 from posd.config.values import ListenAddress
 
@@ -16,6 +16,7 @@ __all__ = [
     "Source",
     "TerminalConfig",
     "TerminalDefaults",
+    "examine",
     "load",
     "parse",
 ]

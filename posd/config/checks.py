@@ -92,6 +92,33 @@ def _pin_without_tls(config: Config) -> Iterator[Finding]:
             )
 
 
+def _name_that_is_not_looked_at(config: Config) -> Iterator[Finding]:
+    """A server_name that a terminal has of its own, or that the defaults have and no terminal uses."""
+    for at, terminal in _terminals(config):
+        key = f"{at}.server_name"
+        if not terminal.server_name or config.sources.get(key) != "file":
+            continue
+        if _scheme(terminal) == "http":
+            yield Finding(
+                (key, f"{at}.base_url", f"{at}.scheme", "terminal_defaults.scheme"),
+                "cannot be checked: this terminal is called without TLS",
+                "call it over https, or remove server_name",
+            )
+        elif terminal.fingerprint_sha256:
+            yield Finding(
+                (key, f"{at}.fingerprint_sha256"),
+                "is not looked at: fingerprint_sha256 trusts one certificate, whatever its name",
+                "remove one of the two",
+            )
+    unused = [item for item in config.terminals if _scheme(item) == "http" or item.fingerprint_sha256]
+    if config.terminal_defaults.server_name and config.terminals and len(unused) == len(config.terminals):
+        yield Finding(
+            ("terminal_defaults.server_name", "terminals"),
+            "is not looked at: every terminal is called without TLS or has a fingerprint_sha256",
+            "remove it",
+        )
+
+
 def _search_by_get(config: Config) -> Iterator[Finding]:
     for access_mode in ACCESS_MODES:
         at, row = PROFILE_SECTIONS[access_mode], config.profile.table(access_mode)["search"]
@@ -110,6 +137,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Finding]], ...] = (
     _cloud_callback,
     _unique_serials,
     _pin_without_tls,
+    _name_that_is_not_looked_at,
     _search_by_get,
 )
 

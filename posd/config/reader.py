@@ -35,9 +35,36 @@ def load(path: Path, *, check_files: bool = True) -> Config:
     Raises ConfigError with every problem that was found. Blocking: the files that it names are opened too, to see
     that they can be read; `check_files=False` leaves that out, for users who may not read the daemon's secrets.
     """
+    file, text = _text(path)
+    return parse(text, file=file, check_files=check_files)
+
+
+def examine(path: Path, *, check_files: bool = True) -> tuple[Config | None, tuple[ConfigProblem, ...]]:
+    """Read the file as `load` does, and return what can be used of it beside everything that is wrong with it.
+
+    What cannot be used has its default; the configuration is None where nothing can be read at all. Blocking.
+    """
+    try:
+        file, text = _text(path)
+        reading, config = _read(text, file, check_files)
+    except ConfigError as error:
+        return None, error.problems
+    return config, tuple(reading.problems)
+
+
+def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
+    """Read a configuration from text as if it stood in `file`. Raises ConfigError."""
+    reading, config = _read(text, file, check_files)
+    if reading.problems:
+        raise ConfigError(tuple(reading.problems))
+    return config
+
+
+def _text(path: Path) -> tuple[Path, str]:
+    """Return the absolute path of the file, and what stands in it. Raises ConfigError."""
     file = path.absolute()
     try:
-        text = file.read_bytes().decode("utf-8-sig")  # editors on Windows begin a file with a mark
+        return file, file.read_bytes().decode("utf-8-sig")  # editors on Windows begin a file with a mark
     except FileNotFoundError as error:
         cure = "write it (config.example.toml documents every key), or name another one with --config or POSD_CONFIG"
         raise ConfigError((ConfigProblem(str(file), "", "does not exist", cure),)) from error
@@ -49,11 +76,10 @@ def load(path: Path, *, check_files: bool = True) -> Config:
     except UnicodeDecodeError as error:
         problem = ConfigProblem(str(file), "", f"is not UTF-8 (byte {error.start})", "save it as UTF-8 text")
         raise ConfigError((problem,)) from error
-    return parse(text, file=file, check_files=check_files)
 
 
-def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
-    """Read a configuration from text as if it stood in `file`. Raises ConfigError."""
+def _read(text: str, file: Path, check_files: bool) -> "tuple[Reading, Config]":
+    """Read all that can be read; the reading has the problems. Raises ConfigError where the text is no TOML."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -62,9 +88,7 @@ def parse(text: str, *, file: Path, check_files: bool = True) -> Config:
     reading = Reading(file, Base(file.parent, check_files))
     config = reading.config(document)
     reading.cross_check(config)
-    if reading.problems:
-        raise ConfigError(tuple(reading.problems))
-    return config
+    return reading, config
 
 
 class Reading:

@@ -63,6 +63,12 @@ _service_type = read.matching(
     "it in full, as in _card-terminal._tcp.local.",
 )
 _txt_key = read.matching(r"[!-<>-~]{1,32}", "the key of a TXT record", "visible ASCII characters without '='")
+_document_member = read.matching(
+    r"(?!(printJobId|externalReference|webhookUrl)$)[!-~]{0,64}",
+    "a place for the document in the request",
+    'a name of its own, as in "document", or "" to lay the members of the document beside the others',
+)
+_text_member = read.matching(r"[!-~]{1,64}", "the name of a member", 'a name, as in "text"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,7 @@ class DiscoveryConfig:
     service_types: tuple[str, ...] = key(read.each(_service_type, least=1), ["_card-terminal._tcp.local."])
     serial_keys: tuple[str, ...] = key(read.each(_txt_key), ["serial", "sn", "serialNumber"])
     interfaces: tuple[str, ...] = key(read.each(read.address), [])
+    check_seconds: float = key(read.seconds(0, DAY), 600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +167,13 @@ class ReconcileConfig:
 
 @dataclass(frozen=True, slots=True)
 class PrintConfig:
-    """`[print]`: polling of print jobs."""
+    """`[print]`: polling of print jobs, and how the request carries the document."""
 
     poll_first_seconds: float = key(read.seconds(0.1, DAY), 2)
     poll_max_seconds: float = key(read.seconds(0.1, DAY), 30)
     stuck_seconds: float = key(read.seconds(1, DAY), 300)
+    document_member: str = key(_document_member, "document")
+    text_member: str = key(_text_member, "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +183,7 @@ class TerminalDefaults:
     access_mode: AccessMode = key(read.one_of(*ACCESS_MODES), "local")
     scheme: Literal["https", "http"] = key(read.one_of("https", "http"), "https")
     ca_file: Path | None = key(read.readable_file, "")
+    server_name: str = key(read.certificate_name, "")
     connect_timeout_seconds: float = key(read.seconds(0.1, 60), 3)
     reply_timeout_seconds: float = key(read.seconds(0.1, 600), 20)
     headers: Mapping[str, HeaderValue] = key(header_values.read, {})

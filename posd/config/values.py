@@ -186,6 +186,20 @@ def advertised_host(raw: object, base: Base) -> str:
     return value
 
 
+def certificate_name(raw: object, base: Base) -> str:
+    """A host name or address that a certificate carries, IPv6 without brackets; or the empty string."""
+    value = text(raw, base)
+    if value == "" or is_address(value):
+        return value
+    if _HOST.fullmatch(value) is None or _ADDRESS_LIKE.fullmatch(value):
+        raise unusable(
+            f"{value!r} is neither a host name nor an IP address",
+            "write one name as it stands in the certificate (posd terminals pin SERIAL shows them), without scheme, "
+            "port and wildcard",
+        )
+    return value
+
+
 def url(*schemes: str) -> Reader[str]:
     """Make a reader of base URLs with one of `schemes`; it drops a slash at the end; empty stays empty."""
 

@@ -212,6 +212,22 @@ def touched(transaction: Transaction, now: datetime) -> Transaction:
     return _touch(_set(transaction, heard=True), transaction, now)
 
 
+def address_lost(transaction: Transaction, host: str, now: datetime) -> Transaction:
+    """Note that its callback URL names an address which this machine has no longer (design 8)."""
+    detail = (
+        f"terminal {transaction.terminal} was told to send the events of this payment to {host}, and this machine has "
+        "that address no longer: they may not arrive. Nothing is to be done: posd asks the terminal by itself"
+    )
+    lost = _set(transaction, callback_lost=True)
+    return _touch(attend(lost, AttentionCode.ADDRESS_CHANGED, now, detail), transaction, now)
+
+
+def address_back(transaction: Transaction, now: datetime) -> Transaction:
+    """Note that this machine has the address of its callback URL again: its events arrive."""
+    back = _set(transaction, callback_lost=False)
+    return _touch(clear(back, AttentionCode.ADDRESS_CHANGED), transaction, now)
+
+
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
     """Put in doubt what a restore found in the file that it replaced, and could not read in full."""
     detail = f"{reason}; what became of this payment is not known here: compare it with the till and the acquirer"

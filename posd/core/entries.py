@@ -109,6 +109,18 @@ class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
     """Callbacks of the quarantine were applied after all; none of this transaction is left there."""
 
 
+class AddressLost(msgspec.Struct, frozen=True, tag="address_changed", tag_field="kind"):
+    """This machine has the address in its callback URL no longer."""
+
+    host: str
+
+
+class AddressBack(msgspec.Struct, frozen=True, tag="address_back", tag_field="kind"):
+    """This machine has that address again."""
+
+    host: str
+
+
 Entry = (
     Attempted
     | Interrupted
@@ -124,6 +136,8 @@ Entry = (
     | Touched
     | TakenOver
     | Reapplied
+    | AddressLost
+    | AddressBack
 )
 
 
@@ -160,6 +174,10 @@ def follow(transaction: Transaction, entry: Entry, now: datetime) -> Transaction
             return decisions.taken_over(transaction, reason, now)
         case Reapplied():
             return decisions.dismissed(transaction, AttentionCode.QUARANTINED_EVENT, now)
+        case AddressLost(host=host):
+            return decisions.address_lost(transaction, host, now)
+        case AddressBack():
+            return decisions.address_back(transaction, now)
         case _:
             assert_never(entry)
 

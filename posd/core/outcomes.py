@@ -40,7 +40,12 @@ _set = msgspec.structs.replace
 Source = Literal[EvidenceKind.EVENT, EvidenceKind.SEARCH]
 
 #: What an outcome settles: nobody has to look at these any more.
-SETTLED = (AttentionCode.IN_DOUBT, AttentionCode.STALLED, AttentionCode.RELEASED)
+SETTLED = (
+    AttentionCode.IN_DOUBT,
+    AttentionCode.STALLED,
+    AttentionCode.ADDRESS_CHANGED,
+    AttentionCode.RELEASED,
+)
 
 
 def not_started(judgement: Refused | Unsent, now: datetime) -> Outcome:

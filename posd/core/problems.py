@@ -21,6 +21,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "not_abortable": (409, "No abort may be sent for it"),
     "call_outstanding": (409, "A call to the terminal is under way"),
     "not_configured": (501, "Not available"),
+    "queue_full": (503, "Too many print jobs are waiting"),
     "storage_unavailable": (503, "The database cannot be written"),
     "draining": (503, "posd is stopping"),
     "forbidden": (403, "Not allowed on this socket"),

@@ -237,7 +237,8 @@ def pointer_token(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def _by_value(text: bytes) -> Any:
+def by_value(text: bytes) -> Any:
+    """Return what a JSON text means, to be compared with another."""
     return _comparable(decode(text))
 
 
@@ -259,12 +260,12 @@ def _comparable(value: Any) -> Any:
 #: How each field of a repeated call is compared with the record: numbers by value, objects by content.
 COMPARED: Mapping[str, Callable[[Any], Any]] = {
     "type": lambda value: value,
-    "amount": _by_value,
+    "amount": by_value,
     "sale": lambda value: value,
-    "metadata": _by_value,
+    "metadata": by_value,
     "transaction_reference": lambda value: value,
     "original": lambda value: value,
-    "options": _by_value,
+    "options": by_value,
     "repeat": lambda value: value,
 }
 

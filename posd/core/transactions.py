@@ -151,6 +151,7 @@ class AttentionCode(StrEnum):
     MISSING_REFERENCE = "missing_reference"
     AMOUNT_DIFFERS = "amount_differs"
     QUARANTINED_EVENT = "quarantined_event"
+    ADDRESS_CHANGED = "address_changed"
     RELEASED = "released"
 
 
@@ -213,6 +214,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     same_day_until: str | None = None  # of a void: when the day of its original ends for the merchant
     repeat: bool = False
     sent_to: str | None = None  # base URL of the device that the start goes to
+    callback_host: str | None = None  # address of this machine in its callback URL; None where it was configured
+    callback_lost: bool = False  # this machine has that address no longer; no person can close that
     acknowledged: bool = False
     heard: bool = False  # something of the terminal came for it: acknowledgement, event, search hit, any callback
     mismatched: bool = False  # another device than the one asked has it; no person can close that

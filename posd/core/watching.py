@@ -10,6 +10,9 @@ posd asks, and tells a person.
 | waiting for the card or the PIN                 | `stall`                             | `stalled`            |
 | at the acquirer (APPROVAL_REQUESTED)            | `stall_after_request`               | `stalled`            |
 
+Where the callback URL names an address that this machine has lost, no event can come: it is asked for in a rhythm of
+its own, at which somebody can wait for the outcome, and that none comes is no news to anybody.
+
 What a person closed is asked for too, for a while: the terminal's word beats a person's, and its events can be lost.
 
 It is asked for at once after a restart, at a gap, when its terminal has come back, and when somebody wants it. What
@@ -29,6 +32,10 @@ MAX_BACKOFF_SECONDS = 300.0
 CLOSED_SECONDS = 3600.0
 #: The least pause between two such searches: nothing waits for them.
 CLOSED_PAUSE_SECONDS = 30.0
+#: The longest pause between two searches of one whose events cannot come: a person waits at the till for the outcome.
+DEAF_PAUSE_SECONDS = 30.0
+#: So often, which is half an hour and longer than any customer takes; then as rarely as everything else.
+DEAF_TRIES = 60
 #: A backoff is stretched by up to this part of itself, so that terminals are not asked in step after an outage.
 JITTER = 0.25
 #: Doublings after which the longest pause is reached whatever the grace.
@@ -51,6 +58,7 @@ class Watch(msgspec.Struct, frozen=True):
     status: Status | None
     quiet_since: float
     called_back: bool = False  # an event of it has come
+    deaf: bool = False  # its events cannot come: this machine has the address of its callback URL no longer
     told: bool = False  # of this silence
     search_at: float | None = None
     wanted: bool = False  # the search was asked for by something else than silence: one answer is enough
@@ -59,13 +67,13 @@ class Watch(msgspec.Struct, frozen=True):
 
     @property
     def silence(self) -> Literal[AttentionCode.NO_CALLBACK, AttentionCode.STALLED]:
-        """What a silence of this transaction is called."""
-        return AttentionCode.STALLED if self.called_back else AttentionCode.NO_CALLBACK
+        """What a silence of this transaction is called; that nothing calls a lost address is expected."""
+        return AttentionCode.STALLED if self.called_back or self.deaf else AttentionCode.NO_CALLBACK
 
 
 def patience(watch: Watch, limits: Limits) -> float:
     """Return how long the transaction may be silent before it is asked for, in seconds."""
-    if watch.phase is Phase.IN_DOUBT or not watch.called_back:
+    if watch.phase is Phase.IN_DOUBT or not (watch.called_back or watch.deaf):
         return limits.grace
     return limits.stall_after_request if watch.status is APPROVAL_REQUESTED else limits.stall
 
@@ -100,11 +108,12 @@ def news(watch: Watch, phase: Phase, status: Status | None, now: float, *, event
         quiet_since=now,
         called_back=watch.called_back or event,
         told=False,
-        search_at=None,
-        wanted=False,
+        search_at=watch.search_at if watch.deaf else None,
+        wanted=watch.wanted and watch.deaf,
         tries=0,
     )
-    return want(fresh, now) if gap else fresh
+    begins = watch.deaf and watch.phase is Phase.STARTING  # until then it was not asked for
+    return want(fresh, now) if gap or begins else fresh
 
 
 def overdue(watch: Watch, limits: Limits, now: float) -> Watch | None:
@@ -118,15 +127,16 @@ def answered(watch: Watch, result: SearchResult, limits: Limits, now: float, jit
     """Plan the next search after one; `jitter` is 0 to 1."""
     match result:
         case SearchResult.FOUND | SearchResult.NONE:
-            again = watch.told or watch.phase is Phase.IN_DOUBT
+            again = watch.told or watch.deaf or watch.phase is Phase.IN_DOUBT
         case SearchResult.NO_ANSWER:
-            again = watch.told or watch.wanted or watch.phase is Phase.IN_DOUBT
+            again = watch.told or watch.wanted or watch.deaf or watch.phase is Phase.IN_DOUBT
         case _:
             assert_never(result)
     if not again:
         return msgspec.structs.replace(watch, search_at=None, wanted=False, tries=0)
     least = limits.grace if watch.until is None else max(limits.grace, CLOSED_PAUSE_SECONDS)
-    pause = min(MAX_BACKOFF_SECONDS, least * 2.0 ** min(watch.tries, _MAX_DOUBLINGS)) * (1 + JITTER * jitter)
+    longest = DEAF_PAUSE_SECONDS if watch.deaf and watch.tries < DEAF_TRIES else MAX_BACKOFF_SECONDS
+    pause = min(longest, least * 2.0 ** min(watch.tries, _MAX_DOUBLINGS)) * (1 + JITTER * jitter)
     return msgspec.structs.replace(
         watch, search_at=now + pause, wanted=watch.wanted and result is SearchResult.NO_ANSWER, tries=watch.tries + 1
     )

@@ -17,7 +17,6 @@ from posd.core.entries import AbortAnswered, AbortRequested
 from posd.core.problems import Problem
 from posd.core.profile import Profile, resolve_path
 from posd.core.starts import Attempt, NotSent, Replied
-from posd.core.times import iso
 from posd.core.transactions import Phase, Transaction, past_point_of_no_return
 from posd.crashpoints import crash_point
 from posd.services.outstanding import Outstanding
@@ -111,13 +110,27 @@ class Aborts:
 
     async def _send(self, transaction: Transaction) -> Attempt:
         terminal = transaction.terminal
-        newest = self._fleet.base_url(terminal) if terminal in self._fleet else None
+        newest = await self._fleet.choose(terminal) if terminal in self._fleet else None
         if newest is None:
             return NotSent(f"no address of terminal {terminal} is known")
+        # None: what was rebuilt from its events; nobody knows where it was sent, and the lease has to do.
+        sent_to = transaction.sent_to
+        same = True if sent_to is None else self._fleet.same_device(terminal, sent_to, newest[0])
+        if same is False:
+            return NotSent(
+                f"terminal {terminal} is at {newest[0]} now, and nothing shows that this is the device that was sent "
+                f"the payment at {sent_to}"
+            )
         row = self._profile.table(self._fleet.access_mode(terminal))["abort"]
         path = resolve_path(row, terminal_serial=terminal)
-        attempt = await self._fleet.device(terminal).call(row.method, f"{newest[0]}{path}")
-        self._fleet.reached(terminal, not isinstance(attempt, NotSent), iso(self._now()))
+        shown: list[str | None] = []
+        attempt = await self._fleet.device(terminal).call(
+            row.method,
+            f"{newest[0]}{path}",
+            same_as=same if isinstance(same, str) else None,
+            connected=shown.append,
+        )
+        self._fleet.called(terminal, newest[0], attempt, connected=bool(shown))
         return attempt
 
     def _fence(self, unit: Unit, client_transaction_id: str, request: AbortRequested) -> Transaction:

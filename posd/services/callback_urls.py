@@ -1,13 +1,16 @@
 """The addresses that terminals call back, and the secret key behind their tokens (design 5 and 8)."""
 
 import asyncio
+import ipaddress
 import os
 import re
 import secrets
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from posd.core import callbacks
 from posd.core.callbacks import Channel
@@ -67,29 +70,52 @@ def _make(path: Path) -> str:
     return text
 
 
+class Callback(msgspec.Struct, frozen=True):
+    """A callback URL, and the address of this machine in it; None where the configuration says what stands there."""
+
+    url: str
+    host: str | None
+
+
 class CallbackUrls:
     """Makes callback URLs and checks their tokens."""
 
-    def __init__(self, keys: Sequence[bytes], advertise_host: str, port: int, public_url: str = "") -> None:
-        """Take what the configuration says; `public_url` is where a service outside reaches the webhook listener."""
+    def __init__(
+        self, keys: Sequence[bytes], advertise_host: str, port: int, public_url: str = "", listen_host: str = "::"
+    ) -> None:
+        """Take what the configuration says; `public_url` is where a service outside reaches the webhook listener.
+
+        `listen_host` is what it is bound to: where that is one address, nobody listens on the others.
+        """
         self._keys = keys
         self._advertise_host = advertise_host
         self._port = port
         self._public_url = public_url.rstrip("/")
+        self._bound = "" if ipaddress.ip_address(listen_host).is_unspecified else listen_host
 
     async def url(self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local") -> str:
-        """Return the URL for one subject: with the address that faces the terminal unless one is configured, or for a
-        terminal in the cloud below the public URL.
+        """Return the URL for one subject; see `give`."""
+        return (await self.give(channel, subject, terminal_url, access_mode)).url
+
+    async def give(
+        self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local"
+    ) -> Callback:
+        """Return the URL for one subject: with the address that faces the terminal unless one is configured or only
+        one is listened on, or for a terminal in the cloud below the public URL.
 
         Raise Problem terminal_offline where this machine has no way to that terminal.
         """
         path = callbacks.path(channel, subject, callbacks.token(self._keys[0], channel, subject))
         if access_mode == "cloud":
             assert self._public_url  # noqa: S101 - the configuration has no cloud terminal without it
-            return f"{self._public_url}{path}"
-        host = self._advertise_host or await _facing(terminal_url)
+            return Callback(f"{self._public_url}{path}", None)
+        own = None
+        if not self._advertise_host:
+            facing = await _facing(terminal_url)
+            own = self._bound or facing
+        host = own or self._advertise_host
         bracketed = f"[{host}]" if ":" in host else host
-        return f"https://{bracketed}:{self._port}{path}"
+        return Callback(f"https://{bracketed}:{self._port}{path}", own)
 
     def authentic(self, channel: Channel, subject: str, given: str) -> bool:
         """Tell whether the token belongs to that subject."""
@@ -97,13 +123,15 @@ class CallbackUrls:
 
 
 async def _facing(terminal_url: str) -> str:
-    """Return this machine's address on the way to the terminal; connecting a datagram socket sends nothing."""
+    """Return this machine's address on the way to the terminal; connecting a datagram socket sends nothing.
+
+    A link-local one has no scope (`fe80::1`, not `fe80::1%eth0`): the interface's name means nothing to the terminal.
+    """
     parts = urlsplit(terminal_url)
+    hostname = unquote(parts.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
     try:
         async with asyncio.timeout(RESOLVE_SECONDS):
-            resolved = await asyncio.get_running_loop().getaddrinfo(
-                parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM
-            )
+            resolved = await asyncio.get_running_loop().getaddrinfo(hostname, parts.port or 443, type=socket.SOCK_DGRAM)
         family, kind, protocol, _, address = resolved[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)
@@ -111,7 +139,7 @@ async def _facing(terminal_url: str) -> str:
     except OSError as error:
         raise Problem(
             "terminal_offline",
-            f"cannot start: this machine has no way to {parts.hostname} ({error.strerror or 'its name is not found'}); "
+            f"cannot start: this machine has no way to {hostname} ({error.strerror or 'its name is not found'}); "
             "check the network of this machine, or the terminal's address",
         ) from error
     return host

@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from posd.core.callbacks import Channel
@@ -65,6 +66,8 @@ class Payments:
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
         self._tasks: set[asyncio.Task[Any]] = set()
         self._draining = False
+        #: Called with the address of this machine that stands in a callback URL, once that is recorded.
+        self.on_called_back_at: Callable[[str], None] = lambda _host: None
 
     async def start(
         self, client_transaction_id: str, body: bytes, refusal: Problem | None = None
@@ -127,15 +130,16 @@ class Payments:
                 return _same(known, request, faults), False
             if refusal is not None:
                 raise refusal
-            transaction = self._plan(client_transaction_id, request, faults)
+            transaction = await self._plan(client_transaction_id, request, faults)
             assert transaction.sent_to is not None  # noqa: S101 - `_plan` gives it the terminal's address
-            url = await self._callback_urls.url(
+            callback = await self._callback_urls.give(
                 Channel.TRANSACTION,
                 client_transaction_id,
                 transaction.sent_to,
                 self._fleet.access_mode(transaction.terminal),
             )
-            recorded = await self._run(transaction, url)
+            transaction = msgspec.structs.replace(transaction, callback_host=callback.host)
+            recorded = await self._run(transaction, callback.url)
             if isinstance(recorded, Existing):
                 return _same(recorded.transaction, request, faults), False
             return recorded, True
@@ -147,13 +151,13 @@ class Payments:
             # No 503 here: it would say that nothing was sent under this id, and that is not known.
             raise _not_known(client_transaction_id, error) from error
 
-    def _plan(self, client_transaction_id: str, request: StartRequest, faults: tuple[Fault, ...]) -> Transaction:
+    async def _plan(self, client_transaction_id: str, request: StartRequest, faults: tuple[Fault, ...]) -> Transaction:
         """Return the transaction that the request asks for. Raise Problem: nothing is recorded."""
         if faults:
             what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
             raise Problem("invalid_request", f"cannot start: {what}", errors=[_fields(fault) for fault in faults])
         serial = self._fleet.resolve(request.terminal)
-        address = self._fleet.base_url(serial)
+        address = await self._fleet.choose(serial)
         if address is None:
             raise Problem(
                 "terminal_offline",
@@ -224,6 +228,8 @@ class Payments:
         if isinstance(intended, Existing):
             del self._newest[draft.client_transaction_id]
         crash_point("start.intended")
+        if isinstance(intended, Intended) and intended.transaction.callback_host is not None:
+            self.on_called_back_at(intended.transaction.callback_host)
         return intended
 
     async def _send(self, intended: Intended) -> Attempt:
@@ -234,13 +240,18 @@ class Payments:
             terminal=transaction.terminal,
             type=transaction.type,
         )
-        device = self._fleet.device(transaction.terminal)
+        terminal, sent_to = transaction.terminal, transaction.sent_to or ""
+        device = self._fleet.device(terminal)
         crash_point("start.before_send")
         attempt = await device.call(
-            intended.method, intended.url, intended.body, written=partial(crash_point, "start.written")
+            intended.method,
+            intended.url,
+            intended.body,
+            written=partial(crash_point, "start.written"),
+            connected=partial(self._fleet.starts, terminal, sent_to),
         )
         crash_point("start.replied")
-        self._fleet.reached(transaction.terminal, not isinstance(attempt, NotSent), iso(self._now()))
+        self._fleet.called(terminal, sent_to, attempt)
         return attempt
 
     async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:

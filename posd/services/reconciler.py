@@ -65,6 +65,8 @@ ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP})
 ACQUIRER_ASKED = f"event:{Status.APPROVAL_REQUESTED}"
 #: The word of the history for an end by a person.
 BY_PERSON = "resolve"
+#: The words for an address of this machine that is gone, and that is there again: whether its events cannot come.
+DEAF = {"address_changed": True, "address_back": False}
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -119,7 +121,8 @@ class Reconciler:
         """Take up what an earlier daemon left: each is asked for at once."""
         now = time.monotonic()
         for item in taken_over:
-            watch = Watch(item.terminal, item.phase, item.status, now, called_back=bool(item.trail.edges))
+            called_back = bool(item.trail.edges)
+            watch = Watch(item.terminal, item.phase, item.status, now, called_back=called_back, deaf=item.callback_lost)
             self._keep(item.client_transaction_id, watching.want(watch, now), [a.code for a in item.attention])
 
     def returned(self, terminal: str) -> None:
@@ -129,6 +132,11 @@ class Reconciler:
             if item.watch.terminal == terminal and item.watch.phase is not Phase.STARTING:
                 self._want_soon(item, now)
         self._wake.set()
+
+    def open_terminals(self) -> frozenset[str]:
+        """Return the terminals on which something is open."""
+        watches = (item.watch for item in self._watched.values())
+        return frozenset(watch.terminal for watch in watches if watch.phase is not Phase.FINAL)
 
     def unusable(self, client_transaction_id: str) -> None:
         """Ask for it: a callback of it could not be used, and may have been the final."""
@@ -213,6 +221,10 @@ class Reconciler:
         item.watch = watching.news(item.watch, phase, status, now, event=event, gap=gap)
         item.attention = frozenset(change.attention)
         self._take_abort(item, change.reason, now)
+        if change.reason in DEAF:
+            item.watch = msgspec.structs.replace(item.watch, deaf=DEAF[change.reason])
+            if phase is not Phase.STARTING:
+                self._want_soon(item, now)  # at the return too: the terminal may have given up on its events
 
     def _take_end(self, change: Change, terminal: str, item: _Watched | None, now: float) -> None:
         """Forget what has ended; what was not expected to end so is asked for once."""

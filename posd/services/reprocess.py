@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from posd.core.callbacks import Channel
 from posd.core.decisions import New, Seen, rebuild, recognise
 from posd.core.entries import Entry, TakenOver, replay
 from posd.core.events import TransactionEvent, read_event
@@ -34,7 +35,17 @@ CHUNK = 50
 MAX_SHOWN = 500
 
 #: What is derived: the times in it are not compared, for what was applied later bears a later time.
-DERIVED = ("phase", "type", "acknowledged", "heard", "mismatched", "released", "reading_type", "trail")
+DERIVED = (
+    "phase",
+    "type",
+    "acknowledged",
+    "heard",
+    "mismatched",
+    "callback_lost",
+    "released",
+    "reading_type",
+    "trail",
+)
 
 log = structlog.get_logger("posd.reprocess")
 
@@ -105,6 +116,8 @@ class Reprocessing:
         while items := await self._store.read(partial(events.quarantined, after=after, limit=CHUNK)):
             for item in items:
                 after = item.id
+                if item.channel != Channel.TRANSACTION:
+                    continue
                 receipt = await self._store.write(partial(self._inbox.reapply, item=item))
                 if receipt is not None:
                     report.applied.append(Applied(item.id, item.subject, receipt.verdict))
@@ -205,6 +218,7 @@ def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transac
         same_day_until=stored.same_day_until,
         repeat=stored.repeat,
         sent_to=stored.sent_to,
+        callback_host=stored.callback_host,
     )
 
 

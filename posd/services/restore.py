@@ -24,7 +24,7 @@ from posd.store.backup import Contents, NotABackup
 from posd.store.errors import StoreError
 from posd.store.marks import OldFile, Restored
 from posd.store.opening import KEY_TABLE, connect_reader, migrate, schema_version
-from posd.store.salvage import salvage
+from posd.store.salvage import Salvaged, salvage
 
 #: Hears what is being done, how much of it is done, and of how much (0 and 0 where nobody knows).
 Look = Callable[[str, int, int], None]
@@ -114,6 +114,8 @@ class Restore:
                     old=old,
                     taken_over=taken.payments,
                     by_id=taken.by_id,
+                    print_jobs=taken.prints.jobs,
+                    print_jobs_by_id=taken.prints.by_id,
                 )
                 marks.add(db, mark.at, marks.RESTORED, mark)
             look("checking the new database", 0, 0)
@@ -177,20 +179,20 @@ class Restore:
             merge.leave_out_numbers(db)
             return OldFile.MISSING, Taken()
         look("looking at the database that is replaced", 0, 0)
-        old, source, ids = OldFile.READ, self._readable(), set[str]()
+        old, source, found = OldFile.READ, self._readable(), Salvaged()
         if source is None:
             old, source = OldFile.DAMAGED, self._scratch
             files.create_private(source)
             found = salvage(self._database, source, lambda done, total: look("reading the damaged pages", done, total))
-            ids = found.ids
-            if not (ids or found.rows):
+            if not (found.ids or found.print_ids or found.rows):
                 merge.leave_out_numbers(db)
                 return OldFile.UNREADABLE, Taken()
         if source == self._scratch:
             with closing(sqlite3.connect(source, isolation_level=None)) as scratch:
                 migrate(scratch, source)
-        look("taking over payments", 0, 0)
-        return old, take_over(db, source, ids, sound=old is OldFile.READ, now=self._now)
+        look("taking over payments and print jobs", 0, 0)
+        sound = old is OldFile.READ
+        return old, take_over(db, source, found.ids, found.print_ids, sound=sound, now=self._now)
 
     def _readable(self) -> Path | None:
         """Return where the present database can be read with this posd's schema, None where it is damaged.

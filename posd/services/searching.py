@@ -12,7 +12,6 @@ from posd.core.events import NotAnEvent, TransactionEvent, read_event
 from posd.core.profile import Profile, resolve_path
 from posd.core.rows import Row
 from posd.core.searches import Answer, Found, NoAnswer, read_reply
-from posd.core.starts import NotSent
 from posd.core.times import iso
 from posd.core.transactions import Transaction
 from posd.crashpoints import crash_point
@@ -62,9 +61,8 @@ class Searching:
         return f"{row.method} {row.path} {row.pointer}".rstrip()
 
     def reaches(self, transaction: Transaction) -> bool:
-        """Whether its terminal is still asked where the start was sent to: another device may claim its serial now."""
-        address = self._fleet.base_url(transaction.terminal) if transaction.terminal in self._fleet else None
-        return address is not None and address[0] == transaction.sent_to
+        """Whether the device that is asked is the one that the start was sent to: another may claim its serial now."""
+        return transaction.sent_to is not None and self._fleet.reaches(transaction.terminal, transaction.sent_to)
 
     async def search(self, client_transaction_id: str, terminal: str) -> tuple[Transaction | None, Answer]:
         """Ask, and record what came; return the transaction as it then stands, and the answer.
@@ -114,16 +112,18 @@ class Searching:
     async def _ask(self, client_transaction_id: str, terminal: str) -> Answer:
         if terminal not in self._fleet:
             return NoAnswer(f"terminal {terminal} is not in the fleet")
-        address = self._fleet.base_url(terminal)
+        address = await self._fleet.choose(terminal)
         if address is None:
             return NoAnswer(f"no address of terminal {terminal} is known")
         row = self._row(terminal)
         path = resolve_path(row, terminal_serial=terminal, client_transaction_id=client_transaction_id)
         body = searches.request_body(client_transaction_id) if row.method == "POST" else None
         crash_point("search.before_send")
-        attempt = await self._fleet.device(terminal).call(row.method, f"{address[0]}{path}", body)
+        attempt = await self._fleet.device(terminal).call(
+            row.method, f"{address[0]}{path}", body, connected=partial(self._fleet.shows, terminal, address[0])
+        )
         crash_point("search.replied")
-        self._fleet.reached(terminal, not isinstance(attempt, NotSent), iso(self._now()))
+        self._fleet.called(terminal, address[0], attempt)
         return self._welcome(read_reply(attempt, row.pointer, client_transaction_id), terminal)
 
     def _welcome(self, answer: Answer, terminal: str) -> Answer:

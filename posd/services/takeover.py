@@ -1,5 +1,7 @@
 """Taking over from the database that a restore replaces: what was started once is never forgotten (design 1).
 
+Print jobs are taken over in the same way, in `posd.services.print_takeover`.
+
 A transaction that the backup does not have, or has in an older state, is copied in full. Where its row cannot be read,
 it is derived again from its events and its journal, as far as these are there; where nothing is there but the id, it is
 recorded in doubt.
@@ -17,7 +19,8 @@ from posd.core.entries import TakenOver
 from posd.core.events import read_event
 from posd.core.times import iso
 from posd.core.transactions import Phase, Transaction
-from posd.services import reprocess
+from posd.services import print_takeover, reprocess
+from posd.services.print_takeover import TakenJobs
 from posd.store import events, journal, merge, transactions
 from posd.store.merge import CHANGES, EVENTS, JOURNAL, UNREADABLE, Row
 from posd.store.opening import connect_reader
@@ -29,17 +32,23 @@ class Taken(msgspec.Struct, frozen=True):
 
     payments: int = 0
     by_id: int = 0
+    prints: TakenJobs = TakenJobs()
 
 
-def take_over(db: sqlite3.Connection, old: Path, ids: Collection[str], *, sound: bool, now: datetime) -> Taken:
+def take_over(
+    db: sqlite3.Connection, old: Path, ids: Collection[str], print_ids: Collection[str], *, sound: bool, now: datetime
+) -> Taken:
     """Take over from `old`, a database of the same schema, into `db`, a file that nobody else uses (opened by URI).
 
-    `ids` are of transactions of which `old` may have no row. `sound` says that `old` is whole: no row of it is
-    missing. Raise sqlite3.Error where it cannot be read at all.
+    `ids` and `print_ids` are of transactions and print jobs of which `old` may have no row. `sound` says that `old` is
+    whole: no row of it is missing. Raise sqlite3.Error where it cannot be read at all.
     """
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
-        return _TakeOver(db, reader, now, sound=sound).run(ids)
+        merge.number_above(db, sound=sound)
+        taken = _TakeOver(db, reader, now, sound=sound).run(ids)
+        prints = print_takeover.take_over(db, reader, print_ids, sound=sound, now=now)
+        return msgspec.structs.replace(taken, prints=prints)
 
 
 class _TakeOver:
@@ -51,7 +60,6 @@ class _TakeOver:
         self._sound = sound
 
     def run(self, ids: Collection[str]) -> Taken:
-        merge.number_above(self._db, sound=self._sound)
         newer = merge.newer(self._db)
         unreadable = {identity for identity in newer if not self._readable(identity)}
         if not self._sound:
@@ -64,7 +72,7 @@ class _TakeOver:
         merge.append(self._db, CHANGES, (*newer, *doubtful))
         for identity in newer:
             merge.copy_row(self._db, identity)
-        histories = merge.histories(self._db, missing)
+        histories = merge.histories(self._db, missing, CHANGES)
         for identity in sorted(missing):
             self._insert_by_id(identity, histories.get(identity, []))
         of_events = merge.append(self._db, EVENTS, (*newer, *doubtful))

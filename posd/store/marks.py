@@ -25,7 +25,7 @@ class Restored(msgspec.Struct, frozen=True):
     """One restore. `file` is None where it was made without a backup, `replaced` where there was nothing to replace.
 
     `taken_over` counts the payments that came from the replaced file, in whole or in a newer state; `by_id` those of
-    them of which no more than the id could be read.
+    them of which no more than the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs likewise.
     """
 
     at: str
@@ -35,6 +35,8 @@ class Restored(msgspec.Struct, frozen=True):
     old: OldFile
     taken_over: int
     by_id: int
+    print_jobs: int = 0
+    print_jobs_by_id: int = 0
 
     @property
     def words(self) -> str:
@@ -42,6 +44,9 @@ class Restored(msgspec.Struct, frozen=True):
         parts = [self._source(), self._old()]
         if self.by_id:
             parts.append(f"Of {self.by_id} only the id could be read; they are in doubt (posd list --attention).")
+        if self.print_jobs_by_id:
+            what = "1 print job" if self.print_jobs_by_id == 1 else f"{self.print_jobs_by_id} print jobs"
+            parts.append(f"Of {what} only the id could be read (posd print-jobs --attention).")
         if self.old is not OldFile.READ:
             parts.append(
                 "Of a payment that is not here nobody knows whether it was started: a till that repeats such a call "
@@ -55,7 +60,7 @@ class Restored(msgspec.Struct, frozen=True):
         return f"This database was restored on {self.at} from {self.file} (made {self.made_at or 'nobody knows when'})."
 
     def _old(self) -> str:
-        count = f"{'1 payment was' if self.taken_over == 1 else f'{self.taken_over} payments were'} taken over from it."
+        count = f"{self._counted()} taken over from it."
         match self.old:
             case OldFile.READ:
                 return f"The file that it replaced ({self.replaced}) could be read: {count}"
@@ -65,6 +70,12 @@ class Restored(msgspec.Struct, frozen=True):
                 return f"Nothing could be read of the file that it replaced ({self.replaced})."
             case OldFile.MISSING:
                 return "There was no file to take anything over from."
+
+    def _counted(self) -> str:
+        payments = "1 payment" if self.taken_over == 1 else f"{self.taken_over} payments"
+        if not self.print_jobs:
+            return f"{payments} {'was' if self.taken_over == 1 else 'were'}"
+        return f"{payments} and {'1 print job' if self.print_jobs == 1 else f'{self.print_jobs} print jobs'} were"
 
 
 def add(db: sqlite3.Connection, at: str, kind: str, detail: Any) -> None:

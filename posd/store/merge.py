@@ -24,7 +24,7 @@ from posd.store.writer import Unit
 UNREADABLE = (sqlite3.Error, ValueError, TypeError, AttributeError, NotAnEvent)
 
 #: Tables whose numbers people and programs hold on to.
-NUMBERED = ("events", "journal", "changes", "quarantine")
+NUMBERED = ("events", "journal", "print_journal", "changes", "quarantine")
 #: Where the replaced file does not tell its newest numbers, so many are left out: more than it can have given out.
 NUMBERS_LEFT_OUT = 1_000_000_000
 
@@ -35,13 +35,17 @@ Row = Mapping[str, Any]
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """A table of rows that belong to a transaction: by which column, what is copied, what makes two rows the same."""
+    """A table of rows that belong to a transaction: by which column, what is copied, what makes two rows the same.
+
+    `kind` names those of the table that are meant, where it has others too.
+    """
 
     table: str
     owner: str
     columns: tuple[str, ...]
     same: tuple[str, ...]
     read: Callable[[Row], object]  # raises where the row is damaged
+    kind: str | None = None
 
 
 def _read_event(row: Row) -> None:
@@ -71,6 +75,7 @@ CHANGES = Rows(
     ("at", "kind", "id", "reason", "phase", "status", "result", "attention", "terminal"),
     ("at", "kind", "id", "reason", "phase", "status", "result", "attention"),
     lambda row: (Phase(row["phase"]), _CODES.decode(row["attention"])),
+    transactions.KIND,
 )
 
 
@@ -148,9 +153,10 @@ def newer(db: sqlite3.Connection) -> dict[str, tuple[int, int | None]]:
 
 def without_row(db: sqlite3.Connection) -> set[str]:
     """Return the ids that `old` names somewhere without having a row of them."""
-    names = " UNION ".join(f"SELECT {rows.owner} FROM old.{rows.table}" for rows in (EVENTS, JOURNAL, CHANGES))
-    names += " UNION SELECT client_transaction_id FROM old.leases"
-    return {row[0] for row in db.execute(f"{names} EXCEPT SELECT client_transaction_id FROM old.transactions")}
+    names = " UNION ".join(f"SELECT {rows.owner} FROM old.{rows.table}" for rows in (EVENTS, JOURNAL))
+    names += " UNION SELECT id FROM old.changes WHERE kind = ? UNION SELECT client_transaction_id FROM old.leases"
+    query = f"{names} EXCEPT SELECT client_transaction_id FROM old.transactions"
+    return {row[0] for row in db.execute(query, (CHANGES.kind,))}
 
 
 def in_old(db: sqlite3.Connection, identity: str) -> bool:
@@ -182,7 +188,7 @@ class Appended(msgspec.Struct, frozen=True):
 
 
 def append(db: sqlite3.Connection, rows: Rows, ids: Iterable[str]) -> Appended:
-    """Add what `old` has of these transactions and `db` has not, where it can be read."""
+    """Add what `old` has of these ids and `db` has not, where it can be read."""
     _want(db, ids)
     here: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row in _select(db, "main", rows):
@@ -203,11 +209,11 @@ def append(db: sqlite3.Connection, rows: Rows, ids: Iterable[str]) -> Appended:
     return appended
 
 
-def histories(db: sqlite3.Connection, ids: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the changes here of these transactions, in order."""
+def histories(db: sqlite3.Connection, ids: Iterable[str], rows: Rows) -> dict[str, list[dict[str, Any]]]:
+    """Return the changes here (`rows` says of what) with these ids, in order."""
     _want(db, ids)
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in _select(db, "main", CHANGES):
+    for row in _select(db, "main", rows):
         found[row["id"]].append(row)
     return found
 
@@ -219,8 +225,9 @@ def _want(db: sqlite3.Connection, ids: Iterable[str]) -> None:
 
 def _select(db: sqlite3.Connection, schema: str, rows: Rows) -> Iterator[dict[str, Any]]:
     names = ("seq", *rows.columns)
-    where = f"{rows.owner} IN (SELECT id FROM temp.wanted)"
-    for values in db.execute(f"SELECT {', '.join(names)} FROM {schema}.{rows.table} WHERE {where} ORDER BY seq"):
+    where = f"{rows.owner} IN (SELECT id FROM temp.wanted)" + ("" if rows.kind is None else " AND kind = ?")
+    query = f"SELECT {', '.join(names)} FROM {schema}.{rows.table} WHERE {where} ORDER BY seq"
+    for values in db.execute(query, () if rows.kind is None else (rows.kind,)):
         yield dict(zip(names, values, strict=True))
 
 

@@ -3,28 +3,40 @@
 The file is not opened as a database: no header, no tree and no free list has to be whole. Each page is looked at by
 itself, in the state of the last commit that the WAL has. A row is known by its shape: how many columns, of which types,
 and a UUID where the schema says `client_transaction_id`. What is found goes into a new database of the same schema.
+
+The id of a print job may be a UUID too. Then a row says by its first columns of which kind it is; an entry of an index
+is taken for a payment's unless a print job that is known explains it: money comes first.
 """
 
+import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
 
+from posd.core.callbacks import Channel
+from posd.core.print_requests import is_print_job_id
+from posd.core.transactions import Phase
 from posd.core.uuids import canonical_uuid
+from posd.store import print_jobs
 from posd.store.opening import migrations, schema_version
 from posd.store.pages import Pages, Record, Value, records
 
 #: Pages between two words about the progress.
 PAGES_AT_A_TIME = 256
 
+PHASES = frozenset(Phase)
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
+
 
 class Salvaged(msgspec.Struct):
-    """What was found: rows in full, and every transaction id that stood anywhere."""
+    """What was found: rows in full, and every id of a transaction, and of a print job, that stood anywhere."""
 
     rows: int = 0
     ids: set[str] = set()
+    print_ids: set[str] = set()
 
 
 class _Column(msgspec.Struct, frozen=True):
@@ -36,8 +48,8 @@ class _Column(msgspec.Struct, frozen=True):
     def fits(self, value: Value) -> bool:
         if value is None or self.key:
             return value is None and not self.required
-        if self.name == "client_transaction_id":
-            return is_id(value)
+        if self.name in IDENTITIES:
+            return IDENTITIES[self.name](value)
         return isinstance(value, {"TEXT": str, "INTEGER": int, "BLOB": bytes}[self.type])
 
 
@@ -57,6 +69,34 @@ class _Table(msgspec.Struct, frozen=True):
 def is_id(value: Value) -> bool:
     """Whether a value can be a client_transaction_id."""
     return isinstance(value, str) and canonical_uuid(value) == value
+
+
+def is_print_id(value: Value) -> bool:
+    """Whether a value can be a print_job_id."""
+    return isinstance(value, str) and is_print_job_id(value)
+
+
+#: The columns by which a row is known to be posd's.
+IDENTITIES: Mapping[str, Callable[[Value], bool]] = {"client_transaction_id": is_id, "print_job_id": is_print_id}
+
+
+def print_job_of(values: Sequence[Value]) -> str | None:
+    """Return the print job that the row of a table is about, by its first columns; None where it is about none."""
+    match values[:4]:
+        case [str(identity), None | str(), str(phase), *_] if phase in PHASES:  # print_jobs
+            named = identity
+        case [None, str(identity), str(at), str(), *_] if is_time(at):  # print_journal
+            named = identity
+        case [None, str(), print_jobs.KIND | Channel.PRINT, str(identity)]:  # changes, quarantine
+            named = identity
+        case _:
+            return None
+    return named if is_print_id(named) else None
+
+
+def is_time(text: str) -> bool:
+    """Whether a text begins as posd writes a time."""
+    return TIME.match(text) is not None
 
 
 def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salvaged:
@@ -99,23 +139,55 @@ class _Collector:
         self._tables = _tables(db)
         self._rows = 0
         self._ids: set[str] = set()
-        self._perhaps: set[str] = set()  # of an index that may be the one of sales, which the till names as it likes
+        self._print_ids: set[str] = set()
         self._sales: set[Value] = set()
+        # Of indexes that transactions and print jobs have alike: by time and id, and by id alone. The one by id may be
+        # that of sales too, which the till names as it likes.
+        self._by_time: set[tuple[Value, str]] = set()
+        self._by_id: set[str] = set()
+        self._print_times: set[tuple[Value, str]] = set()
 
     def take(self, record: Record) -> None:
         """Take what stands in one cell. No row and no index has another id before its own, nor its own behind four."""
+        if record.rowid is None:
+            self._take_entry(record.values)
+        else:
+            self._take_row(record, record.rowid)
+
+    def _take_row(self, record: Record, rowid: int) -> None:
         values = record.values
+        table = next((table for table in self._tables if record.complete and table.fits(values)), None)
+        if table is not None:
+            row = dict(zip((column.name for column in table.columns), values, strict=False))
+            self._sales.add(row.get("sale"))
+            self._put(table, rowid, row)
+        job = print_job_of(values)
+        if job is not None:
+            self._print_ids.add(job)
+            self._print_times |= {(time, job) for time in values if isinstance(time, str) and is_time(time)}
+            return
         identity = next((value for value in values[:4] if is_id(value)), None)
-        if record.rowid is not None:
-            table = next((table for table in self._tables if record.complete and table.fits(values)), None)
-            if table is not None:
-                row = dict(zip((column.name for column in table.columns), values, strict=False))
-                self._sales.add(row.get("sale"))
-                self._put(table, record.rowid, row)
-        elif len(values) == 2 and is_id(values[1]):
-            self._db.execute("INSERT OR IGNORE INTO leases VALUES (?, ?)", tuple(values))  # a table that is an index
         if isinstance(identity, str):
-            (self._perhaps if record.rowid is None and len(values) == 2 else self._ids).add(identity)
+            self._ids.add(identity)
+
+    def _take_entry(self, values: Sequence[Value]) -> None:
+        """Take an entry of an index, or the row of a table that is one."""
+        match values:
+            case [Channel.PRINT, str(identity), int()] if is_print_id(identity):  # quarantine
+                self._print_ids.add(identity)
+            case [str(time), str(identity), int()] if is_time(time) and is_print_id(identity):
+                if is_id(identity):
+                    self._by_time.add((time, identity))
+                else:
+                    self._print_ids.add(identity)
+            case [_, str(identity)] if is_id(identity):
+                self._db.execute("INSERT OR IGNORE INTO leases VALUES (?, ?)", tuple(values))
+                self._ids.add(identity)
+            case [str(identity), _] if is_id(identity):
+                self._by_id.add(identity)
+            case _:
+                identity = next((str(value) for value in values[:4] if is_id(value)), "")
+                self._ids |= {identity} - {""}
 
     def _put(self, table: _Table, rowid: int, row: dict[str, Value]) -> None:
         """Insert a row; of one that was found twice (on a page that is not in use any more) the newer state counts."""
@@ -123,8 +195,9 @@ class _Collector:
         row = row | {number: rowid}
         verb = "INSERT OR IGNORE"
         if "revision" in row:
-            same = "SELECT 1 FROM transactions WHERE client_transaction_id = ? AND revision >= ?"
-            if self._db.execute(same, (row["client_transaction_id"], row["revision"])).fetchone():
+            owner = table.columns[0].name
+            same = f"SELECT 1 FROM {table.name} WHERE {owner} = ? AND revision >= ?"  # noqa: S608 - of the schema
+            if self._db.execute(same, (row[owner], row["revision"])).fetchone():
                 return
             verb = "INSERT OR REPLACE"
         places = ", ".join("?" * len(row))
@@ -134,7 +207,9 @@ class _Collector:
 
     def result(self) -> Salvaged:
         """Return what was found."""
-        return Salvaged(self._rows, self._ids | {identity for identity in self._perhaps if identity not in self._sales})
+        by_time = {identity for _, identity in self._by_time - self._print_times}
+        by_id = {identity for identity in self._by_id if identity not in self._sales} - self._print_ids
+        return Salvaged(self._rows, self._ids | by_time | by_id, self._print_ids)
 
 
 def _tables(db: sqlite3.Connection) -> list[_Table]:

@@ -30,6 +30,8 @@ COLUMNS = (
     "same_day_until",
     "repeat",
     "sent_to",
+    "callback_host",
+    "callback_lost",
     "acknowledged",
     "heard",
     "mismatched",
@@ -49,6 +51,7 @@ COLUMNS = (
 CHANGING = (
     "phase",
     "type",
+    "callback_lost",
     "acknowledged",
     "heard",
     "mismatched",
@@ -105,6 +108,7 @@ def _transaction(row: tuple[Any, ...]) -> Transaction:
             "metadata": values["metadata"].encode(),
             "options": values["options"].encode(),
             "repeat": bool(values["repeat"]),
+            "callback_lost": bool(values["callback_lost"]),
             "acknowledged": bool(values["acknowledged"]),
             "heard": bool(values["heard"]),
             "mismatched": bool(values["mismatched"]),
@@ -162,6 +166,11 @@ def keep_search(unit: Unit, transaction: Transaction) -> None:
 def open_ones(db: sqlite3.Connection) -> list[Transaction]:
     """Return every transaction that is not final."""
     return [_transaction(row) for row in db.execute(f"{SELECT} WHERE phase <> 'final'")]
+
+
+def called_back(db: sqlite3.Connection) -> list[Transaction]:
+    """Return the transactions that are not final and whose callback URL names an address of this machine."""
+    return [_transaction(row) for row in db.execute(f"{SELECT} WHERE phase <> 'final' AND callback_host IS NOT NULL")]
 
 
 def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +16,8 @@ from posd.store import events, leases, replacing, transactions
 from posd.store.errors import StoreError
 from posd.store.merge import UNREADABLE, history_behind, text
 from posd.store.opening import KEY_TABLE, connect_reader, is_damage, schema_version
+from posd.store.print_verify import faults
+from posd.store.print_verify import history as print_history
 
 #: Findings of one kind that are listed; the rest is counted.
 MAX_SHOWN = 20
@@ -27,6 +29,8 @@ OPERATIONS_AT_A_TIME = 100_000
 CHUNK = 500
 
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+
+Row = TypeVar("Row")
 
 #: Hears what is being done, how much of it is done, and of how much (0 and 0 where nobody knows).
 Look = Callable[[str, int, int], None]
@@ -54,11 +58,12 @@ _DERIVE = "derive it again from what the terminals sent: posd reprocess"
 KINDS = {
     "damaged": ("the file is damaged; what is on the damaged pages cannot be read", _RESTORE),
     "unreadable": ("a row is there and cannot be understood: it was damaged on the disk", _RESTORE),
-    "dangling": ("a row belongs to a payment that is not there", _RESTORE),
+    "dangling": ("a row belongs to a payment or print job that is not there", _RESTORE),
     "outcome": ("a payment is final without an outcome, or has one without being final", _DERIVE),
     "evidence": ("the event on which an outcome rests is not recorded", _RESTORE),
     "final_event": ("the final event of a payment is not one of its events", _DERIVE),
-    "history": ("the newest row of the history does not say what the payment says", _DERIVE),
+    "print_job": ("a print job is not what its record says, or not both ended and decided", _DERIVE),
+    "history": ("the newest row of the history does not say what the payment or print job says", _DERIVE),
     "lease": ("a terminal is held by a payment of another terminal", "free it: posd release ID"),
     "key": ("the backup has no callback key: if that is lost too, callbacks under way are refused", _ANOTHER),
     "interrupted": ("a restore was interrupted in its last step", "start posd, or restore again: it is finished then"),
@@ -73,6 +78,7 @@ class Report(msgspec.Struct, frozen=True):
     backup: bool
     transactions: int
     events: int
+    print_jobs: int
     findings: list[Finding]
     counts: dict[str, int]
 
@@ -121,6 +127,7 @@ class _Check:
                 "payments": self._transactions,
                 "events": self._events,
                 "the journal": self._journal,
+                "print jobs": self._print_jobs,
                 "the history": self._history,
                 "leases": self._leases,
             }
@@ -134,7 +141,8 @@ class _Check:
         for left in replacing.waiting(self._path):
             self._found("interrupted", left.name, "it waits to be put in place")
         transactions, events = self._count("transactions"), self._count("events")
-        return Report(str(self._path), schema, self._backup, transactions, events, self._findings, self._counts)
+        jobs = self._count("print_jobs")
+        return Report(str(self._path), schema, self._backup, transactions, events, jobs, self._findings, self._counts)
 
     def _found(self, kind: str, subject: str, detail: str) -> None:
         self._counts[kind] = self._counts.get(kind, 0) + 1
@@ -217,8 +225,15 @@ class _Check:
             except UNREADABLE as error:
                 self._found("unreadable", f"journal entry {seq} of payment {identity}", str(error))
 
+    def _print_jobs(self) -> None:
+        for found in self._counted("checking print jobs", "print_jobs", faults(self._db)):
+            for fault in found:
+                self._found(*fault)
+
     def _history(self) -> None:
         self._look("checking the history", 0, 0)
+        for fault in print_history(self._db):
+            self._found(*fault)
         for identity, phase, result, last_phase, last_result in history_behind(self._db):
             said = f"{last_phase}, {last_result or 'open'}" if last_phase else "nothing"
             self._found("history", f"payment {identity}", f"it is {phase}, {result or 'open'}; the history says {said}")
@@ -236,7 +251,7 @@ class _Check:
         if self._backup and not self._count(KEY_TABLE):
             self._found("key", self._path.name, "no key is in it")
 
-    def _counted(self, what: str, table: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    def _counted(self, what: str, table: str, rows: Iterable[Row]) -> Iterator[Row]:
         total = self._count(table)
         for done, row in enumerate(rows):
             if done % CHUNK == 0:

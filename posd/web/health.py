@@ -1,21 +1,17 @@
 """The checks of the health resource (local API, GET /health)."""
 
-import asyncio
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 
-from posd import tls
 from posd.core.problems import Problem
 from posd.core.times import iso, parse_iso
 from posd.store import changes, marks
 from posd.terminals.discovery import Discovery
+from posd.web.alerts import Distrust
+from posd.web.certificate import ServedCertificate
 from posd.web.context import Context
 from posd.web.server import Listener
 from posd.web.service import Check
-
-#: From here on a certificate that ends soon is a matter for people, in days.
-CERTIFICATE_WARNING_DAYS = 30
 
 
 class Health:
@@ -26,15 +22,16 @@ class Health:
         context: Context,
         lan: Listener,
         discovery: Discovery | None,
-        certificate: Path,
+        certificate: ServedCertificate,
+        distrust: Distrust,
         now: Callable[[], datetime],
     ) -> None:
         self._context = context
         self._lan = lan
         self._discovery = discovery
         self._certificate = certificate
+        self._distrust = distrust
         self._now = now
-        self._not_after: datetime | None = None
 
     async def checks(self) -> Mapping[str, Check]:
         """Return the checks by name: state and words."""
@@ -42,7 +39,7 @@ class Health:
         return {
             "storage": storage,
             "webhook_listener": self._listener(),
-            "certificate": await self._end_of_certificate(),
+            "certificate": self._certificate_check(),
             "discovery": self._browsing(),
             "clock": self._clock(newest),
         }
@@ -67,25 +64,23 @@ class Health:
             return "failing", "the webhook listener does not accept connections; restart posd"
         return "ok", f"listening on port {self._lan.port}, {self._lan.connections} connections"
 
-    async def _end_of_certificate(self) -> Check:
-        if self._not_after is None:
-            try:
-                # Reading it loads a library that nothing else of the daemon needs: off the loop, and once.
-                self._not_after = (await asyncio.to_thread(tls.describe, self._certificate)).not_after
-            except tls.TlsError as error:
-                return "degraded", str(error)
-        days = (self._not_after.astimezone(UTC) - self._now()).days
-        if days < 0:
-            return "failing", "the certificate has expired; run posd tls init, then restart posd"
-        if days < CERTIFICATE_WARNING_DAYS:
-            return "degraded", f"the certificate ends in {days} days; run posd tls init, then restart posd"
-        return "ok", f"valid for {days} more days"
+    def _certificate_check(self) -> Check:
+        state, words = self._certificate.check()
+        if (refused := self._distrust.words()) is not None:
+            state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
+        info = self._certificate.served.info
+        served = {
+            "fingerprint_sha256": info.fingerprint_sha256,
+            "not_after": iso(info.not_after),
+            "port": self._lan.port,
+        }
+        return state, words, {"served": served, "refused_by": self._distrust.documents()}
 
     def _browsing(self) -> Check:
         if self._discovery is None:
             return "ok", "switched off; terminals need a base_url in the configuration"
         if not self._discovery.running:
-            return "degraded", "mDNS is not running (no usable interface?); terminals with a base_url work"
+            return "degraded", f"{self._discovery.trouble}; terminals with a base_url work"
         return "ok", "listening for announcements"
 
     def _clock(self, newest: str | None) -> Check:

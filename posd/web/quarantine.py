@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.core.problems import Problem
+from posd.services.print_reprocess import PrintReprocessing
 from posd.services.reprocess import Reprocessing
 from posd.store import events
 from posd.store.errors import CommitUncertain, StorageUnavailable
@@ -19,9 +20,10 @@ from posd.web.local import Route, json_response
 class QuarantineCalls:
     """Handlers of /v1/quarantine and /v1/reprocess."""
 
-    def __init__(self, context: Context, reprocessing: Reprocessing) -> None:
+    def __init__(self, context: Context, reprocessing: Reprocessing, printing: PrintReprocessing) -> None:
         self._context = context
         self._reprocessing = reprocessing
+        self._printing = printing
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -61,8 +63,9 @@ class QuarantineCalls:
         """`POST /reprocess`: apply what can be applied now, derive everything again, report differences."""
         parameters.check_no_body(request)
         try:
+            printing = await self._printing.run()  # first: the other one counts what is left in quarantine
             report: Any = msgspec.structs.asdict(await self._reprocessing.run())
         except (StorageUnavailable, CommitUncertain) as error:
             detail = f"reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"
             raise Problem("storage_unavailable", detail) from error
-        return json_response(report)
+        return json_response(report | {"printing": printing})

@@ -24,6 +24,7 @@ from hypercorn.events import Closed, Event, Updated
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.typing import ASGIFramework
 
+from posd.web.alerts import Distrust, refusal
 from posd.web.noise import Noise
 
 #: A terminal's handshake takes well under a second; a half one must not hold a place longer. Seconds.
@@ -129,6 +130,7 @@ class Listener:
         max_connections: int,
         max_per_address: int | None = None,
         tls: ssl.SSLContext | None = None,
+        distrust: Distrust | None = None,
         state: dict[str, Any] | None = None,
     ) -> None:
         self._app = ASGIWrapper(app)
@@ -139,6 +141,7 @@ class Listener:
         self._max_connections = max_connections
         self._max_per_address = max_per_address
         self._tls = tls
+        self._distrust = distrust
         self._state = state or {}
         self._context = WorkerContext(None)
         self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
@@ -160,6 +163,10 @@ class Listener:
     def connections(self) -> int:
         """How many connections are open."""
         return len(self._connections)
+
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Serve connections that are accepted from now on with another context; open ones keep theirs."""
+        self._tls = context
 
     def start(self) -> None:
         """Listen and accept."""
@@ -194,7 +201,8 @@ class Listener:
                 self._noise.note("accept_failed", self._name, error.strerror)
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            peer = address[0] if isinstance(address, tuple) else "local"
+            # A listener on [::] calls IPv4 so; an address is to have one name.
+            peer = address[0].removeprefix("::ffff:") if isinstance(address, tuple) else "local"
             if len(self._connections) >= self._max_connections or (
                 self._max_per_address is not None and self._addresses[peer] >= self._max_per_address
             ):
@@ -225,7 +233,8 @@ class Listener:
                 ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if self._tls else None,
             )
         except (OSError, EOFError) as error:  # ssl.SSLError and time-outs are OSErrors
-            self._noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
+            if not self._refused(peer, error):
+                self._noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
             connection.close()
             return
         task = asyncio.current_task()
@@ -238,7 +247,16 @@ class Listener:
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
             self._noise.note("connection_broke", peer, type(error).__name__)
         finally:
+            self._refused(peer, reader.exception())  # under TLS 1.3 it may come after our side's handshake
             _cut(transport)
+
+    def _refused(self, peer: str, error: BaseException | None) -> bool:
+        """Note that the other side refused our certificate, where that is what the error says; tell whether it is."""
+        alert = refusal(error)
+        if alert is None or self._distrust is None:
+            return False
+        self._distrust.note(peer, alert)
+        return True
 
 
 def _peer_uid(transport: asyncio.Transport) -> int | None:

@@ -17,9 +17,12 @@ from posd.web.context import Context
 from posd.web.local import Route, json_response
 from posd.web.streams import Message
 
-#: A check of the health resource: its state ("ok", "degraded", "failing") and what it means.
-Check = tuple[str, str]
+#: A check of the health resource: its state ("ok", "degraded", "failing"), what it means, and fields of its own.
+Check = tuple[str, str] | tuple[str, str, Mapping[str, Any]]
 Checks = Callable[[], Awaitable[Mapping[str, Check]]]
+
+#: How long an answer waits for terminals that are looked at for it, in seconds.
+CHECK_SECONDS = 5.0
 
 _WORST = ("ok", "degraded", "failing")
 
@@ -36,7 +39,7 @@ class ServiceCalls:
     def routes(self) -> tuple[Route, ...]:
         """The table of these calls."""
         return (
-            Route("GET", "/v1/terminals", self.terminals, query=frozenset({"all"})),
+            Route("GET", "/v1/terminals", self.terminals, query=frozenset({"all", "check"})),
             Route("GET", "/v1/terminals/{serial}", self.terminal),
             Route("GET", "/v1/feed", self.feed, query=frozenset({"after", "limit"})),
             Route("GET", "/v1/health", self.health),
@@ -44,14 +47,25 @@ class ServiceCalls:
         )
 
     async def terminals(self, request: Request) -> Response:
-        """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it."""
-        everything = bool(parameters.query(request, "all", parameters.flag))
+        """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it.
+
+        `check=true` looks at those that were not looked at just now first; without it they are looked at meanwhile.
+        """
+        query = parameters.Query(request)
+        everything = bool(query.read("all", parameters.flag))
+        check = bool(query.read("check", parameters.flag))
+        query.check()
+        if check:
+            await self._fleet.check_stale(CHECK_SECONDS)
+        else:
+            self._fleet.asked_for()
         held = await self._context.read(leases.all_held)
         return json_response({"terminals": list(self._fleet.documents(held, everything=everything))})
 
     async def terminal(self, request: Request) -> Response:
         """`GET /terminals/{serial}`."""
         serial = request.path_params["serial"]
+        self._fleet.asked_for()
         held = await self._context.read(leases.all_held)
         for document in self._fleet.documents(held, everything=True):
             if document["serial"] == serial:
@@ -83,10 +97,13 @@ class ServiceCalls:
     async def health(self, _request: Request) -> Response:
         """`GET /health`: 200 ok or degraded, 503 failing, with each check in words."""
         checks = await self._checks()
-        status = max((state for state, _ in checks.values()), key=_WORST.index)
+        status = max((check[0] for check in checks.values()), key=_WORST.index)
         document: dict[str, Any] = {
             "status": status,
-            "checks": {name: {"status": state, "detail": detail} for name, (state, detail) in checks.items()},
+            "checks": {
+                name: {"status": check[0], "detail": check[1], **(check[2] if len(check) > 2 else {})}
+                for name, check in checks.items()
+            },
         }
         return json_response(document, 503 if status == "failing" else 200)
 

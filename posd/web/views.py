@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from posd.core.aborts import judge_abort
+from posd.core.callbacks import Channel
 from posd.core.entries import AbortAnswered, Attempted, Entry, Searched, Silent
 from posd.core.searches import RESULTS, NoAnswer
 from posd.core.starts import NAMES, Attempt, Replied, judge
@@ -117,12 +118,14 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
 
 
 def quarantine_document(item: QuarantinedBody) -> dict[str, Any]:
-    """Return one refused body, its bytes in base64."""
+    """Return one refused body, its bytes in base64, and the id of what its callback address was given out for."""
+    printed = item.channel == Channel.PRINT
     return {
         "id": item.id,
         "received_at": item.received_at,
         "channel": item.channel,
-        "client_transaction_id": item.subject,
+        "client_transaction_id": None if printed else item.subject,
+        "print_job_id": item.subject if printed else None,
         "reason": item.reason,
         "peer": item.peer,
         "body": base64.b64encode(item.body).decode("ascii"),

@@ -1,20 +1,25 @@
-"""The webhook app: nothing but callbacks is served on the LAN (design 5; spec 4.2 and 6.2).
+"""The webhook app: nothing but callbacks is served on the LAN (design 5; spec 4.2, 4.3, 6.2 and 6.4).
 
 A table of two questions before the body is read: is it a callback address, does its token belong to it. The path alone
-answers both, so a stranger costs no look-up and no disk.
+answers both, so a stranger costs no look-up and no disk. The channels share this door and nothing behind it: each has
+its own path, token, reading of ids, limit and inbox.
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
+import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
 
 from posd.core.callbacks import Channel
+from posd.core.print_requests import is_print_job_id
 from posd.core.uuids import canonical_uuid
 from posd.crashpoints import crash_point
 from posd.services.callback_urls import CallbackUrls
 from posd.services.inbox import Inbox
+from posd.services.print_inbox import PrintInbox
 from posd.web import bodies
 from posd.web.noise import Noise
 
@@ -23,18 +28,56 @@ BODY_SECONDS = 10.0
 #: When the disk or the queue refuses: the terminal's own backoff is longer (spec 6.2). Seconds.
 RETRY_AFTER = (b"retry-after", b"2")
 PREFIX = "/webhooks/"
+#: A print webhook is five short fields (spec 2.3), in bytes.
+MAX_PRINT_BYTES = 65_536
 
 log = structlog.get_logger("posd.webhooks")
+
+
+class Taker(Protocol):
+    """The inbox of a channel. Each method returns the HTTP status to answer with, if there is one to be answered."""
+
+    async def receive(self, identity: str, body: bytes, peer: str, /) -> int:
+        """Take a whole body."""
+
+    async def broke_off(self, identity: str, /) -> None:
+        """Hear that a body did not become whole."""
+
+    async def too_large(self, identity: str, limit: int, peer: str, /) -> int:
+        """Hear that a body was over the limit."""
+
+
+class ChannelRow(msgspec.Struct, frozen=True):
+    """One channel: how its ids are read, who takes its bodies, how large they may be, and its crash point."""
+
+    channel: Channel
+    read_id: Callable[[str], str | None]
+    inbox: Taker
+    max_body_bytes: int
+    answered: str
+
+
+def transactions(inbox: Inbox, max_body_bytes: int) -> ChannelRow:
+    """The channel of payments."""
+    return ChannelRow(Channel.TRANSACTION, canonical_uuid, inbox, max_body_bytes, "event.answered")
+
+
+def print_jobs(inbox: PrintInbox) -> ChannelRow:
+    """The channel of print jobs."""
+    return ChannelRow(Channel.PRINT, _print_job_id, inbox, MAX_PRINT_BYTES, "print_event.answered")
+
+
+def _print_job_id(text: str) -> str | None:
+    return text if is_print_job_id(text) else None
 
 
 class WebhookApp:
     """ASGI app of the webhook listener."""
 
-    def __init__(self, inbox: Inbox, callback_urls: CallbackUrls, noise: Noise, max_body_bytes: int) -> None:
-        self._inbox = inbox
+    def __init__(self, channels: Sequence[ChannelRow], callback_urls: CallbackUrls, noise: Noise) -> None:
+        self._channels: Mapping[str, ChannelRow] = {row.channel: row for row in channels}
         self._callback_urls = callback_urls
         self._noise = noise
-        self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request; a fault of posd's own answers 500, which the terminal retries."""
@@ -60,41 +103,43 @@ class WebhookApp:
             self._noise.note("unknown_path", peer)
             await bodies.answer_early(receive, send, 404)
             return
-        identity = self._authentic(path)
-        if identity is None:
+        found = self._authentic(path)
+        if found is None:
             self._noise.note("wrong_token", peer)
             await bodies.answer_early(receive, send, 403)
             return
+        row, identity = found
         if method != "POST":
             await bodies.answer_early(receive, send, 405, headers=((b"allow", b"POST"),))
             return
         try:
-            body = await bodies.read(receive, headers, self._max_body_bytes, BODY_SECONDS)
+            body = await bodies.read(receive, headers, row.max_body_bytes, BODY_SECONDS)
         except bodies.Gone:
-            await self._inbox.broke_off(identity)
+            await row.inbox.broke_off(identity)
             return
         except bodies.TooSlow:
             self._noise.note("slow_body", peer)
-            await self._inbox.broke_off(identity)
+            await row.inbox.broke_off(identity)
             await bodies.answer_early(receive, send, 408)
             return
         except bodies.TooLarge:
-            status = await self._inbox.too_large(identity, self._max_body_bytes, peer)
+            status = await row.inbox.too_large(identity, row.max_body_bytes, peer)
             await bodies.answer_early(receive, send, status, headers=_retry(status))
             return
-        status = await self._inbox.receive(identity, body, peer)
+        status = await row.inbox.receive(identity, body, peer)
         await bodies.answer(send, status, headers=_retry(status))
-        crash_point("event.answered")
+        crash_point(row.answered)
 
-    def _authentic(self, path: str) -> str | None:
-        """Return the id of an authentic callback address: /webhooks/CHANNEL/ID/TOKEN."""
+    def _authentic(self, path: str) -> tuple[ChannelRow, str] | None:
+        """Return channel and id of an authentic callback address: /webhooks/CHANNEL/ID/TOKEN."""
         parts = path.removeprefix(PREFIX).split("/")
-        if len(parts) != 3 or parts[0] != Channel.TRANSACTION:
+        row = self._channels.get(parts[0])
+        if len(parts) != 3 or row is None:
             return None
-        identity = canonical_uuid(parts[1])
-        if identity is None or not self._callback_urls.authentic(Channel.TRANSACTION, identity, parts[2]):
+        identity = row.read_id(parts[1])
+        if identity is None or not self._callback_urls.authentic(row.channel, identity, parts[2]):
             return None
-        return identity
+        return row, identity
 
 
 def _retry(status: int) -> tuple[tuple[bytes, bytes], ...]:

@@ -1,4 +1,4 @@
-"""The demo as a process: it shows three charges, judges them, and leaves nothing behind."""
+"""The demo as a process: it shows three charges and a receipt, judges them, and leaves nothing behind."""
 
 import json
 import os
@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from posd.cli.demo.machine import MAX_SOCKET_PATH_BYTES, temporary_directory
+from posd.cli.demo.receipt import Receipt
 from posd.cli.demo.timeline import Charge, Plan
 from tests.cli.processes import PATIENCE, processes_naming, read_until, start_posd
 
@@ -47,14 +48,18 @@ class Demo:
 
     process: "subprocess.Popen[str]"
     place: Path
+    ended: tuple[int, str, str] | None = None
 
     def end(self) -> tuple[int, str, str]:
         """Wait for its end; return exit code, stdout and stderr. Nothing of it may be left."""
+        if self.ended is not None:
+            return self.ended
         stdout, stderr = self.process.communicate(timeout=PATIENCE)
         assert list(self.place.iterdir()) == []
         assert processes_naming(self.place) == {}
         assert "Traceback" not in stderr
-        return self.process.returncode, stdout, stderr
+        self.ended = (self.process.returncode, stdout, stderr)
+        return self.ended
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +116,24 @@ def test_three_charges_end_as_they_should(demos: Mapping[str, Demo]) -> None:
         assert status in stdout
 
 
+def test_the_receipt_of_the_approved_charge_is_printed_and_told_by_webhook(demos: Mapping[str, Demo]) -> None:
+    code, stdout, stderr = demos["plain"].end()
+    assert (code, stderr) == (0, ""), stdout
+    [_, rest] = stdout.split("Receipt of charge 1, on the printer of the terminal\n")
+    [receipt, _] = rest.split("\n\nCharge 2 of 3")
+    steps = [line.split("  ")[-1] for line in receipt.splitlines() if "->" in line]
+    assert steps[1].startswith("print job, over TLS; answered: ")
+    assert steps[2:] == ["COMPLETED, by webhook", "printed"]
+    paper = [line.partition("|")[2].strip() for line in receipt.splitlines() if "->" not in line]
+    [ticket] = [line.split("ticket ")[1] for line in stdout.splitlines() if "outcome: approved" in line]
+    assert paper[0] == "POSD DEMO"
+    assert [line.split() for line in paper if line.startswith(("TOTAL", "ticket"))] == [
+        ["TOTAL", "11.20"],
+        ["ticket", ticket],
+    ]
+    assert "the receipt is printed" in stdout
+
+
 def test_json_is_one_document_that_says_how_each_charge_went(demos: Mapping[str, Demo]) -> None:
     code, stdout, stderr = demos["json"].end()
     assert code == 0, stdout + stderr
@@ -118,6 +141,13 @@ def test_json_is_one_document_that_says_how_each_charge_went(demos: Mapping[str,
     assert (document["ok"], document["discovery"]) == (True, "mdns")
     assert [charge["transaction"]["outcome"]["result"] for charge in document["charges"]] == RESULTS
     assert document["charges"][1]["transaction"]["amount"]["iva"] == "0.1"
+    [receipt] = document["receipts"]
+    outcome = document["charges"][0]["transaction"]["outcome"]
+    job = receipt["print_job"]
+    assert (receipt["charge"], job["status"], job["decided_by"]) == (1, "COMPLETED", "webhook")
+    assert job["external_reference"] == outcome["ticket_number"]
+    assert outcome["receipt"]["authorization_code"] in receipt["paper"]
+    assert [step["to"] for step in receipt["timeline"]] == ["posd", "terminal", "posd", "till"]
 
 
 @pytest.mark.parametrize("name", ["no mdns", "no multicast"])
@@ -159,6 +189,19 @@ def test_a_charge_that_ends_otherwise_than_planned_is_a_fault(
     plan = Plan("approved", "approve-contactless", {"subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20")})
     transaction = {"outcome": {"result": result, "authorized_amount": authorized}}
     assert Charge(plan, transaction).fault() == fault
+
+
+@pytest.mark.parametrize(
+    ("status", "paper", "fault"),
+    [
+        ("COMPLETED", "TOTAL 1", None),
+        ("COMPLETED", "TOTAL 2", "what the terminal says that it has printed is not the receipt"),
+        ("COMPLETED", None, "what the terminal says that it has printed is not the receipt"),
+        ("FAILED", None, "the receipt should be COMPLETED, and is FAILED"),
+    ],
+)
+def test_a_receipt_that_is_not_printed_is_a_fault(status: str, paper: str | None, fault: str | None) -> None:
+    assert Receipt("TOTAL 1", {"status": status}, [], paper).fault() == fault
 
 
 def test_a_long_temporary_directory_still_leaves_room_for_the_sockets(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from posd.cli.exit_codes import PROBLEM_CODES, ExitCode, for_problem, for_transaction
+from posd.cli.exit_codes import PROBLEM_CODES, ExitCode, for_print_job, for_problem, for_transaction
 from posd.core.problems import PROBLEMS
 
 
@@ -16,6 +16,22 @@ def test_a_final_payment_exits_by_its_result(result: str, code: int) -> None:
 
 def test_an_open_payment_exits_4() -> None:
     assert for_transaction({"outcome": None}) == 4
+
+
+@pytest.mark.parametrize(
+    ("phase", "status", "code"),
+    [
+        ("final", "COMPLETED", 0),
+        ("final", "FAILED", 1),
+        ("final", None, 1),
+        ("starting", None, 4),
+        ("in_doubt", "PENDING", 4),
+        ("active", "IN_PROGRESS", 4),
+        ("active", "COMPLETED", 4),
+    ],
+)
+def test_a_print_job_is_done_only_where_it_is_printed(phase: str, status: str | None, code: int) -> None:
+    assert for_print_job({"phase": phase, "status": status}) == code
 
 
 @pytest.mark.parametrize(
@@ -40,6 +56,7 @@ def test_an_open_payment_exits_4() -> None:
         ("already_derived", 1),
         ("unknown_original", 1),
         ("nothing_running", 1),
+        ("queue_full", 1),
         ("storage_unavailable", 1),
         ("request_timeout", 1),
         ("internal_error", 1),

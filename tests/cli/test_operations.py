@@ -7,7 +7,7 @@ import pytest
 
 from posd.cli.advice import ATTENTION_ADVICE, NEXT_STEPS, attention_advice, next_step
 from posd.cli.operations import OPERATIONS, UNKNOWN
-from posd.cli.progress import AWAY, outcome_pairs
+from posd.cli.progress import GOES_ON, outcome_pairs
 from posd.cli.words import (
     RESOLVED_AS,
     RESULTS,
@@ -250,7 +250,7 @@ def everything_said(kind: str | None) -> list[str]:
         *(next_step({**running, "next_step": step}).words for step in NEXT_STEPS),
         *(status_hint(status, running) for status in STATUS_HINTS),
         *(resolving(result, running) for result in RESOLVED_AS),
-        *(operation.fill(words) for words in (*SEARCHES.values(), AWAY)),
+        *(operation.fill(words) for words in (*SEARCHES.values(), GOES_ON)),
         hint(running),
     ]
 

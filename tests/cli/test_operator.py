@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from posd.cli import deciding
 from posd.cli import operator as commands
 from posd.cli.words import meaning
 from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction
@@ -238,7 +239,7 @@ def test_the_login_name_is_not_what_the_environment_claims(monkeypatch: pytest.M
     monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setenv("LOGNAME", "somebody-else")
     assert getpass.getuser() == "somebody-else"
-    assert commands.caller() == pwd.getpwuid(os.getuid()).pw_name
+    assert deciding.caller() == pwd.getpwuid(os.getuid()).pw_name
 
 
 # on a terminal

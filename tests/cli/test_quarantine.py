@@ -23,8 +23,9 @@ def entry(number: int, body: bytes = b"{}", **fields: Any) -> dict[str, Any]:
     document = {
         "id": number,
         "received_at": AT,
-        "channel": "transaction",
+        "channel": "transactions",
         "client_transaction_id": ID,
+        "print_job_id": None,
         "reason": REASON,
         "peer": "192.168.100.120",
         "body": base64.b64encode(body).decode(),
@@ -42,12 +43,20 @@ def test_the_table_has_a_row_a_message(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert stub.calls[0].path == "/v1/quarantine?limit=50&after=0"
     rows = [line.split("\t") for line in done.stdout.splitlines()]
-    assert rows[0] == ["id", "received", "transaction", "peer", "bytes", "reason"]
+    assert rows[0] == ["id", "received", "channel", "about", "peer", "bytes", "reason"]
     assert rows[1][0] == "3"
-    assert rows[1][2:] == [ID, "192.168.100.120", "1000", REASON]
-    assert rows[2][4:] == ["2", "not a JSON text"]
+    assert rows[1][2:] == ["payment", ID, "192.168.100.120", "1000", REASON]
+    assert rows[2][5:] == ["2", "not a JSON text"]
     assert "posd quarantine ID" in done.stderr
     assert "--all" not in done.stderr
+
+
+def test_the_channel_says_whether_it_is_about_a_payment_or_a_print_job(tmp_path: Path) -> None:
+    printed = {"channel": "print-jobs", "client_transaction_id": None, "print_job_id": "receipt-1042"}
+    with Stub(tmp_path / "s", [page(entry(3), entry(7, **printed), entry(9, **printed | {"print_job_id": None}))]):
+        done = posd("quarantine", socket=tmp_path / "s")
+    rows = [line.split("\t")[2:4] for line in done.stdout.splitlines()[1:]]
+    assert rows == [["payment", ID], ["print", "receipt-1042"], ["print", "-"]]
 
 
 def test_all_asks_page_after_page_until_an_empty_one(tmp_path: Path) -> None:
@@ -163,7 +172,9 @@ def test_what_is_no_number_is_refused(tmp_path: Path, number: str) -> None:
 
 
 def result(**fields: Any) -> dict[str, Any]:
-    return {"transactions": 120, "skipped": 2, "applied": [], "differences": [], "quarantined": 0} | fields
+    printing = {"print_jobs": 30, "applied": [], "differences": [], "differing": 0}
+    document = {"transactions": 120, "skipped": 2, "applied": [], "differences": [], "quarantined": 0}
+    return document | {"printing": printing} | fields
 
 
 DIFFERENCE = {
@@ -188,7 +199,7 @@ def test_reprocess_without_differences_exits_0(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
-    assert "payments checked: 120" in lines
+    assert "payments checked: 120, print jobs: 30" in lines
     assert any(line.endswith("too little to check them: 2") for line in lines)
     assert "messages applied: 2, still set aside: 4 (posd quarantine)" in lines
     assert f"3\t{ID}\tapplied" in lines
@@ -201,8 +212,8 @@ def test_reprocess_with_differences_shows_them_and_exits_1(tmp_path: Path) -> No
         done = posd("reprocess", socket=tmp_path / "s")
     assert done.returncode == 1
     lines = done.stdout.splitlines()
-    table = lines.index("transaction\tfield\tbefore\tafter")
-    assert "2; corrected" in lines[table - 1]
+    table = lines.index("about\tfield\tbefore\tafter")
+    assert lines[table - 1].endswith("and was corrected: payments: 2")
     assert lines[table + 1 : table + 5] == [
         f"{ID}\tphase\tin_doubt\tfinal",
         f"{ID}\toutcome.result\t-\tapproved",
@@ -212,11 +223,25 @@ def test_reprocess_with_differences_shows_them_and_exits_1(tmp_path: Path) -> No
     assert "Nothing differed." not in lines
 
 
+def test_reprocess_tells_of_print_jobs_beside_payments(tmp_path: Path) -> None:
+    printed = {"print_job_id": "receipt-1042", "fields": ["status"], "before": {"status": "FAILED"}, "after": {}}
+    applied = [{"id": 7, "print_job_id": "receipt-1042", "verdict": "applied"}]
+    printing = {"print_jobs": 1, "applied": applied, "differences": [printed], "differing": 1}
+    with Stub(tmp_path / "s", [answer(result(printing=printing))]):
+        done = posd("reprocess", socket=tmp_path / "s")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert "messages applied: 1, still set aside: 0 (posd quarantine)" in lines
+    assert "7\treceipt-1042\tapplied" in lines
+    assert "receipt-1042\tstatus\tFAILED\t-" in lines
+    assert any(line.endswith("and was corrected: print jobs: 1") for line in lines)
+
+
 def test_reprocess_counts_the_differences_that_the_daemon_left_out(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(result(skipped=0, differences=[CHANGED], differing=501))]):
         done = posd("reprocess", socket=tmp_path / "s")
     assert done.returncode == 1
-    assert "on record for them: 501; corrected" in done.stdout
+    assert "and was corrected: payments: 501\n" in done.stdout
     assert "and 500 more" in done.stdout
     assert "too little" not in done.stdout
 
@@ -245,7 +270,7 @@ def test_reprocess_on_a_terminal_shows_that_it_works_and_a_table_a_payment(tmp_p
     with Stub(tmp_path / "s", [answer(result(differences=[DIFFERENCE, CHANGED]))]):
         seen = posd_on_terminal("reprocess", socket=tmp_path / "s")
     assert seen.returncode == 1
-    assert "posd derives every payment again" in seen.screen
+    assert "posd derives every payment and print job again" in seen.screen
     assert f"\n{OTHER_ID}\n" in seen.screen
     assert all(cell_len(line) <= 80 for line in seen.screen.split("\n"))
 

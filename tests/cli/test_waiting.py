@@ -85,7 +85,7 @@ def test_following_stops_at_the_deadline_in_the_middle_of_silence(tmp_path: Path
         began = time.monotonic()
         with pytest.raises(TimedOut):
             list(follow(api, "x", deadline=began + 0.2))
-        assert 0.2 <= time.monotonic() - began < 2
+        assert 0.2 <= time.monotonic() - began < 30
         release.set()
 
 

@@ -23,16 +23,20 @@ ID = "00000000-0000-4000-8000-000000000000"
         ("abort", ID),
         ("show", ID),
         ("list",),
+        ("print", __file__),
+        ("print-jobs",),
+        ("print-jobs", "receipt-1042"),
         ("reconcile", ID),
         ("release", ID, "--note", "x"),
         ("resolve", ID, "declined", "--note", "x"),
+        ("resolve", ID, "FAILED", "--note", "x"),
         ("acknowledge", ID, "gap", "--note", "x"),
         ("quarantine",),
         ("reprocess",),
         ("terminals",),
         ("status",),
     ],
-    ids=lambda arguments: arguments[0],
+    ids=lambda arguments: " ".join(word for word in arguments if word not in (ID, __file__)),
 )
 def test_a_daemon_that_is_not_there_exits_3(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = posd(*arguments, socket=tmp_path / "till.sock")

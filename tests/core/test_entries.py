@@ -14,6 +14,8 @@ from posd.core.decisions import New, Seen, recognise
 from posd.core.entries import (
     AbortAnswered,
     AbortRequested,
+    AddressBack,
+    AddressLost,
     Attempted,
     Dismissed,
     Entry,
@@ -103,6 +105,8 @@ ENTRIES = [
     (Touched(), "callback_broke_off", lambda was: decisions.touched(was, NOW)),
     (TakenOver("torn"), "taken_over", lambda was: decisions.taken_over(was, "torn", NOW)),
     (Reapplied(), "reapplied", lambda was: decisions.dismissed(was, AttentionCode.QUARANTINED_EVENT, NOW)),
+    (AddressLost("10.0.0.7"), "address_changed", lambda was: decisions.address_lost(was, "10.0.0.7", NOW)),
+    (AddressBack("10.0.0.7"), "address_back", lambda was: decisions.address_back(was, NOW)),
 ]
 
 #: Beginnings at which every entry that can change anything does so.
@@ -110,6 +114,7 @@ BEGINNINGS = (
     starting(),
     decisions.interrupted(starting(), NOW),
     decisions.quarantined(decisions.interrupted(starting(), NOW), "not JSON", NOW),
+    decisions.address_lost(starting(), "10.0.0.7", NOW),
 )
 
 

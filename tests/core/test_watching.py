@@ -12,6 +12,7 @@ from posd.core.transactions import AttentionCode, Phase, SearchResult
 from posd.core.watching import (
     CLOSED_PAUSE_SECONDS,
     CLOSED_SECONDS,
+    DEAF_PAUSE_SECONDS,
     JITTER,
     MAX_BACKOFF_SECONDS,
     Limits,
@@ -168,6 +169,7 @@ watches = st.builds(
     status=st.sampled_from([None, *Status]),
     quiet_since=st.floats(0, 1e6),
     called_back=st.booleans(),
+    deaf=st.booleans(),
     told=st.booleans(),
     search_at=st.none() | st.floats(0, 1e6),
     wanted=st.booleans(),
@@ -184,7 +186,7 @@ def test_the_next_search_is_never_planned_into_the_past_nor_too_far_away(
 ) -> None:
     after = answered(item, result, limits, now, jitter)
     if after.search_at is not None:
-        shortest = min(limits.grace, MAX_BACKOFF_SECONDS)
+        shortest = min(limits.grace, DEAF_PAUSE_SECONDS if item.deaf else MAX_BACKOFF_SECONDS)
         assert shortest * 0.999 <= after.search_at - now <= MAX_BACKOFF_SECONDS * (1 + JITTER) * 1.001
     assert (after.phase, after.status, after.told) == (item.phase, item.status, item.told)
 
@@ -194,7 +196,7 @@ def test_a_doubt_and_a_silence_are_always_asked_for_again(
     item: Watch, result: SearchResult, limits: Limits, now: float, jitter: float
 ) -> None:
     after = answered(item, result, limits, now, jitter)
-    assert after.search_at is not None or not (item.phase is Phase.IN_DOUBT or item.told)
+    assert after.search_at is not None or not (item.phase is Phase.IN_DOUBT or item.told or item.deaf)
     assert after.search_at is not None or result is not NO_ANSWER or not item.wanted
 
 

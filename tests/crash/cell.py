@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from posd.crashpoints import POINTS
+from tests.crash import printing
 from tests.crash.opening import open_world
 from tests.crash.scenarios import OPEN, SCENARIOS
 from tests.crash.verdict import offline_faults, online_faults
@@ -49,7 +50,7 @@ class Result:
     faults: list[str] = field(default_factory=list)
     seconds: float = 0.0
     crashes: int = 0
-    #: The scenario's payment in the end: an outcome's result, or "open".
+    #: The scenario's payment in the end: an outcome's result, or "open"; of a print job its status.
     end: str | None = None
     log: list[dict[str, Any]] = field(default_factory=list)
 
@@ -98,9 +99,16 @@ async def _play(world: World, result: Result) -> None:
         await world.scenario.plot(world)
         await world.quiet()
         result.faults += await online_faults(world)
-        outcome = (await world.get(world.payment))["outcome"]
-        result.end = outcome["result"] if outcome else OPEN
+        result.end = await _end(world)
         world.stop()
+
+
+async def _end(world: World) -> str:
+    """Return how the scenario came out: of its print jobs where it is about these, else of its payment."""
+    if world.jobs:
+        return printing.end(world, OPEN)
+    outcome = (await world.get(world.payment))["outcome"]
+    return str(outcome["result"]) if outcome else OPEN
 
 
 def _story(world: World) -> list[str]:

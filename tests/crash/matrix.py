@@ -9,11 +9,14 @@ from tests.crash.cell import FAILED, NOT_REACHED, OK, Cell, Result, run
 from tests.crash.scenarios import SCENARIOS
 
 #: How often a point is to be reached before the plug is pulled, where once is not enough: the points that come often.
-COUNTS = {"event": (1, 2, 3, 4), "till": (1, 2, 3), "writer": (1, 2, 3), "search": (1, 2)}
+COUNTS = {"event": (1, 2, 3, 4), "till": (1, 2, 3), "writer": (1, 2, 3), "search": (1, 2), "print": (1, 2)}
 #: Of the writer's commits, one beyond those as well, drawn by the seed.
 LATER = range(4, 10)
 #: The crash that leaves something for the next start to recover, in which the next crash is.
-LEFT_BY = ("start.intended:1", "start.written:1", "event.committed:2")
+LEFT_BY = {
+    "recovery": ("start.intended:1", "start.written:1", "event.committed:2"),
+    "print_recovery": ("print.intended:1", "print.written:1", "print.concluded:1"),
+}
 
 MARKS = {OK: ".", NOT_REACHED: "-", FAILED: "F"}
 
@@ -23,8 +26,8 @@ def rows(seed: int) -> list[tuple[str, ...]]:
     random, found = Random(seed), []
     for point in sorted(POINTS):
         kind = point.partition(".")[0]
-        if kind == "recovery":
-            found += [(left, f"{point}:1") for left in LEFT_BY]
+        if kind in LEFT_BY:
+            found += [(left, f"{point}:1") for left in LEFT_BY[kind]]
             continue
         later = (random.choice(LATER),) if kind == "writer" else ()
         found += [(f"{point}:{count}",) for count in (*COUNTS.get(kind, (1,)), *later)]

@@ -28,6 +28,9 @@ stall_seconds = 3
 stall_after_request_seconds = 2
 settle_seconds = 1
 probe_with_abort = {probe}
+[print]
+poll_first_seconds = 0.3
+poll_max_seconds = 0.6
 [terminal_defaults]
 reply_timeout_seconds = 5
 [profile.search]

@@ -15,6 +15,7 @@ import httpx2
 
 from posd.simulator.scenarios import SCENARIOS as PAYMENTS
 from tests.crash import wires
+from tests.crash.printing import prints
 from tests.crash.wires import Wire, events_are, start_is
 from tests.crash.world import Payment, World
 from tests.support.shop import AMOUNT
@@ -203,7 +204,10 @@ async def is_occupied(world: World) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One column of the matrix. `ends` are the results that it may have when nothing was killed."""
+    """One column of the matrix. `ends` are the results that it may have when nothing was killed.
+
+    What is about printing starts no payment: its plot makes the print jobs.
+    """
 
     tells: str
     ends: tuple[str, ...]
@@ -300,6 +304,16 @@ SCENARIOS: Mapping[str, Scenario] = {
         callbacks=events_are(wires.blocked),
         word=True,
     ),
+    "printed": Scenario("a receipt is printed", ("COMPLETED",), plot=prints(1)),
+    "print-failed": Scenario("the paper is jammed", ("FAILED",), plot=prints(1, "fails")),
+    "print-refused": Scenario("the terminal does not print that", ("refusal",), plot=prints(1, "refuses")),
+    "print-reply-lost": Scenario(
+        "the reply to a print job is lost", ("COMPLETED",), plot=prints(1), wire=wires.creation_lost
+    ),
+    "print-untold": Scenario(
+        "the webhook of a print job goes astray", ("COMPLETED",), plot=prints(1), callbacks=wires.webhooks_astray
+    ),
+    "print-line": Scenario("several print jobs wait for the terminal", ("COMPLETED",), plot=prints(4)),
     "proved": Scenario(
         "it is proved that it never started",
         ("not_started",),

@@ -59,6 +59,20 @@ SAMPLE = (
     "search.replied:2,proved",
     "reconcile.committed:1,proved",
     "abort.replied:1,probe-hits",
+    "print.before_intent:1,printed",
+    "print.intended:1,printed",
+    "print.before_send:2,print-line",
+    "print.written:1,printed",
+    "print.replied:1,print-refused",
+    "print.concluded:1,print-untold",
+    "print_event.before_commit:1,printed",
+    "print_event.committed:1,print-failed",
+    "print_event.answered:1,print-line",
+    "print_poll.before_send:1,print-untold",
+    "print_poll.replied:1,print-untold",
+    "print_poll.recorded:1,print-untold",
+    "print.written:1+print_recovery.before_commit:1,printed",
+    "print.replied:1+print_recovery.committed:1,print-reply-lost",
 )
 
 

@@ -11,6 +11,8 @@ from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
+from posd.store.verify import verify
+from tests.crash import printing
 from tests.crash.world import SERIAL, Payment, World
 
 #: The terminal's final -> posd's result (spec 3.1).
@@ -22,6 +24,8 @@ RESULTS = {
 }
 #: What a never started payment can rest on: nothing was sent, it was refused, both rounds of proof, a person's word.
 PROOFS = ({"unsent"}, {"refusal"}, {"abort", "search"}, {"operator"})
+#: The path of the payments' callbacks.
+WEBHOOKS = "/webhooks/transactions/"
 #: What may stay open to be looked at where callbacks were lost or the terminal never had the payment.
 ATTENTIONS = {"in_doubt", "gap", "stalled", "no_callback", "released"}
 
@@ -46,9 +50,11 @@ async def online_faults(world: World) -> list[str]:
         faults.append(f"the terminal is held by {terminal['transaction']}, open on it: {holding}")
     faults += _feed_faults(documents, (await world.call("GET", "/feed?limit=500")).json["changes"])
     report = (await world.call("POST", "/reprocess", admin=True)).json
-    if any(report.get(name, True) for name in ("differing", "applied", "quarantined", "skipped")):
+    of_jobs = report["printing"]
+    differing = any(report.get(name, True) for name in ("differing", "applied", "quarantined", "skipped"))
+    if differing or any(of_jobs.get(name, True) for name in ("differing", "applied")):
         faults.append(f"reprocess: {report}")
-    return faults
+    return faults + await printing.online_faults(world)
 
 
 def offline_faults(world: World) -> list[str]:
@@ -60,11 +66,14 @@ def offline_faults(world: World) -> list[str]:
         rule = "SELECT client_transaction_id FROM transactions WHERE (phase = 'final') <> (outcome IS NOT NULL)"
         faults += [f"final without outcome, or the reverse: {row}" for row in db.execute(rule)]
         stored = Counter(row[0] for row in db.execute("SELECT body FROM events"))
+        faults += printing.offline_faults(world, db)
+    faults += [f"verify: {finding}" for finding in verify(world.daemon.database, lambda *_: None).findings]
+    came = [item for item in world.callbacks.exchanges if item.path.startswith(WEBHOOKS)]
     refused = {item.status for item in world.callbacks.exchanges} - {None, 200, 503}
     faults += [f"an event was answered {status}: the terminal gives it up" for status in refused]
-    taken = {item.body for item in world.callbacks.exchanges if item.status is not None and item.status // 100 == 2}
+    taken = {item.body for item in came if item.status is not None and item.status // 100 == 2}
     faults += [f"got a 2xx and is not in the database: {body.decode()}" for body in taken - stored.keys()]
-    sent = {item.body for item in world.callbacks.exchanges}
+    sent = {item.body for item in came}
     faults += [f"in the database, and the terminal never sent it: {body!r}" for body in stored.keys() - sent]
     faults += [f"{count} times in the database: {body.decode()}" for body, count in stored.items() if count > 1]
     known = {json.loads(body)["event_id"] for body in stored}

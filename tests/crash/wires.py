@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from tests.crash.printing import WEBHOOKS, creates
 from tests.crash.relay import Exchange
 from tests.crash.world import World
 
@@ -102,6 +103,17 @@ async def blocked(world: World, exchange: Exchange) -> bytes | None:
 async def astray(_world: World, _exchange: Exchange) -> bytes | None:
     """Another device answers the callbacks, for good: the terminal gives each event up."""
     return GONE
+
+
+async def creation_lost(world: World, exchange: Exchange) -> bytes | None:
+    """The terminal takes a print job, and its reply does not come back."""
+    reply = await to_terminal(world, exchange)
+    return None if creates(exchange) else reply
+
+
+async def webhooks_astray(world: World, exchange: Exchange) -> bytes | None:
+    """Another device answers the print webhooks: posd never sees one."""
+    return GONE if exchange.path.startswith(WEBHOOKS) else await to_daemon(world, exchange)
 
 
 def _is_start(world: World, exchange: Exchange) -> bool:

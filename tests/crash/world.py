@@ -21,6 +21,8 @@ from uuid import UUID
 import httpx2
 
 from posd.simulator import Simulator
+from tests.crash import printing
+from tests.crash.printing import Job
 from tests.crash.relay import Relay
 from tests.support.daemon import Daemon, Reply
 from tests.support.shop import AMOUNT
@@ -59,6 +61,7 @@ class World:
     callbacks: Relay
     random: Random
     payments: list[Payment] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
     #: The scenario opens what it held back.
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     crashes: int = 0
@@ -255,9 +258,13 @@ class World:
         """Wait until the terminal runs nothing, and has nothing more to say."""
         ledger, news = self.terminal.ledger, asyncio.Event()
         ledger.listen(lambda _entry: news.set())
-        while self._undelivered() or any(
-            self.started(payment) and not ledger.of("final", client_transaction_id=payment.identity)
-            for payment in self.payments
+        while (
+            self._undelivered()
+            or printing.busy(self)
+            or any(
+                self.started(payment) and not ledger.of("final", client_transaction_id=payment.identity)
+                for payment in self.payments
+            )
         ):
             news.clear()
             await news.wait()

@@ -331,8 +331,8 @@ ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
     "quarantined_event": (an_unusable_callback, "wait", "wait"),
     "released": (a_release, "ask_person", "ask_person"),
 }
-#: Those that only time or a lost database brings; other files have them.
-ELSEWHERE = {"stalled", "no_callback", "orphan"}
+#: Those that only time, a lost database or another network brings; other files have them.
+ELSEWHERE = {"stalled", "no_callback", "orphan", "address_changed"}
 
 
 async def test_every_attention_is_in_the_table() -> None:

@@ -36,6 +36,24 @@ async def test_the_address_faces_the_terminal_unless_one_is_configured(advertise
     assert (urlsplit(url).scheme, urlsplit(url).netloc) == ("https", netloc)
 
 
+@pytest.mark.parametrize(
+    ("listen_host", "host"), [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("127.0.0.2", "127.0.0.2")]
+)
+async def test_where_one_address_is_listened_on_the_terminal_is_told_that_one(listen_host: str, host: str) -> None:
+    urls = CallbackUrls((NEW,), "", 8443, listen_host=listen_host)
+    callback = await urls.give(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
+    assert (urlsplit(callback.url).netloc, callback.host) == (f"{host}:8443", host)
+
+
+async def test_what_the_configuration_names_is_no_address_of_this_machine_to_look_after() -> None:
+    advertised = CallbackUrls((NEW,), "pos.shop.example", 8443, listen_host="127.0.0.2")
+    callback = await advertised.give(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
+    assert (urlsplit(callback.url).netloc, callback.host) == ("pos.shop.example:8443", None)
+    public = CallbackUrls((NEW,), "", 8443, "https://pos.example/posd/")
+    callback = await public.give(Channel.TRANSACTION, IDENTITY, "https://service.example", "cloud")
+    assert (callback.url.startswith("https://pos.example/posd/webhooks/"), callback.host) == (True, None)
+
+
 def test_the_key_is_made_once_and_is_private_whatever_the_umask(tmp_path: Path) -> None:
     path = tmp_path / "callback.key"
     before = os.umask(0)

@@ -76,7 +76,12 @@ class Network:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def call(
-        self, _method: str, url: str, body: bytes | None = None, written: Callable[[], None] = lambda: None
+        self,
+        _method: str,
+        url: str,
+        body: bytes | None = None,
+        written: Callable[[], None] = lambda: None,
+        **_more: object,
     ) -> Attempt:
         """Take a request, in the manner of `Device.call`."""
         if url.endswith("/abort"):

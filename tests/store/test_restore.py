@@ -7,8 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -18,7 +16,7 @@ import pytest
 from posd.core.entries import Released
 from posd.core.transactions import AttentionCode, Phase, Result
 from posd.services import reprocess
-from posd.services.restore import Prepared, Restore
+from posd.services.restore import Restore
 from posd.store import backup, events, journal, leases, marks, opening, proven_searches, transactions
 from posd.store.backup import NotABackup
 from posd.store.errors import StoreError
@@ -26,42 +24,10 @@ from posd.store.marks import OldFile
 from posd.store.opening import KEY_TABLE, connect_reader, open_database
 from posd.store.verify import verify
 from posd.store.writer import Unit
-from tests.store.filled import FINAL, MORNING, OPEN, Filled, filling, name, snapshot, terminal
+from tests.store.disasters import BACKUP_KEY, NOON, PAGE, State, destroy
+from tests.store.filled import FINAL, OPEN, Filled, filling, name, snapshot, terminal
 
-NOON = MORNING + timedelta(hours=2)
-PAGE = 4096
-OLD_KEY, BACKUP_KEY = b"o" * 32, b"b" * 32
-
-
-@dataclass
-class State:
-    """A state directory: database, lock and key, and a backup elsewhere."""
-
-    home: Path
-
-    @property
-    def database(self) -> Path:
-        return self.home / "state" / "posd.db"
-
-    @property
-    def key(self) -> Path:
-        return self.home / "state" / "callback.key"
-
-    @property
-    def copy(self) -> Path:
-        return self.home / "backup.db"
-
-    def restore(self, file: Path | None = None, *, without: bool = False) -> Prepared:
-        with Restore(self.database, self.home / "state" / "posd.db.lock", self.key, NOON) as restoring:
-            prepared = restoring.prepare(None if without else file or self.copy, lambda *_: None)
-            restoring.commit()
-            return prepared
-
-    def back_up(self) -> None:
-        backup.write(self.database, self.copy, [BACKUP_KEY], "2026-11-20T11:00:00.000Z", lambda: False)
-
-    def names(self) -> set[str]:
-        return {path.name for path in self.database.parent.iterdir()}
+OLD_KEY = b"o" * 32
 
 
 @pytest.fixture
@@ -276,25 +242,6 @@ def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> N
 
 
 # a damaged file
-
-
-def destroy(path: Path, *tables: str) -> None:
-    """Overwrite every page of these tables and indexes with garbage."""
-    random, content = Random(3), bytearray(path.read_bytes())
-    with closing(sqlite3.connect(path)) as db:
-        roots = [row[0] for row in db.execute("SELECT rootpage, name FROM sqlite_master") if row[1] in tables]
-    assert len(roots) == len(tables)
-    while roots:
-        start = (roots.pop() - 1) * PAGE
-        page = content[start : start + PAGE]
-        if page[0] in (2, 5):  # an interior page: its children too
-            cells = int.from_bytes(page[3:5], "big")
-            for place in range(12, 12 + 2 * cells, 2):
-                cell = int.from_bytes(page[place : place + 2], "big")
-                roots.append(int.from_bytes(page[cell : cell + 4], "big"))
-            roots.append(int.from_bytes(page[8:12], "big"))
-        content[start : start + PAGE] = random.randbytes(PAGE)
-    path.write_bytes(content)
 
 
 def test_whatever_page_is_destroyed_no_id_is_forgotten(state: State) -> None:

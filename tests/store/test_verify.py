@@ -214,4 +214,4 @@ def test_of_an_older_schema_the_file_is_checked(tmp_path: Path, monkeypatch: pyt
 
 def test_each_kind_of_finding_is_tested() -> None:
     seen = {kind for _, kinds, _ in WRONG.values() for kind in kinds}
-    assert seen | {"damaged", "key", "interrupted"} == set(KINDS)
+    assert seen | {"damaged", "key", "interrupted", "print_job"} == set(KINDS)  # print jobs: test_print_restore

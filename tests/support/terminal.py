@@ -33,6 +33,11 @@ class Request:
         """The callback URL that it carries."""
         return str(self.json["events_webhook_url"])
 
+    @property
+    def print_callback(self) -> str:
+        """The callback URL that the creation of a print job carries."""
+        return str(self.json["webhookUrl"])
+
 
 #: What to do with a request: answer by the writer, or not; the connection is closed afterwards.
 Script = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
@@ -61,11 +66,19 @@ async def nowhere(_request: Request, writer: asyncio.StreamWriter) -> None:
     writer.write(http(404, b"not found", "text/plain"))
 
 
+async def taking_print(request: Request, writer: asyncio.StreamWriter) -> None:
+    """The script of a terminal that takes a print job."""
+    reply = {"printJobId": request.json["printJobId"], "status": "PENDING"}
+    writer.write(http(202, json.dumps(reply).encode()))
+
+
 @dataclass
 class ScriptedTerminal:
-    """What came, and what is to be done with what comes. `start`, `abort` and `search` are the scripts of the paths.
+    """What came, and what is to be done with what comes. `start`, `abort` and `search` are the scripts of the paths,
+    `print_start` and `print_poll` those of printing.
 
-    Searches have a list of their own; without a script they are answered 404, by which nothing is known.
+    Searches, print jobs and polls have lists of their own. Without a script a search and a poll are answered 404, by
+    which nothing is known, and a print job is taken.
     """
 
     serial: str
@@ -78,6 +91,12 @@ class ScriptedTerminal:
     start: Script | None = None
     abort: Script | None = None
     search: Script | None = None
+    prints: list[Request] = field(default_factory=list)
+    polls: list[Request] = field(default_factory=list)
+    print_arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    polled: asyncio.Event = field(default_factory=asyncio.Event)
+    print_start: Script | None = None
+    print_poll: Script | None = None
     #: Runs before a request is read; the connection is closed after it and nothing counts as a request.
     instead: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]] | None = None
     fingerprint: str = ""
@@ -133,6 +152,14 @@ ca_file = "{self.ca_file}"
                 self.searches.append(request)
                 self.searched.set()
                 await (self.search or nowhere)(request, writer)
+            elif path.endswith(("/print", "/print/job")):
+                self.prints.append(request)
+                self.print_arrived.set()
+                await (self.print_start or taking_print)(request, writer)
+            elif "print_job" in path:
+                self.polls.append(request)
+                self.polled.set()
+                await (self.print_poll or nowhere)(request, writer)
             else:
                 self.requests.append(request)
                 self.arrived.set()

@@ -1,9 +1,10 @@
-"""`posd demo`: real charges on one machine, with nothing to configure."""
+"""`posd demo`: real charges and a receipt on one machine, with nothing to configure."""
 
 import shlex
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 from posd.cli.api import Api, Problem, Unreachable
 from posd.cli.connection import json_option
 from posd.cli.demo.machine import DISCOVERY_SECONDS, DemoFailed, Machine
+from posd.cli.demo.receipt import PRINTED, Receipt, print_receipt
 from posd.cli.demo.timeline import Charge, Plan, Step, make_charge
 from posd.cli.exit_codes import ExitCode
 from posd.cli.output import Output, money
@@ -36,6 +38,9 @@ LONGEST_CHARGE_SECONDS = 60.0
 #: seconds: what the machine itself may need for a charge, however fast the customer is.
 CHARGE_MARGIN_SECONDS = 15.0
 
+#: stands before each line of what came out on paper.
+PAPER_MARGIN = " " * 33 + "| "
+
 #: what else than Ctrl-C stops the demo: a service manager, a closed window.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -52,10 +57,10 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 @click.option("--no-mdns", is_flag=True, help="Do not announce the terminal: as on a network without multicast.")
 @json_option
 def demo(output: Output, keep: bool, speed: float, no_mdns: bool) -> None:
-    """Watch real charges: one machine, nothing to configure.
+    """Watch a till that charges and prints: one machine, nothing to configure.
 
     Starts the daemon and a simulated terminal in a temporary directory, finds the terminal over mDNS, talks to it
-    over TLS, and makes three charges: one approved, one declined, one canceled.
+    over TLS, and makes three charges: one approved, whose receipt the terminal prints, one declined, one canceled.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, _interrupt)
@@ -104,18 +109,23 @@ def _play(output: Output, machine: Machine, speed: float) -> None:
         )
         machine.use_address()
     with Api(machine.till_socket) as api:
-        charges = [_charge(output, machine, api, plan, speed, number) for number, plan in enumerate(PLANS, 1)]
-    faults = [fault for charge in charges if (fault := charge.fault())]
+        charges: list[Charge] = []
+        receipts: dict[int, Receipt] = {}
+        for number, plan in enumerate(PLANS, 1):
+            charges.append(_charge(output, machine, api, plan, speed, number))
+            if charges[-1].result == "approved":
+                receipts[number] = _receipt(output, machine, api, charges[-1], speed, number)
+    ended: list[Charge | Receipt] = [*charges, *receipts.values()]
+    faults = [fault for each in ended if (fault := each.fault())]
     took = time.monotonic() - began
-    _summarise(output, charges, took, "mdns" if found else "config", faults)
+    _summarise(output, charges, receipts, took, "mdns" if found else "config", faults)
     if faults:
         raise DemoFailed("; ".join(faults))
 
 
 def _charge(output: Output, machine: Machine, api: Api, plan: Plan, speed: float, number: int) -> Charge:
     def show(step: Step) -> None:
-        style = RESULTS[plan.result][0] if step.what.startswith("outcome") else ""
-        output.line(f"  {step.offset:6.2f} s  {step.sender:>8} -> {step.receiver:<8}  {step.what}", style)
+        _show(output, step, RESULTS[plan.result][0] if step.what.startswith("outcome") else "")
 
     parts = ", ".join(f"{name} {value}" for name, value in plan.amount.items())
     output.line()
@@ -124,7 +134,39 @@ def _charge(output: Output, machine: Machine, api: Api, plan: Plan, speed: float
     return make_charge(api, plan, machine.serial, seconds=seconds, show=show, check=machine.check)
 
 
-def _summarise(output: Output, charges: list[Charge], took: float, discovery: str, faults: list[str]) -> None:
+def _receipt(output: Output, machine: Machine, api: Api, charge: Charge, speed: float, number: int) -> Receipt:
+    output.line()
+    output.line(f"Receipt of charge {number}, on the printer of the terminal", "bold")
+    receipt = print_receipt(
+        api,
+        charge,
+        machine.serial,
+        deadline=time.monotonic() + LONGEST_CHARGE_SECONDS / speed + CHARGE_MARGIN_SECONDS,
+        show=lambda step: _show(output, step, "green" if step.what == PRINTED else ""),
+        check=machine.check,
+        paper=machine.paper,
+    )
+    for line in (receipt.paper or "nothing came out on paper").splitlines():
+        output.line(f"{PAPER_MARGIN}{line}".rstrip())
+    return receipt
+
+
+def _show(output: Output, step: Step, style: str = "") -> None:
+    output.line(f"  {step.offset:6.2f} s  {step.sender:>8} -> {step.receiver:<8}  {step.what}", style)
+
+
+def _timeline(steps: list[Step]) -> list[dict[str, object]]:
+    return [{"offset_seconds": round(s.offset, 3), "from": s.sender, "to": s.receiver, "what": s.what} for s in steps]
+
+
+def _summarise(
+    output: Output,
+    charges: list[Charge],
+    receipts: Mapping[int, Receipt],
+    took: float,
+    discovery: str,
+    faults: list[str],
+) -> None:
     if output.as_json:
         document = {
             "ok": not faults,
@@ -134,12 +176,18 @@ def _summarise(output: Output, charges: list[Charge], took: float, discovery: st
                 {
                     "expected": charge.plan.result,
                     "transaction": charge.transaction,
-                    "timeline": [
-                        {"offset_seconds": round(s.offset, 3), "from": s.sender, "to": s.receiver, "what": s.what}
-                        for s in charge.steps
-                    ],
+                    "timeline": _timeline(charge.steps),
                 }
                 for charge in charges
+            ],
+            "receipts": [
+                {
+                    "charge": number,
+                    "print_job": receipt.print_job,
+                    "paper": receipt.paper,
+                    "timeline": _timeline(receipt.steps),
+                }
+                for number, receipt in receipts.items()
             ],
         }
         output.json(msgspec.json.Encoder(decimal_format="number").encode(document))
@@ -152,11 +200,11 @@ def _summarise(output: Output, charges: list[Charge], took: float, discovery: st
     output.table(("amount", "outcome", "reference", "took"), rows)
     if not faults:
         output.line()
-        output.line(f"All three ended as they should, in {took:.1f} s.", "green")
+        output.line(f"All three ended as they should, and the receipt is printed, in {took:.1f} s.", "green")
 
 
 def _fail(output: Output, machine: Machine, error: Exception) -> NoReturn:
-    reason = "a charge did not end in time" if isinstance(error, TimedOut) else str(error)
+    reason = "a charge or its receipt did not end in time" if isinstance(error, TimedOut) else str(error)
     output.note(f"{machine.tails()}\n\nposd demo: {reason}", style="red")
     sys.exit(ExitCode.NOT_DONE)
 
@@ -170,6 +218,7 @@ It stays running until Ctrl-C. In another shell:
 
   {command} charge 12.50
   {command} charge --subtotal-iva 10.00 --iva 1.20 --metadata scenario=decline
+  echo "Thank you" | {command} print -
   {command} list
   {command} status
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -37,6 +37,9 @@ SHORT_TEMPORARY_DIRECTORY = "/tmp"  # noqa: S108 - mkdtemp makes a directory of 
 #: below the ports that Linux gives out by itself (from 32768), above what services are known to use.
 DEMO_PORTS = range(20_000, 32_000)
 
+#: seconds: by then a receipt of the demo is long printed, and told by the terminal, on the slowest machine.
+POLL_FIRST_SECONDS = 10
+
 CONFIG = """\
 [local_api]
 directory = {run}
@@ -52,6 +55,9 @@ path = {database}
 
 [discovery]
 interfaces = ["{loopback}"]
+
+[print]
+poll_first_seconds = {poll_first_seconds}
 
 [terminal_defaults]
 ca_file = {terminal_ca}
@@ -235,6 +241,7 @@ class Machine:
             database=json.dumps(str(self.directory / "posd" / "posd.db")),
             terminal_ca=json.dumps(str(terminal_ca)),
             loopback=LOOPBACK,
+            poll_first_seconds=POLL_FIRST_SECONDS,
             port=self._port,
             serial=self.serial,
             base_url=base_url,
@@ -250,13 +257,30 @@ class Machine:
         return True
 
     def _simulator_ready(self) -> dict[str, Any] | None:
-        for line in (
-            self._children["the simulated terminal"].log.read_text("utf-8", "replace").splitlines(keepends=True)
-        ):
-            if line.startswith("{") and line.endswith("\n") and '"ready"' in line:
-                ready: dict[str, Any] = json.loads(line)
-                return ready
-        return None
+        return next((line for line in self._terminal_lines() if "ready" in line), None)
+
+    def paper(self, print_job_id: str) -> str | None:
+        """Return what the simulated terminal says that it printed for a job; wait for it to say so.
+
+        None where nothing came out, or nothing was said.
+        """
+
+        def printed() -> dict[str, Any] | None:
+            wanted = {"kind": "printed", "print_job_id": print_job_id}.items()
+            return next((line for line in self._terminal_lines() if wanted <= line.items()), None)
+
+        try:
+            text: str | None = self.wait_for(printed, START_SECONDS, "nothing was printed")["text"]
+        except TimeoutError:
+            return None
+        return text
+
+    def _terminal_lines(self) -> Iterator[dict[str, Any]]:
+        """Give what the simulated terminal has said so far."""
+        text = self._children["the simulated terminal"].log.read_text("utf-8", "replace")
+        for line in text.splitlines(keepends=True):
+            if line.startswith("{") and line.endswith("\n"):
+                yield json.loads(line)
 
 
 def temporary_directory() -> Path:

@@ -40,6 +40,21 @@ class Step:
     what: str
 
 
+class Timeline:
+    """The lines of one thing that is done, told as they come; it begins when this is made."""
+
+    def __init__(self, show: Callable[[Step], None]) -> None:
+        self.steps: list[Step] = []
+        self._show = show
+        self._began, self._began_at = time.monotonic(), datetime.now(UTC)
+
+    def note(self, sender: str, receiver: str, what: str, *, at: datetime | None = None) -> None:
+        """Add a line; `at` is when the daemon says that it was, now where left out."""
+        offset = time.monotonic() - self._began if at is None else max(0.0, (at - self._began_at).total_seconds())
+        self.steps.append(Step(offset, sender, receiver, what))
+        self._show(self.steps[-1])
+
+
 @dataclass(slots=True)
 class Charge:
     """A charge that was made."""
@@ -74,19 +89,13 @@ def make_charge(
     Each step goes to `show` as it comes. `check` is called again and again meanwhile.
     Raise Problem, Unreachable, or TimedOut after `seconds`.
     """
-    steps: list[Step] = []
-
-    def note(offset: float, sender: str, receiver: str, what: str) -> None:
-        steps.append(Step(offset, sender, receiver, what))
-        show(steps[-1])
-
+    deadline = time.monotonic() + seconds
+    timeline = Timeline(show)
     transaction_id = str(uuid.uuid4())
     request = {"terminal": serial, "amount": plan.amount, "metadata": {"scenario": plan.scenario}}
-    began, began_at = time.monotonic(), datetime.now(UTC)
-    deadline = began + seconds
-    note(0.0, TILL, POSD, f"PUT /v1/transactions/{transaction_id[:8]}...  {money(plan.total)}")
+    timeline.note(TILL, POSD, f"PUT /v1/transactions/{transaction_id[:8]}...  {money(plan.total)}")
     reply = start(api, f"/transactions/{transaction_id}", request, deadline=deadline, away=lambda _: check())
-    note(time.monotonic() - began, POSD, TERMINAL, f"charge, over TLS; answered: {answered(reply.body)}")
+    timeline.note(POSD, TERMINAL, f"charge, over TLS; answered: {answered(reply.body)}")
     transaction: Mapping[str, Any] = reply.body
     for update in follow(api, transaction_id, deadline=deadline):
         check()
@@ -95,15 +104,15 @@ def make_charge(
                 at = datetime.fromisoformat(item["received_at"])
                 event = item["event"]
                 what = f"{event['status']}  {event_extra(event)}".rstrip()
-                note(max(0.0, (at - began_at).total_seconds()), TERMINAL, POSD, what)
+                timeline.note(TERMINAL, POSD, what, at=at)
             case Snapshot():
                 transaction = update.transaction
             case Away():
                 pass
     outcome = transaction["outcome"]
     ticket = f", ticket {outcome['ticket_number']}" if outcome["ticket_number"] else ""
-    note(time.monotonic() - began, POSD, TILL, f"outcome: {outcome['result']}{ticket}")
-    return Charge(plan, transaction, steps)
+    timeline.note(POSD, TILL, f"outcome: {outcome['result']}{ticket}")
+    return Charge(plan, transaction, timeline.steps)
 
 
 def answered(transaction: Mapping[str, Any]) -> str:

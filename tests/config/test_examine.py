@@ -1,0 +1,30 @@
+"""Reading a configuration as far as it can be read, for those who tell what is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from posd.config import ConfigError, examine, load
+
+
+def test_what_is_right_is_kept_and_what_is_wrong_is_told_and_has_its_default(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[webhooks]\nlisten = "0.0.0.0:9443"\nmax_body_bytes = 1\n[nothing]\n[[terminals]]\nserial = "S"\n')
+    config, problems = examine(file)
+    assert config is not None
+    assert (config.webhooks.port, config.webhooks.max_body_bytes) == (9443, 1_048_576)
+    assert [terminal.serial for terminal in config.terminals] == ["S"]
+    assert {problem.key for problem in problems} == {"nothing", "webhooks.max_body_bytes"}
+    with pytest.raises(ConfigError) as raised:
+        load(file)
+    assert raised.value.problems == problems
+
+
+@pytest.mark.parametrize("text", ["[webhooks", None], ids=["no TOML", "no file"])
+def test_where_nothing_can_be_read_there_is_no_configuration(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "config.toml"
+    if text is not None:
+        file.write_text(text)
+    config, problems = examine(file)
+    assert config is None
+    assert len(problems) == 1

@@ -1,0 +1,166 @@
+"""Print jobs in the matrix: what a till does, what the wires do to them, and what has to be true of them in the end."""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.crash.relay import Exchange
+
+if TYPE_CHECKING:
+    from tests.crash.world import World
+
+#: How long the till lets one question for the end wait, in seconds.
+PATIENCE_SECONDS = 0.25
+
+ACCEPTED = 202
+WEBHOOKS = "/webhooks/print-jobs/"
+
+
+@dataclass
+class Job:
+    """One print job of a till: its id, what the printer is to do with it, and what the till was told."""
+
+    identity: str
+    scenario: str
+    answered: bool = False
+    told: list[dict[str, Any]] = field(default_factory=list)
+
+
+# What the till does
+
+
+def prints(count: int, scenario: str = "completes") -> "Callable[[World], Awaitable[None]]":
+    """The till prints so many receipts, one call after the other, and then waits for the end of each."""
+
+    async def plot(world: "World") -> None:
+        world.jobs += [Job(f"receipt-{number}", scenario) for number in range(count)]
+        for job in world.jobs:
+            await _put(world, job)
+        for job in world.jobs:
+            await _outcome(world, job)
+
+    return plot
+
+
+async def _put(world: "World", job: Job) -> None:
+    wanted = {"document": {"text": f"this is {job.identity}"}, "external_reference": f"print:{job.scenario}"}
+    reply = await world.call("PUT", f"/print-jobs/{job.identity}", wanted)
+    assert reply.status in (200, 201), f"{job.identity} was answered {reply.status}: {reply.body.decode()}"
+    job.answered = True
+
+
+async def _outcome(world: "World", job: Job) -> None:
+    """Wait for the end; where nothing can tell it, until posd has asked."""
+    while True:
+        reply = await world.call("GET", f"/print-jobs/{job.identity}/outcome?timeout={PATIENCE_SECONDS}")
+        if reply.status == 200:
+            job.told.append(reply.json)
+            return
+        assert reply.status == 202, f"waiting was answered {reply.status}: {reply.body.decode()}"
+        asked = world.terminal.ledger.of("print_poll", print_job_id=job.identity)
+        if reply.json["phase"] == "in_doubt" and asked and not _taken(world, job):
+            return
+
+
+def end(world: "World", open_word: str) -> str:
+    """Return how the first job ended for the till: its status, or by what it was not accepted."""
+    told = world.jobs[0].told
+    return str(told[-1]["status"] or told[-1]["decided_by"]) if told else open_word
+
+
+# What is true of the terminal
+
+
+def busy(world: "World") -> bool:
+    """Whether the printer has something to print or to tell."""
+    ledger = world.terminal.ledger
+    taken = [entry["print_job_id"] for entry in ledger.of("print", http_status=ACCEPTED)]
+    told = [entry["print_job_id"] for entry in ledger.of("print_webhook")]
+    return Counter(taken) != Counter(told)
+
+
+def creates(exchange: Exchange) -> bool:
+    """Whether an exchange with the terminal creates a print job."""
+    return exchange.method == "POST" and exchange.path.endswith("/print")
+
+
+def _taken(world: "World", job: Job) -> bool:
+    return bool(world.terminal.ledger.of("print", print_job_id=job.identity, http_status=ACCEPTED))
+
+
+def _received(world: "World", job: Job) -> int:
+    """How many creations of a job came through, at the relay or at the terminal."""
+    sent = (item for item in world.wire.exchanges if creates(item))
+    relayed = sum(1 for item in sent if item.json["printJobId"] == job.identity)
+    return max(relayed, len(world.terminal.ledger.of("print", print_job_id=job.identity)))
+
+
+# What has to be true in the end
+
+
+async def online_faults(world: "World") -> list[str]:
+    """Ask the running daemon."""
+    faults = []
+    for job in world.jobs:
+        reply = await world.call("GET", f"/print-jobs/{job.identity}")
+        if reply.status == 200:
+            faults += [f"{job.identity}: {fault}" for fault in _job_faults(world, job, reply.json)]
+        elif job.answered or _received(world, job):
+            faults.append(f"{job.identity}: asked for it, posd answers {reply.status}")
+    if world.jobs:
+        changes = (await world.call("GET", "/feed?limit=500")).json["changes"]
+        faults += await _feed_faults(world, [change for change in changes if change["kind"] == "print_job"])
+    return faults
+
+
+def _job_faults(world: "World", job: Job, document: Any) -> Iterator[str]:
+    received, ledger = _received(world, job), world.terminal.ledger
+    on_paper = ledger.of("printed", print_job_id=job.identity)
+    if received > 1 or len(on_paper) > 1:
+        yield f"{received} creations were received, {len(on_paper)} came out on paper"
+    codes = {item["code"] for item in document["attention"]}
+    said = (document["phase"], document["status"], document["decided_by"])
+    if _taken(world, job):
+        if said[:2] != ("final", on_paper[0]["status"]) or said[2] not in ("webhook", "poll"):
+            yield f"the terminal says {on_paper[0]}, posd says {said}"
+        if codes:
+            yield f"it has ended, and these stay to be looked at: {codes}"
+    elif document["phase"] == "final":
+        refused = bool(ledger.of("print", print_job_id=job.identity))
+        if said != ("final", None, "refusal" if refused else "unsent") or (received and not refused):
+            yield f"the terminal never took it ({received} creations were received), posd says {said}"
+    elif said != ("in_doubt", None, None) or codes != {"in_doubt"}:
+        yield f"the terminal never took it, and posd says {said} with attention {codes}"
+    wrong = [item for item in job.told if (item["status"], item["decided_by"]) != said[1:]]
+    if wrong:
+        yield f"the till was told {wrong}, and now it is {said}"
+
+
+async def _feed_faults(world: "World", changes: list[Any]) -> list[str]:
+    newest = {change["id"]: (change["phase"], change["status"]) for change in changes}
+    faults = []
+    for job in world.jobs:
+        reply = await world.call("GET", f"/print-jobs/{job.identity}")
+        if reply.status == 200 and newest.get(job.identity) != (reply.json["phase"], reply.json["status"]):
+            faults.append(f"{job.identity}: the feed says {newest.get(job.identity)}, the job {reply.json}")
+    return faults
+
+
+def offline_faults(world: "World", db: sqlite3.Connection) -> list[str]:
+    """Look at what is on the disk: each webhook that got a 2xx is there, once, and no other."""
+    stored = Counter(row[0] for row in db.execute("SELECT body FROM print_journal WHERE body IS NOT NULL"))
+    came = [item for item in world.callbacks.exchanges if item.path.startswith(WEBHOOKS)]
+    taken = {item.body for item in came if item.status is not None and item.status // 100 == 2}
+    faults = [f"got a 2xx and is not in the database: {body.decode()}" for body in taken - stored.keys()]
+    faults += [
+        f"in the database, and the terminal never sent it: {body!r}"
+        for body in stored.keys() - {item.body for item in came}
+    ]
+    faults += [f"{count} times in the database: {body.decode()}" for body, count in stored.items() if count > 1]
+    heard = world.terminal.ledger.of("print_webhook", result=200)
+    known = {json.loads(body)["printJobId"] for body in stored}
+    faults += [f"the terminal heard a 2xx for {entry}" for entry in heard if entry["named"] not in known]
+    return faults

@@ -1,0 +1,155 @@
+"""A terminal that does not trust posd's certificate says so in a TLS alert, and people learn of it (design 8)."""
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from posd import tls
+from tests.clients.run import build_go, installed
+from tests.support.daemon import Daemon
+from tests.support.https import connect
+
+UNKNOWN_CA = 48
+
+
+def other_ca(home: Path) -> Path:
+    path = home / "other-ca.pem"
+    trustme.CA().cert_pem.write_to_path(str(path))
+    return path
+
+
+def python(version: ssl.TLSVersion) -> Callable[[Daemon], Awaitable[None]]:
+    """A client that knows other CAs only."""
+
+    async def client(posd: Daemon) -> None:
+        context = ssl.create_default_context(cafile=str(other_ca(posd.directory)))
+        context.minimum_version = context.maximum_version = version
+        await asyncio.to_thread(refuse, context, posd.port, "127.0.0.1")
+
+    return client
+
+
+def refuse(context: ssl.SSLContext, port: int, name: str) -> None:
+    """Connect and refuse the certificate. Not with asyncio, which hangs up without sending its alert."""
+    with (
+        socket.create_connection(("127.0.0.1", port), 60) as raw,
+        pytest.raises(ssl.SSLCertVerificationError),
+        context.wrap_socket(raw, server_hostname=name),
+    ):
+        pass
+
+
+async def wrong_name(posd: Daemon) -> None:
+    """A client that trusts the CA and calls another name."""
+    context = ssl.create_default_context(cafile=str(posd.ca))
+    await asyncio.to_thread(refuse, context, posd.port, "other.example")
+
+
+async def go(posd: Daemon) -> None:
+    """A client in Go."""
+    if not installed("go"):
+        pytest.skip("go IS NOT INSTALLED: how a client in Go refuses was not looked at")
+    program = await build_go(posd.directory)
+    other = str(other_ca(posd.directory))
+    process = await asyncio.create_subprocess_exec(program, other, f"127.0.0.1:{posd.port}", "localhost")
+    assert await process.wait() == 1
+
+
+async def late(posd: Daemon) -> None:
+    """A client that completes the handshake, looks at the certificate only then, and sends its alert encrypted."""
+    await asyncio.to_thread(alert_after_the_handshake, posd.port, posd.directory / "keys")
+
+
+def alert_after_the_handshake(port: int, keys: Path) -> None:
+    """Speak TLS 1.3 to the end of the handshake, then write an alert record by hand (RFC 8446, 5.2, 6 and 7.3)."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.keylog_filename = str(keys)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing)
+    with socket.create_connection(("127.0.0.1", port), 60) as raw:
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                raw.sendall(outgoing.read())
+                incoming.write(raw.recv(65536))
+        cipher = client.cipher()
+        assert cipher is not None
+        assert cipher[0] in ("TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256")
+        secret = next(line for line in keys.read_text().splitlines() if line.startswith("CLIENT_TRAFFIC_SECRET_0"))
+        record = alert_record(bytes.fromhex(secret.split()[2]), cipher[0])
+        raw.sendall(outgoing.read() + record)
+        while raw.recv(65536):
+            pass  # until posd hangs up
+
+
+def alert_record(secret: bytes, cipher: str) -> bytes:
+    """Return a fatal alert `unknown_ca` as the first record under a client's traffic secret."""
+    digest = hashes.SHA384() if cipher.endswith("384") else hashes.SHA256()
+    size = 32 if "256_GCM" in cipher else 16
+
+    def expand(label: bytes, length: int) -> bytes:
+        info = struct.pack(">HB", length, len(label) + 6) + b"tls13 " + label + b"\0"
+        return HKDFExpand(digest, length, info).derive(secret)
+
+    inner = bytes([2, UNKNOWN_CA, 21])  # fatal, the alert, and that this is an alert
+    header = struct.pack(">BHH", 23, 0x0303, len(inner) + 16)
+    return header + AESGCM(expand(b"key", size)).encrypt(expand(b"iv", 12), inner, header)
+
+
+#: Who refuses -> the alerts that it may send.
+CLIENTS: dict[str, tuple[Callable[[Daemon], Awaitable[None]], set[str]]] = {
+    "TLS 1.2": (python(ssl.TLSVersion.TLSv1_2), {"unknown_ca"}),
+    "TLS 1.3": (python(ssl.TLSVersion.TLSv1_3), {"unknown_ca"}),
+    "after the handshake": (late, {"unknown_ca"}),
+    "another name": (wrong_name, {"bad_certificate", "certificate_unknown"}),
+    "Go": (go, {"bad_certificate", "unknown_ca"}),
+}
+
+
+@pytest.mark.timeout(600)  # a first build of Go's library
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_it_is_counted_and_named_for_people(posd: Daemon, name: str) -> None:
+    client, alerts = CLIENTS[name]
+    await client(posd)
+    line = await posd.log_line("listener.distrusted", peer="127.0.0.1")
+    assert line["kind"] in alerts
+    assert "refuses this machine's certificate" in line["detail"]
+    assert "posd tls ca" in line["detail"]
+    health = (await posd.call("GET", "/health")).json
+    found = health["checks"]["certificate"]
+    assert (health["status"], found["status"]) == ("degraded", "degraded")
+    assert f"127.0.0.1 refuses it ({line['kind']})" in found["detail"]
+    (refused,) = found["refused_by"]
+    assert (refused["address"], refused["alert"], refused["count"]) == ("127.0.0.1", line["kind"], 1)
+
+
+async def test_who_trusts_it_or_only_hangs_up_is_not_named(posd: Daemon) -> None:
+    """A scanner, a terminal that loses its network, and one that is well."""
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection("127.0.0.1", posd.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await reader.read()
+        writer.close()
+        _, writer = await connect(posd.port, posd.ca)
+        writer.transport.abort()
+    before = len(posd.lines)
+    await python(ssl.TLSVersion.TLSv1_3)(posd)  # the first that is named, so all before it was looked at
+    await posd.log_line("listener.distrusted", after=before, count=1)
+    certificate = (await posd.call("GET", "/health")).json["checks"]["certificate"]
+    assert [item["count"] for item in certificate["refused_by"]] == [1]
+    info = tls.describe(posd.directory / "state" / "tls" / "server.crt")
+    assert certificate["served"]["fingerprint_sha256"] == info.fingerprint_sha256

@@ -1,0 +1,197 @@
+"""A local network of one's own: machines are network namespaces, with cables to a switch that has one too.
+
+Each machine has one network card, `eth0`: one end of a veth pair whose other end is a port of the switch (a bridge).
+So a test can do what happens in shops: pull a cable out, cut a terminal off without a word, give a machine another
+address, plug a network in long after the machine has started.
+
+Nothing of it is visible to the rest of the computer, and nothing stays behind, a killed test process included. A
+namespace has no name; it lives as long as its holder, a `cat` that ends when its input is closed, and the programs in
+it, which the kernel kills with the test process. Cables end with the namespaces that they join. The computer's own
+interfaces are not touched: every command runs inside one of these namespaces.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import IO
+
+#: What has to be there; each is in a Debian package of nearly every installation.
+TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux", "mount": "mount"}
+#: Tools of the administrator are not always in the path of a test run.
+SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+#: The network card of each machine.
+CARD = "eth0"
+#: How soon the kernel notices that a neighbour does not answer any more: within seconds, not within a minute.
+_NEIGHBOURS = {"base_reachable_time_ms": 1000, "delay_first_probe_time": 1, "retrans_time_ms": 500}
+
+#: Sets a new namespace up, says so, and holds it until its input is closed. It has a /sys that shows its own network
+#: and an empty /run, where programs put their pid files. IPv6 addresses are good at once: nobody else could have them.
+_HOLD = """
+set -e
+mount -t sysfs sysfs /sys
+mount -t tmpfs tmpfs /run
+ip link set lo up
+for setting in all/disable_ipv6 default/disable_ipv6 all/accept_dad default/accept_dad; do
+  if [ -e /proc/sys/net/ipv6/conf/$setting ]; then echo 0 > /proc/sys/net/ipv6/conf/$setting; fi
+done
+echo ready
+exec cat
+"""
+
+
+class CannotMake(Exception):
+    """Networks of one's own cannot be made here; the message says why."""
+
+
+def find(tool: str) -> str | None:
+    """Return where a tool is, also where only administrators look for it."""
+    return shutil.which(tool, path=SEARCH_PATH)
+
+
+def why_not() -> str | None:
+    """Say why networks of one's own cannot be made here; None where they can. It makes one to find out."""
+    if os.geteuid() != 0:
+        return "only root may make network namespaces"
+    missing = {f"{tool} (Debian: {package})" for tool, package in TOOLS.items() if find(tool) is None}
+    if missing:
+        return f"{', '.join(sorted(missing))} is missing"
+    try:
+        with network() as switch:
+            switch.machine("probe", "10.77.0.1/24")
+    except CannotMake as error:
+        return str(error)
+    return None
+
+
+class Namespace:
+    """A network and mount namespace of its own; `command` and `run` put programs into it."""
+
+    def __init__(self, name: str, stack: ExitStack) -> None:
+        """Make it; it ends with `stack`. Raise CannotMake."""
+        self.name = name
+        self._holder = stack.enter_context(
+            subprocess.Popen(
+                self._deadly(find("unshare") or "unshare", "--net", "--mount", "sh", "-c", _HOLD),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"PATH": SEARCH_PATH},
+                text=True,
+            )
+        )
+        stack.callback(_pipe(self._holder.stdin).close)
+        said = _pipe(self._holder.stdout).readline().strip()
+        if said != "ready":
+            raise CannotMake(f"a network namespace cannot be set up here ({said})")
+
+    @property
+    def pid(self) -> int:
+        """A process that is in it for as long as it lives."""
+        return self._holder.pid
+
+    def command(self, *command: str) -> list[str]:
+        """Return what runs a command in here. It is that very process in the end, so that signals reach it."""
+        enter = (find("nsenter") or "nsenter", f"--target={self.pid}", "--net", "--mount")
+        return [*enter, *self._deadly(*command)]
+
+    def run(self, *command: str) -> str:
+        """Run a short command in here and return what it said. Raise CannotMake where it failed."""
+        environment = os.environ | {"PATH": SEARCH_PATH}
+        done = subprocess.run(self.command(*command), capture_output=True, text=True, check=False, env=environment)
+        if done.returncode != 0:
+            raise CannotMake(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
+
+    @staticmethod
+    def _deadly(*command: str) -> Sequence[str]:
+        """Return a command that the kernel kills when the test process dies, however it dies."""
+        return (find("setpriv") or "setpriv", "--pdeathsig", "KILL", "--", *command)
+
+
+class Machine(Namespace):
+    """A machine of the network. It is made without a network card, as one that nobody has plugged in yet."""
+
+    def __init__(self, name: str, switch: "Switch", stack: ExitStack) -> None:
+        super().__init__(name, stack)
+        self._switch = switch
+
+    def plug_in(self, *addresses: str) -> None:
+        """Give it a network card with these addresses (`10.0.0.1/24`, `fd00::1/64`) and a cable to the switch."""
+        port = self.name
+        self._switch.run("ip", "link", "add", port, "type", "veth", "peer", "name", CARD, "netns", str(self.pid))
+        self._switch.run("ip", "link", "set", port, "master", "switch", "up")
+        for address in addresses:
+            self.add(address)
+        for name, value in _NEIGHBOURS.items():
+            self.run("sh", "-c", f"echo {value} > /proc/sys/net/ipv4/neigh/{CARD}/{name}")
+        self.up()
+
+    def add(self, address: str) -> None:
+        """Give the card one more address, with its prefix length; link-local ones too."""
+        self.run("ip", "address", "add", address, "dev", CARD, *(("nodad",) if ":" in address else ()))
+
+    def remove(self, address: str) -> None:
+        """Take an address (with its prefix length) from the card."""
+        self.run("ip", "address", "del", address, "dev", CARD)
+
+    def move(self, old: str, new: str) -> None:
+        """Replace an address by another, as a new lease does. For a moment the card has none of the two."""
+        self.remove(old)
+        self.add(new)
+
+    def down(self) -> None:
+        """Take the card down, as an administrator or a driver does; IPv6 addresses are lost with it."""
+        self.run("ip", "link", "set", CARD, "down")
+
+    def up(self) -> None:
+        """Take the card up again."""
+        self.run("ip", "link", "set", CARD, "up")
+
+    def pull_cable(self) -> None:
+        """Pull the cable out at the switch: the card has no carrier any more, and keeps its addresses."""
+        self._switch.run("ip", "link", "set", self.name, "down")
+
+    def push_cable(self) -> None:
+        """Push the cable back in."""
+        self._switch.run("ip", "link", "set", self.name, "up")
+
+    def cut_off(self) -> None:
+        """Let nothing through any more, in silence: both ends still see a carrier."""
+        self._switch.run("ip", "link", "set", self.name, "nomaster")
+
+    def let_through(self) -> None:
+        """End that."""
+        self._switch.run("ip", "link", "set", self.name, "master", "switch")
+
+
+class Switch(Namespace):
+    """The switch that joins the machines."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        super().__init__("switch", stack)
+        self._stack = stack
+        # Multicast goes to every port, as in a switch that does not look into it.
+        bridge = ("type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0")
+        self.run("ip", "link", "add", "switch", *bridge)
+        self.run("ip", "link", "set", "switch", "up")
+
+    def machine(self, name: str, *addresses: str) -> Machine:
+        """Return a new machine; with addresses it is plugged in. Names have up to 15 letters."""
+        made = Machine(name, self, self._stack)
+        if addresses:
+            made.plug_in(*addresses)
+        return made
+
+
+@contextmanager
+def network() -> Iterator[Switch]:
+    """Make a network for the block. Raise CannotMake."""
+    with ExitStack() as stack:
+        yield Switch(stack)
+
+
+def _pipe(pipe: IO[str] | None) -> IO[str]:
+    assert pipe is not None
+    return pipe

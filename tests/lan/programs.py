@@ -1,0 +1,216 @@
+"""Programs that run on the machines of a network: simulated terminals, and avahi-daemons that announce them."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+from posd.tls import TlsFiles
+from tests.lan.network import SEARCH_PATH, Machine, find
+
+#: Longest that anything here is waited for, in seconds; on an idle machine it is there in two.
+PATIENCE_SECONDS = 60.0
+
+#: Slower than elsewhere in the tests: what happens to the network has to happen in the middle of a payment. One with a
+#: chip card and a PIN takes one to three seconds so.
+SPEED = 10.0
+#: Seconds that a terminal waits for an answer; where the way is cut off it does not hear anything at all.
+DELIVERY_SECONDS = 5.0
+#: The port of terminals, as in the terminal profile.
+PORT = 6869
+
+AVAHI = "avahi-daemon"
+AVAHI_CONFIGURATION = """
+[server]
+host-name={host}
+allow-interfaces=eth0
+use-ipv4=yes
+use-ipv6=yes
+enable-dbus=no
+[wide-area]
+enable-wide-area=no
+[publish]
+publish-hinfo=no
+publish-workstation=no
+"""
+AVAHI_SERVICE = """<?xml version="1.0" standalone='no'?>
+<!DOCTYPE service-group SYSTEM "avahi-service.dtd">
+<service-group>
+  <name>{name}</name>
+  <service>
+    <type>_card-terminal._tcp</type>
+    <port>{port}</port>
+    <txt-record>serial={serial}</txt-record>
+  </service>
+</service-group>
+"""
+
+Line = Mapping[str, Any]
+
+
+class Program:
+    """A program on a machine of the network, as an async context manager; it is killed at the end of the block.
+
+    `lines` is what it has said so far: JSON objects as they are, any other line as `{"text": line}`.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.lines: list[Line] = []
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def arguments(self) -> list[str]:
+        """The program and its arguments."""
+        raise NotImplementedError
+
+    def is_ready(self, line: Line) -> bool:
+        """Whether a line says that it is ready."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop(signal.SIGKILL)
+
+    async def start(self) -> None:
+        """Start it and wait until it is ready."""
+        assert self._process is None
+        begun = len(self.lines)
+        self._process = await asyncio.create_subprocess_exec(
+            *self.machine.command(*self.arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=os.environ | {"PATH": SEARCH_PATH},
+        )
+        self._reading = asyncio.create_task(self._read(self._process))
+        await self.said(self.is_ready, begun)
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it, if it runs: with SIGTERM as it wants to, with SIGKILL as when its plug is pulled out."""
+        if self._process is None or self._reading is None:
+            return
+        process, self._process = self._process, None
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+        await process.wait()
+        await self._reading
+
+    def freeze(self) -> None:
+        """Let it do nothing at all from now on: what it was about to do waits, and who calls it waits."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    async def said(self, what: Callable[[Line], bool], after: int = 0) -> Line:
+        """Wait for a line of which that holds, from line number `after` on; raise AssertionError where none comes."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while True:
+                    self._news.clear()
+                    if (found := next((line for line in self.lines[after:] if what(line)), None)) is not None:
+                        return found
+                    if self._reading is None or self._reading.done():
+                        raise AssertionError(f"it ended without saying so: {self.lines}")
+                    await self._news.wait()
+        except TimeoutError as error:
+            raise AssertionError(f"it did not say so in {PATIENCE_SECONDS:g} s: {self.lines}") from error
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        async for raw in process.stdout:
+            text = raw.decode("utf-8", "replace").rstrip("\n")
+            try:
+                self.lines.append(json.loads(text))
+            except ValueError:
+                self.lines.append({"text": text})
+            self._news.set()
+        self._news.set()
+
+
+class Terminal(Program):
+    """A simulated terminal, a process of its own, that listens on all addresses of its machine.
+
+    Without `mdns` it does not announce itself; `mdns` is the addresses of the cards on which it does, none for all.
+    `certificates` is what it shows, `trust` the CA of the webhook receivers. Its lines are those of its ledger.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        serial: str,
+        state: Path,
+        certificates: TlsFiles,
+        trust: Path,
+        *,
+        mdns: tuple[str, ...] | None,
+        host: str = "0.0.0.0",
+    ) -> None:
+        super().__init__(machine)
+        self.serial = serial
+        announcing = ["--no-mdns"] if mdns is None else [f"--mdns-interface={address}" for address in mdns]
+        self._arguments = [
+            *(sys.executable, "-m", "posd", "simulate", "--json", "--serial", serial, "--state", str(state)),
+            *("--listen", f"{f'[{host}]' if ':' in host else host}:{PORT}", *announcing),
+            *("--cert", str(certificates.certificate), "--key", str(certificates.private_key), "--trust", str(trust)),
+            *("--speed", str(SPEED), "--delivery-timeout", str(DELIVERY_SECONDS)),
+        ]
+
+    @property
+    def arguments(self) -> list[str]:
+        return self._arguments
+
+    def is_ready(self, line: Line) -> bool:
+        return "ready" in line
+
+    def happened(self, kind: str, identity: str | None = None) -> list[Line]:
+        """Return what its ledger has of a kind, of one payment or of all."""
+        entries = [line for line in self.lines if line.get("kind") == kind]
+        return [line for line in entries if identity in (None, line.get("client_transaction_id"))]
+
+    async def happens(self, kind: str, identity: str, **fields: Any) -> Line:
+        """Wait until its ledger has that of a payment."""
+        wanted = {"kind": kind, "client_transaction_id": identity} | fields
+        return await self.said(lambda line: wanted.items() <= line.items())
+
+
+class Avahi(Program):
+    """The avahi-daemon of a machine, which announces a terminal there: the addresses that the machine has, as it has
+    them. Without a serial it announces the machine alone, as on most Linux machines, and holds port 5353.
+    """
+
+    def __init__(self, machine: Machine, directory: Path, serial: str | None = None, name: str | None = None) -> None:
+        """`directory` takes its files; `name` is the instance name where that is not the serial."""
+        super().__init__(machine)
+        self._named = name or serial
+        self._home = directory / f"avahi-{machine.name}"
+        services = self._home / "services"
+        services.mkdir(parents=True)
+        (self._home / "avahi-daemon.conf").write_text(AVAHI_CONFIGURATION.format(host=machine.name))
+        if serial is not None:
+            service = AVAHI_SERVICE.format(name=self._named, serial=serial, port=PORT)
+            (services / "terminal.service").write_text(service)
+        # Where it looks for services is compiled into it: this machine alone sees these files there.
+        machine.run("mount", "--bind", str(self._home), "/etc/avahi")
+
+    @property
+    def arguments(self) -> list[str]:
+        configuration = str(self._home / "avahi-daemon.conf")
+        return [find(AVAHI) or AVAHI, "--no-drop-root", "--no-chroot", "--no-rlimits", "--file", configuration]
+
+    def is_ready(self, line: Line) -> bool:
+        text = line.get("text", "")
+        return f'Service "{self._named}"' in text if self._named else "Server startup complete" in text

@@ -1,0 +1,194 @@
+"""A shop whose network is real: posd on one machine, simulated terminals on others, and what happens between them."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+from posd import tls
+from posd.tls import TlsFiles
+from tests.lan.network import Machine, Switch, network
+from tests.lan.programs import PATIENCE_SECONDS, PORT, Avahi, Terminal
+from tests.support.daemon import Daemon
+from tests.support.shop import AMOUNT
+
+#: Where posd is, and where it can move to; the machines of two terminals, and where the first one can move to.
+POS, POS_LATER = "10.77.0.1", "10.77.0.21"
+TERMINAL, TERMINAL_LATER, OTHER = "10.77.0.2", "10.77.0.22", "10.77.0.3"
+#: The same on an IPv6 network (unique local addresses), and on one where nobody gives out addresses (link-local ones).
+POS_6, TERMINAL_6 = "fd77::1", "fd77::2"
+POS_LINK, TERMINAL_LINK = "169.254.77.1", "169.254.77.2"
+SERIAL = "SN-LAN-1"
+#: Where a payment is so far, the terminal cannot have sent its end: it sends one event after the other.
+BEFORE_THE_ACQUIRER = ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED")
+
+#: posd asks soon for what it has not heard of; a call that a busy computer keeps waiting is not given up.
+CONFIGURATION = """
+[local_api]
+directory = "{home}/run"
+till_group = ""
+admin_group = ""
+[webhooks]
+listen = "{listen}:8443"
+[database]
+path = "{home}/state/posd.db"
+[discovery]
+{discovery}
+[reconcile]
+first_event_grace_seconds = 1
+stall_seconds = 2
+stall_after_request_seconds = 1
+[terminal_defaults]
+ca_file = "{ca}"
+connect_timeout_seconds = 15
+[[terminals]]
+serial = "{serial}"
+"""
+
+
+def net(address: str) -> str:
+    """Return an address with the length of its network's prefix."""
+    return f"{address}/{64 if ':' in address else 24}"
+
+
+def base_url(address: str) -> str:
+    """Return where a terminal is called that has this address."""
+    return f"https://{f'[{address}]' if ':' in address else address}:{PORT}"
+
+
+@dataclass
+class Street:
+    """One network with posd on it. Everything else a test adds: machines, terminals, avahi-daemons."""
+
+    home: Path
+    switch: Switch
+    pos: Machine
+    daemon: Daemon
+    certificates: TlsFiles
+    stack: AsyncExitStack
+
+    def certified(self, name: str, *addresses: str) -> TlsFiles:
+        """Return a certificate of another terminal, of the same CA."""
+        directory = self.home / name
+        directory.mkdir()
+        for file in (self.certificates.ca_certificate, self.certificates.ca_key):
+            shutil.copy(file, directory)
+        return tls.init(directory, names=["terminal.local"], addresses=addresses)
+
+    async def terminal(
+        self,
+        machine: Machine,
+        *,
+        serial: str = SERIAL,
+        mdns: tuple[str, ...] | None = (),
+        certificates: TlsFiles | None = None,
+        host: str = "0.0.0.0",
+    ) -> Terminal:
+        """Run a simulated terminal on a machine; it announces itself on all its cards, or those, or not (None)."""
+        state, shown = self.home / f"terminal-{machine.name}", certificates or self.certificates
+        made = Terminal(machine, serial, state, shown, self.daemon.ca, mdns=mdns, host=host)
+        return await self.stack.enter_async_context(made)
+
+    async def avahi(self, machine: Machine, serial: str | None = None, name: str | None = None) -> Avahi:
+        """Run an avahi-daemon on a machine, which announces a terminal there or, without a serial, the machine."""
+        return await self.stack.enter_async_context(Avahi(machine, self.home, serial, name))
+
+    async def known(self) -> Any:
+        """Return the terminal as posd shows it."""
+        return (await self.daemon.call("GET", f"/terminals/{SERIAL}")).json
+
+    async def shown(self, what: Callable[[Any], bool]) -> Any:
+        """Wait until what posd shows of the terminal is so; return it."""
+        seen = None
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not what(seen := await self.known()):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)  # the local API tells nobody of it: it has to be asked
+        except TimeoutError as error:
+            raise AssertionError(f"it did not become so in {PATIENCE_SECONDS:g} s: {seen}") from error
+        return seen
+
+    async def found_at(self, address: str) -> None:
+        """Wait until posd has found the terminal at an address."""
+        await self.shown(lambda item: (item["base_url"], item["source"]) == (base_url(address), "mdns"))
+
+    async def charge(self) -> str:
+        """Start a payment, which its terminal acknowledges; return its id."""
+        identity = str(uuid4())
+        request = {"amount": AMOUNT, "metadata": {"scenario": "approve-chip-pin"}}
+        reply = await self.daemon.call("PUT", f"/transactions/{identity}", request)
+        assert (reply.status, reply.json.get("phase")) == (201, "active"), reply.body
+        return identity
+
+    async def under_way(self, terminal: Terminal) -> str:
+        """Start a payment and freeze its terminal in the middle of it; return its id. `thaw` lets it go on."""
+        while True:
+            identity = await self.charge()
+            terminal.freeze()
+            if (await self.daemon.transaction(identity))["status"] in BEFORE_THE_ACQUIRER:
+                return identity
+            terminal.thaw()  # on a busy computer it was faster
+            await self.approved(identity)
+
+    async def approved(self, identity: str) -> Any:
+        """Wait for the outcome of a payment: it is approved. Return the outcome."""
+        outcome = await self.daemon.outcome(identity, PATIENCE_SECONDS)
+        assert outcome is not None, (await self.daemon.transaction(identity), self.daemon.lines)
+        assert (outcome["result"], outcome["status"]) == ("approved", "APPROVAL"), outcome
+        return outcome
+
+    async def paid(self, *terminals: Terminal) -> str:
+        """Make a whole payment: the first of these terminals was called, and its final event arrived. Return its id."""
+        identity = await self.charge()
+        await self.approved(identity)
+        assert started(identity, *terminals) == [1, *(0 for _ in terminals[1:])]
+        await terminals[0].happens("attempt", identity, status="APPROVAL", result=200)
+        return identity
+
+
+def started(identity: str, *terminals: Terminal) -> list[int]:
+    """Return how many requests to start a payment each terminal got."""
+    return [len(terminal.happened("start", identity)) for terminal in terminals]
+
+
+@asynccontextmanager
+async def open_street(
+    pos: tuple[str, ...] = (POS,),
+    *,
+    certified: tuple[str, ...] = (POS, POS_LATER, POS_6, POS_LINK),
+    listen: str = "0.0.0.0",
+    discovery: str = "",
+    start: bool = True,
+) -> AsyncIterator[Street]:
+    """Run posd on a machine with these addresses for the block; its log must not have internal errors at the end.
+
+    Without addresses the machine is not plugged in; without `start` the test starts posd itself. `certified` are the
+    addresses for which posd has a certificate, `discovery` lines of that section of its configuration.
+    """
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-", dir="/tmp")))  # short, for Unix sockets
+        switch = stack.enter_context(network())
+        machine = switch.machine("pos", *(net(address) for address in pos))
+        addresses = [TERMINAL, TERMINAL_LATER, TERMINAL_6, TERMINAL_LINK]
+        certificates = tls.init(home / "terminals", names=["terminal.local"], addresses=addresses)
+        config = CONFIGURATION.format(
+            home=home, listen=listen, discovery=discovery, ca=certificates.ca_certificate, serial=SERIAL
+        )
+        daemon = Daemon(home, config, entering=tuple(machine.command()))
+        tls.init(home / "state" / "tls", names=["localhost"], addresses=list(certified))
+        stack.push_async_callback(_end, daemon)
+        if start:
+            await daemon.start()
+        yield Street(home, switch, machine, daemon, certificates, stack)
+    faults = [line for line in daemon.lines if line["event"] in ("posd.internal_error", "not json")]
+    assert not faults, faults
+
+
+async def _end(daemon: Daemon) -> None:
+    if daemon.process is not None:
+        await daemon.stop()

@@ -1,0 +1,135 @@
+"""What happens to a network in the middle of payments: addresses change, links go and come, others claim a serial."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from posd import tls
+from tests.lan.network import Machine
+from tests.lan.street import (
+    OTHER,
+    POS,
+    POS_LATER,
+    SERIAL,
+    TERMINAL,
+    TERMINAL_LATER,
+    Street,
+    base_url,
+    net,
+    open_street,
+    started,
+)
+from tests.support.webhooks import attention
+
+pytestmark = pytest.mark.root
+
+
+@pytest.mark.usefixtures("avahi")
+async def test_the_terminal_gets_another_address_under_a_payment_and_its_old_one_goes_to_another_terminal() -> None:
+    async with open_street() as street:
+        machine = street.switch.machine("terminal", net(TERMINAL))
+        shown = street.certified("another", OTHER, TERMINAL)
+        beside = street.switch.machine("other", net(OTHER))
+        other = await street.terminal(beside, serial="SN-LAN-2", mdns=None, certificates=shown)
+        terminal = await street.terminal(machine, mdns=None)
+        await street.avahi(machine, SERIAL)
+        await street.found_at(TERMINAL)
+
+        identity = await street.under_way(terminal)
+        machine.move(net(TERMINAL), net(TERMINAL_LATER))
+        beside.move(net(OTHER), net(TERMINAL))
+        terminal.thaw()
+        await street.approved(identity)
+        await street.found_at(TERMINAL_LATER)
+        await street.paid(terminal, other)
+        assert started(identity, terminal, other) == [1, 0]
+        assert other.happened("start") == []
+
+
+@pytest.mark.parametrize("certified", [True, False], ids=["certified for both", "certificate renewed"])
+async def test_this_machine_gets_another_address_under_a_payment(certified: bool) -> None:
+    async with open_street(certified=(POS, POS_LATER) if certified else (POS,)) as street:
+        terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
+        await street.found_at(TERMINAL)
+
+        identity = await street.under_way(terminal)
+        street.pos.move(net(POS), net(POS_LATER))
+        await street.daemon.wait_for(identity, lambda item: "address_changed" in attention(item))
+        terminal.thaw()
+        outcome = await street.approved(identity)
+        assert {item["kind"] for item in outcome["evidence"]} == {"search"}  # nobody can call the old address
+        assert started(identity, terminal) == [1]
+        if not certified:
+            await street.daemon.log_line("certificate.renewed")
+        await street.paid(terminal)
+
+
+Way = Callable[[Street, Machine], None]
+#: What goes -> how it goes, and how it comes back.
+LINKS: Mapping[str, tuple[Way, Way]] = {
+    "card of this machine": (lambda street, _: street.pos.down(), lambda street, _: street.pos.up()),
+    "cable of this machine": (lambda street, _: street.pos.pull_cable(), lambda street, _: street.pos.push_cable()),
+    "cable of the terminal": (lambda _, machine: machine.pull_cable(), lambda _, machine: machine.push_cable()),
+}
+
+
+async def test_links_go_and_come_in_the_middle_of_payments() -> None:
+    async with open_street() as street:
+        machine = street.switch.machine("terminal", net(TERMINAL))
+        terminal = await street.terminal(machine)
+        for link, (breaking, mending) in LINKS.items():
+            await street.found_at(TERMINAL)
+            identity = await street.under_way(terminal)
+            breaking(street, machine)
+            terminal.thaw()
+            await terminal.happens("final", identity)
+            assert (await street.daemon.transaction(identity))["outcome"] is None, link
+            mending(street, machine)
+            await street.approved(identity)
+            assert started(identity, terminal) == [1], link
+        await street.paid(terminal)
+
+
+async def test_a_terminal_disappears_without_a_word_and_comes_back() -> None:
+    async with open_street(discovery="check_seconds = 1") as street:
+        machine = street.switch.machine("terminal", net(TERMINAL))
+        terminal = await street.terminal(machine)
+        await street.found_at(TERMINAL)
+        await street.shown(lambda item: item["reachable"] is True)
+        machine.cut_off()
+        known = await street.shown(lambda item: item["reachable"] is False)
+        assert known["reason"], known
+        machine.let_through()
+        known = await street.shown(lambda item: item["reachable"] is True)
+        assert (known["reason"], known["base_url"]) == (None, base_url(TERMINAL))
+        await street.paid(terminal)
+
+
+async def test_a_network_comes_long_after_posd_has_started() -> None:
+    async with open_street(()) as street:
+        terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
+        assert (await street.known())["base_url"] is None
+        street.pos.plug_in(net(POS))
+        await street.found_at(TERMINAL)
+        await street.paid(terminal)
+
+
+@pytest.mark.usefixtures("avahi")
+@pytest.mark.parametrize("first", ["the real one first", "the false one first"])
+async def test_of_two_that_claim_one_serial_the_one_that_can_prove_it_is_called(first: str) -> None:
+    async with open_street() as street:
+        false = tls.init(street.home / "false", names=["terminal.local"], addresses=[OTHER])
+        machines = {
+            TERMINAL: (street.switch.machine("terminal", net(TERMINAL)), street.certificates),
+            OTHER: (street.switch.machine("other", net(OTHER)), false),
+        }
+        order = (TERMINAL, OTHER) if first == "the real one first" else (OTHER, TERMINAL)
+        terminals = {}
+        for address in order:
+            machine, certificates = machines[address]
+            terminals[address] = await street.terminal(machine, mdns=None, certificates=certificates)
+            await street.avahi(machine, SERIAL, f"Terminal at {address}")
+            await street.shown(lambda item, address=address: address in str((item["base_url"], item.get("claims"))))
+        await street.found_at(TERMINAL)
+        await street.paid(terminals[TERMINAL], terminals[OTHER])
+        assert OTHER in str((await street.known())["claims"])

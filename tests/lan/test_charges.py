@@ -1,0 +1,57 @@
+"""Charges over real multicast: the terminal is found, called, and calls back, on a network with cables (design 8)."""
+
+import pytest
+
+from tests.lan.street import (
+    POS_6,
+    POS_LINK,
+    SERIAL,
+    TERMINAL,
+    TERMINAL_6,
+    TERMINAL_LINK,
+    net,
+    open_street,
+)
+
+pytestmark = pytest.mark.root
+
+
+async def test_a_terminal_that_announces_itself_and_says_goodbye() -> None:
+    async with open_street() as street:
+        terminal = await street.terminal(street.switch.machine("terminal", net(TERMINAL)))
+        await street.found_at(TERMINAL)
+        await street.paid(terminal)
+        known = await street.known()
+        assert (known["reachable"], known["model"]) == (True, "SIM-1")
+        await terminal.stop()
+        known = await street.shown(lambda item: item["base_url"] is None)
+        assert (known["source"], known["reachable"]) == (None, None)
+        assert known["reason"]
+
+
+@pytest.mark.usefixtures("avahi")
+async def test_a_terminal_that_avahi_announces_to_a_machine_where_avahi_has_the_port_too() -> None:
+    async with open_street(start=False) as street:
+        await street.avahi(street.pos)
+        await street.daemon.start()
+        machine = street.switch.machine("terminal", net(TERMINAL), net(TERMINAL_6), net(TERMINAL_LINK))
+        terminal = await street.terminal(machine, mdns=None)
+        await street.avahi(machine, SERIAL)  # all its addresses, the link-local ones too
+        await street.found_at(TERMINAL)
+        await street.paid(terminal)
+
+
+async def test_a_network_that_has_ipv6_alone() -> None:
+    async with open_street((POS_6,), listen="[::]") as street:
+        machine = street.switch.machine("terminal", net(TERMINAL_6))
+        terminal = await street.terminal(machine, mdns=(TERMINAL_6,), host="::")
+        await street.found_at(TERMINAL_6)
+        await street.paid(terminal)
+
+
+async def test_a_network_where_nobody_gives_out_addresses() -> None:
+    async with open_street((POS_LINK,), discovery=f'interfaces = ["{POS_LINK}"]') as street:
+        machine = street.switch.machine("terminal", net(TERMINAL_LINK))
+        terminal = await street.terminal(machine, mdns=(TERMINAL_LINK,))
+        await street.found_at(TERMINAL_LINK)
+        await street.paid(terminal)

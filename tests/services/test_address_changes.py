@@ -1,0 +1,178 @@
+"""Payments whose callback URL names an address that this machine has no longer: marked, and taken back."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+from structlog.testing import capture_logs
+
+from posd.core.decisions import dismissed, resolved
+from posd.core.transactions import AttentionCode, Phase, Result, Transaction
+from posd.services.address_changes import AddressChanges
+from posd.services.outstanding import Outstanding
+from posd.store import journal, transactions
+from posd.store.store import Store
+from posd.terminals.interfaces import Interfaces
+
+#: An address of every machine, and one of none (RFC 5737).
+HERE, GONE = "127.0.0.1", "192.0.2.7"
+PATIENCE_SECONDS = 60.0
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def payment(callback_host: str | None, phase: Phase = Phase.ACTIVE) -> Transaction:
+    """Return an open payment whose events come to that address."""
+    at = "2026-11-20T10:42:00.000Z"
+    return Transaction(
+        client_transaction_id=str(uuid4()),
+        terminal="SN-TEST",
+        type=None,
+        created_at=at,
+        updated_at=at,
+        phase=phase,
+        sent_to="https://terminal",
+        callback_host=callback_host,
+        acknowledged=phase is Phase.ACTIVE,
+    )
+
+
+@dataclass
+class World:
+    """A database, and who looks after the addresses in it."""
+
+    home: Path
+    store: Store
+    changes: AddressChanges
+    news: asyncio.Event
+
+    async def add(self, item: Transaction) -> str:
+        """Record a payment; return its id."""
+        await self.store.write(lambda unit: transactions.insert(unit, item, "intent"))
+        return item.client_transaction_id
+
+    async def get(self, identity: str) -> Transaction:
+        found = await self.store.read(lambda db: transactions.get(db, identity))
+        assert found is not None
+        return found
+
+    async def until(self, identity: str, what: Callable[[Transaction], bool]) -> Transaction:
+        """Wait until that holds of a payment; return it."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                self.news.clear()
+                if what(found := await self.get(identity)):
+                    return found
+                await self.news.wait()
+
+    async def words(self, identity: str) -> list[str]:
+        """Return the kinds of its journal's entries."""
+        entries = await self.store.read(lambda db: list(journal.of_transaction(db, identity)))
+        return [str(item.entry.__struct_config__.tag) for item in entries]
+
+
+@asynccontextmanager
+async def world(home: Path) -> AsyncIterator[World]:
+    """Open a database for the block."""
+    store = await Store.open(home / "posd.db", home / "posd.db.lock")
+    news = asyncio.Event()
+    store.hub.listen(lambda _changes: news.set())
+    try:
+        yield World(home, store, AddressChanges(store, Interfaces(), Outstanding(), now), news)
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def looking(here: World) -> AsyncIterator[None]:
+    """Let it look after the addresses for the block."""
+    task = asyncio.create_task(here.changes.run())
+    yield
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=PATIENCE_SECONDS)
+    assert done
+    assert task.cancelled(), task.exception()
+
+
+def lost(item: Transaction) -> bool:
+    return item.callback_lost
+
+
+async def test_what_the_address_changed_under_is_marked_at_the_start_and_nothing_else(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        ended = resolved(payment(GONE), Result.DECLINED, "Ana", "slip", None, now())
+        others = [await here.add(item) for item in (payment(HERE), payment(None), ended)]
+        marked = [await here.add(payment(GONE, phase)) for phase in (Phase.ACTIVE, Phase.STARTING)]
+        with capture_logs() as lines:
+            async with looking(here):
+                for identity in marked:
+                    document = await here.until(identity, lost)
+                    attention = document.attention_of(AttentionCode.ADDRESS_CHANGED)
+                    assert attention is not None
+                    assert GONE in attention.detail
+        for identity in others:
+            document = await here.get(identity)
+            assert (document.callback_lost, document.attention) == (False, ())
+        told = [line for line in lines if line["event"] == "payment.attention"]
+        assert {line["transaction"] for line in told} == set(marked)
+        assert {(line["code"], line["log_level"]) for line in told} == {("address_changed", "warning")}
+
+
+async def test_an_address_that_is_back_takes_it_back(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        identity = await here.add(payment(GONE))
+        async with looking(here):
+            await here.until(identity, lost)
+        with closing(sqlite3.connect(tmp_path / "posd.db")) as db:
+            db.execute("UPDATE transactions SET callback_host = ?", (HERE,))
+            db.commit()
+        async with looking(here):
+            document = await here.until(identity, lambda item: not lost(item))
+        assert document.attention == ()
+        assert await here.words(identity) == ["address_changed", "address_back"]
+
+
+async def test_what_a_person_has_closed_is_not_raised_again_for_the_same_address(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        marked = await here.add(payment(GONE))
+        async with looking(here):
+            before = await here.until(marked, lost)
+        closed = dismissed(before, AttentionCode.ADDRESS_CHANGED, now())
+        await here.store.write(lambda unit: transactions.move(unit, before, closed, "acknowledge"))
+        later = await here.add(payment(GONE))
+        async with looking(here):
+            await here.until(later, lost)  # it was recorded after the other, and is looked at after it
+        assert (await here.get(marked)).attention == ()
+        assert await here.words(marked) == ["address_changed"]
+
+
+async def test_an_address_that_goes_before_its_payment_is_recorded_is_found_all_the_same(tmp_path: Path) -> None:
+    async with world(tmp_path) as here, looking(here):
+        first = await here.add(payment(GONE))
+        here.changes.called_back_at(GONE)
+        await here.until(first, lost)
+        second = await here.add(payment(GONE))
+        here.changes.called_back_at(GONE)
+        await here.until(second, lost)
+
+
+async def test_a_mark_that_cannot_be_stored_is_stored_when_it_can(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        identity = await here.add(payment(GONE))
+        foreign = sqlite3.connect(tmp_path / "posd.db", isolation_level=None)
+        with closing(foreign), capture_logs() as lines:
+            foreign.execute("BEGIN IMMEDIATE")
+            async with looking(here):
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    while not [line for line in lines if line["event"] == "payment.not_recorded"]:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)  # a log line wakes nobody
+                assert not (await here.get(identity)).callback_lost
+                foreign.execute("ROLLBACK")
+                await here.until(identity, lost)

@@ -1,0 +1,132 @@
+"""Certificates with one thing wrong, and servers that show them and write down every byte that comes."""
+
+import asyncio
+import hashlib
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+NOW = datetime.now(UTC)
+LONG_AGO, YESTERDAY = NOW - timedelta(days=30), NOW - timedelta(days=1)
+TOMORROW, LATER = NOW + timedelta(days=1), NOW + timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A server certificate with its key, as files, and its fingerprint."""
+
+    certificate: Path
+    private_key: Path
+
+    @property
+    def der(self) -> bytes:
+        return x509.load_pem_x509_certificate(self.certificate.read_bytes()).public_bytes(Encoding.DER)
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.der).hexdigest()
+
+    def context(self) -> ssl.SSLContext:
+        """Return a server context that shows it, however wrong it is."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.private_key)
+        return context
+
+
+def issued(
+    directory: Path,
+    authority: trustme.CA,
+    *names: str,
+    not_before: datetime = YESTERDAY,
+    not_after: datetime = LATER,
+) -> Leaf:
+    """Return a certificate by a CA, for these names and addresses."""
+    made = authority.issue_cert(*names, not_before=not_before, not_after=not_after)
+    leaf = Leaf(directory / "leaf.crt", directory / "leaf.key")
+    leaf.certificate.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
+    leaf.private_key.write_bytes(made.private_key_pem.bytes())
+    return leaf
+
+
+def self_signed(directory: Path, *names: str, not_after: datetime = LATER) -> Leaf:
+    """Return a certificate that vouches for itself and is no CA."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "terminal")])
+    alternatives: list[x509.GeneralName] = []
+    for text in names:
+        with suppress(ValueError):
+            alternatives.append(x509.IPAddress(ipaddress.ip_address(text)))
+            continue
+        alternatives.append(x509.DNSName(text))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(LONG_AGO)
+        .not_valid_after(not_after)
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .sign(key, SHA256())
+    )
+    leaf = Leaf(directory / "leaf.crt", directory / "leaf.key")
+    leaf.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
+    leaf.private_key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return leaf
+
+
+@dataclass
+class Recorder:
+    """A TLS server that answers nothing: `received` has what came over each connection that was established."""
+
+    received: list[bytes] = field(default_factory=list)
+    port: int = 0
+    _open: int = 0
+    _quiet: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def base_url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read until the other side closes, or has sent a whole head."""
+        self._open += 1
+        self._quiet.clear()
+        data = bytearray()
+        with suppress(OSError):
+            while b"\r\n\r\n" not in data and (part := await reader.read(65536)):
+                data += part
+        writer.close()
+        self.received.append(bytes(data))
+        self._open -= 1
+        if not self._open:
+            self._quiet.set()
+
+    async def quiet(self) -> None:
+        """Wait until no connection is open any more."""
+        if self._open:
+            async with asyncio.timeout(60):
+                await self._quiet.wait()
+
+
+@asynccontextmanager
+async def recording(context: ssl.SSLContext) -> AsyncIterator[Recorder]:
+    """Run a recorder on loopback for the block."""
+    recorder = Recorder()
+    server = await asyncio.start_server(recorder.serve, "127.0.0.1", 0, ssl=context)
+    recorder.port = server.sockets[0].getsockname()[1]
+    try:
+        yield recorder
+    finally:
+        server.close()

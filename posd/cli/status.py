@@ -72,7 +72,8 @@ def check_text(check: object) -> str:
     """Write one health check: its status, and what else it says."""
     if not isinstance(check, Mapping):
         return str(check)
-    rest = "; ".join(str(value) for name, value in check.items() if name != "status" and value not in (None, ""))
+    # What is no text is for programs: the texts say it all.
+    rest = "; ".join(value for name, value in check.items() if name != "status" and isinstance(value, str) and value)
     return f"{check.get('status', '')}: {rest}" if rest else str(check.get("status", ""))
 
 

@@ -7,6 +7,7 @@ from posd.cli.advice import ATTENTION_ADVICE, CAPTURE_OR_VOID, LOOK_FIRST, NEXT_
 from posd.cli.main import COMMANDS as POSD_COMMANDS
 from posd.cli.main import main
 from posd.cli.starting import STARTS
+from posd.cli.status import check_text
 from posd.cli.words import EVIDENCE, RESOLVED_AS, RESULTS, SEARCH_ENTRIES, SEARCHES
 from posd.core.problems import PROBLEMS
 from posd.core.transactions import AttentionCode, EvidenceKind, NextStep, OperationType, Result
@@ -105,3 +106,9 @@ def test_no_command_is_cut_in_the_help_of_those_that_start_something() -> None:
         command = main.get_command(context, row.name)
         assert command is not None
         assert command.get_short_help_str(limit=80 - len("  acknowledge  ")) == row.does
+
+
+def test_a_check_is_shown_by_its_texts_alone() -> None:
+    check = {"status": "degraded", "detail": "it ends soon", "served": {"port": 8443}, "refused_by": [{"peer": "::1"}]}
+    assert check_text(check) == "degraded: it ends soon"
+    assert check_text({"status": "ok", "detail": ""}) == "ok"

@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from posd.core.decisions import dismissed, resolved
 from posd.core.transactions import AttentionCode, Phase, Result, Transaction
@@ -101,6 +102,14 @@ async def looking(here: World) -> AsyncIterator[None]:
     assert task.cancelled(), task.exception()
 
 
+async def line_of(lines: list[EventDict], event: str, count: int = 1) -> list[EventDict]:
+    """Wait for so many log lines of an event, which follow its commit, and return them."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(found := [line for line in lines if line["event"] == event]) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # a log line wakes nobody
+    return found
+
+
 def lost(item: Transaction) -> bool:
     return item.callback_lost
 
@@ -117,10 +126,10 @@ async def test_what_the_address_changed_under_is_marked_at_the_start_and_nothing
                     attention = document.attention_of(AttentionCode.ADDRESS_CHANGED)
                     assert attention is not None
                     assert GONE in attention.detail
+                told = await line_of(lines, "payment.attention", count=len(marked))
         for identity in others:
             document = await here.get(identity)
             assert (document.callback_lost, document.attention) == (False, ())
-        told = [line for line in lines if line["event"] == "payment.attention"]
         assert {line["transaction"] for line in told} == set(marked)
         assert {(line["code"], line["log_level"]) for line in told} == {("address_changed", "warning")}
 
@@ -170,9 +179,7 @@ async def test_a_mark_that_cannot_be_stored_is_stored_when_it_can(tmp_path: Path
         with closing(foreign), capture_logs() as lines:
             foreign.execute("BEGIN IMMEDIATE")
             async with looking(here):
-                async with asyncio.timeout(PATIENCE_SECONDS):
-                    while not [line for line in lines if line["event"] == "payment.not_recorded"]:  # noqa: ASYNC110
-                        await asyncio.sleep(0.01)  # a log line wakes nobody
+                await line_of(lines, "payment.not_recorded")
                 assert not (await here.get(identity)).callback_lost
                 foreign.execute("ROLLBACK")
                 await here.until(identity, lost)

@@ -223,7 +223,6 @@ async def test_a_payment_that_was_refused_and_runs_all_the_same_holds_its_termin
 async def test_killed_while_the_abort_is_under_way_it_is_not_sent_again(home: Path) -> None:
     async with open_counters(home, 1) as (counter,):
         posd = counter.daemon
-        posd.keep_port()
         payment = await counter.started()
         assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
         counter.terminal.abort = script = held(answering(200))

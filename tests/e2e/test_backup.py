@@ -114,7 +114,6 @@ async def test_after_a_disaster_and_a_restore(busy: Shop, home: Path, disaster: 
     damage(daemon.database)
     code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"), "--json")
     assert code == 0, said
-    daemon.keep_port()
     await daemon.start()
     told = await daemon.log_line("store.restored")
     assert (told["level"], str(home / "backup.db") in told["detail"]) == ("warning", True)
@@ -166,7 +165,6 @@ async def test_a_payment_of_which_only_the_id_is_left_is_asked_for_and_never_sen
     destroy(daemon.database, "transactions", "events", "journal", "changes", "leases")
     code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
     assert code == 0, said
-    daemon.keep_port()
     await daemon.start()
     document = await lost.get()
     assert document["phase"] == "in_doubt"
@@ -195,7 +193,6 @@ async def test_everything_but_the_backup_is_lost(busy: Shop, home: Path) -> None
     code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
     assert code == 0, said
     assert key_file(daemon).stat().st_mode & 0o777 == 0o600
-    daemon.keep_port()
     await daemon.start()
     await approve(waiting)
     assert (await waiting.get())["outcome"]["result"] == "approved"

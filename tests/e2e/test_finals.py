@@ -240,7 +240,6 @@ async def test_payments_that_the_database_does_not_know_are_rebuilt_from_their_e
     with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
         async with open_counters(Path(directory), 3) as counters:
             daemon = counters[0].daemon
-            daemon.keep_port()
             await daemon.stop()
             backup = daemon.database.read_bytes()
             await daemon.start()

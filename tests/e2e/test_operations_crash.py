@@ -59,7 +59,6 @@ async def counters() -> AsyncIterator[list[Shop]]:
     """A daemon with a terminal for each case, that comes back on the same port."""
     with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
         async with open_counters(Path(directory), len(CASES), QUIET) as counters:
-            counters[0].daemon.keep_port()
             yield counters
             await nothing_to_correct(counters[0].daemon)
 

@@ -179,7 +179,6 @@ async def test_killed_between_acceptance_and_webhook_the_end_is_found_by_asking(
         await shop.daemon.kill()
         await shop.put_paper_in("before")
         assert (await shop.simulator.ledger.wait_for("print_webhook", print_job_id=held))["result"] == "unreachable"
-        shop.daemon.keep_port()
         await shop.daemon.start()
         job = await shop.outcome(held)
         assert (job["status"], job["decided_by"], codes(job)) == ("COMPLETED", "poll", set())

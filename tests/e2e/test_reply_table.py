@@ -341,7 +341,6 @@ async def test_a_stop_finishes_what_is_under_way_and_refuses_the_rest(
     assert await posd.stop() == 0
     with pytest.raises(OSError, match=r"refused|reset|Connect"):
         await deliver(posd, callback, second)
-    posd.keep_port()
     await posd.start()
     assert (await deliver(posd, callback, second)).status == 200
     assert recorded(posd, identity) == [("applied", first), ("applied", second)]

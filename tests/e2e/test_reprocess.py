@@ -30,7 +30,6 @@ async def counters() -> AsyncIterator[list[Shop]]:
     """A daemon of the test's own, that can be stopped and configured otherwise."""
     with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
         async with open_counters(Path(directory), 4, QUIET) as counters:
-            counters[0].daemon.keep_port()
             yield counters
             await nothing_to_correct(counters[0].daemon)
 
@@ -170,7 +169,6 @@ async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
     with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
         async with open_counters(Path(directory), len(TAMPERING) + 1, QUIET) as counters:
             posd = counters[0].daemon
-            posd.keep_port()
             payments = [await whole(counter, "APPROVAL") for counter in counters]
             before = [await payment.get() for payment in payments]
             assert await posd.stop() == 0

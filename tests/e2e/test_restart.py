@@ -53,7 +53,6 @@ async def counter() -> AsyncIterator[Shop]:
     """A daemon of the test's own with one terminal, that can be stopped and started again."""
     with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
         async with open_counters(Path(directory), 1, QUIET) as (counter,):
-            counter.daemon.keep_port()
             yield counter
             await nothing_to_correct(counter.daemon)
 
@@ -99,7 +98,6 @@ async def test_every_open_payment_is_asked_for_a_few_at_a_time(shop: Shop) -> No
         writer.write(http(200, json.dumps(finals[identity]).encode()))
 
     await posd.kill()
-    posd.keep_port()
     shop.terminal.search = search
     await posd.start()
     again.set()
@@ -236,7 +234,6 @@ async def test_an_open_payment_whose_terminal_has_no_address_is_asked_for_when_i
             network = AsyncZeroconf(interfaces=["127.0.0.1"])
             try:
                 async with running(home, entry, QUIET, discovery) as posd:
-                    posd.keep_port()
                     await network.async_register_service(service(0), cooperating_responders=True)
                     await posd.log_line("discovery.found", terminal=serial)
                     payment = Payment(Shop(posd, terminal, iter(()), iter(())), str(uuid4()), serial)

@@ -88,7 +88,6 @@ async def test_it_drains_tills_streams_and_idle_terminals(posd: Daemon, terminal
     for _, writer in (*idle, kept_alive, half):
         writer.transport.abort()
     script.release.set()
-    posd.keep_port()
     await posd.start()
     callback = next(item.callback for item in terminal.requests if in_flight in item.callback)
     assert await https.deliver(callback, body(in_flight, "TERMINAL_CANCELED"), posd.ca) == 200
@@ -124,7 +123,6 @@ async def test_the_connections_of_a_killed_daemon_do_not_keep_the_port(posd: Dae
     await posd.kill()
     with suppress(ConnectionResetError):  # what it had not read when it was killed makes the end a reset
         assert await reader.read() == b""
-    posd.keep_port()
     await posd.start()
     assert (await posd.call("GET", "/version")).status == 200
     writer.transport.abort()

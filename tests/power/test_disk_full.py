@@ -76,7 +76,6 @@ async def shop(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sho
                 assert not shop.street.faults()
                 await posd.kill()
                 assert shop.failures() == []
-                posd.keep_port()
                 await posd.start()
                 await nothing_is_forgotten(shop)
                 assert not shop.street.faults()
@@ -195,7 +194,6 @@ async def test_killed_while_it_is_full_it_starts_when_there_is_room_and_knows_wh
     assert (await starting).json["phase"] == "starting"
     assert not street.faults()
     await street.posd.kill()
-    street.posd.keep_port()
     code, said = await street.posd.cannot_start()
     assert code == 1
     assert "cannot be written" in said

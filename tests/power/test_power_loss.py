@@ -124,7 +124,6 @@ async def recording() -> AsyncIterator[Recording]:
             for number in range(ROUNDS):
                 await pay(street, random.choice(street.serials), random)
                 await asyncio.gather(*(pay(street, serial, random) for serial in street.serials))
-                street.posd.keep_port()
                 assert not street.faults()
                 if number == 0:
                     await street.posd.stop()

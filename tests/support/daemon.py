@@ -137,12 +137,7 @@ class Daemon:
     async def restart(self) -> None:
         """Pull the plug and start again, on the same port: the callback addresses of open payments stay good."""
         await self.kill()
-        self.keep_port()
         await self.start()
-
-    def keep_port(self) -> None:
-        """Let the next start listen on the port of this one."""
-        self.config = self.config.replace("127.0.0.1:0", f"127.0.0.1:{self.port}")
 
     async def cannot_start(self) -> tuple[int, str]:
         """Start it, wait for its end; return the exit code and all that it said."""

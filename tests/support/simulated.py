@@ -57,7 +57,6 @@ def public(daemon: Daemon) -> dict[str, str]:
 async def configured_otherwise(daemon: Daemon, changes: Mapping[str, str]) -> None:
     """Stop it, change its configuration, start it again on the same port."""
     assert await daemon.stop() == 0
-    daemon.keep_port()
     for old, new in changes.items():
         assert daemon.config.count(old) == 1, old
         daemon.config = daemon.config.replace(old, new)

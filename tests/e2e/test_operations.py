@@ -109,7 +109,8 @@ async def test_on_the_simulated_terminal_the_cardholders_tip_never_comes_back() 
                 assert stated["tip"] == (0 if kind == "post-tip" else Decimal("7.77"))
                 (body,) = (item for item in simulators["SN-0001"].requests if identity in item)
                 assert (sent in body) == (body.count('"amount"') == 1) == (kind != "void")
-                assert not [word for word in ("USD", "7.77", "18.98", "airport_tax") if word in body]
+                said = body.replace(json.loads(body)["events_webhook_url"], "")  # a token can hold any three letters
+                assert not [word for word in ("USD", "7.77", "18.98", "airport_tax") if word in said]
                 assert (await daemon.transaction(identity))["attention"] == []
 
 

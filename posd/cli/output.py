@@ -55,6 +55,11 @@ class Output:
         elif not self.as_json:
             click.echo(" " * indent + _clean(text), file=self.stdout.file)
 
+    def verbatim(self, text: str) -> None:
+        """Write lines that people copy, as what goes into a file: a narrow terminal gets no line breaks of ours."""
+        if not self.as_json:
+            click.echo(_clean(text), file=self.stdout.file)
+
     def note(self, text: str, style: str = "") -> None:
         """Write a line beside the result: to stderr."""
         if self.stderr.is_terminal:

@@ -9,7 +9,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -319,9 +320,17 @@ def _split_address(text: str) -> tuple[str, int]:
 
 
 def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
-    """Make a certificate for every name and address of this machine; the CA of an earlier run is kept."""
+    """Make a certificate for every name and address of this machine; what an earlier run made is kept.
+
+    Somebody may have pinned its fingerprint: it is made anew only where it ends soon or lacks a name or an address.
+    """
     names = dict.fromkeys([socket.gethostname(), "localhost"])
     addresses = dict.fromkeys([*tls.local_addresses(), "127.0.0.1", host])  # a wildcard among them does no harm
+    made = tls.files(directory)
+    with suppress(tls.TlsError):  # there is none yet, or it cannot be used
+        info = tls.load(made.certificate, made.private_key).info
+        if not tls.renewal_reasons(info, tls.Subjects(tuple(names), tuple(addresses)), datetime.now(UTC)):
+            return made
     return tls.init(directory, names=list(names), addresses=list(addresses))
 
 

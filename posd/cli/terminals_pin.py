@@ -76,7 +76,7 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
     except (CannotAsk, tls.TlsError) as error:
         fail(output, f"cannot show the certificate of terminal {serial}: {error}")
     except UnusableValueError as error:
-        fail(output, "; ".join(f"{fault.reason}; {fault.cure}" for fault in error.faults), ExitCode.USAGE)
+        fail(output, _words(error), ExitCode.USAGE)
     pinned = terminal.fingerprint_sha256 if terminal else ""
     if output.as_json:
         matches = None if expected is None else expected == info.fingerprint_sha256
@@ -97,10 +97,17 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
 
 
 def _hex(text: str) -> str:
-    value = values.fingerprint(text, NO_FILE)
+    try:
+        value = values.fingerprint(text, NO_FILE)
+    except UnusableValueError as error:
+        raise click.BadParameter(_words(error), param_hint="--fingerprint") from error
     if not value:
         raise CannotAsk("--fingerprint is empty; leave it out to compare by eye")
     return value
+
+
+def _words(error: UnusableValueError) -> str:
+    return "; ".join(f"{fault.reason}; {fault.cure}" for fault in error.faults)
 
 
 def _given(text: str) -> Address:
@@ -194,8 +201,7 @@ def _tell(
     place = "in its section" if terminal else "as a section of its own"
     output.line(f"Put this into {config.file}, {place}, then restart posd:")
     output.line()
-    for line in _toml(serial, info).splitlines():
-        output.line(line)
+    output.verbatim(_toml(serial, info).rstrip("\n"))
     if any(
         item.serial == serial and config.sources[f"terminals[{index}].server_name"] == "file" and item.server_name
         for index, item in enumerate(config.terminals)

@@ -11,14 +11,19 @@ from typing import assert_never
 import msgspec
 
 from posd.core import printing
-from posd.core.print_events import Answer, Answered, judge, read_webhook
+from posd.core.print_events import Answer, Answered, judge, read_status, read_webhook
 from posd.core.print_replies import NAMES
 from posd.core.printing import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
 from posd.core.starts import Attempt
 
 
-class Turn(msgspec.Struct, frozen=True, tag="turn", tag_field="kind"):
-    """Its turn to be sent came, after it had waited in line."""
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True, tag="turn", tag_field="kind"):
+    """Its turn to be sent came, after it had waited in line; `sent_to` is where its terminal was by then.
+
+    None: that was not known any more, and it goes to where the terminal was before.
+    """
+
+    sent_to: str | None = None
 
 
 class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
@@ -96,8 +101,8 @@ Entry = (
 def follow(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
     """Return the job as it stands after the entry."""
     match entry:
-        case Turn():
-            return printing.turn(job, now)
+        case Turn(sent_to=sent_to):
+            return printing.turn(job, sent_to, now)
         case Created(attempt=attempt):
             return printing.conclude(job, judge(attempt), now)
         case Interrupted(in_line=in_line):
@@ -134,8 +139,8 @@ def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime
     after = follow(job, Called(body), now)
     if len(recorded) >= MAX_CALLBACKS:
         return (after.decided_by, after.status) == (job.decided_by, job.status)
-    status = read_webhook(body).status
-    return after == job and any(read_webhook(other).status == status for other in recorded)
+    # Inside a commit, so that payments wait for it: of what is recorded nothing but the status is read again.
+    return after == job and read_status(body) in map(read_status, recorded)
 
 
 def reason(entry: Entry) -> str:

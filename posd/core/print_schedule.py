@@ -24,6 +24,7 @@ JITTER = 0.25
 SLOW = 4.0
 #: The least pause between two questions for one job that something on the LAN causes, in seconds.
 CAUSED_PAUSE_SECONDS = 2.0
+NEVER = float("inf")
 #: Doublings after which the longest pause is reached whatever the first.
 _MAX_DOUBLINGS = 24
 
@@ -39,8 +40,9 @@ class Limits(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """What is remembered of one open job; times are seconds of the monotonic clock.
 
-    `poll_at` is when it is asked for next; `stuck_at` when it has been open for too long; `accepted` whether the
-    terminal is known to have it; `told` whether it was shown as stuck; `asked_at` when it was asked for last.
+    `poll_at` is when it is asked for next, `NEVER` while it is being asked for; `stuck_at` when it has been open for
+    too long; `accepted` whether the terminal is known to have it; `told` whether it was shown as stuck; `asked_at` when
+    it was asked for last.
     """
 
     poll_at: float
@@ -79,6 +81,16 @@ def accepted(plan: Plan, limits: Limits, now: float) -> Plan:
 def soon(plan: Plan, now: float) -> Plan:
     """Ask for it now, for something of it could not be used: how often a stranger can cause that is bounded."""
     return msgspec.structs.replace(plan, poll_at=min(plan.poll_at, max(now, plan.asked_at + CAUSED_PAUSE_SECONDS)))
+
+
+def asking(plan: Plan, now: float) -> Plan:
+    """Note that it is being asked for; what asks for it `soon` meanwhile is for the next question."""
+    return msgspec.structs.replace(plan, poll_at=NEVER, asked_at=now)
+
+
+def asked_in_vain(plan: Plan, due: float) -> Plan:
+    """Note that the question did not get through: it is due as before, and the terminal's pause holds it back."""
+    return msgspec.structs.replace(plan, poll_at=due)
 
 
 def answered(plan: Plan, limits: Limits, now: float, jitter: float) -> Plan:

@@ -235,9 +235,11 @@ def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
     return _touch(doubt(job, "posd was interrupted while it sent the request", now), job, now)
 
 
-def turn(job: PrintJob, now: datetime) -> PrintJob:
-    """Note that the job is about to be sent."""
-    return _touch(_set(job, queued=False), job, now)
+def turn(job: PrintJob, sent_to: str | None, now: datetime) -> PrintJob:
+    """Note that the job is about to be sent, and where to, where its terminal has moved meanwhile."""
+    if job.orphan:
+        sent_to = None  # a restore found no more than its journal: the till's request stays unknown
+    return _touch(_set(job, queued=False, sent_to=sent_to or job.sent_to), job, now)
 
 
 def stuck(job: PrintJob, seconds: float, now: datetime) -> PrintJob:

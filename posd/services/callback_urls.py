@@ -91,7 +91,9 @@ class CallbackUrls:
         self._advertise_host = advertise_host
         self._port = port
         self._public_url = public_url.rstrip("/")
-        self._bound = "" if ipaddress.ip_address(listen_host).is_unspecified else listen_host
+        bound = ipaddress.ip_address(listen_host)
+        # As the system writes it, to be compared with this machine's addresses; without a scope, as in `_facing`.
+        self._bound = "" if bound.is_unspecified else str(bound).partition("%")[0]
 
     async def url(self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local") -> str:
         """Return the URL for one subject; see `give`."""

@@ -25,12 +25,15 @@ def record_intent(unit: Unit, draft: PrintJob) -> bool:
     return True
 
 
-def take_turn(unit: Unit, identity: str, now: datetime) -> PrintJob | None:
-    """Note that the job is about to be sent (runs inside the commit); None where it is no longer to be sent."""
+def take_turn(unit: Unit, identity: str, sent_to: str | None, now: datetime) -> PrintJob | None:
+    """Note that the job is about to be sent, to where its terminal is now (runs inside the commit).
+
+    Return it, None where it is no longer to be sent.
+    """
     job = print_jobs.get(unit.db, identity)
     if job is None or job.phase is not Phase.STARTING:
         return None  # something of the terminal came for it
-    return print_jobs.record(unit, job, Turn(), now)
+    return print_jobs.record(unit, job, Turn(sent_to), now)
 
 
 def record_attempt(

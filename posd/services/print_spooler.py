@@ -20,7 +20,7 @@ import structlog
 from posd.core import print_schedule
 from posd.core.print_entries import Polled, Stuck
 from posd.core.print_events import Answer, Answered, NoAnswer, read_poll
-from posd.core.print_schedule import Away, Limits, Plan
+from posd.core.print_schedule import NEVER, Away, Limits, Plan
 from posd.core.printing import PrintAttentionCode, PrintJob
 from posd.core.profile import Profile, resolve_path
 from posd.core.starts import NotSent
@@ -34,8 +34,6 @@ from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
 from posd.store.writer import Change, Unit
 from posd.terminals.fleet import Fleet
-
-NEVER = float("inf")
 
 log = structlog.get_logger("posd.print_spooler")
 
@@ -138,13 +136,18 @@ class Spooler:
                 self._keep(change.id, change.terminal, print_schedule.accepted(plan, self._limits, now))
 
     def _keep(self, identity: str, terminal: str | None, plan: Plan) -> None:
-        """Take a new plan of a job, and wake where that is due before anything else."""
+        """Take a new plan of a job, and wake where that is due before anything else.
+
+        A time that is in its heap already is not put there again: a terminal can cause plans without end.
+        """
+        old = self._plans.get(identity)
         self._plans[identity] = plan
         if terminal is not None and terminal in self._fleet:
             self._terminals[identity] = terminal
-            heappush(self._lines.setdefault(terminal, _Line()).due, (plan.poll_at, identity))
+            if plan.poll_at != NEVER and (old is None or old.poll_at != plan.poll_at):
+                heappush(self._lines.setdefault(terminal, _Line()).due, (plan.poll_at, identity))
         stuck_at = print_schedule.stuck_due(plan)
-        if stuck_at is not None:
+        if stuck_at is not None and (old is None or print_schedule.stuck_due(old) != stuck_at):
             heappush(self._stuck, (stuck_at, identity))
         self._wake.set()
 
@@ -161,15 +164,16 @@ class Spooler:
         if at > now:
             return at
         heappop(line.due)
-        line.asking = asyncio.create_task(self._ask(identity, terminal, line), name=f"print-poll-{identity}")
+        due = self._plans[identity].poll_at
+        self._plans[identity] = print_schedule.asking(self._plans[identity], now)
+        line.asking = asyncio.create_task(self._ask(identity, terminal, line, due), name=f"print-poll-{identity}")
         return NEVER
 
     def _outdated(self, at: float, identity: str) -> bool:
         plan = self._plans.get(identity)
         return plan is None or plan.poll_at != at
 
-    async def _ask(self, identity: str, terminal: str, line: _Line) -> None:
-        plan = self._plans.get(identity)
+    async def _ask(self, identity: str, terminal: str, line: _Line, due: float) -> None:
         reached: bool | None = None
         try:
             async with self._turns.ask(terminal):
@@ -181,9 +185,9 @@ class Spooler:
         finally:
             line.asking = None
             self._wake.set()
-        self._plan(identity, terminal, line, plan, reached)
+        self._plan(identity, terminal, line, due, reached)
 
-    def _plan(self, identity: str, terminal: str, line: _Line, plan: Plan | None, reached: bool | None) -> None:
+    def _plan(self, identity: str, terminal: str, line: _Line, due: float, reached: bool | None) -> None:
         """Plan the next question after one; `reached` is None where the terminal was not called."""
         now, jitter = time.monotonic(), random.random()  # noqa: S311 - to be out of step, not secret
         if reached is False:
@@ -191,11 +195,12 @@ class Spooler:
         elif reached:
             line.away = None
         current = self._plans.get(identity)
-        if current is None or current is not plan:
+        if current is None or current.poll_at != NEVER:
             return  # it has ended, or something new is known of it, and planned
-        if reached is not False:
-            current = print_schedule.answered(current, self._limits, now, jitter)
-        self._keep(identity, terminal, current)
+        if reached is False:
+            self._keep(identity, terminal, print_schedule.asked_in_vain(current, due))
+        else:
+            self._keep(identity, terminal, print_schedule.answered(current, self._limits, now, jitter))
 
     async def _poll(self, identity: str, terminal: str) -> bool | None:
         """Ask, and record what came; tell whether the terminal could be reached, None where nothing is to be asked."""

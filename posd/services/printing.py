@@ -206,12 +206,9 @@ class Printing:
     async def _begin(self, draft: PrintJob) -> PrintJob | None:
         """Record the intent and let it run; return the job, None where its id was there already. Raise Problem."""
         assert draft.terminal is not None  # noqa: S101 - `_plan` has resolved it
-        assert draft.sent_to is not None  # noqa: S101
         ticket = self._turns.join(draft.terminal)
         try:
-            url = await self._callback_urls.url(
-                Channel.PRINT, draft.print_job_id, draft.sent_to, self._fleet.access_mode(draft.terminal)
-            )
+            url = await self._callback_url(draft)
             crash_point("print.before_intent")
             recorded = await self._store.write(partial(print_intents.record_intent, draft=draft))
         except CommitUncertain as error:
@@ -236,6 +233,13 @@ class Printing:
 
         delivery.add_done_callback(delivered)
         return draft
+
+    async def _callback_url(self, job: PrintJob) -> str:
+        """Return where its terminal calls back. Raise Problem terminal_offline."""
+        assert job.terminal is not None  # noqa: S101 - what is to be sent has both
+        assert job.sent_to is not None  # noqa: S101
+        mode = self._fleet.access_mode(job.terminal)
+        return await self._callback_urls.url(Channel.PRINT, job.print_job_id, job.sent_to, mode)
 
     async def _never_mind(self, draft: PrintJob, error: CommitUncertain) -> PrintJob:
         """Do not send what may or may not be on disk; record that it was not sent, where it is. Raise Problem."""
@@ -286,12 +290,19 @@ class Printing:
         if ticket.failure is not None:
             return NotSent(f"the terminal could not be reached for a print job before it in line: {ticket.failure}")
         if job is None:
+            address = await self._fleet.choose(terminal)  # it may have moved while the job waited
+            sent_to = address[0] if address else None
             try:
-                job = await self._store.write(partial(print_intents.take_turn, identity=identity, now=self._now()))
+                job = await self._store.write(
+                    partial(print_intents.take_turn, identity=identity, sent_to=sent_to, now=self._now())
+                )
+                if job is None:
+                    return None
+                url = await self._callback_url(job)
             except (StorageUnavailable, CommitUncertain) as error:
                 return NotSent(f"that its turn had come could not be recorded: {error}")
-            if job is None:
-                return None
+            except Problem as problem:
+                return NotSent(problem.detail)
         row = self._profile.table(self._fleet.access_mode(terminal))["print"]
         path = resolve_path(row, terminal_serial=terminal)
         body = print_body(job, url, self._document_member)

@@ -40,7 +40,7 @@ from posd.crashpoints import crash_point
 from posd.services.aborts import Aborts
 from posd.services.outstanding import Outstanding
 from posd.services.records import record
-from posd.services.searching import Searching
+from posd.services.searching import Asked, Searching
 from posd.services.telling import tell
 from posd.store import transactions
 from posd.store.errors import CommitUncertain, StorageUnavailable
@@ -320,9 +320,9 @@ class Reconciler:
 
     async def _search(self, identity: str, terminal: str) -> SearchResult:
         asked = time.monotonic()
-        transaction, answer = await self._searching.search(identity, terminal)
+        transaction, answer, device = await self._searching.search(identity, terminal)
         result = RESULTS[type(answer)]
-        if transaction is not None and self._provable(transaction):
+        if transaction is not None and self._provable(transaction, device):
             await self._prove(transaction, result, asked)
         return result
 
@@ -356,13 +356,13 @@ class Reconciler:
             await self._record(identity, item.silence)
             item.silence = None
 
-    def _provable(self, transaction: Transaction) -> bool:
-        """Whether it may still turn out that it never started: see `core.proof`."""
+    def _provable(self, transaction: Transaction, device: Asked) -> bool:
+        """Whether it may still turn out that it never started, by an answer of that device: see `core.proof`."""
         return (
             self._searching.confirmed(transaction.terminal)
             and transaction.phase is Phase.IN_DOUBT
             and not transaction.heard
-            and self._searching.reaches(transaction)
+            and self._searching.reached(transaction, device)
         )
 
     async def _prove(self, transaction: Transaction, result: SearchResult, asked: float) -> None:
@@ -377,8 +377,8 @@ class Reconciler:
             await self._aborts.probe(identity)  # `_take_abort` hears of the answer
             if item.rounds != before:  # nothing runs: a search after that is what counts
                 asked = time.monotonic()
-                again, answer = await self._searching.search(identity, terminal)
-                if again is None or not self._provable(again):
+                again, answer, device = await self._searching.search(identity, terminal)
+                if again is None or not self._provable(again, device):
                     return
                 item.rounds = proof.searched(item.rounds, RESULTS[type(answer)], asked)
         if item.rounds.complete and await self._searching.known_to_work(terminal, identity):

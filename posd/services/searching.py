@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
+import msgspec
 import structlog
 
 from posd.core import searches
@@ -27,6 +28,13 @@ from posd.terminals.fleet import Fleet
 FOREIGN = "what it found is of another merchant, or of a terminal not in the fleet"
 
 log = structlog.get_logger("posd.searching")
+
+
+class Asked(msgspec.Struct):
+    """The device that was asked: where, and the fingerprint of its certificate; no address where none was asked."""
+
+    base_url: str | None = None
+    certificate: str | None = None
 
 
 class Searching:
@@ -60,16 +68,23 @@ class Searching:
         row = self._row(terminal)
         return f"{row.method} {row.path} {row.pointer}".rstrip()
 
-    def reaches(self, transaction: Transaction) -> bool:
-        """Whether the device that is asked is the one that the start was sent to: another may claim its serial now."""
-        return transaction.sent_to is not None and self._fleet.reaches(transaction.terminal, transaction.sent_to)
+    def reached(self, transaction: Transaction, asked: Asked) -> bool:
+        """Whether the device that was asked is the one that the start was sent to: another may claim its serial."""
+        return (
+            asked.base_url is not None
+            and transaction.sent_to is not None
+            and self._fleet.was_same_device(
+                transaction.terminal, transaction.sent_to, asked.base_url, asked.certificate
+            )
+        )
 
-    async def search(self, client_transaction_id: str, terminal: str) -> tuple[Transaction | None, Answer]:
-        """Ask, and record what came; return the transaction as it then stands, and the answer.
+    async def search(self, client_transaction_id: str, terminal: str) -> tuple[Transaction | None, Answer, Asked]:
+        """Ask, and record what came; return the transaction as it then stands, the answer, and who was asked.
 
         Raise StorageUnavailable or CommitUncertain where it could not be recorded: it is asked again.
         """
-        answer = await self._ask(client_transaction_id, terminal)
+        asked = Asked()
+        answer = await self._ask(client_transaction_id, terminal, asked)
         before, after = await self._store.write(
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
         )
@@ -83,7 +98,7 @@ class Searching:
         )
         if after is not None:
             tell(before, after)
-        return after, answer
+        return after, answer, asked
 
     async def known_to_work(self, terminal: str, client_transaction_id: str) -> bool:
         """Tell whether this search has found another transaction of the terminal than this one.
@@ -103,13 +118,14 @@ class Searching:
         control = await self._store.read(partial(proven_searches.control, terminal=terminal))
         if control is None:
             return False
-        answer = await self._ask(control, terminal)
+        answer = await self._ask(control, terminal, Asked())
         if not self._shows_terminal(answer, terminal):
             return False
         await self._store.write(partial(self._remember, terminal=terminal, client_transaction_id=control))
         return True
 
-    async def _ask(self, client_transaction_id: str, terminal: str) -> Answer:
+    async def _ask(self, client_transaction_id: str, terminal: str, asked: Asked) -> Answer:
+        """Ask; note in `asked` who it is that answers, for what is announced may be another device by then."""
         if terminal not in self._fleet:
             return NoAnswer(f"terminal {terminal} is not in the fleet")
         address = await self._fleet.choose(terminal)
@@ -118,10 +134,13 @@ class Searching:
         row = self._row(terminal)
         path = resolve_path(row, terminal_serial=terminal, client_transaction_id=client_transaction_id)
         body = searches.request_body(client_transaction_id) if row.method == "POST" else None
+
+        def connected(certificate: str | None) -> None:
+            asked.base_url, asked.certificate = address[0], certificate
+            self._fleet.shows(terminal, address[0], certificate)
+
         crash_point("search.before_send")
-        attempt = await self._fleet.device(terminal).call(
-            row.method, f"{address[0]}{path}", body, connected=partial(self._fleet.shows, terminal, address[0])
-        )
+        attempt = await self._fleet.device(terminal).call(row.method, f"{address[0]}{path}", body, connected=connected)
         crash_point("search.replied")
         self._fleet.called(terminal, address[0], attempt)
         return self._welcome(read_reply(attempt, row.pointer, client_transaction_id), terminal)

@@ -62,6 +62,6 @@ def _beginning(stored: PrintJob, entries: Sequence[Journaled]) -> PrintJob:
         external_reference=stored.external_reference,
         document=stored.document,
         reprint_of=stored.reprint_of,
-        sent_to=stored.sent_to,
+        sent_to=stored.sent_to,  # its turn to be sent sets it, to the same
         queued=stored.queued,  # whatever happened to it ended that
     )

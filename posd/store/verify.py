@@ -85,9 +85,13 @@ class Report(msgspec.Struct, frozen=True):
 
 def verify(path: Path, look: Look) -> Report:
     """Check a database or a backup, also one in use; of an older schema only what SQLite checks. Raise Unusable."""
-    if not path.is_file():
-        raise Unusable(f"there is no file {path}")
-    if path.stat().st_size == 0:
+    try:
+        if not path.is_file():
+            raise Unusable(f"there is no file {path}")
+        empty = path.stat().st_size == 0
+    except OSError as error:
+        raise Unusable(f"cannot look at {path}: {error.strerror}. The user of posd may read it, and root") from error
+    if empty:
         raise Unusable(f"{path} is empty: it is damaged. What to do: {_RESTORE}")
     try:
         with closing(connect_reader(path)) as db:

@@ -153,7 +153,9 @@ class Claims:
                 self._claims.remove(old)
         self._claims.append(claim)
         while len(self._claims) > MAX_CLAIMS:
-            self._claims.remove(list(self)[-1] if list(self)[-1] is not claim else list(self)[-2])
+            # One whose certificate verified is kept while it is silent: it will not be announced anew when it is back.
+            least_first = reversed([old for old in self if old is not claim])
+            self._claims.remove(min(least_first, key=lambda old: bool(old.certificates)))
         return not here >= set(urls)
 
     def withdraw(self, name: str) -> Announcement | None:

@@ -50,10 +50,6 @@ class AnotherDevice(Exception):
     """Not the device that was meant is at that address; the message says so. Nothing was sent."""
 
 
-class NotTheSame(NotSent, frozen=True):
-    """Not sent, because another device is there: it can be reached, and is trusted."""
-
-
 class Device:
     """What a call needs to know of one terminal: trust, time-outs (seconds), how a request is authenticated."""
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 
 import structlog
-from zeroconf import Error, RecordUpdateListener, ServiceStateChange, Zeroconf
+from zeroconf import Error, RecordUpdate, RecordUpdateListener, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from posd.config.schema import DiscoveryConfig
@@ -31,8 +31,9 @@ RETRY_SECONDS = 10.0
 #: Lookups of announced services under way at once, and waiting; a LAN that announces without end must not pile up.
 MAX_RESOLVING = 32
 MAX_WAITING = 256
-#: Records that the library may hold for who announces without end; it keeps them for an hour and more.
-MAX_RECORDS = 20_000
+#: Records that the library may hold for who announces without end; it keeps them for an hour and more. It has a limit
+#: of its own, of 10,000, but what it plans for each of them has none.
+MAX_RECORDS = 8_000
 #: Lines about one terminal that comes and goes, in so many seconds; more are told at debug only.
 MAX_LINES = 8
 LINES_SECONDS = 60.0
@@ -139,6 +140,10 @@ class Discovery:
             return
         if len(self._resolving) < MAX_RESOLVING:
             self._start(zeroconf, service_type, name)
+            return
+        said = AsyncServiceInfo(service_type, name)
+        if said.load_from_cache(zeroconf):  # all of it: nothing is to be waited for behind those who say less
+            self._take(service_type, said)
         elif len(self._waiting) < MAX_WAITING:
             self._waiting[name] = service_type
 
@@ -200,19 +205,24 @@ class Discovery:
 
 
 class _Records(RecordUpdateListener):
-    """Watches how many records the library holds: it has no limit of its own."""
+    """Watches how many records the library holds, under however many names."""
 
     def __init__(self, zeroconf: Zeroconf, wake: Callable[[], None]) -> None:
         self._zeroconf = zeroconf
         self._wake = wake
+        self._room = MAX_RECORDS  # so many may still come before all are counted again
         self.too_many = False
 
-    def async_update_records(self, *_: object) -> None:
-        """Nothing is to be done for single records."""
+    def async_update_records(self, _zeroconf: Zeroconf, _now: float, records: list[RecordUpdate]) -> None:
+        """Hear of the records of a packet."""
+        self._room -= len(records)
 
     def async_update_records_complete(self) -> None:
-        """Count, after each packet that brought something."""
-        if not self.too_many and len(self._zeroconf.cache.cache) > MAX_RECORDS:
+        """Count, after packets that may have brought too many."""
+        if self._room >= 0 or self.too_many:
+            return
+        self._room = MAX_RECORDS - sum(map(len, self._zeroconf.cache.cache.values()))
+        if self._room < 0:
             self.too_many = True
             self._wake()
 

@@ -38,7 +38,7 @@ MAX_STRANGERS = 64
 FRESH_SECONDS = 30.0
 #: Where somebody reads how the terminals are, what is older than this is looked at meanwhile, in seconds.
 READ_SECONDS = 10.0
-#: Where somebody wants them looked at first, what is older than this.
+#: Where somebody wants them looked at first, or none answered, what is older than this.
 CHECK_SECONDS = 1.0
 
 #: Why no address of a terminal is known.
@@ -126,7 +126,8 @@ class Fleet:
         """
         member = self._members[serial]
         if member.configured is None and len(member.candidates) > 1:
-            since = time.monotonic() - FRESH_SECONDS
+            # That none answers is not believed for long: a terminal that starts again does not announce itself anew.
+            since = time.monotonic() - (FRESH_SECONDS if member.reachable else CHECK_SECONDS)
             looks = {self._look(member, item.base_url) for item in member.claims.stale(since)}
             while looks and not member.claims.decided(since):
                 _, looks = await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
@@ -143,18 +144,10 @@ class Fleet:
         """
         return self._members[serial].same_as(sent_to, base_url)
 
-    def reaches(self, serial: str, sent_to: str) -> bool:
-        """Whether what was called last is the device that the newest start went to, at `sent_to`."""
-        member = self._members.get(serial)
-        best = member.best if member else None
-        if member is None or best is None:
-            return False
-        same = member.same_as(sent_to, best.base_url)
-        if isinstance(same, bool):
-            return same
-        # An address that was not connected to yet, where it is still the same, is believed: calls hold to the
-        # certificate themselves.
-        return best.certificate == same or (best.certificate is None and best.base_url == sent_to)
+    def was_same_device(self, serial: str, sent_to: str, base_url: str, certificate: str | None) -> bool:
+        """Whether what showed this certificate at `base_url` is the device that the newest start went to."""
+        same = self._members[serial].same_as(sent_to, base_url)
+        return same if isinstance(same, bool) else certificate == same
 
     def announce(self, announcement: Announcement) -> bool:
         """Take an announcement; tell whether it brought anything new. Of a terminal in the cloud it never does."""
@@ -292,7 +285,9 @@ class Fleet:
                 }
 
     def hurry(self) -> None:
-        """End the calls under way: posd is stopping."""
+        """End the calls and looks under way: posd is stopping."""
+        for look in self._looks.values():
+            look.cancel()
         for member in self._members.values():
             member.device.hurry()
 

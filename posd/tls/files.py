@@ -64,6 +64,14 @@ def write_given(made: TlsFiles, subjects: Subjects) -> None:
     write(made.given, json.dumps(document).encode(), mode=0o644)
 
 
+def there(path: Path) -> bool:
+    """Whether a file of ours exists. Raises TlsError where this user may not even see that: the directory is 0700."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise _unusable(path.parent, error) from error
+
+
 def read(path: Path, what: str) -> bytes:
     """Return the bytes of a file. Raises TlsError, which says what it should be."""
     try:

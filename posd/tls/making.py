@@ -31,6 +31,7 @@ from posd.tls.files import (
     given,
     make_directory,
     read,
+    there,
     write,
     write_given,
     writing,
@@ -74,7 +75,7 @@ def init(directory: Path, subjects: Subjects, named: Subjects, *, overwrite: boo
 def renew(directory: Path) -> TlsFiles:
     """See `posd.tls.renew`."""
     made = files(directory)
-    if not made.certificate.exists() and not made.ca_certificate.exists():
+    if not there(made.certificate) and not there(made.ca_certificate):
         raise TlsError(f"there is no certificate in {directory} yet; make one with: posd tls init")
     with writing(directory):
         issuer = _load_ca(made)

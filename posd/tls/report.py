@@ -1,6 +1,6 @@
-"""What there is to say of the certificates of this machine: for `posd tls status` and `posd doctor`.
+"""What there is to say of the certificates of this machine: for `posd tls status`.
 
-Imported by commands alone. It reads files and writes nothing; who asks the listener too uses `asking`.
+Imported by that command alone. It reads files and writes nothing; who asks the listener too uses `asking`.
 """
 
 import stat
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from posd.tls import making, serving
-from posd.tls.files import TlsError, TlsFiles
+from posd.tls.files import TlsError, TlsFiles, there
 from posd.tls.information import CertificateInfo
 from posd.tls.subjects import RENEWAL_DAYS, Subjects, missing
 
@@ -48,9 +48,10 @@ class Report:
 def report(certificate: Path, private_key: Path, own: TlsFiles | None, wanted: Subjects, now: datetime) -> Report:
     """Look at the pair that the daemon is configured with, and at the CA and key of `own` (None: the shop's own PKI).
 
-    `wanted` is by what terminals call this machine (`posd.tls.called_as`). Blocking.
+    `wanted` is by what terminals call this machine (`posd.tls.called_as`). Blocking. Raises TlsError where
+    this user may not look at all.
     """
-    if own is not None and not (certificate.exists() or own.ca_certificate.exists()):
+    if own is not None and not (there(certificate) or there(own.ca_certificate)):
         nothing = Finding("failure", "certificate", f"there is none yet in {certificate.parent}", "posd tls init")
         return Report(None, None, (nothing,))
     findings: list[Finding] = []
@@ -100,6 +101,9 @@ def _keys(private_key: Path, own: TlsFiles | None) -> Iterator[Finding]:
     for path in paths:
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
+        except FileNotFoundError:
+            yield _without(path, own)
+            continue
         except OSError as error:
             yield Finding("warning", "private key", f"{path}: cannot be looked at ({error.strerror})", "look as root")
             continue
@@ -109,6 +113,15 @@ def _keys(private_key: Path, own: TlsFiles | None) -> Iterator[Finding]:
             )
         else:
             yield Finding("ok", "private key", f"{path}: mode {mode:04o}")
+
+
+def _without(path: Path, own: TlsFiles | None) -> Finding:
+    if own is not None and path == own.ca_key:
+        words = f"{path}: does not exist: the certificate cannot be renewed before its end"
+        cure = f"put it back from a backup, or: posd tls init --force, then put {own.ca_certificate} on every terminal"
+        return Finding("warning", "private key", words, cure)
+    cure = "posd tls init" if own else "put the pair of the shop's own PKI there"
+    return Finding("failure", "private key", f"{path}: does not exist", cure)
 
 
 def _authority(certificate: Path, ca: CertificateInfo | None, own: TlsFiles, now: datetime) -> Iterator[Finding]:

@@ -122,11 +122,12 @@ class ServedCertificate:
         days = self._served.info.days_left(self._now())
         if days < 0:
             return "failing", f"the certificate has expired; {self._pair.cure}"
+        words = []
         if days < tls.RENEWAL_DAYS:
-            return "degraded", f"the certificate ends in {days} days; {self._pair.cure}"
-        if self.trouble is not None:
-            return "degraded", f"the one on the disk is not served: {self.trouble}"
-        return "ok", f"valid for {days} more days"
+            words.append(f"the certificate ends in {days} days; {self._pair.cure}")
+        if self.trouble is not None:  # the next start would fail by it
+            words.append(f"the one on the disk is not served: {self.trouble}")
+        return ("degraded", "; ".join(words)) if words else ("ok", f"valid for {days} more days")
 
     async def run(self) -> None:
         """Look, renew, remind, until cancelled."""

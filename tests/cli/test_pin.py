@@ -44,10 +44,10 @@ class Place:
         """Run the command where nobody can be asked."""
         return await asyncio.to_thread(posd, "terminals", "pin", SERIAL, *arguments, config=self.config, socket=socket)
 
-    async def pin_on_terminal(self, types: str, *arguments: str) -> Seen:
+    async def pin_on_terminal(self, types: str, *arguments: str, columns: int = 160) -> Seen:
         """Run it on a terminal, where somebody types."""
         command = ("--config", str(self.config), "terminals", "pin", SERIAL, *arguments)
-        return await asyncio.to_thread(posd_on_terminal, *command, socket=self.socket, types=types, columns=160)
+        return await asyncio.to_thread(posd_on_terminal, *command, socket=self.socket, types=types, columns=columns)
 
     def lines(self) -> list[str]:
         """The fingerprint as the terminal would show it."""
@@ -91,6 +91,12 @@ async def test_a_person_compares_and_gets_what_to_configure(place: Place) -> Non
     assert "pins this certificate already" in (await place.pin()).stdout
 
 
+async def test_what_is_printed_for_the_configuration_can_be_copied_from_a_narrow_terminal(place: Place) -> None:
+    seen = await place.pin_on_terminal("y\n", columns=60)
+    (section,) = tomllib.loads(seen.screen[seen.screen.index("[[terminals]]") :])["terminals"]
+    assert section["fingerprint_sha256"].replace(":", "").lower() == place.leaf.fingerprint
+
+
 @pytest.mark.parametrize("answer", ["n\n", "\n"], ids=["no", "enter"])
 async def test_nothing_is_trusted_unless_a_person_says_yes(place: Place, answer: str) -> None:
     seen = await place.pin_on_terminal(answer)
@@ -126,7 +132,7 @@ async def test_another_fingerprint_than_the_given_one_is_refused(place: Place) -
 @pytest.mark.parametrize("given", ["abc", "g" * 64, ""])
 async def test_what_is_no_fingerprint(place: Place, given: str) -> None:
     done = await place.pin("--fingerprint", given)
-    assert (done.returncode in (1, 2), done.stdout, "fingerprint" in done.stderr) == (True, "", True)
+    assert (done.returncode in (1, 2), done.stdout, "--fingerprint" in done.stderr) == (True, "", True)
 
 
 @pytest.mark.parametrize(

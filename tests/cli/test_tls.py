@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+import os
 import stat
+import subprocess
+import sys
+import textwrap
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -39,6 +43,47 @@ def status(config: Path) -> tuple[int, dict[str, tuple[str, str, str]]]:
     done = posd("tls", "status", "--json", config=config)
     findings = json.loads(done.stdout)["findings"]
     return done.returncode, {item["what"]: (item["level"], item["words"], item["cure"]) for item in findings}
+
+
+#: Runs it as root (so that all is imported, wherever Python is installed) and then as another user.
+_AS_ANOTHER = """
+    import os, sys
+    from pathlib import Path
+    from tests.cli.processes import posd
+    config, arguments = Path(sys.argv[1]), sys.argv[2:]
+    posd("tls", *arguments, config=config)
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    done = posd("tls", *arguments, config=config)
+    print(done.stderr)
+    sys.exit(done.returncode)
+"""
+
+
+@pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
+def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> None:
+    """It is the directory of posd's user alone: the first thing that somebody without sudo runs into."""
+    if os.geteuid() != 0:
+        pytest.skip("A USER WHO MAY READ LITTLE IS NOT TESTED: only root can become another user")
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        home = Path(directory)
+        home.chmod(0o755)
+        config = home / "config.toml"
+        config.write_text(toml(home, ""))
+        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        (home / "state").chmod(0o700)
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(_AS_ANOTHER), str(config), command],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(__file__).parents[2],
+        )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "Permission denied" in done.stdout
+    assert "the user of the daemon" in done.stdout
+    assert "fault of posd" not in done.stdout
 
 
 def test_status_of_nothing_says_where_to_begin(config: Path) -> None:
@@ -80,6 +125,14 @@ def no_ca(made: TlsFiles) -> None:
     made.ca_certificate.unlink()
 
 
+def no_ca_key(made: TlsFiles) -> None:
+    made.ca_key.unlink()
+
+
+def no_key(made: TlsFiles) -> None:
+    made.private_key.unlink()
+
+
 def another_ca(made: TlsFiles) -> None:
     other = tls.init(made.certificate.parent.parent / "other", names=["localhost"], addresses=[])
     made.ca_certificate.write_bytes(other.ca_certificate.read_bytes())
@@ -97,6 +150,8 @@ def another_key(made: TlsFiles) -> None:
         (open_ca_key, "private key", "warning", "ca.key: others may read it (mode 0640)", "chmod 600 "),
         (another_address, "names", "warning", "terminals call this machine 127.0.0.1", "posd tls renew"),
         (no_ca, "CA", "failure", "ca.crt: cannot be read", "posd tls init --force"),
+        (no_ca_key, "private key", "warning", "ca.key: does not exist: the certificate cannot be", "init --force"),
+        (no_key, "private key", "failure", "server.key: does not exist", "posd tls init"),
         (another_ca, "CA", "failure", "was not signed by", "posd tls renew"),
         (another_key, "certificate", "failure", "does not belong to the certificate", "posd tls init"),
     ],

@@ -92,6 +92,7 @@ ANY = st.sampled_from(
         *REPLIES.values(),
         *STEPS,
         Turn(),
+        Turn("https://192.0.2.9"),
         Interrupted(in_line=True),
         Created(NotSent("refused")),
         Polled(NoAnswer("the terminal answered HTTP 404", 404)),

@@ -16,6 +16,7 @@ from posd.core.print_events import (
     NotAPrintEvent,
     judge,
     read_poll,
+    read_status,
     read_webhook,
 )
 from posd.core.print_replies import Accepted, Report
@@ -29,6 +30,24 @@ MAPPED = msgspec.structs.replace(JOB, terminal_job_id="T-9")
 def test_a_failure_with_its_error() -> None:
     body = b'{"printJobId":"job-1","status":"FAILED","externalReference":"t7","errorCode":7,"errorMessage":"paper"}'
     assert read_webhook(body) == Report("FAILED", "job-1", "t7", "7", "paper")
+
+
+@pytest.mark.parametrize(
+    ("status", "read"),
+    [
+        (b'"COMPLETED"', "COMPLETED"),
+        (b' "\\u0043OMPLETED"\t', "COMPLETED"),
+        ('"prêt"'.encode(), "prêt"),
+        (b"1.50", "1.50"),
+        (b"1e3", "1E+3"),
+        (b'"a", "status": "a"', "a"),
+        (b'"' + b"x" * MAX_JOB_ID + b'"', "x" * MAX_JOB_ID),
+    ],
+    ids=["plain", "escaped", "not ASCII", "number", "exponent", "twice", "long"],
+)
+def test_the_status_alone_is_read_as_with_all_the_rest(status: bytes, read: str) -> None:
+    body = b'{"more": [{"status": "x"}], "status":' + status + b', "printJobId": "job-1"}'
+    assert read_status(body) == read_webhook(body).status == read
 
 
 def test_what_is_left_out_or_of_another_kind_is_nothing() -> None:

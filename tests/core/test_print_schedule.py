@@ -70,6 +70,15 @@ def test_what_could_not_be_used_is_asked_for_soon_but_not_without_a_pause() -> N
     assert schedule.soon(asked, 99).poll_at == asked.poll_at, "it is due anyway"
 
 
+def test_what_comes_while_it_is_asked_for_is_for_the_next_question() -> None:
+    plan = schedule.begin(True, LIMITS, 0)
+    asking = schedule.asking(plan, 2)
+    assert (asking.poll_at, asking.asked_at) == (schedule.NEVER, 2)
+    assert schedule.soon(asking, 2.5).poll_at == 2 + CAUSED_PAUSE_SECONDS
+    assert schedule.asked_in_vain(asking, plan.poll_at).poll_at == plan.poll_at
+    assert schedule.answered(asking, LIMITS, 3, 0).poll_at == 7
+
+
 def test_a_terminal_that_is_away_is_asked_ever_less() -> None:
     away, now, found = None, 0.0, []
     for _ in range(7):

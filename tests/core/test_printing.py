@@ -250,7 +250,17 @@ def test_what_a_restart_makes_of_a_job_that_was_starting() -> None:
     assert (waiting.phase, waiting.decided_by, waiting.queued) == ("final", "unsent", False)
     heard = printing.interrupted(printing.quarantined(starting(queued=True), "no JSON", NOW), LATER, in_line=True)
     assert heard.phase == "in_doubt"
-    assert not printing.turn(starting(queued=True), LATER).queued
+
+
+def test_its_turn_comes_where_its_terminal_is_by_then() -> None:
+    waiting = starting(queued=True)
+    assert (printing.turn(waiting, None, LATER).queued, printing.turn(waiting, None, LATER).sent_to) == (
+        False,
+        waiting.sent_to,
+    )
+    assert printing.turn(waiting, "https://192.0.2.9", LATER).sent_to == "https://192.0.2.9"
+    orphan = starting(sent_to=None)
+    assert printing.turn(orphan, "https://192.0.2.9", LATER).orphan, "a restore found its journal alone"
 
 
 def test_only_what_the_terminal_has_is_stuck() -> None:

@@ -37,12 +37,20 @@ async def test_the_address_faces_the_terminal_unless_one_is_configured(advertise
 
 
 @pytest.mark.parametrize(
-    ("listen_host", "host"), [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("127.0.0.2", "127.0.0.2")]
+    ("listen_host", "host"),
+    [
+        ("0.0.0.0", "127.0.0.1"),
+        ("::", "127.0.0.1"),
+        ("127.0.0.2", "127.0.0.2"),
+        ("FD00::0:1", "fd00::1"),  # as the system writes it: it is compared with the addresses that this machine has
+        ("fe80::1%eth0", "fe80::1"),
+    ],
 )
 async def test_where_one_address_is_listened_on_the_terminal_is_told_that_one(listen_host: str, host: str) -> None:
     urls = CallbackUrls((NEW,), "", 8443, listen_host=listen_host)
     callback = await urls.give(Channel.TRANSACTION, IDENTITY, "https://127.0.0.1:1")
-    assert (urlsplit(callback.url).netloc, callback.host) == (f"{host}:8443", host)
+    written = f"[{host}]" if ":" in host else host
+    assert (urlsplit(callback.url).netloc, callback.host) == (f"{written}:8443", host)
 
 
 async def test_what_the_configuration_names_is_no_address_of_this_machine_to_look_after() -> None:

@@ -67,7 +67,7 @@ async def test_it_stops_in_a_second_with_mdns_and_a_payment_in_progress(tmp_path
     assert left_in(tmp_path) == [ledger]
 
 
-async def test_killed_and_started_again_it_keeps_its_ca_and_delivers_what_it_owes(
+async def test_killed_and_started_again_it_keeps_its_certificate_and_delivers_what_it_owes(
     tmp_path: Path, receiver: Receiver, pem: dict[str, Path]
 ) -> None:
     ledger = tmp_path / "ledger.jsonl"
@@ -75,6 +75,7 @@ async def test_killed_and_started_again_it_keeps_its_ca_and_delivers_what_it_owe
     receiver.answer = lambda _: 503
     async with simulate(*options, tmp=tmp_path) as (process, ready):
         ca = ssl.create_default_context(cafile=ready["ca_file"]).get_ca_certs(binary_form=True)
+        pinned = (tmp_path / "state" / "tls" / "server.crt").read_bytes()
         async with trusting(ready["ca_file"]) as client:
             await client.post(ready["base_url"] + CHARGE, json=request(events_webhook_url=receiver.url))
         await until(process, "event", status="APPROVAL")
@@ -85,6 +86,7 @@ async def test_killed_and_started_again_it_keeps_its_ca_and_delivers_what_it_owe
     receiver.answer = lambda _: 200
     async with simulate(*options, tmp=tmp_path) as (_, ready):
         assert ssl.create_default_context(cafile=ready["ca_file"]).get_ca_certs(binary_form=True) == ca
+        assert (tmp_path / "state" / "tls" / "server.crt").read_bytes() == pinned
         await receiver.wait_for(4)
     assert receiver.statuses[:4] == ["TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"]
 

@@ -42,6 +42,7 @@ from tests.core.test_printing import NOW, starting
 ACCEPTED = Created(Replied(202, b'{"printJobId": "T-9"} \xff'))
 ENTRIES: list[Entry] = [
     Turn(),
+    Turn("https://192.0.2.9"),
     ACCEPTED,
     Created(Lost("reset")),
     Created(NotSent("no way")),
@@ -179,6 +180,16 @@ async def test_what_is_open_and_what_is_printed_again(store: Store) -> None:
     assert [job.print_job_id for _, job in rows] == ["job-2", "job-3"]
 
 
+async def test_many_jobs_are_read_without_their_documents_and_keep_them(store: Store) -> None:
+    """A thousand jobs of 240 KiB each that are open at a start, or listed, are not held in memory."""
+    job = await begin(store)
+    (found,) = await read(store, print_jobs.open_ones)
+    (listed,), _ = await read(store, lambda db: print_listing.read_page(db, Page(limit=9)))
+    assert found == listed == msgspec.structs.replace(job, document=b"{}")
+    await record(store, found, Interrupted(in_line=True))
+    assert (await read(store, lambda db: print_jobs.get(db, "job-1"))).document == job.document
+
+
 async def test_pages_survive_inserts(store: Store) -> None:
     for number in range(5):
         await begin(store, starting(print_job_id=f"job-{number}", created_at=iso(NOW + timedelta(seconds=number // 2))))
@@ -234,7 +245,7 @@ async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> 
 
 async def test_a_row_holds_what_follows_from_its_entry(store: Store) -> None:
     job = await begin(store)
-    for entry in (Turn(), ACCEPTED, called("IN_PROGRESS"), polled("COMPLETED")):
+    for entry in (Turn("https://192.0.2.9"), ACCEPTED, called("IN_PROGRESS"), polled("COMPLETED")):
         expected = follow(job, entry, NOW + timedelta(seconds=1))
         job = await record(store, job, entry)
         assert msgspec.structs.replace(job, revision=0) == msgspec.structs.replace(expected, revision=0)

@@ -199,6 +199,11 @@ def test_what_cannot_be_checked_is_said(tmp_path: Path, what: str) -> None:
         verify(tmp_path / "posd.db", look)
 
 
+def test_what_cannot_even_be_looked_at_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="cannot look at"):
+        verify(tmp_path / ("x" * 300), look)
+
+
 def test_of_an_older_schema_the_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         first = [item for item in opening.migrations() if item[0] == 1]

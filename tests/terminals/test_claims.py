@@ -146,6 +146,16 @@ def test_rivals_are_two_that_are_both_there_and_one_is_right(verdicts: tuple[Ver
     assert (found and (found.believed, found.others, found.both_verified)) == expected
 
 
+@pytest.mark.parametrize("verdict", [ANSWERS, SILENT], ids=lambda verdict: verdict.name)
+def test_where_it_was_trusted_once_is_not_forgotten_for_whatever_is_announced_without_end(verdict: Verdict) -> None:
+    made = claims(announced("right", A))
+    judge(made, A, verdict, certificate="x")
+    for number in range(10):
+        made.announce(announced(f"flood-{number}", f"https://198.51.100.{number}:6869"))
+    assert A in [candidate.base_url for candidate in made.candidates]
+    assert len(made) == MAX_CLAIMS
+
+
 def test_two_service_types_of_one_device_are_no_rivals() -> None:
     made = claims(announced("a", A, SIX), Announcement("b", "SN-1", ("192.0.2.1",), 443, None, None, ""))
     for candidate in made.candidates:

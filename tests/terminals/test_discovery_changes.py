@@ -1,7 +1,7 @@
 """Terminals that come, go, move, lie and flap, over real mDNS, with a real daemon and real TLS (design 8)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
-from zeroconf import DNSOutgoing, DNSPointer, DNSService, DNSText, ServiceInfo
+from zeroconf import DNSAddress, DNSOutgoing, DNSPointer, DNSService, DNSText, ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
-from zeroconf.const import _CLASS_IN, _FLAGS_QR_RESPONSE, _TYPE_PTR, _TYPE_SRV, _TYPE_TXT
+from zeroconf.const import _CLASS_IN, _FLAGS_QR_RESPONSE, _TYPE_A, _TYPE_PTR, _TYPE_SRV, _TYPE_TXT
 
 from posd.config import load
 from posd.terminals import discovery as discovery_module
@@ -243,8 +243,17 @@ async def test_what_is_malformed_is_ignored_and_hurts_nothing(
         assert not [line for line in posd.lines if line["level"] == "error"]
 
 
+def noise_of_names() -> Any:
+    return DNSText(f"{token_hex(8)}.local.", _TYPE_TXT, _CLASS_IN, 4500, txt(b"x"))
+
+
+def noise_of_one_name() -> Any:
+    return DNSPointer(TYPE, _TYPE_PTR, _CLASS_IN, 4500, f"{token_hex(8)}.{TYPE}")
+
+
+@pytest.mark.parametrize("noise", [noise_of_names, noise_of_one_name], ids=["names", "one-name"])
 async def test_who_announces_without_end_is_not_kept_in_memory(
-    home: Path, network: AsyncZeroconf, monkeypatch: pytest.MonkeyPatch
+    home: Path, network: AsyncZeroconf, monkeypatch: pytest.MonkeyPatch, noise: Callable[[], Any]
 ) -> None:
     monkeypatch.setattr(discovery_module, "MAX_RECORDS", 200)
     monkeypatch.setattr(discovery_module, "RETRY_SECONDS", 0.01)
@@ -254,9 +263,8 @@ async def test_who_announces_without_end_is_not_kept_in_memory(
         browsing = asyncio.create_task(discovery.run())
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not any("without end" in line.get("error", "") for line in lines):
-                for number in range(20):
-                    noise = f"{token_hex(8)}-{number}.local."
-                    for packet in malformed(DNSText(noise, _TYPE_TXT, _CLASS_IN, 4500, txt(b"x"))):
+                for _ in range(20):
+                    for packet in malformed(noise()):
                         send(network, packet)
                 await asyncio.sleep(0.01)
             while not discovery.running:  # noqa: ASYNC110 - it tells nobody that it goes on
@@ -264,3 +272,27 @@ async def test_who_announces_without_end_is_not_kept_in_memory(
         browsing.cancel()
         await asyncio.wait({browsing})
     assert [line["event"] for line in lines if line["event"] == "discovery.unavailable"]
+
+
+async def test_a_terminal_is_found_however_many_are_waited_for_that_say_no_more(
+    home: Path, network: AsyncZeroconf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery_module, "MAX_RESOLVING", 2)
+    monkeypatch.setattr(discovery_module, "MAX_WAITING", 2)
+    monkeypatch.setattr(discovery_module, "RESOLVE_TIMEOUT_MS", 3_600_000)
+    (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-1"\n', discovery=DISCOVERY))
+    config = load(home / "config.toml")
+    fleet = Fleet(config.terminals)
+    discovery = Discovery(config.discovery, fleet, Interfaces(), lambda: datetime.now(UTC))
+    browsing = asyncio.create_task(discovery.run())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        server = f"good-{MARK}.local."
+        good = records("good", port=6869, text=txt(b"serial=SN-1"), server=server)
+        good.append(DNSAddress(server, _TYPE_A, _CLASS_IN, 120, bytes((127, 0, 0, 1))))
+        while fleet.base_url("SN-1") is None:
+            for packet in malformed(*(noise_of_one_name() for _ in range(10))) + malformed(*good):
+                send(network, packet)  # again and again: what is multicast can be lost
+            await asyncio.sleep(0.01)
+    browsing.cancel()
+    await asyncio.wait({browsing})
+    await fleet.close()

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from posd.config import load
 from posd.core.starts import NotSent, Replied
 from posd.terminals.announcements import Announcement
-from posd.terminals.fleet import MAX_STRANGERS, Fleet, News
+from posd.terminals.fleet import CHECK_SECONDS, MAX_STRANGERS, Fleet, News
 from tests.support.daemon import toml
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -115,6 +115,31 @@ async def test_of_several_addresses_a_call_goes_to_one_that_answers(
     async with counting(right) as connections:  # it is known for a while which one answers
         assert await fleet.choose(SERIAL) == address
         assert connections == []
+    await fleet.close()
+
+
+async def test_one_that_did_not_answer_just_now_is_looked_at_again_where_no_other_does(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, _ = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    fleet.announce(announced("old", right))
+    fleet.announce(announced("new", right, port=1))
+    fleet.reached(SERIAL, False, AT, base_url=right.base_url)
+    fleet.reached(SERIAL, False, AT, base_url="https://127.0.0.1:1")
+    await asyncio.sleep(CHECK_SECONDS)  # it starts again meanwhile
+    assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
+    await fleet.close()
+
+
+async def test_who_waits_for_an_address_waits_no_longer_when_posd_stops(tmp_path: Path, silent: int) -> None:
+    fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
+    fleet.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
+    choosing = asyncio.create_task(fleet.choose(SERIAL))
+    await asyncio.sleep(0)  # it looks now
+    fleet.hurry()
+    async with asyncio.timeout(30):  # it would take the connect time-out
+        assert await choosing is not None
     await fleet.close()
 
 
@@ -308,21 +333,16 @@ async def test_the_device_that_was_sent_a_payment_is_known_again_by_its_certific
     assert fleet.same_device(SERIAL, sent_to, elsewhere) == right.fingerprint
     assert fleet.same_device(SERIAL, sent_to, sent_to) == right.fingerprint
     assert fleet.same_device(SERIAL, "https://192.0.2.9:1", elsewhere) is False, "an earlier start, elsewhere"
-    assert fleet.reaches(SERIAL, sent_to)
+    assert fleet.was_same_device(SERIAL, sent_to, sent_to, right.fingerprint)
+    assert fleet.was_same_device(SERIAL, sent_to, elsewhere, right.fingerprint)
+    assert not fleet.was_same_device(SERIAL, sent_to, sent_to, other.fingerprint), "another has its address now"
+    assert not fleet.was_same_device(SERIAL, sent_to, sent_to, None)
 
     asked = [await device.call("GET", f"{url}/abort", same_as=right.fingerprint) for url in (elsewhere, other.base_url)]
     assert isinstance(asked[0], Replied)
     assert isinstance(asked[1], NotSent)
     assert other.fingerprint in asked[1].reason
     assert (right.aborts, other.requests) == (1, [])
-
-    fleet.announce(announced("a", other))
-    assert not fleet.reaches(SERIAL, sent_to), "nothing is known yet of what is there now"
-    await fleet.check(SERIAL)
-    assert not fleet.reaches(SERIAL, sent_to)
-    fleet.announce(announced("a", right, port=port_of(right, 1)))
-    await fleet.check(SERIAL)
-    assert fleet.reaches(SERIAL, sent_to)
     await fleet.close()
 
 
@@ -345,8 +365,8 @@ def test_without_a_certificate_the_same_address_is_the_same_device(
     if started:
         fleet.starts(SERIAL, here, None)
     assert (fleet.same_device(SERIAL, here, here), fleet.same_device(SERIAL, here, there)) == expected
-    assert fleet.reaches(SERIAL, here)
-    assert fleet.reaches(SERIAL, there) == expected[1]
+    assert fleet.was_same_device(SERIAL, here, here, None)
+    assert fleet.was_same_device(SERIAL, here, there, None) == expected[1]
 
 
 def test_a_name_that_belongs_to_another_serial_now_takes_its_claim_along(tmp_path: Path) -> None:

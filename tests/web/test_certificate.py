@@ -131,6 +131,18 @@ async def test_its_end_in_the_health(tmp_path: Path, days: float, state: str, wo
         assert ("posd tls renew" if renewable else "a new pair of the shop's own PKI") in detail
 
 
+async def test_a_pair_that_cannot_be_served_is_told_beside_the_end_of_the_one_that_is(tmp_path: Path) -> None:
+    made, other = own(tmp_path), own(tmp_path / "other")
+    served = await ServedCertificate.open(pair(made), lambda: now() + timedelta(days=380), OFTEN)
+    other.certificate.replace(made.certificate)
+    async with looking(served):
+        async with asyncio.timeout(60):
+            while served.trouble is None:  # noqa: ASYNC110 - nobody is told of it but the log
+                await asyncio.sleep(OFTEN)
+        state, detail = served.check()
+    assert (state, "ends in 15 days" in detail, "does not belong to" in detail) == ("degraded", True, True)
+
+
 async def test_its_end_is_told_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passed = [0.0]
     monkeypatch.setattr(certificate, "monotonic", lambda: passed[0])

@@ -106,6 +106,12 @@ def _certificate_files(shop: Shop) -> Findings:
             yield from _private(
                 shop, made.ca_key, "could make certificates that all terminals trust", CA_ANEW, unreadable=warning
             )
+        elif made.ca_certificate.exists():
+            yield warning(
+                str(made.ca_key),
+                "the key of the CA is not there: the certificate cannot be renewed before its end",
+                f"put it back from a backup; without one: {CA_ANEW}",
+            )
 
 
 def _header_files(shop: Shop) -> Findings:

@@ -110,7 +110,9 @@ SOURCES = {"config": "from the configuration", "mdns": "found by mDNS"}
 async def _connect(
     host: str, port: int, context: ssl.SSLContext | None, name: str
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(host, port, ssl=context, server_hostname=name if context else None)
+    return await asyncio.open_connection(
+        host, port, limit=MAX_HEAD_BYTES, ssl=context, server_hostname=name if context else None
+    )
 
 
 def _no_address(shop: Shop, terminal: TerminalConfig) -> Said:

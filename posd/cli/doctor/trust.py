@@ -103,6 +103,8 @@ def callback(shop: Shop, terminal: TerminalConfig, base_url: str) -> tuple[str, 
     Raise Problem where this machine has no way to the terminal.
     """
     webhooks = shop.settings.webhooks
-    urls = CallbackUrls((bytes(32),), webhooks.advertise_host, shop.port, webhooks.public_url)
+    # An address on which posd cannot listen was told already; what follows from it is not told again.
+    listen = "::" if shop.failed("port") else webhooks.host
+    urls = CallbackUrls((bytes(32),), webhooks.advertise_host, shop.port, webhooks.public_url, listen)
     parts = urlsplit(asyncio.run(urls.url(Channel.TRANSACTION, "doctor", base_url, terminal.access_mode)))
     return parts.hostname or "", parts.port or 443

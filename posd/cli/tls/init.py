@@ -8,6 +8,7 @@ from posd.cli.exit_codes import ExitCode
 from posd.cli.output import Output
 from posd.cli.tls import running
 from posd.cli.tls.settings import fail
+from posd.tls.files import there
 
 
 @click.command()
@@ -24,8 +25,8 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     config = load_or_exit(ctx.obj, check_files=False)
     directory = config.database.tls_directory
     made = tls.files(directory)
-    new_ca = force or not made.ca_certificate.exists()
     try:
+        new_ca = force or not there(made.ca_certificate)
         tls.init(
             directory,
             names=names or tls.local_names(),

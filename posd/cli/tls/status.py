@@ -14,7 +14,7 @@ from posd.cli.connection import json_option
 from posd.cli.exit_codes import ExitCode
 from posd.cli.output import Output, Pair
 from posd.cli.tls import running
-from posd.cli.tls.settings import document, grouped, own, pair, wanted
+from posd.cli.tls.settings import document, fail, grouped, own, pair, wanted
 from posd.tls.asking import NotShown
 from posd.tls.report import Finding, Report, report
 
@@ -33,7 +33,10 @@ def status(ctx: click.Context, output: Output) -> None:
     config = load_or_exit(ctx.obj, check_files=False)
     now = datetime.now(UTC)
     made, (certificate, private_key) = own(config), pair(config)
-    found = report(certificate, private_key, made, wanted(config), now)
+    try:
+        found = report(certificate, private_key, made, wanted(config), now)
+    except tls.TlsError as error:
+        fail(output, error)
     daemon = running.find(ctx, config)
     findings = (*found.findings, *_of_listener(daemon, found), *_of_terminals(daemon))
     well = all(finding.level == "ok" for finding in findings)

@@ -66,6 +66,11 @@ def the_certificate_lacks_the_present_address(setup: SetUp, *_: Any) -> None:
     tls.init(setup.state / "tls", names=["localhost"], addresses=["10.9.9.9"])
 
 
+@broken("certificate", "127.0.0.2", "the certificate does not name it: every callback is refused")
+def the_certificate_lacks_the_address_that_is_listened_on(setup: SetUp, *_: Any) -> None:
+    setup.change(f"127.0.0.1:{setup.port}", f"127.0.0.2:{setup.port}")
+
+
 @broken("certificate", "{state}/tls/server.key", "does not belong to the certificate")
 def the_key_is_of_another_certificate(setup: SetUp, *_: Any) -> None:
     shutil.copy(setup.terminal.directory / "server.key", setup.tls.private_key)

@@ -197,6 +197,14 @@ def test_a_certificate_of_the_shops_own_pki_is_judged_by_its_own_chain(setup: Se
     assert (failed["check"], failed["subject"]) == ("files", str(key))
 
 
+def test_a_ca_without_its_key_is_a_warning_long_before_the_certificate_ends(setup: SetUp) -> None:
+    """Payments go on until then; keeping the key elsewhere may be what somebody wanted."""
+    setup.tls.ca_key.unlink()
+    (told,) = (one for one in setup.findings(0) if one["subject"] == str(setup.tls.ca_key))
+    assert (told["check"], told["status"]) == ("files", "warning")
+    assert "cannot be renewed before its end" in told["meaning"]
+
+
 def test_what_the_cloud_calls_is_a_warning_where_it_cannot_be_reached_from_here(setup: SetUp) -> None:
     setup.change("[database]", f'public_url = "https://localhost:{setup.port}"\n[database]')
     setup.config += 'access_mode = "cloud"\n'

@@ -1,0 +1,114 @@
+"""The print spooler as a task: idle where nothing is open, and small whatever a terminal makes it plan."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from posd.config import load
+from posd.core.print_schedule import CAUSED_PAUSE_SECONDS, Limits
+from posd.core.printing import PrintJob
+from posd.core.transactions import Phase
+from posd.services import print_spooler as spooler_module
+from posd.services.print_spooler import Spooler
+from posd.services.print_turns import Turns
+from posd.store import print_jobs
+from posd.store.store import Store
+from posd.terminals.fleet import Fleet
+from tests.support.daemon import toml
+from tests.support.terminal import Request, http, scripted_terminal
+
+TERMINAL = "SN-TEST"
+ENTRY = f'[[terminals]]\nserial = "{TERMINAL}"\n'
+
+
+AT = "2026-01-02T03:04:05.000Z"
+JOB = PrintJob(
+    print_job_id="job-1",
+    terminal=TERMINAL,
+    created_at=AT,
+    updated_at=AT,
+    phase=Phase.ACTIVE,
+    sent_to="https://192.0.2.1",
+)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@asynccontextmanager
+async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[Spooler]:
+    """Make a spooler for one job that the terminal has; it is not adopted yet."""
+    (home / "config.toml").write_text(toml(home, entry))
+    config = load(home / "config.toml")
+    store = await Store.open(home / "posd.db", home / "posd.db.lock")
+    await store.write(lambda unit: print_jobs.insert(unit, JOB, "intent"))
+    fleet = Fleet(config.terminals)
+    spooler = Spooler(store, fleet, config.profile, Turns(), Limits(3600, 3600, 3600), now)
+    try:
+        yield spooler
+    finally:
+        await spooler.close()
+        await fleet.close()
+        await store.close()
+
+
+async def some_turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_with_nothing_open_it_does_not_wake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float | None] = []
+    running: asyncio.Task[None] | None = None
+    timeout = asyncio.timeout
+
+    def noting(seconds: float | None) -> asyncio.Timeout:
+        if asyncio.current_task() is running:
+            waits.append(seconds)
+        return timeout(seconds)
+
+    async with spooling(tmp_path) as spooler:
+        monkeypatch.setattr(spooler_module.asyncio, "timeout", noting)
+        running = asyncio.create_task(spooler.run())
+        await some_turns(100)
+        assert waits == [None], "it waits once, without a time to wake at"
+        spooler.adopt([JOB])
+        await some_turns(100)
+        assert len(waits) > 1, "it is woken by work"
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def test_what_cannot_be_used_without_end_is_planned_once(tmp_path: Path) -> None:
+    async with spooling(tmp_path) as spooler:
+        spooler.adopt([JOB])
+        for _ in range(1000):
+            spooler.unusable(JOB.print_job_id)
+        assert (len(spooler._lines[TERMINAL].due), len(spooler._stuck)) == (1, 1)
+
+
+async def test_what_cannot_be_used_while_it_is_asked_for_is_for_the_next_question_after_a_pause(tmp_path: Path) -> None:
+    """A terminal answers each question with a callback that cannot be used: each of them asks for a question."""
+    over: asyncio.Future[asyncio.Task[None]] = asyncio.get_running_loop().create_future()
+
+    async def confused(_request: Request, writer: asyncio.StreamWriter) -> None:
+        running.cancel()  # the next question is not asked, however slow this machine is
+        spooler.unusable(JOB.print_job_id)
+        over.set_result(spooler._lines[TERMINAL].asking)
+        writer.write(http(200, b'{"status": "IN_PROGRESS"}'))
+
+    async with scripted_terminal(tmp_path) as terminal, spooling(tmp_path, terminal.toml) as spooler:
+        terminal.print_poll = confused
+        spooler.adopt([JOB])
+        running = asyncio.create_task(spooler.run())
+        async with asyncio.timeout(30):
+            await (await over)
+        await asyncio.wait({running})
+        plan = spooler._plans[JOB.print_job_id]
+        assert plan.poll_at == plan.asked_at + CAUSED_PAUSE_SECONDS
+        assert len(terminal.polls) == 1

@@ -1,0 +1,83 @@
+"""An answer counts for the device that gave it, whatever is announced by the time that it is judged (design 6)."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+from posd.config import load
+from posd.core.times import iso
+from posd.core.transactions import Phase
+from posd.core.watching import Limits
+from posd.services.aborts import Aborts
+from posd.services.callback_urls import CallbackUrls
+from posd.services.intents import Intents
+from posd.services.outstanding import Outstanding
+from posd.services.payments import Payments
+from posd.services.reconciler import Reconciler, Settings
+from posd.services.searching import Searching
+from posd.store import proven_searches
+from posd.store.store import Store
+from posd.terminals.announcements import Announcement
+from posd.terminals.fleet import Fleet
+from tests.support.daemon import toml
+from tests.support.shop import answering, hanging_up
+from tests.support.terminal import Request, ScriptedTerminal, scripted_terminal
+
+BODY = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
+SERIAL = "SN-1"
+CONFIRMED = "[profile.search]\nconfirmed = true\n[profile.abort]\nconfirmed = true\n"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def announced(name: str, terminal: ScriptedTerminal) -> Announcement:
+    port = int(terminal.base_url.rsplit(":", 1)[1])
+    return Announcement(name, SERIAL, ("127.0.0.1",), port, None, None, iso(now()))
+
+
+async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gone_again(tmp_path: Path) -> None:
+    """Each search goes to a device that claims the serial meanwhile, and each abort to the one that was asked."""
+    identity = str(uuid4())
+    async with scripted_terminal(tmp_path, "right") as right, scripted_terminal(tmp_path, "other") as other:
+        (tmp_path / "both.pem").write_text(right.ca_file.read_text() + other.ca_file.read_text())
+        entry = f'[[terminals]]\nserial = "{SERIAL}"\nca_file = "{tmp_path}/both.pem"\nconnect_timeout_seconds = 60\n'
+        (tmp_path / "config.toml").write_text(toml(tmp_path, CONFIRMED + entry))
+        config = load(tmp_path / "config.toml")
+        store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
+        fleet, outstanding = Fleet(config.terminals), Outstanding()
+        intents = Intents(fleet, config.profile, outstanding, UTC)
+        payments = Payments(store, fleet, intents, CallbackUrls((b"k" * 32,), "", 1), outstanding, now)
+        searching = Searching(store, fleet, config.profile, "", outstanding, now)
+        aborts = Aborts(store, fleet, config.profile, outstanding, now)
+        settings = Settings(Limits(3600, 3600, 3600), settle=0, probe_with_abort=True)
+        reconciler = Reconciler(store, searching, aborts, outstanding, settings, now)
+
+        async def nothing_runs(request: Request, writer: asyncio.StreamWriter) -> None:
+            fleet.announce(announced("other", other))
+            await answering(409)(request, writer)
+
+        async def knows_nothing(request: Request, writer: asyncio.StreamWriter) -> None:
+            fleet.withdraw("other")
+            await answering(200, b"[]")(request, writer)
+
+        right.start, right.abort, other.search = hanging_up, nothing_runs, knows_nothing
+        search = "POST /terminal/v1/transaction_search_online"
+        await store.write(lambda unit: proven_searches.remember(unit, SERIAL, search, str(uuid4()), iso(now())))
+        fleet.announce(announced("right", right))
+        started, _ = await payments.start(identity, BODY)
+        assert (started.phase, started.sent_to) == (Phase.IN_DOUBT, right.base_url)
+
+        after = started
+        for _ in range(3):
+            fleet.announce(announced("other", other))
+            after = await reconciler.reconcile(identity)
+        assert right.searches == []
+        assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)
+        await reconciler.close()
+        await payments.drain(0)
+        await fleet.close()
+        await store.close()

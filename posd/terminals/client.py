@@ -225,6 +225,8 @@ def _words(error: Exception) -> str:
             return "no reply in time"
         case httpx2.TimeoutException():
             return "the request could not be written in time"
+        case httpx2.RemoteProtocolError() if str(error).startswith("Server disconnected"):
+            return "it closed the connection without an answer"
         case httpx2.RemoteProtocolError():
             return "the reply is not HTTP"  # in the library's words it would be quoted, metadata and all
         case _:

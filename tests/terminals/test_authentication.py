@@ -37,7 +37,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 @asynccontextmanager
 async def device(terminal: ScriptedTerminal, authentication: Authentication) -> AsyncIterator[Device]:
-    device = Device(trust.context(terminal.ca_file, ""), 5, 5, authentication)
+    device = Device(trust.context(terminal.ca_file, ""), 30, 30, authentication)
     yield device
     await device.close()
 

@@ -25,7 +25,7 @@ async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
 
 @pytest.fixture
 async def device(terminal: ScriptedTerminal) -> AsyncIterator[Device]:
-    device = Device(trust.context(terminal.ca_file, ""), 5, 0.3, none)
+    device = Device(trust.context(terminal.ca_file, ""), 30, 30, none)
     yield device
     await device.close()
 
@@ -48,14 +48,15 @@ async def test_a_proxy_of_the_environment_is_not_asked(
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    device = Device(trust.context(terminal.ca_file, ""), 5, 5, none)
+    device = Device(trust.context(terminal.ca_file, ""), 30, 30, none)
     terminal.start = answering(200, b"{}")
     assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == Replied(200, b"{}")
     await device.close()
     assert len(terminal.requests) == 1
 
 
-async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTerminal, device: Device) -> None:
+async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTerminal) -> None:
+    device = Device(trust.context(terminal.ca_file, ""), 30, 0.3, none)
     enough = asyncio.Event()
 
     async def read_nothing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,6 +67,22 @@ async def test_what_was_written_in_part_may_have_been_taken(terminal: ScriptedTe
     attempt = await device.call("POST", f"{terminal.base_url}/x", b" " * MUCH)
     enough.set()
     assert isinstance(attempt, Lost)
+    await device.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [(b"", "it closed the connection without an answer"), (b"SECRET\r\n\r\n", "the reply is not HTTP")],
+    ids=["nothing", "garbage"],
+)
+async def test_what_is_no_reply_is_told_in_words(
+    terminal: ScriptedTerminal, device: Device, reply: bytes, reason: str
+) -> None:
+    async def answer(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(reply)
+
+    terminal.start = answer
+    assert await device.call("POST", f"{terminal.base_url}/x", b"{}") == Lost(reason)
 
 
 async def test_when_posd_stops_nothing_more_is_sent(terminal: ScriptedTerminal, device: Device) -> None:

@@ -8,11 +8,10 @@ start of the daemon turns into `in_doubt`.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -29,6 +28,7 @@ from posd.services.callback_urls import CallbackUrls
 from posd.services.intents import Existing, Intended, Intents
 from posd.services.outstanding import Outstanding
 from posd.services.records import record
+from posd.services.running import Running
 from posd.services.telling import tell
 from posd.store import transactions
 from posd.store.errors import CommitUncertain, StorageUnavailable
@@ -39,7 +39,6 @@ from posd.terminals.fleet import Fleet
 #: While the disk is full, how often the judgement of a start is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
 
-T = TypeVar("T")
 
 log = structlog.get_logger("posd.payments")
 
@@ -62,9 +61,8 @@ class Payments:
         self._callback_urls = callback_urls
         self._outstanding = outstanding
         self._now = now
-        self._busy: dict[str, asyncio.Future[None]] = {}
+        self._running = Running()
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._draining = False
         #: Called with the address of this machine that stands in a callback URL, once that is recorded.
         self.on_called_back_at: Callable[[str], None] = lambda _host: None
@@ -77,7 +75,7 @@ class Payments:
         `refusal` is what is wrong with the call as such; an id that is known is answered before it counts.
         Raise Problem: with a 4xx or 503 nothing was sent, and nothing of the call is recorded.
         """
-        return await asyncio.shield(self._keep(self._start(client_transaction_id, body, refusal)))
+        return await asyncio.shield(self._running.keep(self._start(client_transaction_id, body, refusal)))
 
     async def drain(self, seconds: float) -> None:
         """Start nothing any more; give calls under way some seconds, then stop waiting for their replies.
@@ -85,35 +83,9 @@ class Payments:
         A start whose reply is not waited for is judged like any other lost reply, and that is committed.
         """
         self._draining = True
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
+        await self._running.wait(seconds)
         self._fleet.hurry()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run to the end, whoever waits for it or not."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen: the till that would have heard of it may have hung up
-
-    @asynccontextmanager
-    async def _alone(self, client_transaction_id: str) -> AsyncIterator[None]:
-        """Let one call of an id through at a time."""
-        while (busy := self._busy.get(client_transaction_id)) is not None:
-            await asyncio.wait({busy})
-        mine = self._busy[client_transaction_id] = asyncio.get_running_loop().create_future()
-        try:
-            yield
-        finally:
-            del self._busy[client_transaction_id]
-            mine.set_result(None)
+        await self._running.wait()
 
     async def _start(
         self, client_transaction_id: str, body: bytes, refusal: Problem | None
@@ -124,7 +96,7 @@ class Payments:
             request, faults = read_start(body)
         except MalformedJson as error:
             refusal = refusal or Problem("malformed_json", f"the body is not JSON ({error}); nothing was started")
-        async with self._alone(client_transaction_id):
+        async with self._running.alone(client_transaction_id):
             known = await self._look_up(client_transaction_id)
             if known is not None:
                 return _same(known, request, faults), False
@@ -205,7 +177,7 @@ class Payments:
             concluded = await self._conclude(draft, attempt)
         except Exception as error:
             self._report(identity, error)
-            self._keep(self._conclude_later(draft, attempt))
+            self._running.keep(self._conclude_later(draft, attempt))
             if not certain:
                 raise _not_known(identity, error) from error
             return transaction

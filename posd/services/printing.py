@@ -10,11 +10,10 @@ to that terminal may take, or at once where very many do: then with the job as i
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
 
 import structlog
 
@@ -34,6 +33,7 @@ from posd.services import print_intents
 from posd.services.callback_urls import CallbackUrls
 from posd.services.print_telling import tell
 from posd.services.print_turns import MAX_HELD, MAX_WAITING, Ticket, Turns
+from posd.services.running import Running
 from posd.store import print_jobs
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
@@ -44,7 +44,6 @@ RETRY_STORING_SECONDS = 1.0
 
 STOPPING = "posd was stopped before its turn to be sent came"
 
-T = TypeVar("T")
 
 log = structlog.get_logger("posd.printing")
 
@@ -69,10 +68,9 @@ class Printing:
         self._turns = turns
         self._document_member = document_member
         self._now = now
-        self._busy: dict[str, asyncio.Future[None]] = {}
+        self._running = Running()
         self._uncertain: set[str] = set()  # nobody knows whether their intent came to disk
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._draining = False
 
     async def start(self, print_job_id: str, body: bytes, refusal: Problem | None = None) -> tuple[PrintJob, bool]:
@@ -81,7 +79,7 @@ class Printing:
         `refusal` is what is wrong with the call as such; an id that is known is answered before it counts.
         Raise Problem: with a 4xx or 503 nothing was sent, and nothing of the call is recorded.
         """
-        return await asyncio.shield(self._keep(self._start(print_job_id, body, refusal)))
+        return await asyncio.shield(self._running.keep(self._start(print_job_id, body, refusal)))
 
     def under_way(self, print_job_id: str) -> bool:
         """Tell whether the creation of that job waits in line, runs, or is not recorded yet."""
@@ -90,37 +88,11 @@ class Printing:
     async def drain(self, seconds: float) -> None:
         """Send nothing any more: what waits in line is not sent. Give what is being sent some seconds."""
         self._draining = True
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
+        await self._running.wait(seconds)
 
     async def close(self) -> None:
         """Wait for what is left, when the calls to the terminals were ended: each is judged and recorded."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run to the end, whoever waits for it or not."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen: the till that would have heard of it may have hung up
-
-    @asynccontextmanager
-    async def _alone(self, print_job_id: str) -> AsyncIterator[None]:
-        """Let one call of an id through at a time."""
-        while (busy := self._busy.get(print_job_id)) is not None:
-            await asyncio.wait({busy})
-        mine = self._busy[print_job_id] = asyncio.get_running_loop().create_future()
-        try:
-            yield
-        finally:
-            del self._busy[print_job_id]
-            mine.set_result(None)
+        await self._running.wait()
 
     async def _start(self, print_job_id: str, body: bytes, refusal: Problem | None) -> tuple[PrintJob, bool]:
         request = PrintRequest()
@@ -129,7 +101,7 @@ class Printing:
             request, faults = read_print(body)
         except MalformedJson as error:
             refusal = refusal or Problem("malformed_json", f"the body is not JSON ({error}); nothing was printed")
-        async with self._alone(print_job_id):
+        async with self._running.alone(print_job_id):
             if print_job_id in self._uncertain:
                 raise _not_known(print_job_id, "its intent is not on disk for certain")
             known = await self._look_up(print_job_id)
@@ -224,7 +196,7 @@ class Printing:
             return None
         crash_point("print.intended")
         identity, terminal = draft.print_job_id, draft.terminal
-        delivery = self._keep(self._deliver(identity, terminal, None if draft.queued else draft, url, ticket))
+        delivery = self._running.keep(self._deliver(identity, terminal, None if draft.queued else draft, url, ticket))
         self._deliveries[identity] = delivery
 
         def delivered(_delivery: object) -> None:
@@ -251,7 +223,7 @@ class Printing:
             concluded = await self._conclude(identity, attempt)
         except Exception as failure:
             self._report(identity, failure)
-            self._keep(self._conclude_later(identity, attempt))
+            self._running.keep(self._conclude_later(identity, attempt))
             raise _not_known(identity, str(failure)) from failure
         self._uncertain.discard(identity)
         if concluded is None:
@@ -278,7 +250,7 @@ class Printing:
             return await self._conclude(identity, attempt)
         except Exception as error:  # noqa: BLE001 - it is told, and tried again
             self._report(identity, error)
-            self._keep(self._conclude_later(identity, attempt))
+            self._running.keep(self._conclude_later(identity, attempt))
             return None
 
     async def _attempt(

@@ -14,7 +14,7 @@ from posd.core.requests import MalformedJson
 from posd.core.transactions import Phase
 from posd.services.print_operators import PrintOperators
 from posd.services.printing import Printing
-from posd.store import print_jobs, print_listing
+from posd.store import paging, print_jobs, print_listing
 from posd.store.print_listing import Page
 from posd.web import parameters, print_views, waiting
 from posd.web.context import Context
@@ -109,7 +109,7 @@ class PrintJobCalls:
             attention=bool(query.read("attention", parameters.flag)),
             since=query.read("since", parameters.moment),
             until=query.read("until", parameters.moment),
-            cursor=query.read("cursor", print_listing.decode_cursor),
+            cursor=query.read("cursor", paging.decode_cursor),
         )
         query.check()
 

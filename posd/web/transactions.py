@@ -18,7 +18,7 @@ from posd.services.aborts import Aborts
 from posd.services.operators import Operators
 from posd.services.payments import Payments
 from posd.services.reconciler import Reconciler
-from posd.store import events, listing, transactions
+from posd.store import events, listing, paging, transactions
 from posd.store.listing import Page
 from posd.web import parameters, streams, views, waiting
 from posd.web.context import Context
@@ -159,7 +159,7 @@ class TransactionCalls:
             since=query.read("since", parameters.moment),
             until=query.read("until", parameters.moment),
             metadata=parameters.metadata(request),
-            cursor=query.read("cursor", listing.decode_cursor),
+            cursor=query.read("cursor", paging.decode_cursor),
         )
         query.check()
         now = self._context.now()

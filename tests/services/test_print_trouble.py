@@ -130,7 +130,7 @@ async def test_what_may_have_been_committed_is_neither_confirmed_nor_denied(
     assert codes == ("internal_error", "internal_error"), "a 503 would say that nothing is recorded, a 201 that it is"
     assert inside.printing.under_way("job-1"), "nobody can resolve it meanwhile"
     assert inside.terminal.prints == []
-    settling = set(inside.printing._tasks)
+    settling = set(inside.printing._running._tasks)
     inside.foreign.execute("ROLLBACK")
     await asyncio.wait(settling, timeout=PATIENCE_SECONDS)
     assert not inside.printing.under_way("job-1")

@@ -234,7 +234,7 @@ async def test_what_may_have_been_committed_is_neither_confirmed_nor_denied(
     assert unsure.value.code == "internal_error", "a 503 would say that nothing is recorded, a 201 that it is"
     assert inside.terminal.requests == []
     # The call is repeated while posd still tries to settle what the first one left: the repeated one counts.
-    settling = set(inside.payments._tasks)
+    settling = set(inside.payments._running._tasks)
     assert settling
 
     async def answer_when_that_is_over(request: Request, writer: asyncio.StreamWriter) -> None:

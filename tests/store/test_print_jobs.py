@@ -31,7 +31,7 @@ from posd.core.printing import PrintAttentionCode, PrintJob, PrintStatus
 from posd.core.starts import Lost, NotSent, Replied
 from posd.core.times import iso, parse_iso
 from posd.services.print_reprocess import PrintReprocessing, derive, difference
-from posd.store import changes, print_jobs, print_listing
+from posd.store import changes, paging, print_jobs, print_listing
 from posd.store.errors import StaleState
 from posd.store.print_listing import Page
 from posd.store.store import Store
@@ -196,12 +196,12 @@ async def test_pages_survive_inserts(store: Store) -> None:
     first, cursor = await read(store, lambda db: print_listing.read_page(db, Page(limit=2)))
     assert [job.print_job_id for job in first] == ["job-4", "job-3"]
     await begin(store, starting(print_job_id="later", created_at=iso(NOW + timedelta(seconds=9))))
-    place = print_listing.decode_cursor(cursor)
+    place = paging.decode_cursor(cursor)
     rest, cursor = await read(store, lambda db: print_listing.read_page(db, Page(limit=9, cursor=place)))
     assert ([job.print_job_id for job in rest], cursor) == (["job-2", "job-1", "job-0"], None)
     for text in ("x", "\xe9", "eA=="):
         with pytest.raises(ValueError):
-            print_listing.decode_cursor(text)
+            paging.decode_cursor(text)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from posd.core.decisions import Seen, advance, conclude_start
 from posd.core.starts import Acknowledged, Refused
 from posd.core.times import iso
 from posd.core.transactions import Phase, Transaction
-from posd.store import changes, events, leases, listing, transactions
+from posd.store import changes, events, leases, listing, paging, transactions
 from posd.store.errors import StaleState
 from posd.store.listing import Page
 from posd.store.store import Store
@@ -99,7 +99,7 @@ class Lister:
             found += [row.client_transaction_id[-2:] for row in rows]
             if cursor is None:
                 return found
-            page = msgspec.structs.replace(page, cursor=listing.decode_cursor(cursor))
+            page = msgspec.structs.replace(page, cursor=paging.decode_cursor(cursor))
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ async def test_lists_are_complete_in_order_and_filtered(
 @pytest.mark.parametrize("cursor", ["", "x", "!!", "YQ==", "ü"])
 def test_a_foreign_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(ValueError, match="cursor"):
-        listing.decode_cursor(cursor)
+        paging.decode_cursor(cursor)
 
 
 async def test_a_terminal_has_one_holder(store: Store) -> None:

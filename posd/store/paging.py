@@ -1,0 +1,66 @@
+"""What lists share: the filters that rows of either kind have, their order, and a cursor that survives inserts."""
+
+import binascii
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from posd.core.transactions import Phase
+
+#: SQL and its parameters.
+Condition = tuple[str, tuple[Any, ...]]
+
+
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
+    """What to list, of whatever kind; times are as stored."""
+
+    limit: int
+    phase: Phase | None = None
+    open: bool = False
+    terminal: str | None = None
+    attention: bool = False
+    since: str | None = None
+    until: str | None = None
+    cursor: tuple[str, str] | None = None
+
+    def conditions(self, id_column: str) -> list[Condition]:
+        """Return the conditions that a row has to meet."""
+        conditions: list[Condition] = [("1", ())]
+        if self.phase is not None:
+            conditions.append(("phase = ?", (self.phase,)))
+        if self.open:
+            conditions.append(("phase <> 'final'", ()))
+        if self.attention:
+            conditions.append(("attention <> '[]'", ()))
+        for column, operator, value in (
+            ("terminal", "=", self.terminal),
+            ("created_at", ">=", self.since),
+            ("created_at", "<", self.until),
+        ):
+            if value is not None:
+                conditions.append((f"{column} {operator} ?", (value,)))
+        if self.cursor is not None:
+            conditions.append((f"(created_at, {id_column}) < (?, ?)", self.cursor))
+        return conditions
+
+
+def joined(conditions: Iterable[Condition]) -> Condition:
+    """Return one condition that holds where all of them do."""
+    pairs = list(conditions)
+    return " AND ".join(sql for sql, _ in pairs), tuple(value for _, values in pairs for value in values)
+
+
+def encode_cursor(created_at: str, identity: str) -> str:
+    """Return the place after a row, as an opaque text."""
+    return urlsafe_b64encode(f"{created_at} {identity}".encode()).decode()
+
+
+def decode_cursor(text: str) -> tuple[str, str]:
+    """Read a cursor. Raise ValueError where it is none of ours."""
+    try:
+        created_at, identity = urlsafe_b64decode(text.encode("ascii")).decode("ascii").split(" ")
+    except (binascii.Error, UnicodeError, ValueError) as error:
+        raise ValueError("is not a cursor that this list gave out") from error
+    return created_at, identity

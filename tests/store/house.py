@@ -20,7 +20,7 @@ from posd.config import load
 from posd.core.decisions import Seen, advance, rebuild, recognise
 from posd.core.entries import Entry, follow
 from posd.core.events import read_event
-from posd.core.starts import Attempt, Lost
+from posd.core.starts import Attempt, Lost, NotSent
 from posd.core.times import parse_iso
 from posd.core.transactions import Phase, Transaction
 from posd.core.watching import Limits
@@ -44,6 +44,8 @@ from posd.terminals.client import Device
 from posd.terminals.fleet import Fleet
 
 SERIALS = ("SN-0", "SN-1")
+#: The certificate of each of them.
+PINNED = "0" * 64
 MERCHANT = "M-1"
 CONFIG = f"""
 [merchant]
@@ -57,7 +59,7 @@ confirmed = true
 [profile.abort]
 confirmed = true
 """ + "".join(
-    f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://{serial}.invalid"\nfingerprint_sha256 = "{"0" * 64}"\n'
+    f'[[terminals]]\nserial = "{serial}"\nbase_url = "https://{serial}.invalid"\nfingerprint_sha256 = "{PINNED}"\n'
     for serial in SERIALS
 )
 
@@ -81,9 +83,17 @@ class Network:
         url: str,
         body: bytes | None = None,
         written: Callable[[], None] = lambda: None,
-        **_more: object,
+        *,
+        same_as: str | None = None,
+        connected: Callable[[str | None], None] = lambda _certificate: None,
     ) -> Attempt:
         """Take a request, in the manner of `Device.call`."""
+        attempt = await self._take(url, body)
+        if not isinstance(attempt, NotSent):
+            connected(PINNED)
+        return attempt
+
+    async def _take(self, url: str, body: bytes | None) -> Attempt:
         if url.endswith("/abort"):
             self.aborts += 1
             return self.abort
@@ -181,7 +191,7 @@ class House:
 
     async def die(self) -> None:
         """End without a goodbye."""
-        tasks = list(self.payments._tasks)
+        tasks = list(self.payments._running._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

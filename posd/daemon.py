@@ -55,6 +55,7 @@ from posd.web.certificate import Pair, ServedCertificate
 from posd.web.context import Context
 from posd.web.health import Health
 from posd.web.local import LocalApp
+from posd.web.metrics import MetricsCalls
 from posd.web.noise import Noise
 from posd.web.print_jobs import PrintJobCalls
 from posd.web.quarantine import QuarantineCalls
@@ -197,6 +198,7 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         + QuarantineCalls(web, reprocessing, PrintReprocessing(store, print_inbox)).routes
         + backups.routes
         + ServiceCalls(web, fleet, health.checks).routes
+        + MetricsCalls(certificate, distrust).routes
     )
     listeners = [lan, *_local_listeners(config, local, noise)]
     stack.push_async_callback(_close, listeners)

@@ -201,8 +201,7 @@ class Listener:
                 self._noise.note("accept_failed", self._name, error.strerror)
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
-            # A listener on [::] calls IPv4 so; an address is to have one name.
-            peer = address[0].removeprefix("::ffff:") if isinstance(address, tuple) else "local"
+            peer = address[0] if isinstance(address, tuple) else "local"
             if len(self._connections) >= self._max_connections or (
                 self._max_per_address is not None and self._addresses[peer] >= self._max_per_address
             ):

@@ -1,6 +1,7 @@
 """The composition root: the only place that constructs and wires (design 3), and the daemon's life."""
 
 import asyncio
+import gc
 import os
 import secrets
 import signal
@@ -53,6 +54,7 @@ from posd.web.alerts import Distrust
 from posd.web.backup import BackupCalls, tell_restores
 from posd.web.certificate import Pair, ServedCertificate
 from posd.web.context import Context
+from posd.web.gate import Gate
 from posd.web.health import Health
 from posd.web.local import LocalApp
 from posd.web.metrics import MetricsCalls
@@ -71,9 +73,8 @@ PRINT_GRACE_SECONDS = 0.5
 #: How long requests that are being answered may still take after that, in seconds.
 REQUEST_GRACE_SECONDS = 0.8
 
-#: Connections of the LAN: many terminals, each with one or two; and what one address may hold of them.
+#: Connections of the LAN: many terminals, each with one or two.
 MAX_LAN_CONNECTIONS = 512
-MAX_CONNECTIONS_OF_ADDRESS = 64
 #: A terminal sends an event every few seconds of a payment; an idle connection is closed after this. Seconds.
 LAN_KEEP_ALIVE_SECONDS = 15.0
 #: Waiting tills and streams on the local sockets.
@@ -157,7 +158,7 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         noise=noise,
         keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
         max_connections=MAX_LAN_CONNECTIONS,
-        max_per_address=MAX_CONNECTIONS_OF_ADDRESS,
+        gate=Gate(fleet.hosts),
         tls=certificate.served.context,
         distrust=distrust,
     )
@@ -211,6 +212,7 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     stack.callback(backups.stop)
     for listener in listeners:
         listener.start()
+    gc.freeze()  # what stays for good is not searched for garbage: a search holds everything up for a moment
     stack.push_async_callback(_cancel, asyncio.create_task(reconciler.run(), name="reconciler"))
     stack.push_async_callback(_cancel, asyncio.create_task(spooler.run(), name="print-spooler"))
     stack.push_async_callback(_cancel, asyncio.create_task(certificate.run(), name="certificate"))

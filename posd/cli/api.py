@@ -8,13 +8,14 @@ import socket
 import ssl
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx2
 import msgspec
+
+from posd.core.jsontext import number
 
 #: seconds: a Unix socket connects at once; only a full backlog makes it wait.
 CONNECT_SECONDS = 5.0
@@ -37,7 +38,7 @@ REASONS: Mapping[int, str] = {
 }
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
-_decoder = msgspec.json.Decoder(float_hook=Decimal)
+_decoder = msgspec.json.Decoder(float_hook=number)  # a terminal's event stands in it as it came: any number can
 
 
 class Unreachable(Exception):

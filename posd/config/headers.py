@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from posd.config.problems import Fault, UnusableValueError, unusable
+from posd.config.problems import Fault, UnusableValueError, unusable, written_key
 from posd.config.values import Base
 
 #: Servers refuse longer header lines; a file this large is not a header value but a mistake.
@@ -114,7 +114,7 @@ def read(raw: object, base: Base) -> Mapping[str, HeaderValue]:
 
 def _read_one(name: str, given: object, base: Base) -> HeaderValue | Fault:
     if _NAME.fullmatch(name) is None:
-        return Fault("is not a header name", "use letters, digits and hyphens, as in X-Api-Key", f'"{name}"')
+        return Fault("is not a header name", "use letters, digits and hyphens, as in X-Api-Key", written_key(name))
     if name.lower() in RESERVED:
         return Fault("is a header that posd sets itself", "remove it", name)
     match given:
@@ -122,7 +122,7 @@ def _read_one(name: str, given: object, base: Base) -> HeaderValue | Fault:
             if _VALUE.fullmatch(given) is None:
                 return Fault("has a value that is not one line of visible ASCII", "remove the other characters", name)
             return HeaderValue(value=given)
-        case {"file": str(path), **others} if path and not others:
+        case {"file": str(path), **others} if path and path.isprintable() and not others:
             header = HeaderValue(file=base.directory / path)
         case {"credential": str(credential), **others} if not others:
             if _CREDENTIAL.fullmatch(credential) is None:

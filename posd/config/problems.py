@@ -1,6 +1,9 @@
 """What can be wrong with a configuration, for people and for programs."""
 
+import re
 from dataclasses import dataclass
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +47,10 @@ class UnusableValueError(ValueError):
 def unusable(reason: str, cure: str) -> UnusableValueError:
     """Make the error for a value with a single fault."""
     return UnusableValueError(Fault(reason, cure))
+
+
+def written_key(name: str) -> str:
+    """Write a key for people: quoted where TOML wants it quoted, and with nothing in it that cannot be printed."""
+    if _BARE_KEY.fullmatch(name):
+        return name
+    return '"' + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name) + '"'

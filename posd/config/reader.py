@@ -9,7 +9,7 @@ from typing import Any
 
 from posd.config import checks
 from posd.config.headers import HeaderValue
-from posd.config.problems import ConfigError, ConfigProblem, Fault, UnusableValueError
+from posd.config.problems import ConfigError, ConfigProblem, Fault, UnusableValueError, written_key
 from posd.config.schema import (
     PROFILE_KEYS,
     PROFILE_SECTIONS,
@@ -27,6 +27,10 @@ from posd.core.profile import DEFAULT, AccessMode, Profile, Table, path_fault, p
 from posd.core.rows import Row
 
 Headers = Mapping[str, HeaderValue]
+
+#: Levels of tables and lists in the file; its deepest key, a header's `file`, stands in five. The parser's own limit is
+#: what the stack has left, and a file that `posd config check` can read has to be read by the daemon too.
+MAX_LEVELS = 32
 
 
 def load(path: Path, *, check_files: bool = True) -> Config:
@@ -81,14 +85,30 @@ def _text(path: Path) -> tuple[Path, str]:
 def _read(text: str, file: Path, check_files: bool) -> "tuple[Reading, Config]":
     """Read all that can be read; the reading has the problems. Raises ConfigError where the text is no TOML."""
     try:
-        document = tomllib.loads(text)
+        document: dict[str, Any] | None = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         problem = ConfigProblem(str(file), "", f"is not valid TOML: {error}", "correct that line; the rest is unread")
         raise ConfigError((problem,)) from error
+    except ValueError as error:  # what the parser does not expect: Python reads no decimal number of 5000 digits
+        problem = ConfigProblem(str(file), "", "has a number with too many digits", "write it with fewer")
+        raise ConfigError((problem,)) from error
+    except RecursionError:
+        document = None
+    if document is None or _deeper_than(document, MAX_LEVELS):
+        raise ConfigError((ConfigProblem(str(file), "", "is nested too deeply", "correct the brackets in it"),))
     reading = Reading(file, Base(file.parent, check_files))
     config = reading.config(document)
     reading.cross_check(config)
     return reading, config
+
+
+def _deeper_than(document: dict[str, Any], levels: int) -> bool:
+    """Tell whether tables and lists stand in each other deeper than so many levels."""
+    layer: list[Any] = [document]
+    for _ in range(levels):
+        inner = (item for value in layer for item in (value.values() if isinstance(value, dict) else value))
+        layer = [item for item in inner if isinstance(item, dict | list)]
+    return bool(layer)
 
 
 class Reading:
@@ -237,7 +257,7 @@ class Reading:
         names = tuple(known)
         for name in table:
             if name not in names:
-                dotted = f"{at}.{name}" if at else name
+                dotted = f"{at}.{written_key(name)}" if at else written_key(name)
                 self._add(dotted, Fault("is not a known key", _nearest(at, name, names)))
 
     def _faulty(self) -> set[str]:

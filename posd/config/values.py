@@ -39,6 +39,10 @@ _TYPES = {
 }
 
 
+#: TOML's integers have 64 bits.
+MAX_INTEGER = 2**63 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
     """Where a listener binds: an IP address (IPv6 without brackets) and a port, 0 for any free one."""
@@ -105,10 +109,15 @@ def whole(least: int, most: int) -> Reader[int]:
     def read(raw: object, _: Base) -> int:
         value = _typed(raw, int)
         if not least <= value <= most:
-            raise unusable(f"{value} is out of range", f"write a whole number from {least} to {most}")
+            raise unusable(f"{_written(value)} is out of range", f"write a whole number from {least} to {most}")
         return value
 
     return read
+
+
+def _written(number: float) -> str:
+    """Write a number for people; TOML's hexadecimal ones can be longer than Python writes them out."""
+    return "a number of more than 19 digits" if isinstance(number, int) and abs(number) > MAX_INTEGER else str(number)
 
 
 def seconds(least: float, most: float) -> Reader[float]:
@@ -118,7 +127,7 @@ def seconds(least: float, most: float) -> Reader[float]:
         if type(raw) is not int and type(raw) is not float:
             raise unusable(f"must be a number of seconds, is {type_name(raw)}", "write a number, without quotes")
         if not least <= raw <= most:  # refuses nan too
-            raise unusable(f"{raw} seconds is out of range", f"write a number from {least:g} to {most:g}")
+            raise unusable(f"{_written(raw)} seconds is out of range", f"write a number from {least:g} to {most:g}")
         return float(raw)
 
     return read
@@ -284,6 +293,8 @@ def address(raw: object, _: Base) -> str:
 
 def is_address(value: str) -> bool:
     """Whether a string is an IPv4 or IPv6 address (without brackets)."""
+    if _ADDRESS_LETTERS.fullmatch(value) is None:
+        return False  # the zone of an IPv6 address (%eth0) could be anything
     try:
         ipaddress.ip_address(value)
     except ValueError:
@@ -292,5 +303,6 @@ def is_address(value: str) -> bool:
 
 
 _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
+_ADDRESS_LETTERS = re.compile(r"[0-9A-Za-z:.%_-]+")
 #: Digits and dots alone are meant as an address, and mistyped.
 _ADDRESS_LIKE = re.compile(r"[0-9.]+")

@@ -71,7 +71,7 @@ class Acknowledgement(msgspec.Struct, frozen=True):
     """The immediate answer to an async call (spec 2.2); camelCase, another event_id, never read as an event."""
 
     status: str | None
-    client_transaction_id: str | None
+    client_transaction_ids: tuple[str, ...]  # those that it echoes: none, or one in each place where one can stand
     serial_number: str | None
 
 
@@ -83,6 +83,7 @@ def read_event(body: bytes) -> TransactionEvent:
         raise NotAnEvent(str(error)) from error
     if not isinstance(members, Object):
         raise NotAnEvent("it is not a JSON object")
+    _unambiguous(members, ("terminal",), "")
     terminal = members.get("terminal")
     if not isinstance(terminal, Object):
         raise NotAnEvent("terminal is missing or not an object")
@@ -100,7 +101,7 @@ def read_event(body: bytes) -> TransactionEvent:
         previous_status=_text(members, "previous_status") or None,
         reading_type=_text(members, "reading_type") or None,
         operation_type=_text(_object(members, "operation"), "type"),
-        tip=read_money(_object(_object(members, "operation"), "amount").get("tip")),
+        tip=_amount(_object(_object(members, "operation"), "amount"), "tip"),
         failure_reason=_failure_reason(members),
         raw_response=_raw_response(members),
     )
@@ -110,7 +111,7 @@ def read_event(body: bytes) -> TransactionEvent:
 
 
 def read_acknowledgement(body: bytes) -> Acknowledgement | None:
-    """Read the answer to an async call, None where it is no JSON object (HTML, nothing, half of it)."""
+    """Read the answer to an async call, None where it is none: no JSON object, or one that says two things."""
     try:
         members = decode(body)
     except ValueError:
@@ -119,10 +120,17 @@ def read_acknowledgement(body: bytes) -> Acknowledgement | None:
         return None
     operation = _object(members, "operation")
     terminal = _object(members, "terminal")
-    echoed = _text(members, "client_transaction_id") or _text(operation, "client_transaction_id")
+    try:
+        _unambiguous(members, ("status", "client_transaction_id", "operation", "terminal"), "")
+        _unambiguous(operation, ("client_transaction_id",), "operation.")
+        _unambiguous(terminal, ("serialNumber",), "terminal.")
+    except NotAnEvent:
+        return None
+    bearers = [part for part in (members, operation) if part.get("client_transaction_id") not in (None, "")]
     return Acknowledgement(
         status=_text(members, "status"),
-        client_transaction_id=echoed.lower() if echoed else None,
+        # One that is no text is not ours, whatever it is.
+        client_transaction_ids=tuple((_text(part, "client_transaction_id") or "").lower() for part in bearers),
         serial_number=_text(terminal, "serialNumber"),
     )
 
@@ -155,6 +163,13 @@ def _text(members: Mapping[str, Any], name: str) -> str | None:
     return value[:MAX_TEXT] if isinstance(value, str) else None
 
 
+def _amount(members: Mapping[str, Any], name: str) -> Decimal | None:
+    """Return an amount, None where it is none or stands more than once with different values."""
+    if isinstance(members, Object) and name in members.repeated:
+        return None
+    return read_money(members.get(name))
+
+
 def _failure_reason(members: Mapping[str, Any]) -> FailureReason | None:
     reason = members.get("failure_reason")
     if isinstance(reason, str):
@@ -171,7 +186,7 @@ def _raw_response(members: Mapping[str, Any]) -> RawResponse | None:
     return RawResponse(
         transaction_reference=_text(response, "transaction_reference") or None,
         ticket_number=_text(response, "ticket_number") or None,
-        authorized_amount=read_money(response.get("authorized_amount")),
+        authorized_amount=_amount(response, "authorized_amount"),
         authorization_code=_text(_object(response, "message_fields"), "F38"),
         franchise=_text(response, "franchise"),
         card_type=_text(response, "card_type"),

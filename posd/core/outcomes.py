@@ -164,10 +164,12 @@ def compare(transaction: Transaction, event: TransactionEvent, source: Source, n
     outcome = transaction.outcome
     if outcome is None or outcome.status is None:
         return transaction
-    if transaction.trail.approval_requested and outcome.status in (lifecycle.CANCELED, lifecycle.REJECTED):
+    status = Status.known(event.status)
+    # The acquirer's own word shows that it was asked, also where no event has told of the question.
+    asked = transaction.trail.approval_requested or status in (lifecycle.DECLINED, lifecycle.APPROVAL)
+    if asked and outcome.status in (lifecycle.CANCELED, lifecycle.REJECTED):
         outcome = _set(outcome, reached_acquirer=None)
         transaction = _set(transaction, outcome=outcome)
-    status = Status.known(event.status)
     if status not in lifecycle.FINALS:
         return transaction
     reference = event.raw_response.transaction_reference if status is Status.APPROVAL and event.raw_response else None

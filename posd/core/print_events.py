@@ -101,23 +101,27 @@ def _read_elements(body: bytes, status: int, job: PrintJob) -> Answer:
     except ValueError as error:
         return NoAnswer(f"the reply cannot be used: {error}", status)
     elements = found[:MAX_ELEMENTS] if isinstance(found, list) else [found]
-    for element in elements:
-        if isinstance(element, Object) and _is_of(element, job, alone=len(elements) == 1):
-            word = _text(element.get("status"))
-            if not word or "status" in element.repeated:
-                return NoAnswer("the reply has this print job, but not its status", status)
-            return Answered(
-                Report(
-                    status=word,
-                    error_code=_text(element.get("errorCode")),
-                    error_message=_text(element.get("errorMessage")),
-                )
-            )
-    return NoAnswer("the reply does not have this print job", status)
+    alone = len(elements) == 1
+    ours = [element for element in elements if isinstance(element, Object) and _is_of(element, job, alone=alone)]
+    if not ours:
+        return NoAnswer("the reply does not have this print job", status)
+    words = {None if "status" in element.repeated else _text(element.get("status")) for element in ours}
+    word = words.pop()
+    if words or not word:
+        return NoAnswer("the reply has this print job, but not its status", status)
+    return Answered(
+        Report(
+            status=word,
+            error_code=_text(ours[0].get("errorCode")),
+            error_message=_text(ours[0].get("errorMessage")),
+        )
+    )
 
 
 def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
     named = [element[name] for name in ID_NAMES if name in element]
+    if element.repeated.intersection(ID_NAMES):
+        return False  # it says two things of whose it is
     if not named:
         return alone
     return any(_text(value) in (job.print_job_id, job.terminal_job_id or job.print_job_id) for value in named)
@@ -130,8 +134,9 @@ def _read_acceptance(body: bytes) -> Accepted:
         return Accepted()
     if not isinstance(members, Object):
         return Accepted()
-    named = next((_identity(members[name]) for name in ID_NAMES if name in members), None)
-    word = _text(members.get("status"))
+    known = [name for name in ID_NAMES if name in members and name not in members.repeated]
+    named = _identity(members[known[0]]) if known else None
+    word = _text(members.get("status")) if "status" not in members.repeated else None
     report = Report(
         status=word or "",
         error_code=_text(members.get("errorCode")),

@@ -11,10 +11,17 @@ from typing import Any
 
 import msgspec
 
-from posd.core.jsontext import Object, decode
+from posd.core.jsontext import Object, TooDeep, decode, deeper_than
 from posd.core.print_entries import Dismissed, Resolved
 from posd.core.printing import FINALS, PrintAttentionCode, PrintJob, PrintStatus
-from posd.core.requests import MAX_SERIAL_CHARACTERS, Fault, MalformedJson, by_value, pointer_token
+from posd.core.requests import (
+    MAX_FREE_FORM_DEPTH,
+    MAX_SERIAL_CHARACTERS,
+    Fault,
+    MalformedJson,
+    by_value,
+    pointer_token,
+)
 from posd.core.transactions import encode
 
 #: The document, in bytes: a receipt is a few KiB, one with a logo some 100 KiB. With the other fields it has to fit a
@@ -54,12 +61,15 @@ class _Reader:
 
     def __init__(self, body: bytes, fields: tuple[str, ...]) -> None:
         """Raise MalformedJson where the body is not JSON."""
-        try:
-            document = decode(body)
-        except ValueError as error:
-            raise MalformedJson(str(error)) from error
         self.members: Mapping[str, Any] = {}
         self.faults: list[Fault] = []
+        try:
+            document = decode(body)
+        except TooDeep as error:
+            self.fault("", f"cannot be read: {error}")
+            return
+        except ValueError as error:
+            raise MalformedJson(str(error)) from error
         if not isinstance(document, Object):
             self.fault("", "must be a JSON object")
             return
@@ -119,6 +129,8 @@ def _document(reader: _Reader, body: bytes) -> bytes:
     raw = bytes(_RAW.decode(body)["document"]).strip()
     if len(raw) > MAX_DOCUMENT_BYTES:
         reader.fault("/document", f"must be at most {MAX_DOCUMENT_BYTES} bytes, is {len(raw)}")
+    if deeper_than(raw, MAX_FREE_FORM_DEPTH):
+        reader.fault("/document", f"must be nested at most {MAX_FREE_FORM_DEPTH} levels deep")
     return raw
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from posd.core.jsontext import Object, decode
+from posd.core.jsontext import Object, TooDeep, decode, deeper_than
 from posd.core.money import ZERO, numbers, parse_money, to_decimal
 from posd.core.operations import OPERATIONS
 from posd.core.transactions import OperationType, Transaction, encode
@@ -17,6 +17,8 @@ from posd.core.uuids import canonical_uuid
 
 #: metadata and options together, in bytes: a final event echoes them and has to fit its own limit.
 MAX_FREE_FORM_BYTES = 16 * 1024
+#: Levels of arrays and objects in metadata, and in options: terminals and tills read it with what they have.
+MAX_FREE_FORM_DEPTH = 64
 #: The till's key for what is being paid, in characters.
 MAX_SALE_CHARACTERS = 128
 #: A terminal's serial number, in characters; the spec shows no limit.
@@ -109,7 +111,11 @@ class _Reader:
         if not isinstance(value, dict):
             self.fault(f"/{name}", "must be an object")
             return b"{}"
-        return bytes(self.members[name]).strip()
+        raw = bytes(self.members[name]).strip()
+        if deeper_than(raw, MAX_FREE_FORM_DEPTH):
+            self.fault(f"/{name}", f"must be nested at most {MAX_FREE_FORM_DEPTH} levels deep")
+            return b"{}"
+        return raw
 
 
 def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
@@ -119,6 +125,8 @@ def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
     """
     try:
         document = decode(body)
+    except TooDeep as error:
+        return StartRequest(), (Fault("", f"cannot be read: {error}"),)
     except ValueError as error:
         raise MalformedJson(str(error)) from error
     if not isinstance(document, Object):
@@ -225,11 +233,14 @@ def _numbers(reader: _Reader, members: Mapping[str, object], path: str, *, neste
 
 
 def _repeated(document: Object) -> Iterator[str]:
-    """Yield pointers to the names of the body or its amount that stand more than once and say different things."""
+    """Yield pointers to the names that stand more than once and say different things; metadata is the till's own."""
     yield from (pointer_token(name) for name in sorted(document.repeated))
-    amount = document.get("amount")
-    if isinstance(amount, Object):
-        yield from (f"amount/{pointer_token(name)}" for name in sorted(amount.repeated))
+    for path in (("amount",), ("amount", "extra_taxes"), ("options",)):
+        inner: Any = document
+        for name in path:
+            inner = inner.get(name) if isinstance(inner, Object) else None
+        if isinstance(inner, Object):
+            yield from ("/".join((*path, pointer_token(name))) for name in sorted(inner.repeated))
 
 
 def pointer_token(name: str) -> str:

@@ -93,7 +93,7 @@ def _judge_success(reply: Replied, client_transaction_id: str) -> Judgement:
         return Doubtful(f"the terminal answered HTTP {reply.status} with something that is no acknowledgement")
     if acknowledgement.status != Status.TERMINAL_ACKNOWLEDGED:
         return Doubtful(f"the terminal answered HTTP {reply.status} with status {acknowledgement.status}")
-    if acknowledgement.client_transaction_id not in (None, client_transaction_id):
+    if any(echoed != client_transaction_id for echoed in acknowledgement.client_transaction_ids):
         return Doubtful("the terminal acknowledged another transaction")
     return Acknowledged(acknowledgement.serial_number)
 

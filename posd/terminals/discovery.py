@@ -22,6 +22,8 @@ from posd.terminals.fleet import NOT_ANNOUNCED, Fleet
 from posd.terminals.interfaces import Interfaces
 from posd.terminals.multicast import Selection, select
 
+#: How long one that is to be closed may still be starting, in seconds; it takes milliseconds, and the stop under three.
+START_SECONDS = 1.0
 #: How long one service is asked for its address, in milliseconds.
 RESOLVE_TIMEOUT_MS = 3000
 #: A device that gets another address announces old and new for about a second: what it says is read again after this.
@@ -101,9 +103,7 @@ class Discovery:
             self._waiting.clear()
             for task in self._resolving.values():
                 task.cancel()
-            if browser is not None:
-                await browser.async_cancel()
-            await zeroconf.async_close()
+            await _closed(browser, zeroconf)
         self._fleet.unheard()
         if records.too_many:
             self._say("somebody announces without end on this network; mDNS pauses. Find out which device it is")
@@ -202,6 +202,24 @@ class Discovery:
             return False
         lines.append(now)
         return True
+
+
+async def _closed(browser: AsyncServiceBrowser | None, zeroconf: AsyncZeroconf) -> None:
+    """Close both, also where posd stops in the middle of it: their sockets must not stay."""
+
+    async def close() -> None:
+        if browser is not None:
+            await browser.async_cancel()
+        with suppress(Error):  # one that is still starting would make its sockets after it was closed
+            await zeroconf.zeroconf.async_wait_for_start(START_SECONDS)
+        await zeroconf.async_close()
+
+    closing = asyncio.create_task(close())
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait({closing})
+        raise
 
 
 class _Records(RecordUpdateListener):

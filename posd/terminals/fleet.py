@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -117,6 +118,15 @@ class Fleet:
         member = self._members[serial]
         best = member.best
         return None if best is None else (best.base_url, member.source)
+
+    def hosts(self) -> set[str]:
+        """Return the hosts of the addresses that are configured or have answered, of the terminals of this network."""
+        return {
+            urlsplit(item.base_url).hostname or ""
+            for member in self._members.values()
+            for item in member.candidates
+            if member.on_lan and (member.configured is not None or item.verdict is Verdict.ANSWERS)
+        }
 
     async def choose(self, serial: str) -> tuple[str, Source] | None:
         """Return the address of a fleet member for a call, None where none is known.

@@ -5,6 +5,7 @@ would see is a payment without events. OpenSSL hands the alert on as the reason 
 rule, under TLS 1.3 also after it, since the device judges the certificate when our side of the handshake is over.
 """
 
+import functools
 import ipaddress
 import ssl
 from collections.abc import Callable, Mapping
@@ -39,6 +40,8 @@ LINE_EVERY_SECONDS = 3600.0
 MAX_LINES = 32
 #: Addresses that are remembered; a shop has fewer terminals. The one that was silent longest goes first.
 MAX_ADDRESSES = 64
+#: Addresses whose plain form is remembered: it is wanted for each connection of a flood.
+MAX_PLAIN = 1024
 #: Addresses that are named in one sentence.
 MAX_NAMED = 3
 
@@ -123,6 +126,7 @@ class Distrust:
         ]
 
 
+@functools.lru_cache(MAX_PLAIN)
 def plain(peer: str) -> str:
     """Return an address as people know it: an IPv4 address that came through an IPv6 socket as IPv4, without a zone."""
     address = ipaddress.ip_address(peer.partition("%")[0])

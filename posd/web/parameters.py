@@ -14,6 +14,10 @@ T = TypeVar("T")
 
 #: Query parameters with this prefix name a key of the metadata.
 METADATA = "metadata."
+#: Characters of a key that a path into JSON cannot have in SQLite.
+UNSEARCHABLE = frozenset('"\\\x00')
+#: Keys of the metadata that one call may name; SQLite takes a thousand conditions at most.
+MAX_METADATA = 16
 #: Longest wait that a call may ask for, in seconds.
 MAX_TIMEOUT_SECONDS = 3600.0
 #: Rows a page: at most, and where nothing is said.
@@ -135,6 +139,9 @@ def metadata(request: Request) -> Mapping[str, str]:
     """Return the metadata filters, key -> text."""
     items: Mapping[str, Any] = request.query_params
     for name in items:
-        if name.startswith(METADATA) and ('"' in name or "\\" in name):
-            raise invalid(name, "cannot be searched: quotes and backslashes in a key are not possible here")
-    return {name.removeprefix(METADATA): text for name, text in items.items() if name.startswith(METADATA)}
+        if name.startswith(METADATA) and not UNSEARCHABLE.isdisjoint(name):
+            raise invalid(name, "cannot be searched: quotes, backslashes and NUL in a key are not possible here")
+    found = {name.removeprefix(METADATA): text for name, text in items.items() if name.startswith(METADATA)}
+    if len(found) > MAX_METADATA:
+        raise invalid(METADATA, f"can be searched for by at most {MAX_METADATA} keys at once")
+    return found

@@ -1,7 +1,7 @@
 """The server: an accept loop of our own around Hypercorn's connection class.
 
-Hypercorn speaks HTTP; what it has no place for is here: limits on connections (all, and of one address), a short TLS
-handshake, and an orderly stop that no idle client can hold up.
+Hypercorn speaks HTTP; what it has no place for is here: limits on connections (all, and those of the LAN by `gate`), a
+short TLS handshake, and an orderly stop that no idle client can hold up.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 import struct
-from collections import Counter
+from asyncio import sslproto
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -20,26 +20,46 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
-from hypercorn.events import Closed, Event, Updated
+from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.typing import ASGIFramework
 
 from posd.web.alerts import Distrust, refusal
+from posd.web.gate import Gate, Place
+from posd.web.memory import Trimmer
 from posd.web.noise import Noise
 
 #: A terminal's handshake takes well under a second; a half one must not hold a place longer. Seconds.
 TLS_HANDSHAKE_SECONDS = 10.0
 #: How long a closing TLS connection may take to say goodbye, in seconds: less than the stop may take.
-TLS_SHUTDOWN_SECONDS = 1.0
+TLS_SHUTDOWN_SECONDS = 0.3
 #: After running out of file descriptors, how long until the next try to accept, in seconds.
 ACCEPT_RETRY_SECONDS = 0.1
+#: A turn of accepting, in units of work: one for a connection that is turned away, more for one that is served. What
+#: else there is to do comes after each turn, whatever the LAN sends; on the LAN a pause follows, in seconds.
+TURN_WORK = 32
+ADMISSION_WORK = 8
+LAN_PAUSE_SECONDS = 0.002
 #: Request line and headers together, in bytes; ours are a few hundred.
 MAX_HEADER_BYTES = 16 * 1024
-#: Connections that wait to be accepted; a burst of terminals after an outage fits, and a thousand tills at once:
-#: a Unix socket fails a non-blocking connect at once where the queue is full. The kernel may cap it (somaxconn).
-BACKLOG = 4096
+#: What is read of a connection before somebody wants it, in bytes; asyncio keeps up to twice as much and a
+#: TLS record.
+READ_AHEAD_BYTES = 4 * 1024
+#: What is written to a TLS connection and not taken, in bytes; our answers to terminals are a few hundred.
+WRITE_AHEAD_BYTES = 16 * 1024
+#: The buffer of each TLS connection, in bytes: a record. asyncio's own is 256 KiB, for each of hundreds.
+TLS_BUFFER_BYTES = 16 * 1024
+#: Pieces of a body that wait for the app, each of about a TLS record.
+APP_QUEUE_PIECES = 1
+#: Connections that wait to be accepted: a burst of terminals after an outage fits, and in a flood none waits for long.
+LAN_BACKLOG = 1024
+#: A thousand tills at once: a Unix socket fails a non-blocking connect at once where the queue is full. The kernel may
+#: cap it (somaxconn).
+LOCAL_BACKLOG = 4096
 #: struct ucred: process, user and group id (unix(7)).
 _PEER_CREDENTIALS = struct.Struct("iII")
+
+sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 
 def http_config(keep_alive_seconds: float) -> Config:
@@ -50,6 +70,7 @@ def http_config(keep_alive_seconds: float) -> Config:
     config.include_server_header = False
     config.h11_max_incomplete_size = MAX_HEADER_BYTES
     config.keep_alive_timeout = keep_alive_seconds
+    config.max_app_queue_size = APP_QUEUE_PIECES
     config.keep_alive_max_requests = 2**31  # its own limit of 1000 would cut busy terminals
     return config
 
@@ -94,6 +115,9 @@ class Connection(TCPServer):
         """Do not wait for the next request of a peer that has closed; a peer that is gone is no fault of the app's."""
         if isinstance(event, Updated) and event.idle and self.reader.at_eof():
             return
+        if isinstance(event, RawData) and self.writer.is_closing():
+            await self.protocol.handle(Closed())  # asyncio would log a line for each answer to requests that still wait
+            return
         try:
             await super().protocol_send(event)
         except OSError:  # an SSLError of one that goes on sending; Hypercorn knows ConnectionError only
@@ -115,6 +139,13 @@ class Connection(TCPServer):
         await super()._read_data()
         await self.idle_task.stop()
 
+    def let_go(self) -> None:
+        """Forget what knows this connection: together they would live on, with their buffers, as garbage."""
+        for name in ("protocol", "_task_group"):
+            vars(self).pop(name, None)
+        if (error := self.reader.exception()) is not None:
+            error.__traceback__ = error.__context__ = None
+
 
 class Listener:
     """One listening socket and its connections."""
@@ -128,24 +159,25 @@ class Listener:
         noise: Noise,
         keep_alive_seconds: float,
         max_connections: int,
-        max_per_address: int | None = None,
+        gate: Gate | None = None,
         tls: ssl.SSLContext | None = None,
         distrust: Distrust | None = None,
         state: dict[str, Any] | None = None,
     ) -> None:
+        """`gate` says who may connect; a place of it is the request's state `place`, None without a gate."""
         self._app = ASGIWrapper(app)
         self._sock = sock
         self._name = name
         self._noise = noise
         self._config = http_config(keep_alive_seconds)
         self._max_connections = max_connections
-        self._max_per_address = max_per_address
+        self._gate = gate
         self._tls = tls
         self._distrust = distrust
         self._state = state or {}
         self._context = WorkerContext(None)
         self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
-        self._addresses: Counter[str] = Counter()
+        self._trimmer = Trimmer()
         self._accepting: asyncio.Task[None] | None = None
 
     @property
@@ -171,7 +203,7 @@ class Listener:
     def start(self) -> None:
         """Listen and accept."""
         self._sock.setblocking(False)
-        self._sock.listen(BACKLOG)
+        self._sock.listen(LOCAL_BACKLOG if self._gate is None else LAN_BACKLOG)
         self._accepting = asyncio.create_task(self._accept(), name=f"accept-{self._name}")
 
     async def close(self, grace_seconds: float) -> None:
@@ -191,37 +223,55 @@ class Listener:
             task.cancel()
         if self._connections:
             await asyncio.wait(self._connections)
+        self._trimmer.cancel()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
+        pause = 0 if self._gate is None else LAN_PAUSE_SECONDS
         while True:
             try:
-                connection, address = await loop.sock_accept(self._sock)
+                work = self._take(*await loop.sock_accept(self._sock))
+                with suppress(BlockingIOError):  # no more of them wait
+                    while work < TURN_WORK:
+                        work += self._take(*self._sock.accept())
+                    await asyncio.sleep(pause)
             except OSError as error:
                 self._noise.note("accept_failed", self._name, error.strerror)
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
-                continue
-            peer = address[0] if isinstance(address, tuple) else "local"
-            if len(self._connections) >= self._max_connections or (
-                self._max_per_address is not None and self._addresses[peer] >= self._max_per_address
-            ):
-                connection.close()
-                self._noise.note("too_many_connections", peer)
-                continue
-            self._addresses[peer] += 1
-            task = loop.create_task(self._serve(connection, peer))
-            self._connections[task] = None
-            task.add_done_callback(partial(self._forget, peer))
 
-    def _forget(self, peer: str, task: asyncio.Task[None]) -> None:
+    def _take(self, connection: socket.socket, address: Any) -> int:
+        """Serve a connection or turn it away; return how much work that is."""
+        peer = address[0] if isinstance(address, tuple) else "local"
+        full = len(self._connections) >= self._max_connections
+        place = None if full or self._gate is None else self._gate.admit(peer)
+        if full or (place is None and self._gate is not None):
+            connection.close()
+            self._noise.note("too_many_connections", peer)
+            return 1
+        task = asyncio.get_running_loop().create_task(self._serve(connection, peer, place))
+        self._connections[task] = None
+        task.add_done_callback(partial(self._forget, place))
+        if place is not None:
+            place.on_cut = partial(self._crowd_out, task, peer)
+        return ADMISSION_WORK
+
+    def _forget(self, place: Place | None, task: asyncio.Task[None]) -> None:
         del self._connections[task]
-        self._addresses[peer] -= 1
-        if not self._addresses[peer]:
-            del self._addresses[peer]
+        if place is not None:
+            place.leave()
+            self._trimmer.soon()
 
-    async def _serve(self, connection: socket.socket, peer: str) -> None:
+    def _crowd_out(self, task: asyncio.Task[None], peer: str) -> None:
+        """End a connection that has proved nothing, at once."""
+        self._noise.note("unproven_cut", peer)
+        transport = self._connections.get(task)
+        if transport is not None:
+            _cut(transport)
+        task.cancel()
+
+    async def _serve(self, connection: socket.socket, peer: str, place: Place | None) -> None:
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
+        reader = asyncio.StreamReader(READ_AHEAD_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         try:
             transport, _ = await loop.connect_accepted_socket(
@@ -235,14 +285,21 @@ class Listener:
             if not self._refused(peer, error):
                 self._noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
             connection.close()
+            error.__traceback__ = None  # asyncio keeps the error, and this the connection, until garbage is looked for
             return
+        if self._tls is not None:
+            transport.set_write_buffer_limits(WRITE_AHEAD_BYTES)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this runs as a task
         self._connections[task] = transport
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
-            state = self._state | {"uid": _peer_uid(transport)}
-            await Connection(self._app, loop, self._config, self._context, state, reader, writer)
+            state = self._state | {"uid": _peer_uid(transport), "place": place}
+            served = Connection(self._app, loop, self._config, self._context, state, reader, writer)
+            try:
+                await served
+            finally:
+                served.let_go()
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
             self._noise.note("connection_broke", peer, type(error).__name__)
         finally:

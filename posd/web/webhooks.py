@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 import structlog
-from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
 from posd.core.callbacks import Channel
 from posd.core.print_requests import is_print_job_id
@@ -28,6 +28,8 @@ BODY_SECONDS = 10.0
 #: When the disk or the queue refuses: the terminal's own backoff is longer (spec 6.2). Seconds.
 RETRY_AFTER = (b"retry-after", b"2")
 PREFIX = "/webhooks/"
+#: Large bodies that are held at one time, in bytes. At least two of the largest fit.
+ROOM_BYTES = 4 * 1024 * 1024
 #: A print webhook is five short fields (spec 2.3), in bytes.
 MAX_PRINT_BYTES = 65_536
 
@@ -78,6 +80,8 @@ class WebhookApp:
         self._channels: Mapping[str, ChannelRow] = {row.channel: row for row in channels}
         self._callback_urls = callback_urls
         self._noise = noise
+        largest = max(row.max_body_bytes for row in channels)
+        self._room = bodies.Room(max(ROOM_BYTES, 2 * largest), largest)
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request; a fault of posd's own answers 500, which the terminal retries."""
@@ -85,35 +89,48 @@ class WebhookApp:
             return
         peer = scope["client"][0] if scope["client"] else "unknown"
         try:
-            await self._handle(scope["method"], scope["path"], dict(scope["headers"]), peer, receive, send)
+            await self._handle(scope, peer, receive, send)
         except Exception:
             log.exception("posd.internal_error", error_id=secrets.token_hex(8), peer=peer)
             await bodies.answer_early(receive, send, 500, headers=(RETRY_AFTER,))
 
-    async def _handle(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[bytes, bytes],
-        peer: str,
-        receive: ASGIReceiveCallable,
-        send: ASGISendCallable,
-    ) -> None:
-        if not path.startswith(PREFIX):
+    async def _handle(self, scope: HTTPScope, peer: str, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        if not scope["path"].startswith(PREFIX):
             self._noise.note("unknown_path", peer)
-            await bodies.answer_early(receive, send, 404)
+            await bodies.refuse(receive, send, 404)
             return
-        found = self._authentic(path)
+        found = self._authentic(scope["path"])
         if found is None:
             self._noise.note("wrong_token", peer)
-            await bodies.answer_early(receive, send, 403)
+            await bodies.refuse(receive, send, 403)
             return
         row, identity = found
-        if method != "POST":
+        if scope["method"] != "POST":
             await bodies.answer_early(receive, send, 405, headers=((b"allow", b"POST"),))
             return
         try:
-            body = await bodies.read(receive, headers, row.max_body_bytes, BODY_SECONDS)
+            with bodies.Held(self._room, identity) as held:
+                if (place := scope["state"]["place"]) is not None:
+                    place.keep()
+                await self._take(row, identity, scope, peer, receive, send, held)
+        except bodies.Full:
+            self._noise.note("no_room", peer)
+            await row.inbox.broke_off(identity)
+            await bodies.refuse(receive, send, 503, headers=(RETRY_AFTER,))
+
+    async def _take(
+        self,
+        row: ChannelRow,
+        identity: str,
+        scope: HTTPScope,
+        peer: str,
+        receive: ASGIReceiveCallable,
+        send: ASGISendCallable,
+        held: bodies.Held,
+    ) -> None:
+        """Read the body of an authentic callback, and answer. Raise Full before anything is answered."""
+        try:
+            body = await bodies.read(receive, dict(scope["headers"]), row.max_body_bytes, BODY_SECONDS, held.take)
         except bodies.Gone:
             await row.inbox.broke_off(identity)
             return
@@ -126,6 +143,8 @@ class WebhookApp:
             status = await row.inbox.too_large(identity, row.max_body_bytes, peer)
             await bodies.answer_early(receive, send, status, headers=_retry(status))
             return
+        if (place := scope["state"]["place"]) is not None:
+            place.prove()
         status = await row.inbox.receive(identity, body, peer)
         await bodies.answer(send, status, headers=_retry(status))
         crash_point(row.answered)

@@ -18,6 +18,14 @@ def test_numbers_stay_exact_in_both_directions(tmp_path: Path) -> None:
     assert reply.raw == b'{"amount":10.10,"n":1}'
 
 
+def test_a_number_that_nothing_can_hold_hides_no_answer(tmp_path: Path) -> None:
+    """A terminal's event stands verbatim in an outcome."""
+    answer = Answer(200, b'{"final_event":{"x":1e99999999999999999999}}')
+    with Stub(tmp_path / "s", [answer]) as stub, Api(stub.socket) as api:
+        reply = api.get("/transactions/x/outcome")
+    assert reply.body == {"final_event": {"x": "1e99999999999999999999"}}
+
+
 def test_a_problem_carries_code_detail_and_its_own_fields(tmp_path: Path) -> None:
     busy = problem(409, "terminal_busy", "SN-0001 is busy", ',"blocking_transaction":"7f3c"')
     with Stub(tmp_path / "s", [busy]) as stub, Api(stub.socket) as api, pytest.raises(Problem) as caught:

@@ -93,6 +93,20 @@ def test_a_field_that_says_two_things_is_refused(field: str) -> None:
         read_event(data[:-1] + f', "{field}": "other"}}'.encode())
 
 
+def test_two_terminals_are_refused() -> None:
+    data = body(IDENTITY, "APPROVAL")[:-1] + b', "terminal": {"serial_number": "SN-OTHER"}}'
+    with pytest.raises(NotAnEvent, match="terminal stands more than once"):
+        read_event(data)
+
+
+def test_an_amount_that_says_two_things_is_none() -> None:
+    data = body(IDENTITY, "APPROVAL", raw_response={"authorized_amount": 1}, operation={"amount": {"tip": 1}})
+    data = data.replace(b'"authorized_amount": 1', b'"authorized_amount": 1, "authorized_amount": 2')
+    event = read_event(data.replace(b'"tip": 1', b'"tip": 1, "tip": 2'))
+    assert event.raw_response is not None
+    assert (event.raw_response.authorized_amount, event.tip) == (None, None)
+
+
 def test_a_reference_that_says_two_things_is_refused() -> None:
     data = body(IDENTITY, "APPROVAL", raw_response={"ticket_number": "1"})
     with pytest.raises(NotAnEvent, match=r"raw_response\.ticket_number"):
@@ -146,4 +160,39 @@ def test_the_acknowledgement_is_read_by_its_own_shape() -> None:
     )
     assert acknowledgement is not None
     assert acknowledgement.serial_number == "SN-1"
-    assert acknowledgement.client_transaction_id == IDENTITY
+    assert acknowledgement.client_transaction_ids == (IDENTITY,)
+
+
+@pytest.mark.parametrize("echo", [["x"], {"x": 1}, True, 5])
+def test_an_echo_that_is_no_text_is_of_nobody_that_is_known(echo: object) -> None:
+    acknowledgement = read_acknowledgement(json.dumps({"client_transaction_id": echo}).encode())
+    assert acknowledgement is not None
+    (echoed,) = acknowledgement.client_transaction_ids
+    assert echoed != IDENTITY
+
+
+@pytest.mark.parametrize("echo", [None, ""])
+def test_an_empty_echo_is_none(echo: object) -> None:
+    acknowledgement = read_acknowledgement(json.dumps({"client_transaction_id": echo}).encode())
+    assert acknowledgement is not None
+    assert acknowledgement.client_transaction_ids == ()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"status": "DECLINED", "status": "TERMINAL_ACKNOWLEDGED"}',
+        b'{"status": "TERMINAL_ACKNOWLEDGED", "terminal": {"serialNumber": "A"}, "terminal": {"serialNumber": "B"}}',
+        b'{"status": "TERMINAL_ACKNOWLEDGED", "terminal": {"serialNumber": "A", "serialNumber": "B"}}',
+        b'{"status": "TERMINAL_ACKNOWLEDGED", "client_transaction_id": "a", "client_transaction_id": "b"}',
+        b'{"status": "TERMINAL_ACKNOWLEDGED", "operation": {"client_transaction_id": "a"}, "operation": 1}',
+        b'{"operation": {"client_transaction_id": "a", "client_transaction_id": "b"}}',
+    ],
+)
+def test_what_says_two_things_is_no_acknowledgement(data: bytes) -> None:
+    assert read_acknowledgement(data) is None
+
+
+def test_what_says_the_same_twice_is_one() -> None:
+    twice = b'{"status": "TERMINAL_ACKNOWLEDGED", "status": "TERMINAL_ACKNOWLEDGED", "x": 1, "x": 2}'
+    assert read_acknowledgement(twice) is not None

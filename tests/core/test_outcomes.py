@@ -135,6 +135,18 @@ def test_that_the_acquirer_was_asked_takes_the_certainty_back_whenever_it_is_tol
     assert outcome.reached_acquirer is False
 
 
+@pytest.mark.parametrize("final", [CANCELED, REJECTED])
+@pytest.mark.parametrize("word", ["DECLINED", "APPROVAL"])
+@pytest.mark.parametrize("how", [event, found], ids=["event", "search"])
+def test_so_does_the_acquirers_own_word_where_nobody_has_told_of_the_question(
+    final: str, word: str, how: Callable[[bytes], Input]
+) -> None:
+    transaction = after(event(content(ACK)), event(content(final, ACK)), how(content(word, final)))
+    assert transaction.outcome is not None
+    assert (transaction.outcome.status, transaction.outcome.reached_acquirer) == (final, None)
+    assert codes(transaction) == {"conflicting_final"}
+
+
 @pytest.mark.parametrize(
     ("judgement", "kind", "code", "fact"),
     [

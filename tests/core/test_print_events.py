@@ -101,8 +101,11 @@ def test_no_body_is_more_than_refused(body: bytes) -> None:
             Accepted(None, Report("FAILED", None, "", "E", "m")),
         ),
         (json.dumps({"id": "x" * (MAX_JOB_ID + 1)}).encode(), Accepted()),
+        (b'{"printJobId": "job-1", "printJobId": "other"}', Accepted()),
+        (b'{"printJobId": "job-1", "printJobId": "other", "id": "T-9"}', Accepted("T-9")),
+        (b'{"id": "T-9", "status": "FAILED", "status": "COMPLETED"}', Accepted("T-9")),
     ],
-    ids=range(11),
+    ids=range(14),
 )
 def test_what_a_reply_to_the_creation_says(reply: bytes, accepted: Accepted) -> None:
     assert judge(Replied(202, reply)) == accepted
@@ -157,8 +160,16 @@ def test_the_error_of_a_poll_is_kept() -> None:
             Replied(200, b'{"status": "FAILED", "status": "COMPLETED"}'),
             NoAnswer("the reply has this print job, but not its status", 200),
         ),
+        (
+            Replied(200, b'{"printJobId": "other", "printJobId": "job-1", "status": "FAILED"}'),
+            NoAnswer("the reply does not have this print job", 200),
+        ),
+        (
+            Replied(200, b'[{"id": "job-1", "status": "FAILED"}, {"id": "job-1", "status": "COMPLETED"}]'),
+            NoAnswer("the reply has this print job, but not its status", 200),
+        ),
     ],
-    ids=["not sent", "lost", "404", "503", "cut", "twice"],
+    ids=["not sent", "lost", "404", "503", "cut", "twice", "two ids", "two elements"],
 )
 def test_what_is_no_answer(attempt: Any, answer: NoAnswer) -> None:
     assert read_poll(attempt, JOB) == answer

@@ -21,7 +21,7 @@ from posd.core.print_requests import (
     read_print,
 )
 from posd.core.printing import PrintJob, rebuild
-from posd.core.requests import Fault, MalformedJson
+from posd.core.requests import MAX_FREE_FORM_DEPTH, Fault, MalformedJson
 from tests.core.test_printing import NOW, starting
 
 DOCUMENT = b'{"lines": ["caf\\u00e9", 1.10], "n":1e2}'
@@ -87,6 +87,14 @@ def test_a_document_has_a_size() -> None:
     assert fault.path == "/document"
     assert str(MAX_DOCUMENT_BYTES) in fault.message
     assert read()[0].document == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("levels", "paths"), [(MAX_FREE_FORM_DEPTH, []), (MAX_FREE_FORM_DEPTH + 1, ["/document"]), (600, [""])]
+)
+def test_a_document_is_nested_so_deep_at_most(levels: int, paths: list[str]) -> None:
+    body = b'{"document": {"a":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}}"
+    assert [fault.path for fault in read_print(body)[1]] == paths
 
 
 @given(st.binary(max_size=60))

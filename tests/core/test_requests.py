@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from posd.core.requests import (
     MAX_FREE_FORM_BYTES,
+    MAX_FREE_FORM_DEPTH,
     MalformedJson,
     StartRequest,
     differing_fields,
@@ -215,6 +216,31 @@ def test_metadata_is_compared_by_content() -> None:
     assert differing_fields(known, text, ()) == ["metadata"], "neither is a text"
     again, wrong = read_start(b'{"metadata": {"b": [1.0], "a": 1.1}, "amount": {"iva": 1.20, "subtotal_iva": 10}}')
     assert differing_fields(known, again, wrong) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "path"),
+    [
+        (b'{"amount": {"iva": 1, "extra_taxes": {"ice": 1, "ice": 2}}}', "/amount/extra_taxes/ice"),
+        (b'{"amount": {"iva": 1, "extra_taxes": {"a/b": 1, "a/b": 2}}}', "/amount/extra_taxes/a~1b"),
+        (b'{"amount": {"iva": 1}, "options": {"is_deferred": true, "is_deferred": false}}', "/options/is_deferred"),
+    ],
+)
+def test_what_is_sent_says_one_thing(data: bytes, path: str) -> None:
+    assert set(faults(data)) == {path}
+
+
+def test_the_tills_own_metadata_may_say_two_things() -> None:
+    assert faults(b'{"amount": {"iva": 1}, "metadata": {"a": 1, "a": 2}}') == {}
+
+
+@pytest.mark.parametrize("name", ["metadata", "options"])
+@pytest.mark.parametrize(
+    ("levels", "path"), [(MAX_FREE_FORM_DEPTH, None), (MAX_FREE_FORM_DEPTH + 1, "/{name}"), (600, ""), (100_000, "")]
+)
+def test_objects_of_the_till_are_nested_so_deep_at_most(name: str, levels: int, path: str | None) -> None:
+    data = f'{{"amount": {{"iva": 1}}, "{name}": {chr(123)}"a":{"[" * (levels - 1)}1{"]" * (levels - 1)}{chr(125)}}}'
+    assert set(faults(data.encode())) == (set() if path is None else {path.format(name=name)})
 
 
 @pytest.mark.parametrize("data", [b"[]", b"7"])

@@ -44,6 +44,15 @@ def reply(document: object, status: int = 200) -> Replied:
         (reply(GOOD | {"status": None}), Doubtful),
         (reply(GOOD | {"client_transaction_id": "another"}), Doubtful),
         (reply(GOOD | {"operation": {"client_transaction_id": "another"}}), Doubtful),
+        (
+            reply(GOOD | {"client_transaction_id": IDENTITY, "operation": {"client_transaction_id": "another"}}),
+            Doubtful,
+        ),
+        (
+            reply(GOOD | {"client_transaction_id": "another", "operation": {"client_transaction_id": IDENTITY}}),
+            Doubtful,
+        ),
+        (Replied(200, b'{"status": "DECLINED", "status": "TERMINAL_ACKNOWLEDGED"}'), Doubtful),
         (reply([GOOD]), Doubtful),
         (Replied(200, b"<html>"), Doubtful),
         (Replied(200, b""), Doubtful),

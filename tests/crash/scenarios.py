@@ -13,7 +13,6 @@ from typing import Literal
 
 import httpx2
 
-from posd.simulator.scenarios import SCENARIOS as PAYMENTS
 from tests.crash import wires
 from tests.crash.printing import prints
 from tests.crash.wires import Wire, events_are, start_is
@@ -228,10 +227,19 @@ class Scenario:
 
 
 #: What the terminal's own scenarios come to.
-_ENDS = {"approve": "approved", "decline": "declined", "reject": "rejected", "cancel": "canceled", "wait": "rejected"}
+_ENDS = {
+    "approve-contactless": "approved",
+    "approve-chip-pin": "approved",
+    "approve-third-presentation": "approved",
+    "decline": "declined",
+    "reject-before-card": "rejected",
+    "reject-after-card": "rejected",
+    "cancel-by-cardholder": "canceled",
+    "wait-for-abort": "rejected",
+}
 
 SCENARIOS: Mapping[str, Scenario] = {
-    **{name: Scenario(f"all goes well: {name}", (_ENDS[name.partition("-")[0]],), payment=name) for name in PAYMENTS},
+    **{name: Scenario(f"all goes well: {name}", (end,), payment=name) for name, end in _ENDS.items()},
     "reply-lost": Scenario("the start's reply is lost", ("approved",), wire=start_is(wires.reply_lost)),
     "request-lost": Scenario("the start never reaches the terminal", (OPEN,), wire=start_is(wires.swallowed)),
     "line-cut": Scenario("connections are cut before a word", ("not_started",), line="cut"),

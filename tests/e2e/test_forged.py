@@ -1,6 +1,7 @@
 """Forged callbacks: without the right token nothing changes, nothing is stored, and a flood is one line of log."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -116,9 +117,13 @@ async def test_a_flood_is_one_line_and_no_line_has_a_token(shop: Shop) -> None:
     payment = await shop.started()
     it = Genuine.of(payment)
     before = everything(shop.daemon)
+    heard = []
     for _ in range(FLOOD):
-        answer = await deliver(shop.daemon, f"/webhooks/transactions/{it.identity}/{flipped(it.token)}")
-        assert answer.status == 403
+        with suppress(OSError):  # so many, and nothing proved: he is turned away before the handshake
+            heard.append(
+                (await deliver(shop.daemon, f"/webhooks/transactions/{it.identity}/{flipped(it.token)}")).status
+            )
+    assert set(heard) == {403}
     lines = [line for line in shop.daemon.lines if line.get("kind") == "wrong_token"]
     assert len(lines) == 1
     assert (lines[0]["event"], lines[0]["peer"]) == ("listener.refused", "127.0.0.1")

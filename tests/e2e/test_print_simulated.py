@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from posd.simulator.print_scenarios import PRINT_SCENARIOS
 from tests.support.printed import ONLY_WEBHOOKS, POLLS, PrintShop, codes, print_shop
 
 #: How every webhook is lost: the terminal does not trust the daemon, or has no route to the address that it was given.
@@ -76,63 +75,52 @@ async def test_a_receipt_printed_from_the_command_line(
     shop.created_once()
 
 
-#: Scenario -> the end: status, by what it is known where webhooks come and where only polls bring it. None: it does not
-#: end by itself, and a person is told that it is stuck; the status is the one known where webhooks come, and by polls.
-ENDS: dict[str, tuple[tuple[str | None, str | None], tuple[str | None, str | None]]] = {
-    "completes": (("COMPLETED", "webhook"), ("COMPLETED", "poll")),
-    "fails": (("FAILED", "webhook"), ("FAILED", "poll")),
-    "silent": (("PENDING", None), ("COMPLETED", "poll")),
-    "slow": (("COMPLETED", "webhook"), ("COMPLETED", "poll")),
-    "stuck": (("PENDING", None), ("IN_PROGRESS", None)),
-    "out-of-paper": (("COMPLETED", "webhook"), ("COMPLETED", "poll")),
-    "loses-reply": (("COMPLETED", "webhook"), ("COMPLETED", "poll")),
-    "calls-twice": (("COMPLETED", "webhook"), ("COMPLETED", "poll")),
-    "calls-before-reply": (("COMPLETED", "webhook"), ("COMPLETED", "poll")),
-    "wrong-id": (("COMPLETED", "poll"), ("COMPLETED", "poll")),  # what cannot be used is asked for at once
-    "own-id": (("COMPLETED", "webhook"), ("COMPLETED", "poll")),
-    "refuses": ((None, "refusal"), (None, "refusal")),
-    "forgets": (("PENDING", None), ("PENDING", None)),
-    "forgets-at-restart": (("COMPLETED", "webhook"), ("COMPLETED", "poll")),
+#: Scenario -> the end where only polls bring it: status, by what it is known. None: it does not end by itself, and a
+#: person is told that it is stuck. How each ends where webhooks come, its file says, and tests/catalogue.
+ENDS: dict[str, tuple[str | None, str | None]] = {
+    "completes": ("COMPLETED", "poll"),
+    "fails": ("FAILED", "poll"),
+    "silent": ("COMPLETED", "poll"),
+    "slow": ("COMPLETED", "poll"),
+    "stuck": ("IN_PROGRESS", None),
+    "out-of-paper": ("COMPLETED", "poll"),
+    "loses-reply": ("COMPLETED", "poll"),
+    "calls-twice": ("COMPLETED", "poll"),
+    "calls-before-reply": ("COMPLETED", "poll"),
+    "wrong-id": ("COMPLETED", "poll"),
+    "own-id": ("COMPLETED", "poll"),
+    "refuses": (None, "refusal"),
+    "forgets": ("PENDING", None),
+    "forgets-at-restart": ("COMPLETED", "poll"),
 }
 
 
-def test_every_scenario_has_its_end() -> None:
-    assert set(ENDS) == set(PRINT_SCENARIOS)
-
-
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("by", ["webhook", "poll"])
 @pytest.mark.parametrize("scenario", ENDS)
-async def test_what_becomes_of_a_job(webhooks: PrintShop, polls: PrintShop, scenario: str, by: str) -> None:
-    shop = webhooks if by == "webhook" else polls
-    status, decided_by = ENDS[scenario][by == "poll"]
+async def test_what_becomes_of_a_job_whose_webhooks_are_lost(polls: PrintShop, scenario: str) -> None:
+    status, decided_by = ENDS[scenario]
     identity = str(uuid4())
-    reply = await shop.put(identity, scenario)
+    reply = await polls.put(identity, scenario)
     assert reply.status == 201, reply.body
     if scenario == "refuses":
         assert (reply.json["phase"], reply.json["decided_by"]) == ("final", "refusal")
     if scenario == "out-of-paper":
-        assert (await shop.stuck(identity))["phase"] == "active"
-        await shop.put_paper_in(identity)
+        assert (await polls.stuck(identity))["phase"] == "active"
+        await polls.put_paper_in(identity)
     if decided_by is None:
-        job = await shop.stuck(identity)
+        job = await polls.stuck(identity)
         assert (job["phase"], job["status"], codes(job)) == ("active", status, {"print_stuck"})
     else:
-        job = await shop.outcome(identity)
+        job = await polls.outcome(identity)
         assert (job["phase"], job["status"], job["decided_by"]) == ("final", status, decided_by)
         assert codes(job) == set()
     failed = ("PAPER_JAM", "The paper is jammed") if scenario == "fails" else (None, None)
     assert (job["error_code"], job["error_message"]) == failed
-    if scenario == "calls-twice" and by == "webhook":
-        await shop.simulator.ledger.wait_for("print_webhook", print_job_id=identity, call=2, result=200)
-        assert await shop.job(identity) == job
-    if scenario == "wrong-id" and by == "webhook":
-        assert (await shop.simulator.ledger.wait_for("print_webhook", print_job_id=identity))["result"] == 400
     if scenario == "own-id":
-        (taken,) = [item for item in shop.simulator.ledger.of("printed") if item["slip"] in job["terminal_job_id"]]
+        (taken,) = [item for item in polls.simulator.ledger.of("printed") if item["slip"] in job["terminal_job_id"]]
         assert taken["print_job_id"] == job["terminal_job_id"]
-    assert (await shop.put(identity, scenario)).status == 200  # a till may ask as often as it likes
-    shop.created_once()
+    assert (await polls.put(identity, scenario)).status == 200  # a till may ask as often as it likes
+    polls.created_once()
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -20,6 +20,7 @@ from posd.services.inbox import Inbox
 from posd.services.outstanding import Outstanding
 from posd.store.store import Store
 from posd.terminals.fleet import Fleet
+from posd.web.gate import Gate
 from posd.web.noise import Noise
 from posd.web.server import Listener
 from posd.web.webhooks import WebhookApp, transactions
@@ -84,7 +85,7 @@ async def until_closed(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def listening(home: Path, **limits: Any) -> AsyncIterator[Lan]:
+async def listening(home: Path, gate: Gate | None = None, **limits: Any) -> AsyncIterator[Lan]:
     """Run a listener for the block; its log must not have internal errors at the end."""
     tls.init(home / "tls", names=["localhost"], addresses=["127.0.0.1"])
     files = tls.files(home / "tls")
@@ -103,6 +104,7 @@ async def listening(home: Path, **limits: Any) -> AsyncIterator[Lan]:
             sock,
             name="test",
             noise=noise,
+            gate=gate or Gate(lambda: ["127.0.0.1"]),
             tls=tls.server_context(files.certificate, files.private_key),
             **{"keep_alive_seconds": SHORT, "max_connections": 50} | limits,
         )

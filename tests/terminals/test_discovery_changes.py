@@ -296,3 +296,23 @@ async def test_a_terminal_is_found_however_many_are_waited_for_that_say_no_more(
     browsing.cancel()
     await asyncio.wait({browsing})
     await fleet.close()
+
+
+async def test_told_to_stop_at_any_point_of_its_start_it_closes_its_sockets(home: Path) -> None:
+    (home / "config.toml").write_text(toml(home, "", discovery=DISCOVERY))
+    discovery = Discovery(load(home / "config.toml").discovery, Fleet(()), Interfaces(), lambda: datetime.now(UTC))
+    before = descriptors()
+    for turns in range(30):
+        browsing = asyncio.create_task(discovery.run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        browsing.cancel()
+        await asyncio.wait({browsing})
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while descriptors() != before:  # noqa: ASYNC110 - nobody tells of a socket that is closed
+            await asyncio.sleep(0.01)
+
+
+def descriptors() -> int:
+    """How many files and sockets are open."""
+    return len(list(Path("/proc/self/fd").iterdir()))

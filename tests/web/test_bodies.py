@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -94,3 +95,47 @@ async def test_an_early_answer_does_not_wait_for_ever(monkeypatch: pytest.Monkey
     async with asyncio.timeout(SECONDS):
         await bodies.answer_early(pieces_then([], None), send, 408)
     assert sent[-1]["more_body"] is False
+
+
+def test_room_is_limited_in_total_and_for_each_subject() -> None:
+    room = bodies.Room(100, 60)
+    for subject in "aabc":
+        room.enter(subject)
+    room.take("a", 60)
+    with pytest.raises(bodies.Full):
+        room.take("a", 1)
+    room.take("b", 40)
+    with pytest.raises(bodies.Full):
+        room.take("c", 1)
+    room.leave("a", 0)
+    with pytest.raises(bodies.Full):
+        room.take("c", 1)
+    room.leave("a", 60)
+    room.take("c", 60)
+
+
+def test_a_small_body_has_room_where_there_is_none_and_a_large_one_gives_its_own_back() -> None:
+    room = bodies.Room(100, 100)
+    with bodies.Held(room, "large") as large:
+        large.take(bodies.SMALL_BYTES + 100)
+        with bodies.Held(room, "small") as small:
+            small.take(bodies.SMALL_BYTES // 2)
+            small.take(bodies.SMALL_BYTES // 2)
+            with pytest.raises(bodies.Full):
+                small.take(1)
+    with bodies.Held(room, "another") as another:
+        another.take(bodies.SMALL_BYTES + 100)
+
+
+def test_more_bodies_of_one_subject_than_have_a_share_need_room_for_all_of_them() -> None:
+    room = bodies.Room(100, 50)
+    with ExitStack() as stack:
+        for _ in range(bodies.FREE_BODIES_OF_SUBJECT):
+            stack.enter_context(bodies.Held(room, "a")).take(bodies.SMALL_BYTES)
+        one_more = stack.enter_context(bodies.Held(room, "a"))
+        one_more.take(50)
+        with pytest.raises(bodies.Full):
+            one_more.take(1)
+        stack.enter_context(bodies.Held(room, "b")).take(bodies.SMALL_BYTES)
+    with bodies.Held(room, "a") as again:
+        again.take(bodies.SMALL_BYTES)

@@ -1,0 +1,55 @@
+"""JSON from outside: how deep it may be nested does not depend on the stack."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.core.jsontext import MAX_DEPTH, TooDeep, decode, deeper_than
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        (b"7", 0),
+        (b'"[[[["', 0),
+        (b'"\\"[[[["', 0),
+        (b'"\\\\"', 0),
+        (b"[]", 1),
+        (b"[[], [], []]", 2),
+        (b'{"a": [{"b": 1}], "c": [1, 2]}', 3),
+        (b'{"\\\\": [[]], "[\\"[": "{{{"}', 3),
+    ],
+)
+def test_levels_are_counted_outside_of_strings(text: bytes, levels: int) -> None:
+    assert not deeper_than(text, levels)
+    if levels:
+        assert deeper_than(text, levels - 1)
+
+
+@given(st.recursive(st.text(alphabet='[]{}"\\a') | st.integers(), lambda inner: st.lists(inner, max_size=4)))
+def test_any_nesting_is_counted(document: object) -> None:
+    def levels(value: object) -> int:
+        return 1 + max(map(levels, value), default=0) if isinstance(value, list) else 0
+
+    text = json.dumps(document).encode()
+    assert not deeper_than(text, levels(document))
+    assert levels(document) == 0 or deeper_than(text, levels(document) - 1)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_the_deepest_that_is_read_is_read_from_any_depth_of_the_stack(opening: str) -> None:
+    closing = "]" if opening == "[" else "}"
+    deepest = (opening * MAX_DEPTH + "1" + closing * MAX_DEPTH).encode()
+
+    def from_below(frames: int) -> object:
+        return from_below(frames - 1) if frames else decode(deepest)
+
+    assert from_below(300) == decode(deepest)
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 900, 100_000])
+def test_deeper_is_refused(levels: int) -> None:
+    with pytest.raises(TooDeep, match="nested too deeply"):
+        decode(b"[" * levels + b"]" * levels)

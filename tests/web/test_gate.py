@@ -1,0 +1,153 @@
+"""Who may connect to the webhook listener: places and budgets, on a clock of the test's own."""
+
+import pytest
+
+from posd.web import gate as gates
+from posd.web.gate import GRACE_SECONDS, KNOWN_SECONDS, Gate, Place
+
+#: Places of the gate under test.
+KNOWN, STRANGER, STRANGERS = 8, 3, 5
+TERMINAL, STRANGE, OTHER, THIRD = "192.0.2.1", "192.0.2.66", "192.0.2.67", "192.0.2.68"
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def gate(clock: Clock) -> Gate:
+    return Gate(lambda: [TERMINAL], of_known=KNOWN, of_stranger=STRANGER, of_strangers=STRANGERS, clock=clock)
+
+
+def admitted(gate: Gate, address: str, count: int = 100) -> list[Place]:
+    """Ask so many times; return the places that were given."""
+    return [place for _ in range(count) if (place := gate.admit(address)) is not None]
+
+
+def test_no_address_gets_every_place_and_the_strangers_together_do_not_either(gate: Gate) -> None:
+    assert len(admitted(gate, STRANGE)) == STRANGER
+    assert len(admitted(gate, OTHER)) == STRANGERS - STRANGER
+    assert admitted(gate, THIRD) == []
+    assert len(admitted(gate, TERMINAL)) == KNOWN
+
+
+def test_an_address_is_the_same_however_the_socket_writes_it(gate: Gate) -> None:
+    assert len(admitted(gate, f"::ffff:{TERMINAL}")) == KNOWN
+    assert admitted(gate, TERMINAL) == []
+
+
+def test_a_valid_token_makes_an_address_known_for_a_day(gate: Gate, clock: Clock) -> None:
+    place = gate.admit(STRANGE)
+    assert place is not None
+    place.prove()
+    place.leave()
+    assert len(admitted(gate, OTHER)) + len(admitted(gate, THIRD)) == STRANGERS
+    places = admitted(gate, STRANGE)
+    assert len(places) == KNOWN
+    for place in places:
+        place.leave()
+    clock.now += KNOWN_SECONDS
+    assert len(admitted(gate, STRANGE)) == STRANGER
+
+
+def test_who_has_proved_something_is_no_stranger_to_the_others(gate: Gate) -> None:
+    for address in (STRANGE, OTHER):
+        for place in admitted(gate, address):
+            place.prove()
+    assert len(admitted(gate, THIRD)) == STRANGER
+
+
+def test_the_oldest_that_has_proved_nothing_makes_room_after_its_grace(gate: Gate, clock: Clock) -> None:
+    first, second, third = admitted(gate, STRANGE)
+    cut: list[Place] = []
+    for place in (first, second, third):
+        place.on_cut = lambda place=place: cut.append(place)  # type: ignore[misc]
+    first.prove()
+    clock.now += GRACE_SECONDS * 0.9
+    third_of_other = admitted(gate, OTHER, 1)
+    assert third_of_other
+    assert cut == []
+    clock.now += GRACE_SECONDS * 0.1
+    assert len(admitted(gate, STRANGE, 1)) == 1  # known now: nobody has to go
+    assert cut == []
+    admitted(gate, STRANGE)
+    assert cut == [second, third]
+
+
+def test_who_has_shown_a_token_is_not_cut_but_known_only_by_a_whole_callback(gate: Gate, clock: Clock) -> None:
+    for place in admitted(gate, STRANGE):
+        place.on_cut = lambda: pytest.fail("it has shown a token")
+        place.keep()
+    clock.now += 100 * GRACE_SECONDS
+    assert admitted(gate, STRANGE) == []
+
+
+def test_nobody_is_cut_where_there_is_room(gate: Gate, clock: Clock) -> None:
+    (place,) = admitted(gate, STRANGE, 1)
+    place.on_cut = lambda: pytest.fail("there was room")
+    clock.now += 100 * GRACE_SECONDS
+    assert len(admitted(gate, STRANGE, STRANGER - 1)) == STRANGER - 1
+
+
+def test_connections_that_prove_nothing_are_few_in_a_time_however_short_they_are(gate: Gate, clock: Clock) -> None:
+    def come_and_go(address: str) -> int:
+        count = 0
+        while (place := gate.admit(address)) is not None:
+            place.leave()
+            count += 1
+        return count
+
+    assert come_and_go(STRANGE) == STRANGER
+    assert come_and_go(OTHER) == STRANGERS - STRANGER
+    assert come_and_go(TERMINAL) == KNOWN
+    clock.now += GRACE_SECONDS
+    assert come_and_go(STRANGE) == STRANGER
+
+
+def test_honest_connections_use_nothing_up(gate: Gate) -> None:
+    for _ in range(1000):
+        place = gate.admit(STRANGE)
+        assert place is not None
+        place.prove()
+        place.leave()
+        place.leave()  # ended twice: once for the gate, once for the server
+    assert len(admitted(gate, STRANGE)) == KNOWN
+
+
+def test_a_hundred_terminals_behind_one_unknown_address_get_in_within_their_backoff(clock: Clock) -> None:
+    gate, waiting = Gate(clock=clock), 100
+    for backoff in (0, 1, 2, 4):  # spec 6.2: what is refused comes again
+        clock.now += backoff
+        places = admitted(gate, STRANGE, waiting)
+        for place in places:
+            place.prove()
+            place.leave()
+        waiting -= len(places)
+        if not waiting:
+            break
+    assert (waiting, backoff) == (0, 2)
+
+
+def test_what_is_remembered_of_addresses_is_bounded(gate: Gate, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "MAX_ADDRESSES", 10)
+    monkeypatch.setattr(gates, "MAX_KNOWN", 10)
+    for number in range(1000):
+        clock.now += GRACE_SECONDS
+        place = gate.admit(f"198.51.{number // 250}.{number % 250}")
+        assert place is not None
+        if number % 2:
+            place.prove()
+        place.leave()
+    assert len(gate._addresses) <= 10 + STRANGERS
+    assert len(gate._known) == 10

@@ -6,6 +6,7 @@ repeated, and thereby hidden, on the other.
 
 from posd.simulator.ledger import Entry, Ledger
 from posd.simulator.settings import Settings, SettingsError
+from posd.simulator.shop import Shop
 from posd.simulator.simulator import Simulator
 
-__all__ = ["Entry", "Ledger", "Settings", "SettingsError", "Simulator"]
+__all__ = ["Entry", "Ledger", "Settings", "SettingsError", "Shop", "Simulator"]

@@ -48,7 +48,7 @@ def process(amount: Mapping[str, Any], *, currency: str, tip: Number | None) -> 
     """Process a request's amount. `tip` is what the cardholder adds to the tip of the request; None adds nothing."""
     if tip is not None:
         amount = {**amount, "tip": amount.get("tip", 0) + tip}
-    return Processed(_reported(amount, currency), _total(amount))
+    return Processed(_reported(amount, currency), total(amount))
 
 
 def _reported(amount: Mapping[str, Any], currency: str) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _reported(amount: Mapping[str, Any], currency: str) -> dict[str, Any]:
     return reported
 
 
-def _total(amount: Mapping[str, Any]) -> Number:
+def total(amount: Mapping[str, Any]) -> Number:
     """Add up what the cardholder pays: taxes, subtotals, tip and extra taxes."""
     members = [amount.get(name, 0) for name in ("iva", "subtotal_iva", "subtotal_iva0", "tip")]
     taxes = amount.get("extra_taxes", {})

@@ -36,12 +36,15 @@ class Announcer:
         """Begin to announce on the interfaces with these addresses; none given means all."""
         self._registering = asyncio.create_task(self._register(list(interfaces)))
 
-    async def stop(self) -> None:
-        """Say goodbye and close."""
+    async def stop(self, *, goodbye: bool) -> None:
+        """Close; a terminal that has lost its power or its network says no goodbye."""
         if self._registering is not None:
             self._registering.cancel()
             await asyncio.gather(self._registering, return_exceptions=True)
         if self._zeroconf is not None:
+            registry = self._zeroconf.zeroconf.registry
+            if not goodbye:  # the close says it for what is still registered
+                registry.async_remove(registry.async_get_service_infos())
             await self._zeroconf.async_close()
 
     async def _register(self, interfaces: list[str]) -> None:

@@ -1,5 +1,6 @@
 """The terminal's HTTP surface: the paths of both access modes, and what tests may look at."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -9,13 +10,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
+from starlette.types import Receive, Scope, Send
 
 from posd.simulator import wire
+from posd.simulator.answers import Answer
+from posd.simulator.clock import Clock
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import HANG_UP
 from posd.simulator.operations import OPERATIONS, AccessMode, Operation
 from posd.simulator.printing import Printer
-from posd.simulator.terminal import Answer, Terminal
+from posd.simulator.scenario import Fault
+from posd.simulator.terminal import Terminal
 
 #: Bytes of a request body that are read. A charge with the till's 16 KiB of metadata is far below; a terminal is small.
 MAX_BODY_BYTES = 1_048_576
@@ -42,13 +47,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Something that the terminal answers; with None it closes the connection instead.
+    """Something that the terminal answers.
 
     `ways` is method and path (below the prefix) in each access mode, `kept_in` the list that keeps the bodies.
     """
 
     ways: Mapping[AccessMode, tuple[str, str]]
-    answer: Callable[[Parts, Asked], Awaitable[Answer | None]]
+    answer: Callable[[Parts, Asked], Awaitable[Answer]]
     kept_in: str | None = None
 
 
@@ -68,8 +73,8 @@ async def _search(parts: Parts, asked: Asked) -> Answer:
     return parts.terminal.search(asked.body)
 
 
-async def _print(parts: Parts, asked: Asked) -> Answer | None:
-    return await parts.printer.create(asked.body, asked.access_mode)
+async def _print(parts: Parts, asked: Asked) -> Answer:
+    return parts.printer.create(asked.body, asked.access_mode)
 
 
 async def _print_job(parts: Parts, asked: Asked) -> Answer:
@@ -145,12 +150,56 @@ def _endpoint(
         if call.kept_in is not None:
             bodies[call.kept_in].append(body.decode("utf-8", "replace"))
         answer = await call.answer(parts, Asked(body, access_mode, request.query_params))
-        if answer is None:
-            request.scope["state"][HANG_UP]()
-            return Response()  # to a connection that is closed
-        return _json(*answer)
+        return await _carry_out(answer, request, parts.terminal.clock)
 
     return endpoint
+
+
+async def _carry_out(answer: Answer, request: Request, clock: Clock) -> Response:
+    """Return the answer when it is time, or when its caller has hung up, whom it does not reach any more."""
+    if answer.waits:
+        await _hold(answer, request, clock)
+    if answer.fault is Fault.LOST:
+        request.scope["state"][HANG_UP]()
+        return Response()
+    kind = _Cut if answer.fault is Fault.CUT else Response
+    return kind(answer.body, answer.status, media_type=answer.content_type)
+
+
+async def _hold(answer: Answer, request: Request, clock: Clock) -> None:
+    """Wait until an answer is due or its caller gone."""
+    due = asyncio.create_task(_due(answer, clock))
+    gone = asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait((due, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (due, gone):
+            task.cancel()
+        await asyncio.gather(due, gone, return_exceptions=True)
+
+
+async def _due(answer: Answer, clock: Clock) -> None:
+    """Return when an answer is due: never, where there is none."""
+    if answer.fault is Fault.SILENT:
+        await asyncio.Event().wait()
+    if answer.awaited is not None:
+        await answer.awaited
+    await clock.sleep(answer.delay)
+
+
+async def _gone(request: Request) -> None:
+    """Return when the caller has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class _Cut(Response):
+    """An answer that breaks off in the middle of its body, with the connection."""
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body[: len(self.body) // 2], "more_body": True})
+        scope["state"][HANG_UP]()
 
 
 async def _read(request: Request) -> bytes:

@@ -1,7 +1,17 @@
-"""The terminal's time: real time, run faster by a factor."""
+"""The terminal's time: real time, run faster by a factor, or virtual time, that passes only when it is told to.
+
+Moments are seconds since the epoch, and keep their meaning over a restart. How far two of them lie apart in the
+terminal's time only the clock can tell: ask it with `since` and `until`, and make a moment to come with `after`.
+"""
 
 import asyncio
+import heapq
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+#: Turns of the event loop that woken work gets to come to its next pause, or to the network. It needs a handful.
+_TURNS = 100
 
 
 class Clock:
@@ -9,6 +19,22 @@ class Clock:
 
     def __init__(self, speed: float = 1.0) -> None:
         self._speed = speed
+
+    def now(self) -> float:
+        """Return this moment: the wall clock's."""
+        return time.time()
+
+    def after(self, seconds: float) -> float:
+        """Return the moment that lies `seconds` of the terminal's time from now."""
+        return self.now() + seconds / self._speed
+
+    def since(self, moment: float) -> float:
+        """Terminal seconds since a moment, which can lie before a restart; never negative."""
+        return max(0.0, (self.now() - moment) * self._speed)
+
+    def until(self, moment: float) -> float:
+        """Terminal seconds until a moment; never negative."""
+        return max(0.0, (moment - self.now()) * self._speed)
 
     async def sleep(self, seconds: float) -> None:
         """Let `seconds` of the terminal's time pass."""
@@ -23,6 +49,103 @@ class Clock:
             pass  # the event may have been set in the very turn of the time-out: look at it, not at the exception
         return event.is_set()
 
-    def since(self, epoch: float) -> float:
-        """Terminal seconds since the wall-clock time `epoch`, which can lie before a restart; never negative."""
-        return max(0.0, (time.time() - epoch) * self._speed)
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Do something that takes real time, on the network: virtual time stands still meanwhile, real time passes."""
+        yield
+
+    async def make_up(self, seconds: float) -> None:
+        """Let the real `seconds` that the network took pass on a clock that was held meanwhile."""
+
+
+class VirtualClock(Clock):
+    """Time that passes only by `advance`, and is then the same in each run.
+
+    Whoever sleeps is woken at its exact moment, in the order of the moments, and time goes on only once what it does
+    then has come to its next pause: a POST that it makes takes no time on this clock, however long it takes.
+    """
+
+    def __init__(self, start: float = 0.0, speed: float = 1.0) -> None:
+        """It stands at `start`, in seconds since the epoch; `speed` is for real seconds alone, see `make_up`."""
+        super().__init__()
+        self._network_speed = speed
+        self._now = start
+        #: Moment, the order of the calls, and what is set then.
+        self._alarms: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._asked = 0
+        self._holders = 0
+        self._free = asyncio.Event()
+        self._free.set()
+        self._advancing = asyncio.Lock()
+
+    def now(self) -> float:
+        """Return the moment at which this clock stands."""
+        return self._now
+
+    async def advance(self, seconds: float) -> None:
+        """Let `seconds` pass, and everything that happens in them; return when it has happened.
+
+        Raises ValueError where `seconds` is negative: time does not go back.
+        """
+        if seconds < 0:
+            raise ValueError(f"time does not go back by {-seconds} seconds")
+        async with self._advancing:
+            end = self._now + seconds
+            await self._settle()
+            while self._alarms and self._alarms[0][0] <= end:
+                self._now, _, alarm = heapq.heappop(self._alarms)
+                if not alarm.done():
+                    alarm.set_result(None)
+                    await self._settle()
+            self._now = end
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock was advanced by `seconds`."""
+        if seconds <= 0:
+            await asyncio.sleep(0)
+        else:
+            await self._alarm(seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
+        """Wait for `event`, at most until the clock was advanced by `seconds` (None: for ever); True where set."""
+        if seconds is None:
+            return await event.wait()
+        alarm = self._alarm(seconds)
+        waiting = asyncio.create_task(event.wait())
+        try:
+            await asyncio.wait((alarm, waiting), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            alarm.cancel()
+            waiting.cancel()
+        return event.is_set()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the clock where it stands, while something takes real time."""
+        self._holders += 1
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            if not self._holders:
+                self._free.set()
+
+    async def make_up(self, seconds: float) -> None:
+        """Let the real `seconds` that the network took pass on this clock too, as many times over as the speed says."""
+        await self.sleep(seconds * self._network_speed)
+
+    def _alarm(self, seconds: float) -> asyncio.Future[None]:
+        alarm: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked += 1
+        heapq.heappush(self._alarms, (self._now + seconds, self._asked, alarm))
+        return alarm
+
+    async def _settle(self) -> None:
+        """Return when everybody sleeps, or waits for something that is not time."""
+        while True:
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+            if not self._holders:
+                return
+            await self._free.wait()

@@ -28,11 +28,15 @@ class Ledger:
     | kind            | when, and its fields                                                                           |
     | --------------- | ---------------------------------------------------------------------------------------------- |
     | `start`         | a start request was answered: operation, access_mode, client_transaction_id or null,           |
-    |                 | transaction_reference (as sent, or null), http_status, code (of a refusal, or null), scenario  |
-    |                 | or null                                                                                        |
-    | `abort`         | an abort was answered: client_transaction_id or null, http_status                              |
-    | `search`        | a search was answered: client_transaction_id or null, http_status, found (number of events)    |
-    | `event`         | an event was made and queued: client_transaction_id, event_id, status                          |
+    |                 | transaction_reference (as sent, or null), http_status (null: no answer comes), code (of a      |
+    |                 | refusal by the terminal itself, or null), scenario or null, chosen_by (`armed`, `metadata`,    |
+    |                 | `amount`, `option` or null), runs (whether a payment runs now, whatever the answer)            |
+    | `abort`         | an abort was answered: client_transaction_id or null, http_status (null: no answer comes),     |
+    |                 | effect (`cancels`, `ignored`, `raced`; null where it can have none)                            |
+    | `search`        | a search was answered: client_transaction_id or null, http_status (null: no answer comes),     |
+    |                 | found (number of events)                                                                       |
+    | `hand`          | a person did something: hand, client_transaction_id or null, taken (whether it was possible)   |
+    | `event`         | an event was made and queued, however it is told: client_transaction_id, event_id, status      |
     | `final`         | a payment ended: operation, client_transaction_id, event_id, status, charged (the acquirer     |
     |                 | approved it, whatever the operation), amount, transaction_reference (the new one),             |
     |                 | ticket_number (the last three null unless charged); its `event` follows, unless the process    |
@@ -41,16 +45,23 @@ class Ledger:
     |                 | delivered before), attempt, result (an HTTP status or a word), retry_in_seconds (null where no |
     |                 | retry follows)                                                                                 |
     | `dropped`       | an event was given up: client_transaction_id, event_id, status, again, reason                  |
-    | `forgotten`     | the terminal was stopped (not killed) in mid-payment: client_transaction_id, status            |
+    | `forgotten`     | a payment came to no final, for the terminal was stopped (not killed) in mid-payment, or so    |
+    |                 | its scenario ends: client_transaction_id, status                                               |
+    | `over`          | nothing more will happen to a payment, or it does not run at all: client_transaction_id        |
     | `print`         | a print job was asked for: print_job_id and external_reference (as sent, or null),             |
-    |                 | access_mode, http_status (null: the connection is closed without an answer), code (of a        |
-    |                 | refusal, or null), scenario or null                                                            |
-    | `print_poll`    | the state of a print job was asked for: print_job_id or null, http_status, status or null      |
+    |                 | access_mode, http_status (null: no answer reaches the caller), code (of a refusal, or null),   |
+    |                 | scenario or null                                                                               |
+    | `print_poll`    | the state of a print job was asked for: print_job_id or null, http_status (null: no answer     |
+    |                 | reaches the caller), status (what it really is, or null)                                       |
     | `printing`      | a print job went IN_PROGRESS: print_job_id (the terminal's, as in what follows)                |
     | `printed`       | a print job ended: print_job_id, slip (tells it from every other), status, error_code, text    |
     |                 | (what came out on paper; null where nothing did)                                               |
     | `print_webhook` | the end of a print job was told, once: print_job_id, named (the id in the body), status, call, |
     |                 | result (an HTTP status or a word)                                                              |
+    | `unplugged`     | it is off the network, and `plugged` on it again                                               |
+    | `power_off`     | it is without power, and with `power_on` it has it again                                       |
+    | `moved`         | it has another address: base_url                                                               |
+    | `certificate`   | it shows another certificate from now on: which (see `Certificate`)                            |
     | `mdns`          | the announcement: result `announced` or `failed`, detail                                       |
     """
 
@@ -134,18 +145,20 @@ class Ledger:
         found = self.of(kind, **fields)
         if found:
             return found[0]
+        async with asyncio.timeout(WAIT_SECONDS):
+            return await self.next(lambda entry: _matches(entry, kind, fields))
+
+    def next(self, wanted: Callable[[Entry], bool]) -> asyncio.Future[Entry]:
+        """Return the next entry that is wanted, as a future; whoever does not want it any more cancels it."""
         arrival: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
 
         def look(entry: Entry) -> None:
-            if not arrival.done() and _matches(entry, kind, fields):
+            if not arrival.done() and wanted(entry):
                 arrival.set_result(entry)
 
         self._listeners.append(look)
-        try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                return await arrival
-        finally:
-            self._listeners.remove(look)
+        arrival.add_done_callback(lambda _: self._listeners.remove(look))
+        return arrival
 
     def close(self) -> None:
         """Close the file; what was recorded stays readable in memory."""

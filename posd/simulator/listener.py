@@ -5,6 +5,7 @@ keeps an idle TLS connection open.
 """
 
 import asyncio
+import ipaddress
 import logging
 import socket
 import ssl
@@ -17,7 +18,7 @@ from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
 from hypercorn.typing import LifespanState
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from posd.simulator.settings import SettingsError
 
@@ -33,13 +34,32 @@ HANG_UP = "hang_up"
 BACKLOG = 128
 
 
-class Listener:
-    """Serves one app on one address."""
+def bind(host: str, port: int) -> socket.socket:
+    """Take an address (port 0: a free port) without listening there: calls are refused, and nobody else gets it.
 
-    def __init__(self, app: Starlette, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    Raises SettingsError where the address cannot be had.
+    """
+    family = socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Its connections inherit it; asyncio leaves it out here, and each answer would wait 40 ms for a delayed ACK.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if family is socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.setblocking(False)
+        bound.bind((host, port))
+    except (OSError, OverflowError) as error:
+        bound.close()
+        raise _not_had(f"{host}:{port}", error) from error
+    return bound
+
+
+class Listener:
+    """Serves one app on a bound socket, which it closes at its stop."""
+
+    def __init__(self, app: ASGIApp, tls: ssl.SSLContext | None) -> None:
         self._app = ASGIWrapper(app)  # type: ignore[arg-type]
-        self._host = host
-        self._port = port
         self._tls = tls
         self._config = Config()
         self._config.accesslog = None
@@ -51,31 +71,27 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
-    async def start(self) -> int:
-        """Listen; return the port. Raises SettingsError where the address cannot be had."""
+    async def start(self, bound: socket.socket) -> None:
+        """Listen. Raises SettingsError where somebody else does so there by now; the socket is still bound then."""
         try:
             self._server = await asyncio.start_server(
                 self._connected,
-                self._host,
-                self._port,
+                sock=bound,
                 backlog=BACKLOG,
                 ssl=self._tls,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
             )
-        except (OSError, OverflowError) as error:
-            raise SettingsError(
-                f"cannot listen on {self._host}:{self._port}: {error}; "
-                "choose an address of this machine and a free port with --listen (port 0 takes a free one)"
-            ) from error
-        listening: socket.socket = self._server.sockets[0]
-        port: int = listening.getsockname()[1]
-        return port
+        except OSError as error:
+            raise _not_had("{}:{}".format(*bound.getsockname()[:2]), error) from error
+
+    def close(self) -> None:
+        """Close the socket: nobody gets in any more."""
+        if self._server is not None:
+            self._server.close()
 
     async def stop(self) -> None:
-        """Close the listener and every connection, idle or not."""
-        if self._server is None:
-            return
-        self._server.close()
+        """Close the socket and every connection, idle or not."""
+        self.close()
         await self._context.terminated.set()
         for writer in self._connections.values():
             _hang_up(writer)
@@ -103,6 +119,13 @@ def _hang_up(writer: asyncio.StreamWriter) -> None:
     """Close a connection at once, whatever was still to be sent."""
     with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
         writer.transport.abort()
+
+
+def _not_had(address: str, error: Exception) -> SettingsError:
+    return SettingsError(
+        f"cannot listen on {address}: {error}; "
+        "choose an address of this machine and a free port, by --listen or --control (port 0 takes a free one)"
+    )
 
 
 def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:

@@ -10,8 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from posd.simulator.amounts import Number, Processed
+from posd.simulator.lifecycle import CHIP, Status
 from posd.simulator.request import StartRequest
-from posd.simulator.scenarios import CHIP, Failure, Status
+from posd.simulator.scenario import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Device:
 
 #: The conditional fields of each state's event (spec 6.1 and 3.1, rules 7 and 8); `previous_status` stands in all but
 #: the first, and a field without a value (no card was presented) is left out.
-CONDITIONAL_FIELDS: Mapping[Status, tuple[str, ...]] = {
+CONDITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
     Status.TERMINAL_ACKNOWLEDGED: (),
     Status.CARD_PRESENTED: ("reading_type",),
     Status.APPROVAL_REQUESTED: ("reading_type",),
@@ -40,6 +41,8 @@ CONDITIONAL_FIELDS: Mapping[Status, tuple[str, ...]] = {
     Status.TERMINAL_REJECTED: ("reading_type", "operation", "failure_reason"),
     Status.TERMINAL_CANCELED: ("operation",),
 }
+#: Those of a state that is not published.
+UNPUBLISHED_FIELDS = ("reading_type",)
 
 #: Fields of the operation that the request may set, and what the terminal takes where it does not.
 OPERATION_DEFAULTS: Mapping[str, Any] = {
@@ -59,8 +62,8 @@ class Event:
 
     event_id: str
     occurred_at: str
-    status: Status
-    previous_status: Status | None
+    status: str
+    previous_status: str | None
     reading_type: str | None
     failure: Failure | None
     raw_response: dict[str, Any] | None
@@ -93,20 +96,21 @@ def transaction_event(device: Device, start: StartRequest, amount: Processed, ev
     body: dict[str, Any] = {
         "event_id": event.event_id,
         "occurred_at": event.occurred_at,
-        "status": event.status.value,
+        "status": event.status,
         "merchant_id": device.merchant_id,
         "client_transaction_id": start.client_transaction_id,
         "terminal": {"serial_number": device.serial_number, "brand": device.brand, "model": device.model},
     }
     if event.previous_status is not None:
-        body["previous_status"] = event.previous_status.value
+        body["previous_status"] = event.previous_status
     values: dict[str, Any] = {
         "reading_type": event.reading_type,
         "operation": operation(device, start, amount),
         "failure_reason": _failure_reason(event.failure),
         "raw_response": event.raw_response,
     }
-    body |= {name: values[name] for name in CONDITIONAL_FIELDS[event.status] if values[name] is not None}
+    conditional = CONDITIONAL_FIELDS.get(event.status, UNPUBLISHED_FIELDS)
+    body |= {name: values[name] for name in conditional if values[name] is not None}
     return body
 
 

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 
 from posd.simulator import wire
 from posd.simulator.journal import take_up
-from posd.simulator.print_scenarios import ENDS, PRINT_SCENARIOS, Memory, PrintScenario, PrintStatus
+from posd.simulator.print_catalogue import prints
+from posd.simulator.print_scenario import ENDS, Memory, PrintScenario, PrintStatus
 from posd.simulator.settings import SettingsError
 
 
@@ -41,7 +42,7 @@ class Job:
     @property
     def scenario(self) -> PrintScenario:
         """What happens to it."""
-        return PRINT_SCENARIOS[self.taken.scenario]
+        return prints()[self.taken.scenario]
 
     def told(self) -> dict[str, str]:
         """What is told of it, by webhook and to who asks (spec 2.3)."""
@@ -96,7 +97,7 @@ class PrintRecord:
         self._file.close()
 
     def _write(self, taken: Taken, change: dict[str, Any]) -> None:
-        if PRINT_SCENARIOS[taken.scenario].memory is Memory.ON_FILE:
+        if prints()[taken.scenario].memory is Memory.ON_FILE:
             self._file.write(wire.encode(change) + b"\n")
             self._file.flush()
         self._apply(change)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from posd.simulator.print_scenarios import CHOICE, PRINT_SCENARIOS
+from posd.simulator.print_catalogue import CHOICE, prints
 from posd.simulator.request import Refused, invalid, is_web_address, read_object
 
 #: Characters of an id; those of the caller are its own business, but a device does not take a novel.
@@ -51,8 +51,8 @@ def read_print(raw: bytes, default_scenario: str) -> PrintRequest:
     if not document:
         raise invalid(DOCUMENT, "must be there: there is nothing to print")
     scenario = reference.removeprefix(CHOICE) if reference.startswith(CHOICE) else default_scenario
-    if scenario not in PRINT_SCENARIOS:
-        raise invalid("externalReference", f"must name a scenario after {CHOICE}: {', '.join(PRINT_SCENARIOS)}")
+    if scenario not in prints():
+        raise invalid("externalReference", f"must name a scenario after {CHOICE} (posd simulate --list shows them)")
     return PrintRequest(print_job_id, reference, url, scenario, document)
 
 

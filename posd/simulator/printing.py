@@ -7,26 +7,31 @@ to know asks.
 import asyncio
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Coroutine
+from dataclasses import replace
 from http import HTTPStatus
 from random import Random
 from typing import Any
 
-from posd.simulator import wire
+from posd.simulator import answers, print_catalogue, wire
+from posd.simulator.answers import Answer
 from posd.simulator.clock import Clock
 from posd.simulator.ledger import Ledger
 from posd.simulator.operations import AccessMode
 from posd.simulator.posting import Poster
 from posd.simulator.print_record import Job, PrintRecord, Taken
 from posd.simulator.print_request import PrintRequest, on_paper, print_claims, read_print
-from posd.simulator.print_scenarios import ENDS, PRINT_SCENARIOS, Jam, Memory, Pace, PrintStatus, Reply
-from posd.simulator.request import Refused
-from posd.simulator.terminal import Answer
+from posd.simulator.print_scenario import ENDS, Call, Jam, Memory, PrintStatus
+from posd.simulator.request import Refused, read_object
+from posd.simulator.scenario import Reply, draw
 
 #: Real seconds that a webhook receiver has to answer (spec 6.4 and 8).
 WEBHOOK_SECONDS = 15.0
 #: Webhooks that are called at once: a device has few sockets, and a receiver that never answers holds each for 15 s.
 MAX_CALLS = 8
+#: Terminal seconds until the printer begins with the next job: the shortest and the longest.
+PICK_UP = (0.1, 0.5)
 #: Jobs that can wait for the paper; further ones are refused.
 MAX_WAITING = 10_000
 
@@ -49,18 +54,20 @@ class Printer:
         self._waiting: asyncio.Queue[Job] = asyncio.Queue()
         self._paper = asyncio.Event()
         self._calls = asyncio.Semaphore(MAX_CALLS)
-        self._running: set[asyncio.Task[None]] = set()
+        #: How often each call was made for a job, of those that are answered otherwise for a while.
+        self._asked: Counter[tuple[str, str]] = Counter()
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def catch_up(self) -> None:
+        """Record what came out on paper where an earlier process was killed before it could; once in a process."""
+        for job in self._record:
+            if job.status in ENDS and self._ledger.lacks(job.taken.slip):
+                _add_printed(self._ledger, job)
 
     def start(self) -> None:
-        """Go on with what an earlier run left: a job that was interrupted is printed from its beginning.
-
-        What came out on paper is recorded where an earlier process was killed before it could.
-        """
+        """Go on with what an earlier run left: a job that was interrupted is printed from its beginning."""
         for job in self._record:
-            if job.status in ENDS:
-                if self._ledger.lacks(job.taken.slip):
-                    _add_printed(self._ledger, job)
-            else:
+            if job.status not in ENDS:
                 self._waiting.put_nowait(job)
         self._run(self._print_all())
 
@@ -72,8 +79,8 @@ class Printer:
         await asyncio.gather(*running, return_exceptions=True)
         await self._poster.close()
 
-    async def create(self, body: bytes, access_mode: AccessMode) -> Answer | None:
-        """Answer the creation of a job: 202, 400, 422 or 429; None: the connection is closed without an answer.
+    def create(self, body: bytes, access_mode: AccessMode) -> Answer:
+        """Answer the creation of a job: 202, 400, 422 or 429, or as its scenario says.
 
         An id that was used before is printed again: nothing promises otherwise, and a caller that sends a job twice
         shall see on paper what it has done.
@@ -83,29 +90,37 @@ class Printer:
             request = self._admit(body)
         except Refused as refused:
             self._ledger.add("print", **asked, http_status=int(refused.status), code=refused.code, scenario=None)
-            return refused.status, {"code": refused.code, "message": refused.message}
-        scenario = PRINT_SCENARIOS[request.scenario]
-        lost = scenario.reply is Reply.LOST
-        status = None if lost else int(HTTPStatus.ACCEPTED)
-        self._ledger.add("print", **asked, http_status=status, code=None, scenario=request.scenario)
-        job = self._take(request)
-        accepted = job.told()
-        if scenario.reply is Reply.AFTER_WEBHOOK:
-            await job.called.wait()
-        return None if lost else (HTTPStatus.ACCEPTED, accepted)
+            return answers.plain((refused.status, {"code": refused.code, "message": refused.message}))
+        creation = print_catalogue.prints()[request.scenario].creation
+        taken = _slip(request)
+        answer = self._answer(creation, "create", request.print_job_id, (HTTPStatus.ACCEPTED, Job(taken).told()))
+        self._ledger.add(
+            "print", **asked, http_status=answer.http_status, code=_code(answer), scenario=request.scenario
+        )
+        job = self._take(taken)
+        if job is not None and creation.after_webhook:
+            return replace(answer, awaited=self._run(job.called.wait()))
+        return answer
 
     def status(self, print_job_id: str | None) -> Answer:
-        """Answer who asks for a job: 200 with its state, 404 where the terminal knows none, 422 where none is named."""
+        """Answer who asks for a job: 200 with its state, 404 where the terminal knows none, 422 where none is named.
+
+        Or as the job's scenario says.
+        """
         job = None if print_job_id is None else self._record.newest(print_job_id)
-        answer: Answer
         if print_job_id is None:
-            answer = HTTPStatus.UNPROCESSABLE_ENTITY, {"code": "INVALID_REQUEST", "message": "print_job_id must be set"}
+            message = "print_job_id must be set"
+            answer = answers.plain((HTTPStatus.UNPROCESSABLE_ENTITY, {"code": "INVALID_REQUEST", "message": message}))
         elif job is None:
-            answer = HTTPStatus.NOT_FOUND, {"code": "UNKNOWN_PRINT_JOB", "message": f"no print job {print_job_id}"}
+            message = f"no print job {print_job_id}"
+            answer = answers.plain((HTTPStatus.NOT_FOUND, {"code": "UNKNOWN_PRINT_JOB", "message": message}))
         else:
-            answer = HTTPStatus.OK, job.told()
+            answer = self._answer(job.scenario.poll, "poll", print_job_id, (HTTPStatus.OK, job.told()))
         self._ledger.add(
-            "print_poll", print_job_id=print_job_id, http_status=int(answer[0]), status=job.status if job else None
+            "print_poll",
+            print_job_id=print_job_id,
+            http_status=answer.http_status,
+            status=job.status if job else None,
         )
         return answer
 
@@ -120,7 +135,7 @@ class Printer:
                 "text": on_paper(job.taken.document),
             }
             for job in sorted(self._record, key=lambda job: job.ended_at or "")
-            if job.status is PrintStatus.COMPLETED
+            if job.status in ENDS and job.scenario.prints
         ]
 
     def put_paper_in(self) -> None:
@@ -131,31 +146,32 @@ class Printer:
         request = read_print(body, self._scenario)
         if self._waiting.qsize() >= MAX_WAITING:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "SPOOL_FULL", f"{MAX_WAITING} print jobs wait already")
-        if PRINT_SCENARIOS[request.scenario].reply is Reply.REFUSED:
-            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "PRINT_REFUSED", "this terminal does not print that")
         return request
 
-    def _take(self, request: PrintRequest) -> Job:
-        slip = str(uuid.uuid4())
-        scenario = PRINT_SCENARIOS[request.scenario]
-        taken = Taken(
-            slip,
-            f"terminal-{slip}" if scenario.own_id else request.print_job_id,
-            request.external_reference,
-            request.webhook_url,
-            request.scenario,
-            request.document,
-        )
-        if scenario.memory is Memory.NONE:
-            return Job(taken)
+    def _answer(self, reply: Reply, call: str, print_job_id: str, usual: answers.Usual) -> Answer:
+        """Return what a job's scenario makes of the usual answer to a call, as often as it does."""
+        self._asked[call, print_job_id] += 1
+        times = self._asked[call, print_job_id]
+        if reply.times and times > reply.times:
+            return answers.plain(usual)
+        return answers.apply(reply, usual, self._random(print_job_id, f"{call}/{times}"))
+
+    def _take(self, taken: Taken) -> Job | None:
+        scenario = print_catalogue.prints()[taken.scenario]
+        if not scenario.creation.taken or scenario.memory is Memory.NONE:
+            return None
         job = self._record.take(taken)
         self._waiting.put_nowait(job)
         return job
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+    def _random(self, print_job_id: str, what: str) -> Random:
+        return Random(f"{self._seed}/{print_job_id}/{what}")  # noqa: S311 - reproducible, not secret
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        return task
 
     async def _print_all(self) -> None:
         while True:
@@ -167,8 +183,8 @@ class Printer:
 
     async def _print(self, job: Job) -> None:
         scenario = job.scenario
-        rng = Random(f"{self._seed}/{job.taken.print_job_id}/print")  # noqa: S311 - reproducible, not secret
-        await self._clock.sleep(Pace.PICK_UP.seconds(rng))
+        rng = self._random(job.taken.print_job_id, "print")
+        await self._clock.sleep(draw(PICK_UP, rng))
         self._enter(job, PrintStatus.IN_PROGRESS)
         match scenario.jam:
             case Jam.FOR_EVER:
@@ -176,7 +192,7 @@ class Printer:
             case Jam.NO_PAPER:
                 self._paper.clear()
                 await self._paper.wait()
-        await self._clock.sleep(scenario.pace.seconds(rng))
+        await self._clock.sleep(draw(scenario.takes, rng))
         self._enter(job, PrintStatus.COMPLETED if scenario.fault is None else PrintStatus.FAILED)
         self._run(self._tell(job))
 
@@ -190,33 +206,61 @@ class Printer:
 
     async def _tell(self, job: Job) -> None:
         """Call the webhook as often as the scenario says; every call is made once, whatever comes of it (spec 6.4)."""
+        rng = self._random(job.taken.print_job_id, "webhook")
         url = job.taken.webhook_url
-        said = job.told()
-        if job.scenario.wrong_id:
-            said["printJobId"] = f"unknown-{job.taken.slip}"
-        async with self._calls:
-            for call in range(1, job.scenario.calls + 1 if url else 1):
-                outcome = await self._poster.post(url or "", wire.encode(said))
-                self._ledger.add(
-                    "print_webhook",
-                    print_job_id=job.taken.print_job_id,
-                    named=said["printJobId"],
-                    status=job.status,
-                    call=call,
-                    result=outcome,
-                )
+        for number, call in enumerate(job.scenario.webhooks if url else (), start=1):
+            await self._clock.sleep(draw(call.after, rng))
+            await self._call(job, url or "", number, call)
         job.called.set()
+
+    async def _call(self, job: Job, url: str, number: int, call: Call) -> None:
+        said = answers.changed(job.told(), call.set, call.remove)
+        body = wire.encode(said) if call.raw is None else call.raw.encode()
+        async with self._calls:
+            outcome = await self._poster.post(url, body, distrusted=call.distrusted)
+        self._ledger.add(
+            "print_webhook",
+            print_job_id=job.taken.print_job_id,
+            named=said.get("printJobId"),
+            status=job.status,
+            call=number,
+            result=outcome,
+        )
+
+
+def _slip(request: PrintRequest) -> Taken:
+    """Make a job of a request, with what tells it from every other."""
+    slip = str(uuid.uuid4())
+    own_id = print_catalogue.prints()[request.scenario].own_id
+    return Taken(
+        slip,
+        f"terminal-{slip}" if own_id else request.print_job_id,
+        request.external_reference,
+        request.webhook_url,
+        request.scenario,
+        request.document,
+    )
+
+
+def _code(answer: Answer) -> str | None:
+    """Return the code of a refusal, for the ledger."""
+    if answer.http_status is None or answer.http_status < HTTPStatus.BAD_REQUEST:
+        return None
+    try:
+        code = read_object(answer.body).get("code")
+    except Refused:  # a body that is no JSON
+        return None
+    return code if isinstance(code, str) else None
 
 
 def _add_printed(ledger: Ledger, job: Job) -> None:
     """Record how a job ended, and what came out on paper."""
     fault = job.scenario.fault
-    done = job.status is PrintStatus.COMPLETED
     ledger.add(
         "printed",
         print_job_id=job.taken.print_job_id,
         slip=job.taken.slip,
         status=job.status,
-        error_code=None if done or fault is None else fault.code,
-        text=on_paper(job.taken.document) if done else None,
+        error_code=None if fault is None else fault.code,
+        text=on_paper(job.taken.document) if job.scenario.prints else None,
     )

@@ -15,7 +15,7 @@ from posd.simulator.journal import take_up
 
 @dataclass(slots=True)
 class Item:
-    """One event on its way. `body` is the JSON as it is sent, on every attempt the same."""
+    """One event on its way. `body` is what is sent, JSON for the most part, on every attempt the same."""
 
     event_id: str
     client_transaction_id: str
@@ -23,10 +23,16 @@ class Item:
     url: str
     body: str
     attempts: int = 0
-    #: Wall-clock seconds since the epoch, so that it keeps its meaning over a restart; None before the first attempt.
+    #: A moment of the terminal's clock, which keeps its meaning over a restart; None before the first attempt.
     first_attempt_at: float | None = None
-    #: It was delivered, and waits to be delivered once more.
+    #: It was delivered, or set out before, and waits to be delivered once more.
     again: bool = False
+    #: It keeps no order with the others of its transaction.
+    alone: bool = False
+    #: The moment of the terminal's clock before which it does not set out; `Clock.after` makes one. None: at once.
+    due: float | None = None
+    #: It goes out by a terminal that trusts nobody: each attempt ends in the TLS handshake. Nothing over plain HTTP.
+    distrusted: bool = False
     #: Tells it from every other item that waits; given by `put`.
     number: int = 0
 
@@ -63,9 +69,9 @@ class Queue:
         return (item for lane in list(self._lanes.values()) for item in list(lane.values()))
 
     def first(self, client_transaction_id: str) -> Item | None:
-        """Return the oldest waiting item of a transaction."""
-        lane = self._lanes.get(client_transaction_id)
-        return next(iter(lane.values())) if lane else None
+        """Return the oldest waiting item of a transaction, of those that keep its order."""
+        lane = self._lanes.get(client_transaction_id, {})
+        return next((item for item in lane.values() if not item.alone), None)
 
     def put(self, item: Item) -> Item:
         """Append an item to its transaction's lane; return it as it waits there, with its number."""
@@ -74,7 +80,7 @@ class Queue:
         return self._lanes[item.client_transaction_id][number]
 
     def attempted(self, item: Item, *, at: float) -> None:
-        """Count an attempt that began at `at` (wall clock)."""
+        """Count an attempt that begins at `at`, a moment of the terminal's clock."""
         self._record(_change("attempt", item) | {"at": at})
 
     def again(self, item: Item) -> None:
@@ -100,8 +106,9 @@ class Queue:
         transaction, number = change["client_transaction_id"], change["number"]
         match change["op"]:
             case "put":
-                fields = {name: value for name, value in change.items() if name != "op"}
-                self._lanes.setdefault(transaction, {})[number] = Item(**fields)
+                item = Item(**{name: value for name, value in change.items() if name != "op"})
+                item.first_attempt_at, item.due = _moment(item.first_attempt_at), _moment(item.due)
+                self._lanes.setdefault(transaction, {})[number] = item
                 self._next = number + 1
             case "attempt":
                 item = self._lanes[transaction][number]
@@ -116,6 +123,11 @@ class Queue:
                 del lane[number]
                 if not lane:
                     del self._lanes[transaction]
+
+
+def _moment(value: Any) -> float | None:
+    """Return a moment as the clock has it: from the journal it comes as the digits that stand there."""
+    return None if value is None else float(value)
 
 
 def _change(op: str, item: Item) -> dict[str, Any]:

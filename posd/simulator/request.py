@@ -1,6 +1,7 @@
 """The requests: of an asynchronous operation (spec 2.4) and of a search. Bytes in, a request or a refusal out."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,7 +11,7 @@ import httpx2
 from posd.simulator import wire
 from posd.simulator.amounts import number_fault
 from posd.simulator.operations import Operation
-from posd.simulator.scenarios import SCENARIOS
+from posd.simulator.scenario import Scenario
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -19,7 +20,8 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 class StartRequest:
     """A request that can be read. `fields` is the whole body, echoed in the acknowledgement.
 
-    `transaction_reference` is the original's, as sent; `amount` is None where the original's counts.
+    `transaction_reference` is the original's, as sent; `amount` is None where the original's counts. `scenario` is the
+    one that its metadata names, None where they name none.
     """
 
     operation: Operation
@@ -28,7 +30,7 @@ class StartRequest:
     amount: dict[str, Any] | None
     events_webhook_url: str | None
     metadata: dict[str, Any]
-    scenario: str
+    scenario: str | None
     fields: dict[str, Any]
 
 
@@ -41,8 +43,13 @@ class Refused(Exception):
         self.code = code
         self.message = message
 
+    @property
+    def answer(self) -> tuple[int, Any]:
+        """HTTP status and JSON body."""
+        return self.status, {"code": self.code, "message": self.message}
 
-def read_start(raw: bytes, operation: Operation, default_scenario: str) -> StartRequest:
+
+def read_start(raw: bytes, operation: Operation, scenarios: Mapping[str, Scenario]) -> StartRequest:
     """Read and check a request body.
 
     Raises Refused: 400 where the body is not a JSON object, 422 where a field is not as the spec has it (2.4) or the
@@ -58,9 +65,7 @@ def read_start(raw: bytes, operation: Operation, default_scenario: str) -> Start
     metadata = body.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise invalid("metadata", "must be an object")
-    scenario = (metadata or {}).get("scenario", default_scenario)
-    if not (isinstance(scenario, str) and scenario in SCENARIOS):
-        raise invalid("metadata.scenario", f"must be one of {', '.join(SCENARIOS)}")
+    scenario = _scenario(metadata or {}, scenarios)
     return StartRequest(operation, transaction, reference, amount, url, metadata or {}, scenario, body)
 
 
@@ -127,6 +132,17 @@ def _amount(body: dict[str, Any], operation: Operation) -> dict[str, Any] | None
         else:
             _check_number(value, f"amount.{name}")
     return amount
+
+
+def _scenario(metadata: dict[str, Any], scenarios: Mapping[str, Scenario]) -> str | None:
+    if "scenario" not in metadata:
+        return None
+    name = metadata["scenario"]
+    if not (isinstance(name, str) and name in scenarios):
+        raise invalid("metadata.scenario", "must name a scenario; posd simulate --list shows them")
+    if scenarios[name].out_of_reach:
+        raise invalid("metadata.scenario", f"cannot be {name}, which begins before the start: choose it beforehand")
+    return name
 
 
 def _check_number(value: Any, path: str) -> None:

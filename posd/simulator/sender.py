@@ -1,11 +1,11 @@
 """Delivers the queue's events: one lane per transaction, in order; what to do after an attempt is decided elsewhere.
 
-An unruly sender keeps no order: each event has a lane of its own, is held up for a while, and some come twice.
+An event that goes alone has a lane of its own. So has each event of an unruly sender, that keeps no order: it is held
+up for a while, and some come twice.
 """
 
 import asyncio
 import ssl
-import time
 from random import Random
 
 from posd.simulator import delivery
@@ -36,9 +36,11 @@ class Sender:
         self._clock = clock
         self._seed = seed
         self._unruly = unruly
-        #: By transaction; of an unruly sender by the item's number.
+        #: By transaction; of what goes alone by the item's number.
         self._lanes: dict[str | int, asyncio.Task[None]] = {}
-        self._poster = Poster(tls, timeout)
+        self._poster = Poster(tls, timeout, clock)
+        self._connected = asyncio.Event()
+        self._connected.set()
 
     def start(self) -> None:
         """Take up what an earlier run left in the queue."""
@@ -48,6 +50,17 @@ class Sender:
     def submit(self, item: Item) -> None:
         """Queue an event; it is on file when this returns, and on its way soon after."""
         self._send(self._queue.put(item))
+
+    def pause(self) -> None:
+        """Lose the network: no attempt begins, and none is counted; one that is under way ends as it ends.
+
+        The 15 minutes of an event that was tried before go on.
+        """
+        self._connected.clear()
+
+    def resume(self) -> None:
+        """Have the network again: what waits goes on its way, each transaction's in its order."""
+        self._connected.set()
 
     async def stop(self) -> None:
         """Stop at once; what was not delivered stays queued."""
@@ -59,7 +72,7 @@ class Sender:
 
     def _send(self, item: Item) -> None:
         """See to it that an item is on its way: in its transaction's lane, or alone where order is not kept."""
-        lane = item.number if self._unruly else item.client_transaction_id
+        lane = item.number if self._unruly or item.alone else item.client_transaction_id
         if lane in self._lanes:
             return
         self._lanes[lane] = asyncio.create_task(self._run(lane, item))
@@ -67,7 +80,10 @@ class Sender:
     async def _run(self, lane: str | int, item: Item) -> None:
         try:
             if self._unruly:
-                await self._run_alone(item)
+                await self._run_unruly(item)
+            elif item.alone:
+                await self._deliver(item)
+                self._queue.done(item)
             else:
                 await self._run_lane(item.client_transaction_id)
         finally:
@@ -78,7 +94,7 @@ class Sender:
             await self._deliver(item)
             self._queue.done(item)
 
-    async def _run_alone(self, item: Item) -> None:
+    async def _run_unruly(self, item: Item) -> None:
         rng = Random(f"{self._seed}/{item.event_id}/detour")  # noqa: S311 - reproducible, not secret
         detour = delivery.detour(rng)
         if not item.again:
@@ -93,19 +109,21 @@ class Sender:
     async def _deliver(self, item: Item) -> bool:
         """Return when the item was delivered (True) or given up (False)."""
         jitter = Random(f"{self._seed}/{item.event_id}/{item.attempts}")  # noqa: S311 - reproducible, not secret
-        if item.first_attempt_at is not None:  # left over from an earlier run
-            gone = delivery.exhausted(attempts=item.attempts, elapsed=self._clock.since(item.first_attempt_at))
+        if item.due is not None:
+            await self._clock.sleep(self._clock.until(item.due))
+        while True:
+            await self._connected.wait()
+            gone = self._gone(item)  # before a restart, or while the network was away
             if gone is not None:
                 self._drop(item, gone)
                 return False
-        while True:
-            began = time.time()
-            outcome = await self._poster.post(item.url, item.body.encode())
-            self._queue.attempted(item, at=began)
+            began = self._clock.now()
+            self._queue.attempted(item, at=began)  # before it is made: killed in between, it is not made once more
+            outcome = await self._poster.post(item.url, item.body.encode(), distrusted=item.distrusted)
             decision = delivery.decide(
                 outcome,
                 attempts=item.attempts,
-                elapsed=self._clock.since(item.first_attempt_at or began),
+                elapsed=self._clock.since(began if item.first_attempt_at is None else item.first_attempt_at),
                 jitter=jitter.random(),
             )
             self._ledger.add(
@@ -126,6 +144,12 @@ class Sender:
                     return False
                 case Retry():
                     await self._clock.sleep(decision.delay)
+
+    def _gone(self, item: Item) -> Drop | None:
+        """Return why no attempt may be made any more, None where one may."""
+        if item.first_attempt_at is None:
+            return None
+        return delivery.exhausted(attempts=item.attempts, elapsed=self._clock.since(item.first_attempt_at))
 
     def _drop(self, item: Item, drop: Drop) -> None:
         self._ledger.add(

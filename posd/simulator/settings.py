@@ -1,20 +1,21 @@
 """What a simulated terminal can be told, checked once."""
 
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from difflib import get_close_matches
 from pathlib import Path
 
 from posd.simulator.amounts import number_fault
-from posd.simulator.print_scenarios import DEFAULT_PRINT_SCENARIO, PRINT_SCENARIOS
-from posd.simulator.scenarios import DEFAULT_SCENARIO, SCENARIOS
+from posd.simulator.catalogue import DEFAULT_SCENARIO, payments
+from posd.simulator.errors import SettingsError
+from posd.simulator.print_catalogue import DEFAULT_PRINT_SCENARIO, prints
 
 #: Bytes that one label of a DNS name can have; the serial is the instance name of the announcement.
 MAX_SERIAL_BYTES = 63
 
-
-class SettingsError(ValueError):
-    """Something in the settings cannot be; the message says what, why and what to do."""
+__all__ = ["MAX_SERIAL_BYTES", "Settings", "SettingsError"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,11 @@ class Settings:
     same client_transaction_id give the same payment. `unruly` delivers events out of order and some of them twice, as a
     bad network does. `tip` is what the cardholder adds to the amount of each charge, pre-auth, re-auth and capture.
     Without `mdns_interfaces` the announcement goes to every interface.
+
+    `scenario_file` is a payment scenario of the user's own, in place of `scenario`. `virtual`: time passes only when it
+    is told to. `ca_certificate` and `ca_private_key` sign the certificates that the terminal can
+    be made to show beside its own; without them it makes a CA that nobody knows. It moves to the `move_ports`, in turn
+    and from the beginning again; without them to a free one.
     """
 
     state: Path
@@ -51,22 +57,32 @@ class Settings:
     mdns: bool = True
     mdns_interfaces: tuple[str, ...] = ()
     ledger_file: Path | None = None
+    scenario_file: Path | None = None
+    virtual: bool = False
+    ca_certificate: Path | None = None
+    ca_private_key: Path | None = None
+    move_ports: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise SettingsError where a value cannot be."""
         _check(0 < len(self.serial.encode()) <= MAX_SERIAL_BYTES, f"serial {self.serial!r} must have 1 to 63 bytes")
         _check((self.certificate is None) == (self.private_key is None), "certificate and key: give both, or neither")
-        _check(self.scenario in SCENARIOS, f"scenario {self.scenario!r} is none of {', '.join(SCENARIOS)}")
         _check(
-            self.print_scenario in PRINT_SCENARIOS,
-            f"print-scenario {self.print_scenario!r} is none of {', '.join(PRINT_SCENARIOS)}",
+            (self.ca_certificate is None) == (self.ca_private_key is None),
+            "CA certificate and CA key: give both, or neither",
+        )
+        _check(self.scenario in payments(), f"there is no scenario {self.scenario}{_hint(self.scenario, payments())}")
+        _check(
+            self.print_scenario in prints(),
+            f"there is no print scenario {self.print_scenario}{_hint(self.print_scenario, prints())}",
         )
         _check(self.speed > 0, "speed must be above 0 (1 is real time)")
         _check(self.wait_seconds >= 0, "wait-seconds must not be negative (0 waits for ever)")
         _check(self.delivery_timeout > 0, "delivery-timeout must be above 0 seconds")
         fault = None if self.tip is None else number_fault(self.tip)
         _check(fault is None, f"tip {self.tip} {fault}")
-        _check(0 <= self.port <= 65535, f"port {self.port} must be 0 to 65535")
+        for port in (self.port, *self.move_ports):
+            _check(0 <= port <= 65535, f"port {port} must be 0 to 65535")
         for address in (self.host, *self.mdns_interfaces):
             _check(_is_address(address), f"{address!r} must be an IP address of this machine, not a name")
 
@@ -79,6 +95,12 @@ class Settings:
 def _check(condition: bool, message: str) -> None:
     if not condition:
         raise SettingsError(message)
+
+
+def _hint(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, names, n=1)
+    meant = f"; {near[0]} may be meant" if near else ""
+    return f"{meant}; posd simulate --list shows them"
 
 
 def _is_address(text: str) -> bool:

@@ -1,26 +1,31 @@
 """The composition: one simulated terminal, put together from its parts, started and stopped."""
 
 import contextlib
-import ipaddress
 import secrets
+import time
+from collections.abc import Mapping
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from posd.simulator.announcer import Announcer, reachable_addresses
+from starlette.applications import Starlette
+
 from posd.simulator.app import make_app
-from posd.simulator.clock import Clock
+from posd.simulator.catalogue import payments, read
+from posd.simulator.clock import Clock, VirtualClock
 from posd.simulator.ledger import Ledger
-from posd.simulator.listener import Listener, client_context, server_context
 from posd.simulator.messages import Device
-from posd.simulator.posting import Poster
-from posd.simulator.print_record import PrintRecord
-from posd.simulator.printing import WEBHOOK_SECONDS, Printer
-from posd.simulator.queue import Queue, QueueBusy
+from posd.simulator.network import Network
+from posd.simulator.printing import Printer
 from posd.simulator.record import Record
-from posd.simulator.sender import Sender
+from posd.simulator.scenario import Certificate, Scenario
 from posd.simulator.settings import Settings, SettingsError
+from posd.simulator.switchboard import Switchboard
+from posd.simulator.switches import NotPossible
 from posd.simulator.terminal import Terminal
+from posd.simulator.workings import Workings
+
+_Part = TypeVar("_Part")
 
 
 class Simulator:
@@ -32,35 +37,102 @@ class Simulator:
     cannot be used.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        """`clock` is for terminals that share one; without it the settings say which it is."""
+        self.settings = settings
+        #: The time of this terminal.
+        self.clock = clock or make_clock(settings)
         self._parts = contextlib.AsyncExitStack()
         self._ledger: Ledger | None = None
-        self._printer: Printer | None = None
+        self._network: Network | None = None
+        self._workings: Workings | None = None
+        self._terminal: Terminal | None = None
+        self._switchboard: Switchboard | None = None
         #: The bodies of all start requests as received, oldest first.
         self.requests: list[str] = []
         #: The bodies of all searches as received, oldest first.
         self.searches: list[str] = []
         #: The bodies of all requests for print jobs as received, oldest first.
         self.print_requests: list[str] = []
-        #: Where the terminal can be called, without a slash at the end; known once the block has begun.
-        self.base_url = ""
 
     @property
     def ledger(self) -> Ledger:
         """What really happened."""
-        if self._ledger is None:
-            raise RuntimeError("the simulated terminal has not been started")
-        return self._ledger
+        return _there(self._ledger)
+
+    @property
+    def base_url(self) -> str:
+        """Where the terminal can be called, without a slash at the end; it changes where the terminal moves."""
+        return _there(self._network).base_url
+
+    @property
+    def terminal(self) -> Terminal:
+        """What answers starts, aborts and searches: `hand` and `arm` are for people."""
+        return _there(self._terminal)
+
+    @property
+    def scenario(self) -> str:
+        """The name of the scenario of payments that choose none."""
+        return self.settings.scenario if self.settings.scenario_file is None else self.settings.scenario_file.stem
+
+    @property
+    def powered(self) -> bool:
+        """Whether it has power."""
+        return _there(self._switchboard).powered
+
+    @property
+    def plugged(self) -> bool:
+        """Whether it is on the network, when it has power."""
+        return _there(self._switchboard).plugged
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate that it shows; None over plain HTTP."""
+        return None if self.settings.certificate is None else _there(self._network).certificate
+
+    @property
+    def waiting_events(self) -> int:
+        """How many events wait for their delivery."""
+        return _there(self._workings).waiting
 
     def prints(self) -> list[dict[str, Any]]:
         """Return what came out on paper, as `GET /simulator/prints` answers it."""
-        return [] if self._printer is None else self._printer.prints()
+        return _there(self._workings).printer.prints()
 
     def put_paper_in(self) -> None:
         """Put paper in, as `POST /simulator/paper` does."""
-        if self._printer is not None:
-            self._printer.put_paper_in()
+        _there(self._workings).printer.put_paper_in()
+
+    async def unplug(self) -> None:
+        """Take it off the network, see `Switches`."""
+        await _there(self._switchboard).unplug()
+
+    async def plug(self) -> None:
+        """Put it back on the network, see `Switches`."""
+        await _there(self._switchboard).plug()
+
+    async def power_off(self) -> None:
+        """Take the power away: the payment that runs is forgotten."""
+        await _there(self._switchboard).power_off()
+        await self.terminal.stop()
+
+    async def power_on(self) -> None:
+        """Give the power back: what waits on file goes on."""
+        await _there(self._switchboard).power_on()
+
+    async def power_cycle(self, seconds: float) -> None:
+        """Take the power away for so many terminal seconds: the payment that runs is forgotten."""
+        await self.power_off()
+        await self.clock.sleep(seconds)
+        await self.power_on()
+
+    async def move(self) -> None:
+        """Give it another address, see `Switches`. Raises SettingsError where the next one cannot be had."""
+        await _there(self._switchboard).move()
+
+    async def show_certificate(self, which: Certificate) -> None:
+        """Show another certificate, see `Switches`. Raises NotPossible over plain HTTP."""
+        await _there(self._switchboard).show_certificate(which)
 
     async def __aenter__(self) -> Self:
         try:
@@ -76,78 +148,62 @@ class Simulator:
         await self._parts.aclose()
 
     async def _start(self) -> None:
-        settings = self._settings
-        secure = settings.certificate is not None and settings.private_key is not None
-        tls = server_context(settings.certificate, settings.private_key) if secure else None  # type: ignore[arg-type]
+        settings, parts = self.settings, self._parts
         seed = secrets.token_hex(8) if settings.seed is None else f"{settings.seed}/{settings.serial}"
-        clock = Clock(settings.speed)
-
         try:
             self._ledger = ledger = Ledger(settings.ledger_file)
-            self._parts.callback(ledger.close)
-            queue = Queue(settings.state / "queue.jsonl")
-            self._parts.callback(queue.close)
+            parts.callback(ledger.close)
+            self._workings = workings = Workings(settings, ledger, self.clock, seed=seed)
+            parts.push_async_callback(workings.close)
             record = Record(settings.state / "transactions.jsonl")
-            self._parts.callback(record.close)
-            print_record = PrintRecord(settings.state / "prints.jsonl")
-            self._parts.callback(print_record.close)
-        except (OSError, QueueBusy) as error:
+            parts.callback(record.close)
+        except OSError as error:
             raise SettingsError(str(error)) from error
         ledger.add_missing(record.finals())
-
-        trust = client_context(settings.trust)
-        sender = Sender(
-            queue,
-            ledger,
-            clock,
-            tls=trust,
-            timeout=settings.delivery_timeout,
-            seed=seed,
-            unruly=settings.unruly,
-        )
-        self._parts.push_async_callback(sender.stop)
-        terminal = Terminal(
+        self._network = network = Network(settings, ledger)
+        parts.push_async_callback(network.close)
+        self._switchboard = switchboard = Switchboard(ledger, self.clock, network, workings, self._app)
+        self._terminal = terminal = Terminal(
             _device(settings),
             ledger,
             record,
-            sender,
-            clock,
+            workings,
+            self.clock,
             seed=seed,
-            scenario=settings.scenario,
+            scenario=self.scenario,
+            scenarios=_scenarios(settings),
             wait_limit=settings.wait_limit,
             tip=settings.tip,
+            switches=switchboard,
         )
-        self._parts.push_async_callback(terminal.stop)
-        self._printer = printer = Printer(
-            ledger,
-            print_record,
-            Poster(trust, WEBHOOK_SECONDS),
-            clock,
-            seed=seed,
-            scenario=settings.print_scenario,
-        )
-        self._parts.push_async_callback(printer.stop)
-        bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
-        app = make_app(terminal, printer, ledger, bodies)
-        listener = Listener(app, settings.host, settings.port, tls)
-        port = await listener.start()
-        self._parts.push_async_callback(listener.stop)
-        sender.start()
-        printer.start()
+        parts.push_async_callback(terminal.stop)
+        parts.push_async_callback(network.down, goodbye=True)  # first: nobody is called any more while it stops
+        await switchboard.start()
+        try:
+            await terminal.prepare()
+        except NotPossible as error:
+            raise SettingsError(f"scenario {self.scenario}: {error}") from error
 
-        addresses = reachable_addresses(settings.host, settings.mdns_interfaces)
-        self.base_url = f"{'https' if tls else 'http'}://{_url_host(addresses[0])}:{port}"
-        if settings.mdns:
-            announcer = Announcer(
-                ledger,
-                serial=settings.serial,
-                brand=settings.brand,
-                model=settings.model,
-                addresses=addresses,
-                port=port,
-            )
-            announcer.start(settings.mdns_interfaces)
-            self._parts.push_async_callback(announcer.stop)
+    def _app(self, printer: Printer) -> Starlette:
+        bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
+        return make_app(self.terminal, printer, self.ledger, bodies)
+
+
+def make_clock(settings: Settings) -> Clock:
+    """Make the clock that the settings ask for."""
+    return VirtualClock(time.time(), settings.speed) if settings.virtual else Clock(settings.speed)
+
+
+def _scenarios(settings: Settings) -> Mapping[str, Scenario]:
+    """Return the scenarios that the terminal knows: those that ship, and the user's own one by its file's name."""
+    own = settings.scenario_file
+    return payments() if own is None else {**payments(), own.stem: read(own)}
+
+
+def _there(part: _Part | None) -> _Part:
+    if part is None:
+        raise RuntimeError("the simulated terminal has not been started")
+    return part
 
 
 def _device(settings: Settings) -> Device:
@@ -162,7 +218,3 @@ def _device(settings: Settings) -> Device:
         wifi_mac=":".join(f"{octet:02X}" for octet in mac),
         terminal_id=f"{rng.randrange(10**8):08}",
     )
-
-
-def _url_host(address: str) -> str:
-    return f"[{address}]" if ipaddress.ip_address(address).version == 6 else address

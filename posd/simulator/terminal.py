@@ -1,8 +1,10 @@
-"""The terminal itself: one payment at a time, run step by step through its scenario (spec 3.1)."""
+"""The terminal itself: one payment at a time, which takes the course of its scenario (spec 3.1)."""
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from http import HTTPStatus
 from random import Random
@@ -10,40 +12,41 @@ from typing import Any
 
 import msgspec
 
-from posd.simulator import messages, wire
+from posd.simulator import answers, messages
 from posd.simulator.amounts import Processed, process
+from posd.simulator.answers import Answer, Usual
+from posd.simulator.choice import Choice
 from posd.simulator.clock import Clock
-from posd.simulator.ledger import Ledger
-from posd.simulator.messages import Device, Event
+from posd.simulator.course import Course
+from posd.simulator.hands import Hand
+from posd.simulator.ledger import Entry, Ledger
+from posd.simulator.messages import Device
+from posd.simulator.notices import Notices
 from posd.simulator.operations import AccessMode, Operation
-from posd.simulator.queue import Item
-from posd.simulator.record import Final, Record
+from posd.simulator.payment import Payment
+from posd.simulator.record import Record
 from posd.simulator.request import Refused, StartRequest, claims, read_search, read_start
-from posd.simulator.scenarios import ABORTABLE, ABORTED, FINALS, SCENARIOS, Status, Step
-from posd.simulator.sender import Sender
-
-#: HTTP status and JSON body.
-Answer = tuple[int, Any]
+from posd.simulator.scenario import AbortEffect, Scenario, Search, Start
+from posd.simulator.searches import find
+from posd.simulator.switches import Outbox, Switches
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Payment:
-    start: StartRequest
-    amount: Processed
-    rng: Random
-    status: Status | None = None
-    reading_type: str | None = None
-    #: The newest event, as it is delivered.
-    event: bytes = b""
-    abort: asyncio.Event = field(default_factory=asyncio.Event)
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The payment that runs, as others may see it: `operation` and `scenario` are names."""
+
+    client_transaction_id: str
+    operation: str
+    scenario: str
+    status: str | None
 
 
 class Terminal:
     """Answers starts, aborts and searches; makes the events.
 
-    The answers do not await: no other request comes between.
+    What an answer says and does is settled without awaiting: no other request comes between.
     """
 
     def __init__(
@@ -51,38 +54,79 @@ class Terminal:
         device: Device,
         ledger: Ledger,
         record: Record,
-        sender: Sender,
+        outbox: Outbox,
         clock: Clock,
         *,
         seed: str,
         scenario: str,
+        scenarios: Mapping[str, Scenario],
         wait_limit: float | None,
         tip: Decimal | None,
+        switches: Switches,
     ) -> None:
-        """`scenario` is for requests that name none; `wait_limit` is in terminal seconds, None without end.
+        """`scenario`, one of `scenarios`, is for payments for which nobody chooses any.
 
-        `tip` is what cardholders add where they can; None where they add none.
+        `wait_limit` is in terminal seconds, None without end. `tip` is what cardholders add where they can; None where
+        they add none.
         """
         self._device = device
         self._ledger = ledger
         self._record = record
-        self._sender = sender
         self._clock = clock
         self._seed = seed
-        self._scenario = scenario
+        self._choice = Choice(scenarios, scenario, switches)
         self._wait_limit = wait_limit
         self._tip = tip
+        self._switches = switches
+        self._notices = Notices(device, ledger, record, outbox, clock)
         self._started = 0
-        self._payment: _Payment | None = None
-        self._running: asyncio.Task[None] | None = None
+        #: Of the payment that runs: it has come to no final, and its steps are not over.
+        self._course: Course | None = None
+        #: Courses, and what goes on beside them.
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Payments whose scenario has a search answered in another way than usual, by the id in lower case.
+        self._found_otherwise: dict[str, Payment] = {}
+        #: How often a start was answered otherwise than usual, by the id in lower case, where that has an end.
+        self._starts: Counter[str] = Counter()
 
     @property
     def serial(self) -> str:
         """The serial number."""
         return self._device.serial_number
 
+    @property
+    def clock(self) -> Clock:
+        """The terminal's time."""
+        return self._clock
+
+    @property
+    def armed(self) -> str | None:
+        """The scenario that the next payment will take, whatever its request says; None where it is free."""
+        return self._choice.armed
+
+    @property
+    def running(self) -> Running | None:
+        """The payment that runs."""
+        if self._course is None:
+            return None
+        payment = self._course.payment
+        return Running(payment.transaction, payment.start.operation.name, payment.name, payment.status)
+
+    def arm(self, name: str | None) -> None:
+        """Choose the scenario of the next payment; None leaves it free again.
+
+        A scenario that begins before the start begins soon, and what it began lasts until the next call of this.
+        Raises KeyError where there is no such scenario.
+        """
+        self._choice.arm(name)
+        self._spawn(self._choice.begin())
+
+    async def prepare(self) -> None:
+        """Let the scenario of the next payment begin where it begins before the start. Raises NotPossible."""
+        await self._choice.begin()
+
     def start(self, body: bytes, operation: Operation, access_mode: AccessMode) -> Answer:
-        """Answer an asynchronous operation: 200 with the acknowledgement, 400, 409 or 422 (spec 4.1).
+        """Answer an asynchronous operation: 200 with the acknowledgement, 400, 409 or 422 (spec 4.1), or otherwise.
 
         An id that was used before is taken again: the spec promises no deduplication, and a caller that sends a
         request twice shall see in the ledger what it has done.
@@ -91,25 +135,47 @@ class Terminal:
         try:
             start, amount = self._admit(body, operation)
         except Refused as refused:
-            self._ledger.add("start", **asked, http_status=refused.status, code=refused.code, scenario=None)
-            return refused.status, {"code": refused.code, "message": refused.message}
-        self._ledger.add("start", **asked, http_status=int(HTTPStatus.OK), code=None, scenario=start.scenario)
+            self._add_start(asked, refused.status, code=refused.code)
+            return answers.plain(refused.answer)
+        name, chosen_by = self._choice.choose(start)
         self._started += 1
         # Drawn anew for each payment, so that a seed gives the same payment whatever ran before or beside it.
         seed = f"{self._seed}/{start.client_transaction_id}/{self._started}"
-        payment = _Payment(start, amount, Random(seed))  # noqa: S311 - reproducible, not secret
-        acknowledgement = messages.acknowledgement(self._device, start, messages.new_uuid(payment.rng))
-        self._payment = payment
-        self._running = asyncio.create_task(self._run(payment))
-        return HTTPStatus.OK, acknowledgement
+        payment = Payment(start, amount, name, self._choice.scenarios[name], seed)
+        reply = self._start_reply(payment)
+        rng = payment.rng("start")
+        usual = HTTPStatus.OK, messages.acknowledgement(self._device, start, messages.new_uuid(rng))
+        told = None
+        if reply.after_event is not None and start.events_webhook_url is not None:
+            told = self._ledger.next(_delivered(payment, reply.after_event))
+        answer = answers.apply(reply, usual, rng, told)
+        self._add_start(asked, answer.http_status, scenario=name, chosen_by=chosen_by, runs=reply.runs)
+        if reply.runs:
+            self._run(payment)
+        else:
+            self._ledger.add("over", client_transaction_id=payment.transaction)
+        return answer
+
+    def _add_start(
+        self,
+        asked: Mapping[str, Any],
+        http_status: int | None,
+        *,
+        code: str | None = None,
+        scenario: str | None = None,
+        chosen_by: str | None = None,
+        runs: bool = False,
+    ) -> None:
+        told = {"http_status": http_status, "code": code}
+        self._ledger.add("start", **asked, **told, scenario=scenario, chosen_by=chosen_by, runs=runs)
 
     def _admit(self, body: bytes, operation: Operation) -> tuple[StartRequest, Processed]:
         """Check a request against what runs and what was approved; return it with its amount as processed.
 
         Nothing runs when the reference is checked, so what was approved does not change until this payment ends.
         """
-        start = read_start(body, operation, self._scenario)
-        if self._payment is not None:
+        start = read_start(body, operation, self._choice.scenarios)
+        if self._course is not None:
             raise Refused(HTTPStatus.CONFLICT, "TERMINAL_BUSY", "another payment is running on this terminal")
         reference = start.transaction_reference
         original = None if reference is None else self._record.approvals.original(operation, reference)
@@ -119,112 +185,144 @@ class Terminal:
         assert original is not None  # noqa: S101 - what needs no amount of its own has an original
         return start, original.amount
 
+    def _start_reply(self, payment: Payment) -> Start:
+        """Return how this start is answered: as the scenario says, but only so often for one transaction."""
+        reply = payment.scenario.start
+        if not reply.times:
+            return reply
+        transaction = payment.transaction.lower()
+        self._starts[transaction] += 1
+        return reply if reply.holds(self._starts[transaction]) else Start()
+
     def abort(self) -> Answer:
-        """Answer an abort: 200 where it will end in TERMINAL_CANCELED, 409 where nothing can be aborted.
+        """Answer an abort: 200 where it will end in TERMINAL_CANCELED, 409 where nothing can be aborted, or otherwise.
 
         What an abort after APPROVAL_REQUESTED is answered is not published; here it is a 409 like that of an idle
         terminal, with its own code, and the payment goes on (spec 3.1, rule 2).
         """
-        payment = self._payment
-        if payment is None:
-            answer = HTTPStatus.CONFLICT, {"code": "NOTHING_RUNNING", "message": "no payment is running"}
-        elif payment.status not in ABORTABLE:
-            answer = HTTPStatus.CONFLICT, {"code": "PAST_POINT_OF_NO_RETURN", "message": "sent to the acquirer"}
-        else:
-            payment.abort.set()
-            answer = HTTPStatus.OK, {"code": "ABORTED", "message": "the payment is being canceled"}
-        transaction = payment.start.client_transaction_id if payment else None
-        self._ledger.add("abort", client_transaction_id=transaction, http_status=int(answer[0]))
+        course = self._course
+        if course is None:
+            idle = HTTPStatus.CONFLICT, {"code": "NOTHING_RUNNING", "message": "no payment is running"}
+            return self._aborted(answers.plain(idle), None, None)
+        reply, rng = course.payment.next_abort()
+        usual: Usual
+        if not course.abortable:
+            usual = HTTPStatus.CONFLICT, {"code": "PAST_POINT_OF_NO_RETURN", "message": "sent to the acquirer"}
+            return self._aborted(answers.apply(reply, usual, rng), course, None)
+        match reply.effect:
+            case AbortEffect.CANCELS:
+                course.cancel(reply.cancels_after)
+            case AbortEffect.RACED:
+                course.hurry()
+            case AbortEffect.IGNORED:
+                pass
+        usual = HTTPStatus.OK, {"code": "ABORTED", "message": "the payment is being canceled"}
+        return self._aborted(answers.apply(reply, usual, rng), course, reply.effect)
+
+    def _aborted(self, answer: Answer, course: Course | None, effect: AbortEffect | None) -> Answer:
+        transaction = course.payment.transaction if course else None
+        self._ledger.add("abort", client_transaction_id=transaction, http_status=answer.http_status, effect=effect)
         return answer
+
+    def hand(self, hand: Hand) -> bool:
+        """Do something to the payment that runs; False where that is not possible now."""
+        course = self._course
+        taken = course is not None and course.take(hand)
+        transaction = course.payment.transaction if course else None
+        self._ledger.add("hand", hand=hand, client_transaction_id=transaction, taken=taken)
+        return taken
 
     def search(self, body: bytes) -> Answer:
         """Answer an online search: 200 with a list of the newest event of the transaction, empty where none is known.
 
         Known are the payment in progress once it was sent to the acquirer, and every final, those of earlier runs
-        too. 400 or 422 where the body cannot be. What a real terminal answers is not published.
+        too. 400 or 422 where the body cannot be. What a real terminal answers is not published. A scenario may have
+        it answered otherwise, for as long as this process lives.
         """
         try:
             transaction = read_search(body)
         except Refused as refused:
             claimed = claims(body)["client_transaction_id"]
             self._ledger.add("search", client_transaction_id=claimed, http_status=refused.status, found=0)
-            return refused.status, {"code": refused.code, "message": refused.message}
+            return answers.plain(refused.answer)
         event = self._newest(transaction)
+        reply, rng = Search(), Random(0)  # noqa: S311 - nothing is drawn of an ordinary search
+        payment = self._found_otherwise.get(transaction.lower())
+        if payment is not None:
+            reply, rng = payment.next_search()
+            event = find(reply.finds, payment, event, self._device)
         found = [] if event is None else [msgspec.Raw(event)]
-        self._ledger.add("search", client_transaction_id=transaction, http_status=int(HTTPStatus.OK), found=len(found))
-        return HTTPStatus.OK, found
+        answer = answers.apply(reply, (HTTPStatus.OK, found), rng)
+        self._ledger.add("search", client_transaction_id=transaction, http_status=answer.http_status, found=len(found))
+        return answer
 
     def _newest(self, transaction: str) -> bytes | None:
-        payment = self._payment
-        if (
-            payment is not None
-            and payment.status is Status.APPROVAL_REQUESTED
-            and payment.start.client_transaction_id.lower() == transaction.lower()
-        ):
-            return payment.event
+        payment = self._course.payment if self._course else None
+        if payment is not None and payment.sent and payment.transaction.lower() == transaction.lower():
+            return payment.newest
         return self._record.newest(transaction)
 
     async def stop(self) -> None:
-        """Switch off: a payment in progress is forgotten, as by a terminal that loses power."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        """Switch off: a payment in progress is forgotten, as by a terminal that loses power. It can be used again."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._course is not None:  # canceled before it began
+            self._end(self._course)
 
-    async def _run(self, payment: _Payment) -> None:
+    def _run(self, payment: Payment) -> None:
+        transaction = payment.transaction.lower()
+        if payment.scenario.search == Search():
+            self._found_otherwise.pop(transaction, None)
+        else:
+            self._found_otherwise[transaction] = payment
+        self._course = Course(
+            payment,
+            self._notices,
+            self._switches,
+            self._clock,
+            wait_limit=self._wait_limit,
+            spawn=self._spawn,
+            free=self._free,
+        )
+        self._spawn(self._play(self._course))
+
+    async def _play(self, course: Course) -> None:
         try:
-            await self._play(payment)
-        except asyncio.CancelledError:
-            transaction = payment.start.client_transaction_id
-            self._ledger.add("forgotten", client_transaction_id=transaction, status=payment.status)
-            raise
-        except Exception:  # noqa: BLE001 - a fault of the simulator: the next payment can still run
-            _log.exception("the simulated payment %s broke off", payment.start.client_transaction_id)
+            await course.play()
         finally:
-            self._payment = None
+            self._end(course)
 
-    async def _play(self, payment: _Payment) -> None:
-        for step in SCENARIOS[payment.start.scenario]:
-            pause = step.pause.seconds(payment.rng, self._wait_limit)
-            if payment.status is None:  # TERMINAL_ACKNOWLEDGED is always the first state, aborted or not
-                await self._clock.sleep(pause or 0)
-            elif await self._clock.wait(payment.abort, pause):
-                break
-            self._enter(payment, step)
-        if payment.status not in FINALS:
-            await self._clock.sleep(ABORTED.pause.seconds(payment.rng, None) or 0)
-            self._enter(payment, ABORTED)
+    def _end(self, course: Course) -> None:
+        self._free(course)
+        payment = course.payment
+        if not payment.ended:
+            self._ledger.add("forgotten", client_transaction_id=payment.transaction, status=payment.status)
+        self._ledger.add("over", client_transaction_id=payment.transaction)
 
-    def _enter(self, payment: _Payment, step: Step) -> None:
-        """Enter a state: write finals down, then say so to the consumer.
+    def _free(self, course: Course) -> None:
+        """Take the next payment, though this course may go on."""
+        if self._course is course:
+            self._course = None
 
-        In this order: killed in between, the terminal may leave an event unsaid, but has no charge that a search does
-        not find.
-        """
-        start = payment.start
-        payment.reading_type = step.reading_type or payment.reading_type
-        raw_response = (
-            messages.approval(start, payment.amount.authorized, payment.reading_type, payment.rng)
-            if step.status is Status.APPROVAL
-            else None
-        )
-        event = Event(
-            event_id=messages.new_uuid(payment.rng),
-            occurred_at=wire.timestamp(),
-            status=step.status,
-            previous_status=payment.status,
-            reading_type=payment.reading_type,
-            failure=step.failure,
-            raw_response=raw_response,
-        )
-        body = messages.transaction_event(self._device, start, payment.amount, event)
-        payment.event = wire.encode(body)
-        payment.status = step.status
-        transaction = start.client_transaction_id
-        if step.status in FINALS:
-            final = Final(start.operation.name, start.transaction_reference, msgspec.Raw(payment.event))
-            self._record.add(final, body)
-            self._ledger.add_final(final.operation, body)
-        if start.events_webhook_url is not None:
-            text = payment.event.decode()
-            self._sender.submit(Item(event.event_id, transaction, step.status.value, start.events_webhook_url, text))
-            self._ledger.add("event", client_transaction_id=transaction, event_id=event.event_id, status=step.status)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # a fault of the simulator: the next payment can still run
+            _log.error("the simulated terminal broke off: %s", error, exc_info=error)
+
+
+def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
+    """Tell the entry of the ledger by which the event of a state has got to the consumer."""
+    delivered = {"kind": "attempt", "client_transaction_id": payment.transaction, "status": status}
+
+    def look(entry: Entry) -> bool:
+        return delivered.items() <= entry.items() and entry["result"] in range(200, 300)
+
+    return look

@@ -16,6 +16,8 @@ import pytest
 import trustme
 
 from posd.simulator import Settings, Simulator
+from posd.simulator.clock import VirtualClock
+from tests.simulator.own import write
 
 #: Operation -> where it is started on the local network.
 LOCAL = {
@@ -176,6 +178,11 @@ class Till:
         self.terminal = terminal
         self._client = client
 
+    async def advance(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        assert isinstance(self.terminal.clock, VirtualClock)
+        await self.terminal.clock.advance(seconds)
+
     async def post(self, body: bytes, path: str = CHARGE) -> httpx2.Response:
         return await self._client.post(self.terminal.base_url + path, content=body)
 
@@ -244,3 +251,43 @@ async def slow_till(settings: Callable[..., Settings], client: httpx2.AsyncClien
     """A till whose terminal leaves a test time to act between two states, and waits for an abort for ever."""
     async with Simulator(settings(speed=SLOW_SPEED, wait_seconds=0)) as terminal:
         yield Till(terminal, client)
+
+
+@pytest.fixture
+async def virtual_till(settings: Callable[..., Settings], client: httpx2.AsyncClient) -> AsyncIterator[Till]:
+    """A till with a terminal whose time passes only when the test lets it."""
+    async with Simulator(settings(virtual=True)) as terminal:
+        yield Till(terminal, client)
+
+
+class Stage:
+    """Terminals that play a text as their scenario."""
+
+    def __init__(
+        self, settings: Callable[..., Settings], client: httpx2.AsyncClient, directory: Path, receiver: Receiver
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._directory = directory
+        self.receiver = receiver
+
+    @contextlib.asynccontextmanager
+    async def plays(self, text: str, **changes: Any) -> AsyncIterator[Till]:
+        """Run a terminal whose scenario is this text, without what every file has."""
+        file = write(self._directory, text)
+        async with Simulator(self._settings(scenario_file=file, **changes)) as terminal:
+            yield Till(terminal, self._client)
+
+    async def told(self, till: Till, **fields: Any) -> list[dict[str, Any]]:
+        """Pay, and return the events that have come once the payment is over and they are all delivered."""
+        await till.charge(events_webhook_url=self.receiver.url, **fields)
+        await till.terminal.ledger.wait_for("over")
+        queued = till.terminal.ledger.of("event")
+        await self.receiver.until(lambda: len(self.receiver.deliveries) >= len(queued))
+        return [delivery.event for delivery in self.receiver.deliveries]
+
+
+@pytest.fixture
+def stage(settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path, receiver: Receiver) -> Stage:
+    """Make terminals that play a scenario of the test's own."""
+    return Stage(settings, client, tmp_path, receiver)

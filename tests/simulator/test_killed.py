@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from tests.simulator.conftest import LOCAL, PATIENCE, SEARCH, Receiver, request
-from tests.simulator.processes import lines_of, next_line, simulate, until
+from tests.simulator.processes import A_WHILE, lines_of, next_line, put_back, simulate, until
 
 ORDER = ["TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"]
 #: With seed 7 the acquirer takes 12 s for it, and everything before that 6 s.
@@ -187,6 +187,7 @@ async def test_killed_again_and_again_nothing_is_charged_unknown_or_lost(shop: S
                         break
             process.send_signal(signal.SIGKILL)
             await process.wait()
+        put_back(shop.state / "queue.jsonl", -A_WHILE)
     async with shop.terminal("--speed", "300", *options):
         found = {transaction: await shop.search(transaction) for transaction in started}
         owed = {line["event_id"] for line in lines_of(shop.ledger, "event")}

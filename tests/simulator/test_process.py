@@ -18,8 +18,8 @@ import pytest
 from click import unstyle
 from click.testing import CliRunner
 
-from posd.cli.simulate import _as_words
 from posd.cli.simulate import simulate as command
+from posd.cli.simulate.words import as_words
 from tests.simulator.conftest import CHARGE, LOCAL, PATIENCE, Receiver, request
 from tests.simulator.processes import simulate, until
 
@@ -63,7 +63,12 @@ async def test_it_stops_in_a_second_with_mdns_and_a_payment_in_progress(tmp_path
         process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
         assert time.monotonic() - began < 15
-    assert [json.loads(line)["kind"] for line in ledger.read_text().splitlines()] == ["mdns", "start", "forgotten"]
+    assert [json.loads(line)["kind"] for line in ledger.read_text().splitlines()] == [
+        "mdns",
+        "start",
+        "forgotten",
+        "over",
+    ]
     assert left_in(tmp_path) == [ledger]
 
 
@@ -128,7 +133,7 @@ async def test_two_of_them_cannot_share_a_state_directory(tmp_path: Path) -> Non
         (["--http", "--cert", "x"], b"--http"),
         (["--cert", "x"], b"give both"),
         (["--speed", "0"], b"speed"),
-        (["--scenario", "x"], b"approve-contactless"),
+        (["--scenario", "x"], b"--list"),
         (["--trust", "/nonexistent"], b"/nonexistent"),
         (["--tip", "x"], b"11.20"),
         (["--tip", "-1"], b"--tip"),
@@ -178,6 +183,18 @@ TOLD: list[tuple[dict[str, Any], str]] = [
         FINAL | {"transaction_reference": REFERENCE, "ticket_number": "000042"},
         f"final: re-auth approved, 12.50, reference {REFERENCE}, ticket 000042",
     ),
+    *(
+        (
+            FINAL | {"transaction_reference": REFERENCE, "ticket_number": "000042", "amount": amount},
+            f"final: re-auth approved, {shown}, reference {REFERENCE}, ticket 000042",
+        )
+        for amount, shown in (
+            (7, "7.00"),
+            (Decimal("6.5"), "6.50"),
+            (Decimal("6.5000"), "6.50"),
+            (Decimal("0.125"), "0.125"),
+        )
+    ),
     (FINAL | {"status": "DECLINED", "charged": False}, "final: re-auth DECLINED, no money moved"),
     ({"kind": "search", "http_status": 200, "found": 1}, "7f3c0000  search answered 200, found 1"),
     (ATTEMPT | {"again": False}, "  APPROVAL, delivery 1: 200"),
@@ -188,6 +205,6 @@ TOLD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("entry", "end"), TOLD)
 def test_what_a_person_is_told(entry: dict[str, Any], end: str) -> None:
     known = {"at": "2026-11-01T10:00:00.000Z", "client_transaction_id": "7f3c0000-0000-4000-8000-000000000001"}
-    told = _as_words(known | entry)
+    told = as_words(known | entry)
     assert told is not None
     assert unstyle(told).endswith(end)

@@ -124,3 +124,35 @@ def test_an_item_that_waits_once_more_does_so_after_a_restart(tmp_path: Path) ->
     queue.done(waiting)
     queue.close()
     assert path.read_bytes() == b""
+
+
+def test_what_goes_alone_is_in_no_order_and_how_it_goes_survives_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "queue.jsonl"
+    queue = Queue(path)
+    late = item("a", 0)
+    late.alone, late.due, late.distrusted, late.again = True, 1000.25, True, True
+    queue.put(late)
+    queue.put(item("a", 1))
+    queue = reopened(queue, path)
+    first = queue.first("a")
+    assert first is not None
+    assert first.event_id == "a-1"
+    queue.done(first)
+    assert queue.first("a") is None
+    (waiting,) = queue.items()
+    assert (waiting.alone, waiting.due, waiting.distrusted, waiting.again) == (True, 1000.25, True, True)
+    assert isinstance(waiting.due, float)
+    assert queue.first("b") is None
+    queue.close()
+
+
+def test_a_journal_of_an_earlier_version_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "queue.jsonl"
+    path.write_text(
+        '{"op":"put","event_id":"e","client_transaction_id":"a","status":"APPROVAL","url":"https://x/y","body":"{}",'
+        '"attempts":0,"first_attempt_at":null,"again":false,"number":3}\n'
+    )
+    queue = Queue(path)
+    (waiting,) = queue.items()
+    assert (waiting.number, waiting.alone, waiting.due, waiting.distrusted) == (3, False, None, False)
+    queue.close()

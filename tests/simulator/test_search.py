@@ -12,7 +12,8 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.scenarios import FINALS, SCENARIOS
+from posd.simulator.catalogue import payments
+from posd.simulator.lifecycle import FINALS
 from tests.simulator.conftest import Receiver, Till
 
 MakeSettings = Callable[..., Settings]
@@ -45,24 +46,25 @@ async def test_what_was_never_started_is_an_explicit_none(till: Till) -> None:
 
 @pytest.mark.parametrize("scenario", [*ENDINGS, "approve-third-presentation"])
 async def test_it_knows_a_payment_from_the_acquirer_on_and_then_its_final(
-    slow_till: Till, receiver: Receiver, scenario: str
+    virtual_till: Till, receiver: Receiver, scenario: str
 ) -> None:
-    """Search without a pause, and hold each answer against the ledger, which has its own line for each of them."""
+    """Search again and again, and hold each answer against the ledger, which has its own line for each of them."""
     metadata = {"scenario": scenario}
-    await slow_till.charge(client_transaction_id=UUID, metadata=metadata, events_webhook_url=receiver.url)
+    await virtual_till.charge(client_transaction_id=UUID, metadata=metadata, events_webhook_url=receiver.url)
     answers: list[list[dict[str, Any]]] = []
     for spelling in itertools.cycle([UUID, UUID.upper()]):
-        answers.append((await slow_till.search(spelling)).json())
-        assert (await slow_till.search(OTHER)).json() == []
+        answers.append((await virtual_till.search(spelling)).json())
+        assert (await virtual_till.search(OTHER)).json() == []
         if answers[-1] and answers[-1][0]["status"] in FINALS:
             break
-    steps = [step.status for step in SCENARIOS[scenario]]
+        await virtual_till.advance(0.7)
+    steps = [step.status for step in payments()[scenario].steps]
     await receiver.wait_for(len(steps))
     delivered = {delivery.event["event_id"]: delivery.event for delivery in receiver.deliveries}
 
     seen: set[str | None] = set()
     status, event_id, index = None, None, 0
-    for line in slow_till.terminal.ledger:
+    for line in virtual_till.terminal.ledger:
         if line["kind"] in ("event", "final"):
             status, event_id = line["status"], line["event_id"]
         elif line["kind"] == "search" and line["client_transaction_id"] != OTHER:
@@ -81,7 +83,7 @@ async def test_the_answer_is_the_final_event_byte_for_byte(
 ) -> None:
     amount = {"subtotal_iva0": 10.5, "iva": 1.25}
     transaction = await pay(till, scenario, amount=amount, events_webhook_url=receiver.url)
-    last = (await receiver.wait_for(len(SCENARIOS[scenario])))[-1]
+    last = (await receiver.wait_for(len(payments()[scenario].steps)))[-1]
     answer = await till.search(transaction)
     assert answer.headers["content-type"] == "application/json"
     assert answer.content == b"[" + last.raw + b"]"

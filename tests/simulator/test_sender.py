@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 import ssl
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,10 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
+from posd.simulator.clock import VirtualClock
 from posd.simulator.delivery import VERDICTS, Verdict
 from tests.simulator.conftest import PATIENCE, SPEED, Receiver, Till
 
-#: Fast enough that ten attempts, five minutes of the terminal's time, take a third of a second.
-HASTE = 1000.0
 MakeSettings = Callable[..., Settings]
 CANCEL = {"scenario": "cancel-by-cardholder"}
 
@@ -70,9 +70,10 @@ async def test_after_ten_attempts_it_is_given_up_with_the_delays_of_the_formula(
     settings: MakeSettings, client: httpx2.AsyncClient, receiver: Receiver
 ) -> None:
     receiver.answer = lambda event: 503 if event["status"] == "TERMINAL_ACKNOWLEDGED" else 200
-    async with Simulator(settings(speed=HASTE)) as terminal:
+    clock = VirtualClock()
+    async with Simulator(settings(), clock) as terminal:
         await Till(terminal, client).charge(metadata=CANCEL, events_webhook_url=receiver.url)
-        await receiver.wait_for(11)
+        await clock.advance(3600)
         attempts = terminal.ledger.of("attempt", status="TERMINAL_ACKNOWLEDGED")
         (dropped,) = terminal.ledger.of("dropped")
     assert Counter(receiver.statuses) == {"TERMINAL_ACKNOWLEDGED": 10, "TERMINAL_CANCELED": 1}
@@ -82,8 +83,6 @@ async def test_after_ten_attempts_it_is_given_up_with_the_delays_of_the_formula(
     assert delays.pop() is None
     for delay, base in zip(delays, (2, 4, 8, 16, 32, 60, 60, 60, 60), strict=True):
         assert base <= delay <= base + 2
-    gaps = [after.at - before.at for before, after in zip(receiver.deliveries, receiver.deliveries[1:10], strict=False)]
-    assert all(gap >= delay / HASTE for gap, delay in zip(gaps, delays, strict=False))
 
 
 async def test_after_fifteen_minutes_it_is_given_up(
@@ -91,20 +90,21 @@ async def test_after_fifteen_minutes_it_is_given_up(
 ) -> None:
     """A receiver that never answers: each attempt takes 400 s of the terminal's time, so the third is the last."""
     receiver.silent = True
-    async with Simulator(settings(speed=2000, delivery_timeout=0.2)) as terminal:
+    clock = VirtualClock(speed=2000)
+    async with Simulator(settings(delivery_timeout=0.2), clock) as terminal:
         await Till(terminal, client).charge(metadata=CANCEL, events_webhook_url=receiver.url)
-        dropped = await terminal.ledger.wait_for("dropped")
+        await clock.advance(1300)
+        (dropped,) = terminal.ledger.of("dropped")
         attempts = terminal.ledger.of("attempt", event_id=dropped["event_id"])
     assert dropped["reason"] == "window_exhausted"
-    assert {line["result"] for line in attempts} == {"timeout"}
-    assert 1 <= len(attempts) <= 3
+    assert [line["result"] for line in attempts] == ["timeout"] * 3
 
 
 async def test_transactions_do_not_wait_for_each_other(till: Till, receiver: Receiver) -> None:
     """The first transaction's first event is refused for as long as the second one's events take."""
-    first = (await till.charge(metadata=CANCEL, events_webhook_url=receiver.url)).json()["operation"]
-    stuck = first["client_transaction_id"]
+    stuck = str(uuid.uuid4())
     receiver.answer = lambda event: 503 if event["client_transaction_id"] == stuck else 200
+    await till.charge(client_transaction_id=stuck, metadata=CANCEL, events_webhook_url=receiver.url)
     await till.terminal.ledger.wait_for("final", client_transaction_id=stuck)
     other = (await till.charge(metadata=CANCEL, events_webhook_url=receiver.url)).json()["operation"]
     await till.terminal.ledger.wait_for(

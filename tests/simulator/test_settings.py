@@ -15,7 +15,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"serial": ""}, "serial"),
     ({"serial": "x" * 64}, "serial"),
     ({"private_key": None}, "key"),
-    ({"scenario": "aprove"}, "approve-contactless"),
+    ({"ca_certificate": Path("ca.crt")}, "CA key"),
+    ({"move_ports": (6869, 70000)}, "port 70000"),
+    ({"scenario": "aprove"}, "--list"),
     ({"speed": 0}, "speed"),
     ({"wait_seconds": -1}, "wait-seconds"),
     ({"delivery_timeout": 0}, "delivery-timeout"),
@@ -42,6 +44,7 @@ def test_a_wrong_setting_is_named(settings: Callable[..., Settings], changes: di
         {"certificate": Path("/nonexistent")},
         {"trust": Path("/nonexistent")},
         {"state": Path("/nonexistent")},
+        {"scenario_file": Path("/nonexistent.toml")},
         {"ledger_file": Path("/nonexistent/ledger")},
         {"host": "192.0.2.1"},
     ],
@@ -60,3 +63,10 @@ def test_the_simulator_imports_nothing_else_of_posd() -> None:
     strangers = [name for name in done.stdout.split() if not name.startswith("posd.simulator")]
     assert strangers == []
     assert "posd.simulator.terminal" in done.stdout.split()
+
+
+async def test_a_scenario_that_cannot_begin_is_an_error_at_the_start(settings: Callable[..., Settings]) -> None:
+    plain = settings(certificate=None, private_key=None, scenario="certificate-expired")
+    with pytest.raises(SettingsError, match=r"certificate-expired: .*--http"):
+        async with Simulator(plain):
+            pytest.fail("started")

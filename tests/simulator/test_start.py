@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import socket
 import uuid
 from collections import Counter
 from typing import Any
 
 import pytest
 
+from posd.simulator.listener import bind
 from tests.simulator.conftest import CHARGE, Receiver, Till, request
 
 UUID = "7f3c0000-0000-4000-8000-000000000001"
@@ -148,3 +150,13 @@ async def test_a_body_over_the_limit_is_refused_and_the_next_call_works(till: Ti
 async def test_other_paths_and_methods_are_answered_in_json(till: Till) -> None:
     assert (await till.get("/terminal/v1/nothing")).json()["code"] == "HTTP_404"
     assert (await till.get(CHARGE)).json()["code"] == "HTTP_405"
+
+
+def test_an_answer_does_not_wait_for_the_callers_acknowledgement() -> None:
+    with bind("127.0.0.1", 0) as listening:
+        listening.listen()
+        with socket.create_connection(listening.getsockname()):
+            listening.setblocking(True)
+            connection, _ = listening.accept()
+            with connection:
+                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

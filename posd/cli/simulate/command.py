@@ -1,0 +1,249 @@
+"""`posd simulate`: the command."""
+
+import asyncio
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from posd import tls
+from posd.cli.exit_codes import ExitCode
+from posd.cli.parameters import amount
+from posd.cli.simulate.keys import Keys
+from posd.cli.simulate.lines import Lines
+from posd.cli.simulate.machines import HTTP_PORT, HTTPS_PORT, Machine, Place, make, split_address
+from posd.cli.simulate.showing import show_file, show_list
+from posd.cli.simulate.words import as_json as line_as_json
+from posd.cli.simulate.words import as_words
+from posd.simulator import SettingsError, Shop
+from posd.simulator.catalogue import DEFAULT_SCENARIO
+from posd.simulator.control import Control
+from posd.simulator.ledger import Entry
+from posd.simulator.print_catalogue import CHOICE, DEFAULT_PRINT_SCENARIO
+
+#: Terminals that one process is asked for at most; each has its own listener, certificate and announcement.
+MAX_TERMINALS = 100
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--serial", "serials", multiple=True, help="Serial number; repeatable, a terminal for each. [default: SN-0001]"
+)
+@click.option("--terminals", type=click.IntRange(1, MAX_TERMINALS), help="So many terminals: SN-0001, SN-0002, ...")
+@click.option("--brand", default="Simulated", show_default=True)
+@click.option("--model", default="SIM-1", show_default=True)
+@click.option("--merchant-id", default="MERCHANT-0001", show_default=True, help="merchant_id of the events.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help=f"Address to listen on; port 0 takes a free one; of several terminals each has the next port. "
+    f"[default: 0.0.0.0:{HTTPS_PORT}, with --http {HTTP_PORT}]",
+)
+@click.option("--http", is_flag=True, help="Plain HTTP instead of HTTPS.")
+@click.option("--cert", type=_FILE, help="PEM certificate; without it one is made in the state directory.")
+@click.option("--key", type=_FILE, help="PEM private key of --cert.")
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keeps the certificate, the queue of undelivered events, the record of finals and the print jobs; of several "
+    "terminals in DIR/SERIAL. [default: a temporary directory]",
+)
+@click.option("--trust", type=_FILE, metavar="PEM", help="CA of the webhook receivers. [default: the system's]")
+@click.option(
+    "--scenario",
+    metavar="NAME|FILE.toml",
+    default=DEFAULT_SCENARIO,
+    show_default=True,
+    help='What happens to a payment that chooses none by {"scenario": NAME} in its metadata or by a test amount; '
+    "a file is one of your own.",
+)
+@click.option(
+    "--print-scenario",
+    metavar="NAME",
+    default=DEFAULT_PRINT_SCENARIO,
+    show_default=True,
+    callback=lambda _context, _option, name: name.removeprefix(CHOICE),  # as --list names it
+    help=f"What happens to a print job whose reference is not {CHOICE}NAME.",
+)
+@click.option(
+    "--speed",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="How much faster than people: divides human delays, the printer's, the waiting limit and the delivery's "
+    "backoff and window.",
+)
+@click.option("--virtual", is_flag=True, help="Time passes only when the control API lets it (POST /clock).")
+@click.option("--seed", type=int, help="Makes payments reproducible, given the same ids.")
+@click.option(
+    "--wait-seconds",
+    type=float,
+    default=60.0,
+    show_default=True,
+    help="How long wait-for-abort waits until it rejects, before --speed; 0: for ever.",
+)
+@click.option(
+    "--delivery-timeout",
+    type=float,
+    default=10.0,
+    show_default=True,
+    help="Seconds that a receiver of events has to answer; not scaled by --speed.",
+)
+@click.option(
+    "--tip",
+    type=amount,
+    metavar="AMOUNT",
+    help="The cardholder adds this tip on the terminal, to each charge, pre-auth, re-auth and capture.",
+)
+@click.option("--unruly", is_flag=True, help="Deliver events out of order and more than once, as a bad network does.")
+@click.option("--no-mdns", is_flag=True, help="Do not announce over mDNS.")
+@click.option(
+    "--mdns-interface", multiple=True, metavar="ADDR", help="Address of an interface to announce on; repeatable."
+)
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Append what really happens, as JSON lines; of several terminals to FILE/SERIAL.jsonl.",
+)
+@click.option(
+    "--control",
+    metavar="HOST:PORT",
+    help="Address of the control API, on loopback, for example 127.0.0.1:6870: present cards, pull the plug, and more.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, as when stdout is no terminal; with --list JSON.")
+@click.option("--list", "list_scenarios", is_flag=True, help="List the scenarios, and leave.")
+@click.option("--show", metavar="NAME", help="Print the file of a scenario, and leave.")
+def simulate(
+    *,
+    serials: tuple[str, ...],
+    terminals: int | None,
+    listen: str | None,
+    http: bool,
+    cert: Path | None,
+    key: Path | None,
+    state: Path | None,
+    ledger: Path | None,
+    scenario: str,
+    control: str | None,
+    as_json: bool,
+    list_scenarios: bool,
+    show: str | None,
+    no_mdns: bool,
+    mdns_interface: tuple[str, ...],
+    **common: Any,
+) -> None:
+    """Run a simulated card terminal that speaks the real wire, or several.
+
+    It runs charge, pre-auth, re-auth, capture, post-tip and void, answers abort and search, on the local-network paths
+    and on the cloud's with its serial; it announces itself over mDNS and delivers its events with the terminal's own
+    retry policy. A reference that is unknown, replaced, used up or of the wrong kind is refused with 422. Beside the
+    payments it prints, one job after the other; it shows what comes out on paper and tells the end of each job once.
+
+    A bad day is chosen by --scenario, by the payment's metadata, by a test amount, or live: by the keys on a terminal,
+    and by the control API. --list shows what there is.
+
+    Ctrl-C ends it. Killed and started again with the same --state, it has forgotten the payment in progress, delivers
+    what is still queued, prints what was not printed, knows every reference, and a search finds every payment that
+    ended.
+    """
+    if http and (cert or key):
+        raise click.UsageError("--http has no use for --cert and --key: leave one or the other out")
+    if terminals is not None and serials:
+        raise click.UsageError("--terminals makes the serials: give it, or --serial, not both")
+    if common["virtual"] and control is None and show is None and not list_scenarios:
+        raise click.UsageError("--virtual needs --control: time passes only by POST /clock")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))  # until the loop runs: leave no directory behind
+    try:
+        if show is not None:
+            show_file(show)
+            return
+        if list_scenarios:
+            show_list(as_json=as_json)
+            return
+        host, port = split_address(
+            listen or f"0.0.0.0:{HTTP_PORT if http else HTTPS_PORT}", "--listen", f"127.0.0.1:{HTTPS_PORT} or [::1]:0"
+        )
+        with ExitStack() as cleanup:
+            directory = state or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="posd-simulate-")))
+            place = Place(
+                host=host, port=port, http=http, state=directory, ledger=ledger, certificate=cert, private_key=key
+            )
+            machines = make(
+                serials or _numbered(terminals or 1),
+                place,
+                common | _chosen(scenario) | {"mdns": not no_mdns, "mdns_interfaces": mdns_interface},
+            )
+            people = sys.stdout.isatty() and not as_json
+            lines = Lines(as_words if people else line_as_json)
+            cleanup.callback(lines.close)
+            asyncio.run(_run(machines, control, lines, keys=people and sys.stdin.isatty()))
+    except BrokenPipeError:
+        raise  # nobody reads on: `posd simulate --list | head`
+    except (SettingsError, tls.TlsError, OSError) as error:
+        _fail(str(error))
+
+
+async def _run(machines: Sequence[Machine], control: str | None, lines: Lines, *, keys: bool) -> None:
+    """Run the terminals until SIGTERM, SIGINT or SIGHUP (its window was closed)."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    hung_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)  # ignored: by nohup
+    for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        shop = await stack.enter_async_context(Shop([machine.settings for machine in machines]))
+        control_url = None
+        if control is not None:
+            api = Control(shop, *split_address(control, "--control", "127.0.0.1:6870"))
+            control_url = (await stack.enter_async_context(api)).url
+        several = len(machines) > 1
+        for machine in machines:
+            serial = machine.settings.serial
+            terminal = shop.terminals[serial]
+            ready = {
+                "ready": True,
+                "serial": serial,
+                "base_url": terminal.base_url,
+                "ca_file": str(machine.ca_file) if machine.ca_file else None,
+                "control": control_url,
+            }
+            lines.write(ready)
+            write = partial(_write, lines, {"serial": serial} if several else {})
+            for entry in terminal.ledger:  # the finals that an earlier process was killed over
+                write(entry)
+            terminal.ledger.listen(write)
+        if keys:
+            await stack.enter_async_context(Keys(shop, lines.say))
+        await stop.wait()
+
+
+def _write(lines: Lines, whose: Entry, entry: Entry) -> None:
+    lines.write({**whose, **entry})
+
+
+def _numbered(count: int) -> list[str]:
+    return [f"SN-{number:04}" for number in range(1, count + 1)]
+
+
+def _chosen(scenario: str) -> dict[str, Any]:
+    """Tell a scenario's name from a file of the user's own."""
+    if scenario.endswith(".toml") or "/" in scenario:
+        return {"scenario_file": Path(scenario)}
+    return {"scenario": scenario}
+
+
+def _fail(message: str) -> NoReturn:
+    if sys.stderr.isatty():
+        message = click.style(message, fg="red")
+    click.echo(f"posd simulate: {message}", err=True)
+    sys.exit(ExitCode.USAGE)

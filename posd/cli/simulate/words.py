@@ -1,0 +1,133 @@
+"""The lines of `posd simulate`: an entry of a ledger as JSON, or as a person reads it."""
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+import click
+import msgspec
+
+#: Lines of a print that are shown on the screen; `GET /simulator/prints` has them all.
+MAX_PAPER_LINES = 60
+#: Stands before each of them.
+PAPER_MARGIN = " " * 24 + "| "
+
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+def as_json(entry: Mapping[str, Any]) -> str:
+    return _ENCODER.encode(entry).decode()
+
+
+def as_words(entry: Mapping[str, Any]) -> str | None:
+    if "ready" in entry:
+        lines = [f"Terminal {click.style(_plain(entry['serial']), bold=True)} is ready at {entry['base_url']}."]
+        if entry["ca_file"]:
+            lines.append(f"Its CA, for posd's ca_file: {entry['ca_file']}")
+        if entry["control"]:
+            lines.append(f"The control API: {entry['control']}")
+        return "\n".join([*lines, "Ctrl-C ends it.", ""])
+    describe = _WORDS.get(entry["kind"])
+    if describe is None:
+        return None
+    subject = entry.get("client_transaction_id") or entry.get("print_job_id") or ""
+    whose = f"{_plain(entry['serial'])}  " if "serial" in entry else ""  # where there are several terminals
+    return f"{entry['at'][11:23]}  {whose}{_plain(subject)[:8]:8}  {describe(entry)}"
+
+
+def _plain(text: str) -> str:
+    """Leave out of what a stranger sent whatever could steer the screen."""
+    return "".join(character for character in text if character.isprintable())
+
+
+def _answered(entry: Mapping[str, Any]) -> str:
+    status = entry["http_status"]
+    return "not answered" if status is None else f"answered {status}"
+
+
+def _start_words(entry: Mapping[str, Any]) -> str:
+    reference, way = (
+        entry["transaction_reference"],
+        {"local": "", "cloud": " over the cloud path"}[entry["access_mode"]],
+    )
+    what = click.style(entry["operation"], bold=True) + (f" of {reference}" if reference else "")
+    detail = f"scenario {entry['scenario']}" if entry["code"] is None else entry["code"]
+    return f"{what}{way} {_answered(entry)}, {detail}"
+
+
+def _hand_words(entry: Mapping[str, Any]) -> str:
+    return f"hand: {entry['hand']}" if entry["taken"] else click.style(f"hand: {entry['hand']}, not now", fg="yellow")
+
+
+def _attempt_words(entry: Mapping[str, Any]) -> str:
+    once_more = " once more" if entry["again"] else ""
+    text = f"  {entry['status']}{once_more}, delivery {entry['attempt']}: {entry['result']}"
+    retry = entry["retry_in_seconds"]
+    return text if retry is None else click.style(f"{text}, again in {retry:.1f} s of the terminal's time", fg="yellow")
+
+
+def _final_words(entry: Mapping[str, Any]) -> str:
+    if not entry["charged"]:
+        return click.style(f"final: {entry['operation']} {entry['status']}, no money moved", fg="red")
+    reference, ticket = entry["transaction_reference"], entry["ticket_number"]
+    text = f"final: {entry['operation']} approved, {_money(entry['amount'])}, reference {reference}, ticket {ticket}"
+    return click.style(text, fg="green")
+
+
+def _money(amount: Decimal | int) -> str:
+    """Two places at least, and none of the others lost."""
+    value = Decimal(amount)
+    places = value.normalize().as_tuple().exponent
+    return f"{value:.2f}" if isinstance(places, int) and places >= -2 else f"{value:f}"
+
+
+def _print_words(entry: Mapping[str, Any]) -> str:
+    what = f"{click.style('print', bold=True)} {_plain(entry['print_job_id'] or 'of no job')}"
+    way = {"local": "", "cloud": " over the cloud path"}[entry["access_mode"]]
+    status = entry["http_status"]
+    answer = "not answered, connection closed" if status is None else f"answered {status}"
+    detail = f"scenario {entry['scenario']}" if entry["code"] is None else entry["code"]
+    return f"{what}{way} {answer}, {detail}"
+
+
+def _printed_words(entry: Mapping[str, Any]) -> str:
+    identity = _plain(entry["print_job_id"])
+    if entry["text"] is None:
+        return click.style(f"not printed: {identity}, {entry['error_code']}", fg="red")
+    lines = entry["text"].splitlines()
+    more = [f"... and {len(lines) - MAX_PAPER_LINES} more lines"] if len(lines) > MAX_PAPER_LINES else []
+    paper = "".join(f"\n{PAPER_MARGIN}{line}".rstrip() for line in [*lines[:MAX_PAPER_LINES], *more])
+    return click.style(f"printed: {identity}", fg="green") + paper
+
+
+def _print_webhook_words(entry: Mapping[str, Any]) -> str:
+    again = " once more" if entry["call"] > 1 else ""
+    result = entry["result"]
+    text = f"  told {entry['status']}{again}: {result}"
+    lost = not (isinstance(result, int) and 200 <= result <= 299)
+    return click.style(f"{text}, not tried again", fg="yellow") if lost else text
+
+
+#: A ledger entry's kind -> what a person is told, though not of each question for a print job; `attempt` and `dropped`
+#: follow their event, which follows a `final`.
+_WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "start": _start_words,
+    "abort": lambda entry: f"abort {_answered(entry)}",
+    "search": lambda entry: f"search {_answered(entry)}, found {entry['found']}",
+    "hand": _hand_words,
+    "event": lambda entry: click.style(entry["status"], bold=True),
+    "attempt": _attempt_words,
+    "dropped": lambda entry: click.style(f"  {entry['status']} given up: {entry['reason']}", fg="red"),
+    "final": _final_words,
+    "forgotten": lambda entry: click.style(f"forgotten in {entry['status']}", fg="red"),
+    "print": _print_words,
+    "printed": _printed_words,
+    "print_webhook": _print_webhook_words,
+    "unplugged": lambda _: click.style("off the network", fg="yellow"),
+    "plugged": lambda _: "on the network again",
+    "power_off": lambda _: click.style("without power", fg="yellow"),
+    "power_on": lambda _: "power is back",
+    "moved": lambda entry: f"moved to {entry['base_url']}",
+    "certificate": lambda entry: f"shows another certificate: {entry['which']}",
+    "mdns": lambda entry: f"mDNS: {entry['result']}, {entry['detail']}",
+}

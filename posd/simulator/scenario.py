@@ -1,0 +1,312 @@
+"""A payment scenario: what the terminal does, and says, and fails to say; one TOML file each.
+
+The file is the table below, and nothing else: an unknown key or a wrong type is refused with its name. Times are in
+terminal seconds (`--speed` divides them); two numbers are the shortest and the longest, of which one is drawn by the
+seed.
+"""
+
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+import msgspec
+
+from posd.simulator.lifecycle import Status
+
+#: Terminal seconds: one number, or the shortest and the longest.
+Span = float | tuple[float, float]
+#: The amounts that choose a scenario lie between these, both included.
+AMOUNTS = (Decimal("9000.01"), Decimal("9000.99"))
+
+
+class Wait(StrEnum):
+    """A time that is no number."""
+
+    #: The waiting limit of the settings.
+    LIMIT = "limit"
+    #: Until a hand or an abort does something.
+    FOR_EVER = "for-ever"
+
+
+def draw(span: Span, rng: Random) -> float:
+    """Draw a length in terminal seconds."""
+    return rng.uniform(*span) if isinstance(span, tuple) else span
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal("nan")
+    _check(number.is_finite(), f"amount {text!r} must be a number")
+    return number
+
+
+def _check_span(name: str, span: Span) -> None:
+    shortest, longest = span if isinstance(span, tuple) else (span, span)
+    _check(0 <= shortest <= longest < float("inf"), f"{name} must be seconds, or the shortest and the longest")
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of a scenario file."""
+
+
+class Failure(Strict, frozen=True):
+    """A `failure_reason` (spec 7); the catalogue of codes is not published, so these are the simulator's own."""
+
+    type: str
+    code: str
+    message: str
+
+
+class Fault(StrEnum):
+    """How an answer goes wrong on its way: what was asked for was done, or not, all the same."""
+
+    #: The connection is closed without an answer.
+    LOST = "lost"
+    #: No answer comes for as long as the caller waits.
+    SILENT = "silent"
+    #: The answer breaks off in the middle of its body.
+    CUT = "cut"
+
+
+class Reply(Strict, frozen=True):
+    """How a call is answered. What is not named is as usual.
+
+    `status` and `body` replace the usual answer (`body` is sent as it stands, with `content_type`); `set` and `remove`
+    change members of the usual one, named by their path with points (`terminal.serialNumber`), in a list of events
+    those of each. A `status` that is an error bears an error object where no `body` is given. The answer comes `after`
+    so many terminal seconds. `times`: only the first so many calls are answered so; 0: all of them.
+    """
+
+    after: Span = 0.0
+    fault: Fault | None = None
+    status: int | None = None
+    body: str | None = None
+    content_type: str = "application/json"
+    set: dict[str, Any] = {}
+    remove: tuple[str, ...] = ()
+    times: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where a value cannot be."""
+        _check_span("after", self.after)
+        _check(self.status is None or 200 <= self.status <= 599, "status must be an HTTP status, 200 to 599")
+        _check(self.times >= 0, "times must not be negative")
+
+    def holds(self, call: int) -> bool:
+        """Tell whether a call is answered so; 1 is the first."""
+        return self.times == 0 or call <= self.times
+
+
+class Start(Reply, frozen=True):
+    """How the start is answered, and whether the payment runs (`runs`) whatever the answer says.
+
+    `after_event`: the acknowledgement waits until this status was delivered: the webhook is faster.
+    """
+
+    runs: bool = True
+    after_event: str | None = None
+
+
+class AbortEffect(StrEnum):
+    """What an abort that was answered does to the payment."""
+
+    #: TERMINAL_CANCELED follows, where it still can.
+    CANCELS = "cancels"
+    #: It was answered 200, and the payment goes on.
+    IGNORED = "ignored"
+    #: The next state is entered at once and all goes on: the card or the approval was faster.
+    RACED = "raced"
+
+
+class Abort(Reply, frozen=True):
+    """How an abort is answered, and what it does; the cancellation follows `cancels_after`."""
+
+    effect: AbortEffect = AbortEffect.CANCELS
+    cancels_after: Span = (0.2, 0.5)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where a value cannot be."""
+        super().__post_init__()
+        _check_span("cancels_after", self.cancels_after)
+
+
+class SearchFinds(StrEnum):
+    """What a search finds; `found` of the answer, before `Reply` is applied to it."""
+
+    #: The payment once it was sent to the acquirer, and every final.
+    USUAL = "usual"
+    #: Nothing, though there is something.
+    NOTHING = "nothing"
+    #: The newest event but one: an index that is behind.
+    STALE = "stale"
+    #: The payment from its first state on.
+    ALL_STATES = "all-states"
+    #: Another transaction alone.
+    ANOTHER = "another"
+    #: A final that contradicts the events: DECLINED for an approval, an approval for anything else.
+    CONTRADICTION = "contradiction"
+
+
+class Search(Reply, frozen=True):
+    """How a search for the payment is answered."""
+
+    finds: SearchFinds = SearchFinds.USUAL
+
+
+class Deed(StrEnum):
+    """What happens to the terminal itself, in a step that has one (`do`)."""
+
+    #: It loses the network: it cannot be called, and keeps its events. `seconds`: for so long; 0: for good.
+    UNPLUG = "unplug"
+    PLUG = "plug"
+    #: It loses power for `seconds` (0: for good) and starts again. The steps that follow are what it still remembers
+    #: of the payment; where none follows, it has forgotten it.
+    POWER_CYCLE = "power-cycle"
+    #: It gets another address (another port), and announces it.
+    MOVE = "move"
+    #: It shows another certificate from now on (`certificate`).
+    CERTIFICATE = "certificate"
+
+
+class Certificate(StrEnum):
+    """The certificate that the terminal shows."""
+
+    OWN = "own"
+    #: Of the same CA, with another key: whoever pinned the old one does not trust it.
+    CHANGED = "changed"
+    EXPIRED = "expired"
+    SELF_SIGNED = "self-signed"
+    WRONG_NAME = "wrong-name"
+
+
+class Delivery(Strict, frozen=True):
+    """How an event gets to the consumer. What is not named is as usual: at once, in order, with the retries of 6.2.
+
+    `late`: it sets out so many seconds later, and others overtake it. `again`: so many seconds after it set out it
+    sets out once more, for each number. `never`: it is not sent. `distrusted`: the terminal does not trust the
+    receiver's certificate, so each attempt fails. `raw` is sent in place of the event.
+    """
+
+    never: bool = False
+    late: float = 0.0
+    again: tuple[float, ...] = ()
+    distrusted: bool = False
+    raw: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where a value cannot be."""
+        _check(min(self.late, *self.again, 0.0) >= 0, "late and again must not be negative")
+
+
+class Step(Strict, frozen=True):
+    """After `after`, the payment enters `status` and says so, or `do` happens; one of the two.
+
+    A step that is waited for "for-ever" needs neither: only a hand or an abort leads on from there. `reading_type` and
+    `failure` are new from here on. `status` may be one that is not published. `authorized_amount` is what the acquirer
+    approves, where that is not what was asked for. `set` and `remove` change members of the event, named by their path
+    with points: what is told, not what is true. `same_event_id`: the event bears the id of the one before.
+    `restates`: nothing happens, the event before is told once more as a new one, under an id of its own. Two finals in
+    one scenario are two ends of it: an approval after a cancellation is money taken.
+    """
+
+    after: Span | Wait = 0.0
+    status: str | None = None
+    reading_type: str | None = None
+    failure: Failure | None = None
+    authorized_amount: str | None = None
+    set: dict[str, Any] = {}
+    remove: tuple[str, ...] = ()
+    same_event_id: bool = False
+    restates: bool = False
+    deliver: Delivery = Delivery()
+    do: Deed | None = None
+    seconds: float = 0.0
+    certificate: Certificate | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where a value cannot be."""
+        if not isinstance(self.after, Wait):
+            _check_span("after", self.after)
+        happens = (self.status is not None) + (self.do is not None)
+        _check(happens == 1 or (happens == 0 and self.after is Wait.FOR_EVER), "a step has either status or do")
+        _check((self.certificate is None) == (self.do is not Deed.CERTIFICATE), "certificate goes with its do, alone")
+        if self.authorized_amount is not None:
+            _check(self.status == Status.APPROVAL and not self.restates, "authorized_amount goes with an APPROVAL")
+            _check(_decimal(self.authorized_amount) > 0, "authorized_amount must be above 0")
+        timed = self.do in (Deed.UNPLUG, Deed.POWER_CYCLE)
+        _check(self.seconds == 0 or (timed and self.seconds > 0), "seconds goes with unplug and power-cycle")
+
+
+class Till(Strict, frozen=True):
+    """What the till, or a person, does in the story. `abort`: once this status is known (or "started"); `reconcile`:
+    a person asks once the steps are over.
+    """
+
+    abort: str | None = None
+    reconcile: bool = False
+
+
+class Expect(Strict, frozen=True):
+    """What posd says in the end, with its default configuration (search and abort not confirmed).
+
+    `result` None: it stays open, in `phase`. `attention` is exactly what is open then; `passed` are attentions that
+    must have been raised on the way. `evidence` is a kind of evidence that it rests on. `charges` is how often money
+    moved. `start` is the HTTP status, or the problem's code, that the till's PUT is answered with; `abort` the same of
+    its abort. `supersedes` is the result that was concluded before and is corrected.
+    """
+
+    result: str | None = None
+    phase: str = "final"
+    status: str | None = None
+    attention: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
+    evidence: str | None = None
+    charges: int = 0
+    start: int | str = 201
+    abort: int | str | None = None
+    next_step: str | None = None
+    supersedes: str | None = None
+
+
+class Scenario(Strict, frozen=True, kw_only=True):
+    """One file. `summary` says what happens, `when` when it happens in a real shop, `advice` what the till should do.
+
+    `amount` chooses it by the amount of the payment (9000.01 to 9000.99). `certificate` is shown before the start:
+    such a scenario, and one with `away`, can be chosen only by option or live, for the call itself does not come
+    through. `away`: the terminal cannot be reached.
+    """
+
+    summary: str
+    when: str
+    advice: str = ""
+    amount: str | None = None
+    certificate: Certificate | None = None
+    away: bool = False
+    start: Start = Start()
+    steps: tuple[Step, ...]
+    abort: Abort = Abort()
+    search: Search = Search()
+    till: Till = Till()
+    expect: Expect
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where a value cannot be."""
+        if self.amount is not None:
+            _check(not self.out_of_reach, "a scenario with certificate or away cannot be chosen by amount")
+            lowest, highest = AMOUNTS
+            _check(lowest <= _decimal(self.amount) <= highest, f"amount must be {lowest} to {highest}")
+        first = next((step for step in self.steps if step.status is not None), Step(status=""))
+        _check(not (first.restates or first.same_event_id), "the first state has no event before it")
+
+    @property
+    def out_of_reach(self) -> bool:
+        """It begins before the start: the request itself cannot choose it."""
+        return self.away or self.certificate is not None

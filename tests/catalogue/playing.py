@@ -1,0 +1,226 @@
+"""One scenario played against a real daemon: what the till does, what the terminal has done, what posd says then."""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from posd.simulator import Simulator
+from posd.simulator.catalogue import payments
+from posd.simulator.ledger import Entry, Ledger
+from posd.simulator.scenario import Deed, Scenario
+from tests.support.daemon import Daemon
+from tests.support.streams import stream
+
+#: Where no test amount is asked for.
+ANY_AMOUNT = 12.34
+#: Until a payment is looked at again though nothing has changed, in seconds.
+LOOK_AGAIN_SECONDS = 2.0
+#: Longest that anything here may take, in seconds, before it is stuck.
+PATIENCE_SECONDS = 150.0
+
+
+@dataclass(frozen=True)
+class Said:
+    """What posd says of a payment, in the words of `Expect`; sets in place of lists."""
+
+    result: str | None
+    phase: str
+    status: str | None
+    attention: frozenset[str]
+    evidence: str | None
+    next_step: str | None
+    supersedes: str | None
+
+    @classmethod
+    def expected(cls, scenario: Scenario) -> "Said":
+        """Return what the file of a scenario says."""
+        it = scenario.expect
+        attention = frozenset(it.attention)
+        return cls(it.result, it.phase, it.status, attention, it.evidence, it.next_step, it.supersedes)
+
+    @classmethod
+    def of(cls, document: Any, scenario: Scenario) -> "Said":
+        """Return what the local API says; of several kinds of evidence the one that the scenario has."""
+        outcome = document["outcome"] or {"evidence": []}
+        kinds = [item["kind"] for item in outcome["evidence"]]
+        return cls(
+            outcome.get("result"),
+            document["phase"],
+            outcome["status"] if kinds else document["status"],
+            frozenset(item["code"] for item in document["attention"]),
+            scenario.expect.evidence if scenario.expect.evidence in kinds else next(iter(kinds), None),
+            document["next_step"],
+            (outcome.get("supersedes") or {}).get("result"),
+        )
+
+
+@dataclass
+class Played:
+    """One scenario as it was played."""
+
+    name: str
+    identity: str
+    chosen_by: str
+    start: int | str
+    abort: int | str | None
+    document: Any
+    #: The ends at which the acquirer approved, of the terminal's ledger: as often money moved.
+    charges: list[Entry]
+    #: Starts, and aborts, that came to the terminal.
+    starts: int
+    aborts: int
+
+
+@dataclass
+class News:
+    """Follows the feed: what attentions there were of each id, and that something has changed."""
+
+    passed: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _changed: dict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+
+    async def follow(self, socket: Path) -> None:
+        """Follow until cancelled."""
+        last = 0
+        while True:
+            with suppress(TimeoutError):  # nothing has happened for a while
+                async with stream(socket, "/feed", last_event_id=last) as messages:
+                    async for message in messages:
+                        change = json.loads(message.data)
+                        last = change["seq"]
+                        self.passed[change["id"]].update(change["attention"])
+                        self._changed[change["id"]].set()
+
+    async def of(self, identity: str) -> None:
+        """Wait for the next change of that id since the last time that it was waited for, but not for long.
+
+        A doubt becomes one for a person by time alone, which is no change.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                await self._changed[identity].wait()
+        self._changed[identity].clear()
+
+
+class Play:
+    """One scenario on its terminal."""
+
+    def __init__(self, daemon: Daemon, news: News, name: str, simulator: Simulator) -> None:
+        self._daemon = daemon
+        self._news = news
+        self._name = name
+        self._scenario = payments()[name]
+        self._simulator = simulator
+        self._identity = str(uuid4())
+
+    async def run(self) -> Played:
+        """Play it, and wait until posd says what it should, or has had all the time for it."""
+        serial = self._simulator.settings.serial
+        if self._simulator.settings.mdns:
+            await self._daemon.log_line("discovery.found", terminal=serial)
+        aborting = asyncio.create_task(self._abort())
+        reply = await self._call("PUT", "", self._request(serial))
+        start = reply.json.get("code") or reply.status
+        abort = await aborting
+        await self._over()
+        if self._scenario.till.reconcile:
+            await self._call("POST", "/reconcile")
+        document = await self._settled()
+        of = self._simulator.ledger.of
+        return Played(
+            self._name,
+            self._identity,
+            self._chosen_by(),
+            start,
+            abort,
+            document,
+            charges=of("final", charged=True),
+            starts=len(of("start")),
+            aborts=len(of("abort")),
+        )
+
+    def _request(self, serial: str) -> dict[str, Any]:
+        request: dict[str, Any] = {"terminal": serial, "amount": {"subtotal_iva0": ANY_AMOUNT}}
+        if self._scenario.amount is not None:
+            request["amount"] = {"subtotal_iva0": self._scenario.amount}
+        elif not self._scenario.out_of_reach:
+            request["metadata"] = {"scenario": self._name}
+        return request
+
+    async def _call(self, method: str, call: str, body: Any = None) -> Any:
+        return await self._daemon.call(method, f"/transactions/{self._identity}{call}", body)
+
+    async def _abort(self) -> int | str | None:
+        """Do what the till does once it knows that status; return what it is answered."""
+        known = self._scenario.till.abort
+        if known is None:
+            return None
+        if known == "started":  # what posd says once the call is through
+            await self._until(lambda document: document["phase"] != "starting")
+        else:
+            await self._until(lambda document: document["status"] == known)
+        reply = await self._call("POST", "/abort")
+        return str(reply.json["code"]) if reply.status >= 400 else int(reply.status)
+
+    async def _until(self, what: Callable[[Any], bool]) -> Any:
+        """Wait until that holds of what the local API says; return it."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                document = await self._daemon.transaction(self._identity)
+                if "phase" in document and what(document):
+                    return document
+                await self._news.of(self._identity)
+
+    async def _over(self) -> None:
+        """Wait until the terminal has done all that it will do, and said all that it will say."""
+        if self._scenario.out_of_reach:
+            return
+        told = _tells_all(self._scenario)
+        done = {"kind": "over", "client_transaction_id": self._identity}
+        await until(
+            self._simulator.ledger,
+            lambda: bool(self._simulator.ledger.of(**done)) and not (told and self._simulator.waiting_events),
+        )
+
+    async def _settled(self) -> Any:
+        """Wait until posd says what is expected; return what it says, that or something else."""
+        expected = Said.expected(self._scenario)
+        document: Any = None
+
+        def settled(now: Any) -> bool:
+            nonlocal document
+            document = now
+            asked = now["phase"] == "final" or now["last_search"] is not None
+            passed = self._news.passed[self._identity] >= set(self._scenario.expect.passed)
+            return asked and passed and Said.of(now, self._scenario) == expected
+
+        with suppress(TimeoutError):
+            await self._until(settled)
+        return document
+
+    def _chosen_by(self) -> str:
+        starts = self._simulator.ledger.of("start", client_transaction_id=self._identity)
+        assert [start["scenario"] for start in starts] in ([], [self._name]), starts
+        return starts[0]["chosen_by"] if starts else "option"
+
+
+async def until(ledger: Ledger, what: Callable[[], bool]) -> None:
+    """Wait until that holds, looking at each line of the ledger."""
+    news = asyncio.Event()
+    ledger.listen(lambda _entry: news.set())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not what():
+            news.clear()
+            await news.wait()
+
+
+def _tells_all(scenario: Scenario) -> bool:
+    """Whether every event gets to posd, or is given up soon."""
+    deeds = [step.do for step in scenario.steps if step.do in (Deed.UNPLUG, Deed.PLUG)]
+    stays_unplugged = bool(deeds) and deeds[-1] is Deed.UNPLUG
+    return not stays_unplugged and not any(step.deliver.distrusted for step in scenario.steps)

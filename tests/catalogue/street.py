@@ -1,0 +1,127 @@
+"""A real daemon and a simulated terminal for each scenario of the catalogue, each played once, many at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import token_hex
+
+from posd import tls
+from posd.simulator import Settings, Simulator
+from posd.simulator.catalogue import payments
+from posd.simulator.scenario import Certificate, Deed, Fault, Scenario
+from tests.catalogue.playing import News, Play, Played
+from tests.support.daemon import Daemon, running
+from tests.support.ports import reserve
+
+#: Terminals run this much faster than people: an approved cycle takes about a second.
+SPEED = 20.0
+#: The daemon's patience, in real seconds: shorter than by default, and far from the times of the scenarios.
+LIMITS = """
+[reconcile]
+first_event_grace_seconds = 4
+stall_seconds = 12
+stall_after_request_seconds = 6
+"""
+DISCOVERY = 'enabled = true\ninterfaces = ["127.0.0.1"]'
+#: In real seconds: nothing that answers is given up, however much else the machine does.
+PATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 120\n"
+#: Of terminals that do not answer, or take longer than posd waits by default.
+IMPATIENT = "connect_timeout_seconds = 60\nreply_timeout_seconds = 1\n"
+#: Terminal seconds after which posd has given up by default, both time-outs together.
+GIVEN_UP_SECONDS = 23.0
+#: A terminal of the fleet that is nowhere; events may bear its serial.
+ANOTHER_SERIAL = "SN-0002"
+#: Scenarios that are played at the same time.
+TOGETHER = 16
+
+
+@dataclass
+class Street:
+    """The daemon, and what each scenario needs to be played on it."""
+
+    daemon: Daemon
+    news: News
+    terminals: Mapping[str, Settings]
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TOGETHER))
+    #: Terminals that go on until the end: their payments stay open, or posd may still ask.
+    simulators: dict[str, Simulator] = field(default_factory=dict)
+
+    async def play(self, name: str) -> Played:
+        """Play a scenario to its end."""
+        async with self.places:
+            simulator = self.simulators[name] = await Simulator(self.terminals[name]).__aenter__()
+            return await Play(self.daemon, self.news, name, simulator).run()
+
+
+def _gives_up(scenario: Scenario) -> bool:
+    """Whether posd has to give up a call of this scenario."""
+    replies = (scenario.start, scenario.abort, scenario.search)
+    return any(reply.fault is Fault.SILENT or _longest(reply.after) > GIVEN_UP_SECONDS for reply in replies)
+
+
+def _longest(span: float | tuple[float, float]) -> float:
+    return span[1] if isinstance(span, tuple) else span
+
+
+def _does(scenario: Scenario, deed: Deed) -> bool:
+    return any(step.do is deed for step in scenario.steps)
+
+
+def _changes_key(scenario: Scenario) -> bool:
+    return Certificate.CHANGED in (scenario.certificate, *(step.certificate for step in scenario.steps))
+
+
+def _terminal(directory: Path, name: str, scenario: Scenario, made: tls.TlsFiles, trust: Path) -> Settings:
+    """Return the settings of the terminal that plays a scenario."""
+    state = directory / name
+    state.mkdir()
+    return Settings(
+        state=state,
+        serial=f"SN-{name}"[:54] + f"-{token_hex(4)}",
+        port=reserve(),
+        certificate=made.certificate,
+        private_key=made.private_key,
+        ca_certificate=made.ca_certificate,
+        ca_private_key=made.ca_key,
+        trust=trust,
+        speed=SPEED,
+        wait_seconds=0,
+        delivery_timeout=60,
+        mdns=_does(scenario, Deed.MOVE),
+        mdns_interfaces=("127.0.0.1",),
+        move_ports=(reserve(),),
+        **({"scenario": name} if scenario.out_of_reach else {}),
+    )
+
+
+def _entry(scenario: Scenario, settings: Settings, made: tls.TlsFiles, fingerprint: str) -> str:
+    """Return how posd's configuration names that terminal."""
+    address = "" if settings.mdns else f'base_url = "https://127.0.0.1:{settings.port}"\n'
+    trust = f'fingerprint_sha256 = "{fingerprint}"' if _changes_key(scenario) else f'ca_file = "{made.ca_certificate}"'
+    times = IMPATIENT if _gives_up(scenario) else PATIENT
+    return f'[[terminals]]\nserial = "{settings.serial}"\n{address}{trust}\n{times}'
+
+
+@asynccontextmanager
+async def street(directory: Path) -> AsyncIterator[Street]:
+    """Run the daemon for the block, with a terminal in its fleet for each scenario of the catalogue."""
+    made = tls.init(directory / "terminals" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    trust = directory / "state" / "tls" / "ca.crt"
+    fingerprint = tls.describe(made.certificate).fingerprint_sha256
+    terminals = {
+        name: _terminal(directory / "terminals", name, scenario, made, trust) for name, scenario in payments().items()
+    }
+    fleet = "".join(_entry(scenario, terminals[name], made, fingerprint) for name, scenario in payments().items())
+    fleet += f'[[terminals]]\nserial = "{ANOTHER_SERIAL}"\n'
+    async with running(directory, fleet, LIMITS, DISCOVERY) as daemon:
+        news = News()
+        following = asyncio.create_task(news.follow(daemon.till_socket))
+        opened = Street(daemon, news, terminals)
+        try:
+            yield opened
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            await asyncio.gather(*(item.__aexit__(None, None, None) for item in opened.simulators.values()))

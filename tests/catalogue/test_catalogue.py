@@ -1,0 +1,63 @@
+"""The catalogue as a whole: it has every bad day, each is told in words, and the document says what the files say."""
+
+from collections import Counter
+from decimal import Decimal
+
+import pytest
+
+from posd.core.transactions import AttentionCode, EvidenceKind, NextStep, Phase, Result
+from posd.simulator.catalogue import payments
+from posd.simulator.print_catalogue import prints
+from tests.catalogue.document import DOCUMENT, document
+from tests.catalogue.themes import REQUIRED, THEMES
+
+
+def test_every_file_has_one_place_in_the_themes() -> None:
+    assert Counter(name for theme in THEMES.values() for name in theme.names) == Counter(list(payments()))
+
+
+@pytest.mark.parametrize("item", REQUIRED)
+def test_it_has_every_bad_day(item: str) -> None:
+    assert set(REQUIRED[item]) <= set(payments())
+
+
+def test_it_has_faults_of_printing() -> None:
+    assert {"fails", "out-of-paper", "loses-reply", "error-but-prints", "silent", "calls-twice"} <= set(prints())
+
+
+@pytest.mark.parametrize("name", [*payments(), *prints()])
+def test_each_is_told_in_sentences(name: str) -> None:
+    scenario = payments().get(name) or prints()[name]
+    for text in (scenario.summary, scenario.when, scenario.advice or "."):
+        assert text == text.strip()
+        assert text.endswith((".", "!", "?"))
+        assert "|" not in text, "it is a cell of a table"
+        assert text[0].isupper() or text == "."
+
+
+@pytest.mark.parametrize("name", payments())
+def test_each_states_what_the_till_gets_in_words_of_the_local_api(name: str) -> None:
+    expect = payments()[name].expect
+    assert (expect.result in set(Result)) == (expect.phase == Phase.FINAL)
+    assert (expect.evidence in set(EvidenceKind)) == (expect.phase == Phase.FINAL)
+    assert expect.phase in set(Phase)
+    assert {*expect.attention, *expect.passed} <= set(AttentionCode)
+    assert expect.next_step in set(NextStep)
+
+
+def test_no_two_share_an_amount_or_a_story() -> None:
+    amounts = [Decimal(item.amount) for item in payments().values() if item.amount is not None]
+    assert len(set(amounts)) == len(amounts)
+    summaries = [item.summary for item in payments().values()]
+    assert len(set(summaries)) == len(summaries)
+
+
+def test_what_is_open_is_in_attention_and_what_is_charged_otherwise_too() -> None:
+    for name, scenario in payments().items():
+        expect = scenario.expect
+        if expect.phase != Phase.FINAL or (expect.charges != (expect.result == Result.APPROVED)):
+            assert expect.attention, name
+
+
+def test_the_document_says_what_the_files_say() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == document(), "write it anew: python -m tests.catalogue"

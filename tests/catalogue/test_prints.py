@@ -1,0 +1,83 @@
+"""Every print scenario of the catalogue, played against a real daemon: what it says is what the file says."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import pytest_asyncio
+
+from posd.simulator.print_catalogue import DEFAULT_PRINT_SCENARIO, prints
+from posd.simulator.print_scenario import Memory
+from tests.catalogue.print_street import PrintPlay, Said, print_street
+
+Playing = dict[str, "asyncio.Task[PrintPlay]"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plays() -> AsyncIterator[dict[str, PrintPlay]]:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with print_street(Path(directory)) as opened:
+            yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def playing(plays: dict[str, PrintPlay]) -> AsyncIterator[Playing]:
+    """Every scenario, being played beside the others."""
+    tasks = {name: asyncio.create_task(play.run(), name=name) for name, play in plays.items()}
+    yield tasks
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("name", prints())
+async def test_posd_says_what_the_scenario_says(playing: Playing, name: str) -> None:
+    expect = prints()[name].expect
+    play = await playing[name]
+    assert play.start == expect.start
+    job = await play.job()
+    assert Said.of(job) == Said.expected(prints()[name]), job
+    assert play.papers() == expect.papers
+    assert play.news.passed[name] >= set(expect.passed)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_it_stays_so_and_each_job_was_created_once(playing: Playing) -> None:
+    for name, task in playing.items():
+        play = await task
+        assert Said.of(await play.job()) == Said.expected(prints()[name]), name
+        created = play.simulator.ledger.of("print", print_job_id=name)
+        assert len(created) == (0 if play.scenario.person.restarts else 1), name  # a restart begins a new ledger
+        assert all(line["scenario"] == name for line in created)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_it_follows_from_what_was_recorded(playing: Playing) -> None:
+    done = await asyncio.gather(*playing.values())
+    for daemon in {id(play.daemon): play.daemon for play in done}.values():
+        report = (await daemon.call("POST", "/reprocess", socket=daemon.admin_socket)).json["printing"]
+        assert (report["differing"], report["differences"]) == (0, []), report
+        assert report["print_jobs"] > 0
+
+
+@pytest.mark.parametrize("name", prints())
+def test_a_file_says_when_it_happens_and_fits_together(name: str) -> None:
+    scenario = prints()[name]
+    for text in (scenario.summary, scenario.when, scenario.advice or "None."):
+        assert text[0].isupper()
+        assert text[-1] == "."
+    assert scenario.expect.phase == "final" or scenario.expect.decided_by is None
+    if scenario.creation.after_webhook:  # otherwise it would never be answered
+        assert scenario.creation.taken
+        assert scenario.webhooks
+        assert scenario.memory is not Memory.NONE
+    comes_out = scenario.prints and scenario.creation.taken and scenario.memory is Memory.ON_FILE
+    assert scenario.expect.papers == (comes_out and scenario.jam != "for-ever")
+
+
+def test_the_ordinary_receipt_is_the_default() -> None:
+    assert DEFAULT_PRINT_SCENARIO in prints()
+    assert not prints()[DEFAULT_PRINT_SCENARIO].advice

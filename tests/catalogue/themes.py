@@ -1,0 +1,140 @@
+"""The catalogue by themes: which payment scenarios belong together, and what a catalogue of bad days has to have."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Scenarios that belong together, in the order of reading, and a sentence on what they have in common."""
+
+    sentence: str
+    names: tuple[str, ...]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+THEMES: Mapping[str, Theme] = {
+    "Ordinary days": Theme(
+        "What happens all day long.",
+        _names("""approve-contactless approve-chip-pin approve-third-presentation decline reject-before-card
+        reject-after-card cancel-by-cardholder wait-for-abort by-hand"""),
+    ),
+    "Odd, and yet good": Theme(
+        "A till that counts events or seconds goes wrong here; one that waits for the outcome does not.",
+        _names("""slow-customer slow-acquirer late-decline-after-silence tap-then-chip wrong-clock extra-fields
+        sparse-events numbers-as-text unknown-status unknown-first-status approval-without-request
+        decline-without-reason"""),
+    ),
+    "The answer to the start is lost or late": Theme(
+        "Nobody can know from such an answer whether the payment runs: it is in doubt until something else tells. The "
+        "first two look the same to the till, and only one of them charges the customer.",
+        _names("""lost-acknowledgement lost-request silent-acknowledgement cut-acknowledgement slow-acknowledgement
+        too-slow-acknowledgement event-before-acknowledgement final-before-acknowledgement
+        lost-acknowledgement-and-events lost-acknowledgement-and-all search-knows-it-waits"""),
+    ),
+    "The start is refused": Theme(
+        "The terminal says that it does not run the payment. It is nearly always true.",
+        _names("""refused-400 refused-401 refused-404 refused-409 refused-422 redirected refused-409-but-runs
+        refused-400-but-declined"""),
+    ),
+    "Errors and strange answers to the start": Theme(
+        "An answer that is no acknowledgement and no refusal says nothing about the payment.",
+        _names("""error-500 error-500-but-runs error-503-but-runs error-408-but-runs web-page web-page-but-runs
+        empty-acknowledgement acknowledgement-of-another acknowledgement-of-another-serial
+        acknowledgement-of-another-status acknowledgement-with-202 sparse-acknowledgement"""),
+    ),
+    "Events twice, out of order, late": Theme(
+        "Delivery is at least once and in any order; the outcome is always the one that the final event states.",
+        _names("""duplicated-events duplicated-final first-event-late card-late final-first reversed cards-out-of-order
+        very-late-final offline-burst"""),
+    ),
+    "Events that never come": Theme(
+        "posd asks the terminal by itself; where that brings nothing, the payment stays open and people are told.",
+        _names("""missing-first-event missing-card-presented missing-approval-requested missing-final
+        missing-final-of-a-decline only-the-final missing-all missing-all-and-search webhook-never-accepted"""),
+    ),
+    "Events that cannot be used": Theme(
+        "posd keeps whatever it cannot use, tells people of it, and asks the terminal.",
+        _names("""missing-event-id missing-occurred-at missing-status missing-merchant-id
+        missing-client-transaction-id missing-terminal missing-serial-number event-not-json event-web-page event-empty
+        event-of-another-payment event-of-unknown-serial event-of-another-serial event-id-reused-by-the-approval
+        event-id-reused-by-the-card lower-case-status unknown-final-status"""),
+    ),
+    "Aborts": Theme(
+        "An abort is a request. The outcome still has to be awaited, and can be an approval.",
+        _names("""abort-ignored abort-raced abort-late abort-refused abort-error abort-error-ignored abort-lost
+        abort-silent abort-unknown abort-at-the-pin abort-too-late abort-in-doubt abort-in-doubt-refused
+        abort-of-lost-request abort-on-another-device"""),
+    ),
+    "Power and network": Theme(
+        "A terminal that comes back has forgotten the payment, or goes on with it; posd never guesses which.",
+        _names("""power-cut-before-the-first-event power-cut-before-the-card power-cut-after-the-card
+        power-cut-at-the-acquirer power-cut-before-the-first-event-remembered power-cut-before-the-card-remembered
+        power-cut-after-the-card-remembered power-cut-at-the-acquirer-remembered power-cut-after-the-approval
+        power-cut-then-canceled unplugged-for-good terminal-away moved-midway moved-and-final-missing"""),
+    ),
+    "Two ends, and money": Theme(
+        "The first end stands. Whatever speaks against it is shown until a person has looked.",
+        _names("""approval-after-cancellation approval-after-decline approval-after-rejection
+        cancellation-after-approval two-approvals two-approvals-one-event-id approval-told-twice
+        rejected-at-the-acquirer canceled-at-the-acquirer request-after-cancellation amount-differs
+        approval-without-reference approval-without-response"""),
+    ),
+    "Searches": Theme(
+        "The approval never comes, or a person asks; this is what the terminal answers.",
+        _names("""search-empty search-stale search-404 search-web-page search-another search-slow search-silent-once
+        search-recovers search-contradicts-approval search-contradicts-decline"""),
+    ),
+    "Certificates": Theme(
+        "posd sends nothing to a terminal that it cannot recognise. What the terminal sends is believed by its token.",
+        _names("""certificate-expired certificate-changed certificate-self-signed certificate-of-another-name
+        certificate-expires-midway certificate-changed-midway certificate-self-signed-midway
+        certificate-of-another-name-midway"""),
+    ),
+}
+
+#: What the catalogue has to have -> some of what it has of it.
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "lost acknowledgement": _names("lost-acknowledgement lost-request cut-acknowledgement"),
+    "slow acknowledgement": _names("slow-acknowledgement too-slow-acknowledgement silent-acknowledgement"),
+    "400": _names("refused-400 refused-400-but-declined"),
+    "401": ("refused-401",),
+    "409": _names("refused-409 refused-409-but-runs"),
+    "422": ("refused-422",),
+    "500": _names("error-500 error-500-but-runs"),
+    "HTML instead of JSON": _names("web-page web-page-but-runs event-web-page search-web-page"),
+    "wrong serial": _names("acknowledgement-of-another-serial event-of-another-serial event-of-unknown-serial"),
+    "duplicated events": _names("duplicated-events duplicated-final"),
+    "disordered events": _names("first-event-late card-late final-first reversed cards-out-of-order"),
+    "missing events": _names("""missing-first-event missing-card-presented missing-approval-requested missing-final
+        only-the-final missing-all"""),
+    "very late events": ("very-late-final",),
+    "offline burst": ("offline-burst",),
+    "power cycle in each state, forgets": _names("""power-cut-before-the-first-event power-cut-before-the-card
+        power-cut-after-the-card power-cut-at-the-acquirer"""),
+    "power cycle in each state, remembers": _names("""power-cut-before-the-first-event-remembered
+        power-cut-before-the-card-remembered power-cut-after-the-card-remembered power-cut-at-the-acquirer-remembered
+        power-cut-after-the-approval"""),
+    "approval after cancellation": ("approval-after-cancellation",),
+    "two finals": _names("two-approvals approval-after-decline cancellation-after-approval approval-told-twice"),
+    "unknown status": _names("unknown-status unknown-final-status"),
+    "extra and missing fields": _names("""extra-fields sparse-events missing-event-id missing-occurred-at
+        missing-status missing-merchant-id missing-client-transaction-id missing-terminal missing-serial-number"""),
+    "webhook never accepted": ("webhook-never-accepted",),
+    "webhook before the acknowledgement": _names("event-before-acknowledgement final-before-acknowledgement"),
+    "abort ignored": ("abort-ignored",),
+    "abort late": ("abort-late",),
+    "abort raced by approval": ("abort-raced",),
+    "search empty": ("search-empty",),
+    "search stale": ("search-stale",),
+    "search 404": ("search-404",),
+    "search slow": ("search-slow",),
+    "search contradicting": _names("search-contradicts-approval search-contradicts-decline"),
+    "certificate expired": _names("certificate-expired certificate-expires-midway"),
+    "certificate changed": _names("certificate-changed certificate-changed-midway"),
+    "certificate self-signed": _names("certificate-self-signed certificate-self-signed-midway"),
+    "address change": _names("moved-midway moved-and-final-missing"),
+}

@@ -1,0 +1,36 @@
+"""Scenario files of a test's own."""
+
+from pathlib import Path
+
+A, C, Q = "TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED"
+OK, NO, REJECTED, CANCELED = "APPROVAL", "DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED"
+
+#: What every file has, and no test here reads.
+HEAD = """
+summary = "It happens."
+when = "Sometimes."
+"""
+TAIL = """
+[expect]
+"""
+
+
+def step(status: str | None = None, *, after: str = "1", **fields: str) -> str:
+    """Write a step; the values of its fields are TOML."""
+    lines = [f"after = {after}"] + ([f'status = "{status}"'] if status else [])
+    return "\n".join(["[[steps]]", *lines, *(f"{name} = {value}" for name, value in fields.items())]) + "\n"
+
+
+def steps(*statuses: str) -> str:
+    return "".join(step(status) for status in statuses)
+
+
+APPROVED = steps(A, C, Q, OK)
+#: Waits for a card for ever.
+WAITS = steps(A) + step(after='"for-ever"')
+
+
+def write(directory: Path, text: str, name: str = "own") -> Path:
+    file = directory / f"{name}.toml"
+    file.write_text(HEAD + text + TAIL)
+    return file

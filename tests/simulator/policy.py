@@ -1,0 +1,97 @@
+"""A terminal's delivery alone, on a virtual clock: queue and sender as they are, over real TLS to real receivers."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from posd.simulator.clock import VirtualClock
+from posd.simulator.ledger import Ledger
+from posd.simulator.listener import client_context
+from posd.simulator.queue import Item, Queue
+from posd.simulator.sender import Sender
+from tests.simulator.conftest import Receiver, Script
+
+#: Where the clock of the tests stands at first: some time in 2026.
+START = 1_780_000_000.0
+
+
+class Delivering:
+    """What a test does with a sender, and what it saw: arrivals at the receiver with the clock's time of each."""
+
+    def __init__(self, sender: Sender, queue: Queue, ledger: Ledger, clock: VirtualClock, receiver: Receiver) -> None:
+        self.sender = sender
+        self.queue = queue
+        self.ledger = ledger
+        self.clock = clock
+        self.receiver = receiver
+
+    def submit(
+        self,
+        transaction: str,
+        *,
+        url: str | None = None,
+        say: int | None = None,
+        event_id: str | None = None,
+        **fields: Any,
+    ) -> str:
+        """Queue an event, return its id; `say` tells the receiver what to answer, where the test's receiver listens."""
+        event_id = event_id or str(uuid.uuid4())
+        body = json.dumps({"event_id": event_id, "client_transaction_id": transaction, "status": "X", "say": say})
+        self.sender.submit(Item(event_id, transaction, "X", url or self.receiver.url, body, **fields))
+        return event_id
+
+    def attempts(self, event_id: str) -> list[dict[str, Any]]:
+        return self.ledger.of("attempt", event_id=event_id)
+
+    def dropped(self, event_id: str) -> list[str]:
+        return [line["reason"] for line in self.ledger.of("dropped", event_id=event_id)]
+
+
+class Book:
+    """When what came to the receiver, in terminal seconds since the clock's start."""
+
+    def __init__(self, clock: VirtualClock, receiver: Receiver, answer: Script) -> None:
+        self.arrivals: list[tuple[float, str]] = []
+        self.answer = answer
+        self._clock = clock
+        receiver.answer = self._note
+
+    def _note(self, event: dict[str, Any]) -> int | None:
+        self.arrivals.append((self._clock.now() - START, event["event_id"]))
+        return self.answer(event)
+
+    def times(self, event_id: str) -> list[float]:
+        return [at for at, arrived in self.arrivals if arrived == event_id]
+
+    def first(self, event: dict[str, Any]) -> bool:
+        """Whether this is its first arrival."""
+        return len(self.times(event["event_id"])) == 1
+
+    def order(self) -> list[str]:
+        return [event_id for _, event_id in self.arrivals]
+
+
+@asynccontextmanager
+async def delivering(
+    directory: Path,
+    trust: Path,
+    clock: VirtualClock,
+    receiver: Receiver,
+    *,
+    timeout: float = 30.0,
+    paused: bool = False,
+) -> AsyncIterator[Delivering]:
+    """Run a sender on the queue of that directory; when the block ends it is as after a switch off."""
+    queue, ledger = Queue(directory / "queue.jsonl"), Ledger()
+    sender = Sender(queue, ledger, clock, tls=client_context(trust), timeout=timeout, seed="policy", unruly=False)
+    if paused:
+        sender.pause()
+    sender.start()
+    try:
+        yield Delivering(sender, queue, ledger, clock, receiver)
+    finally:
+        await sender.stop()
+        queue.close()

@@ -1,0 +1,133 @@
+"""Scenario files: those that ship can all be read, and what is wrong in one's own is said by name."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from posd.simulator import SettingsError
+from posd.simulator.catalogue import DEFAULT_SCENARIO, by_amount, payments, read, text
+from posd.simulator.lifecycle import FINALS, Status
+from posd.simulator.scenario import Scenario
+from tests.simulator.own import APPROVED, A, step, write
+
+#: The scenarios that tests, the demonstration and shops have known from the beginning.
+OLD = {
+    "approve-contactless",
+    "approve-chip-pin",
+    "approve-third-presentation",
+    "decline",
+    "reject-before-card",
+    "reject-after-card",
+    "cancel-by-cardholder",
+    "wait-for-abort",
+}
+
+
+def test_what_ships() -> None:
+    assert payments().keys() >= OLD | {"by-hand", DEFAULT_SCENARIO}
+    assert list(payments()) == sorted(payments())
+    for name, scenario in payments().items():
+        assert text(name).startswith("summary = ")
+        for words in (scenario.summary, scenario.when):
+            assert words[0].isupper(), (name, words)
+            assert words.endswith("."), (name, words)
+
+
+def test_each_amount_chooses_one_scenario_and_is_a_test_amount() -> None:
+    amounts = [Decimal(item.amount) for item in payments().values() if item.amount is not None]
+    assert len(amounts) == len(set(amounts))
+    assert all(Decimal("9000.01") <= amount <= Decimal("9000.99") for amount in amounts)
+    for name, scenario in payments().items():
+        if scenario.amount is not None:
+            assert by_amount(Decimal(scenario.amount), payments()) == name
+    assert by_amount(9000, payments()) is None
+
+
+def test_what_begins_before_the_start_has_no_amount() -> None:
+    assert not [name for name, item in payments().items() if item.out_of_reach and item.amount is not None]
+
+
+@pytest.mark.parametrize("name", sorted(payments()))
+def test_a_rejection_says_why(name: str) -> None:
+    """An event that lacks its failure is made so by `remove`, not by leaving it out."""
+    failure = None
+    for item in payments()[name].steps:
+        failure = item.failure or failure
+        assert failure or item.status not in (Status.DECLINED, Status.TERMINAL_REJECTED)
+
+
+@pytest.mark.parametrize("name", sorted(payments()))
+def test_the_money_that_a_scenario_expects_is_what_its_steps_move(name: str) -> None:
+    """Unless an abort or the terminal's refusal comes between."""
+    scenario = payments()[name]
+    approvals = sum(item.status == Status.APPROVAL and not item.restates for item in scenario.steps)
+    untouched = scenario.start.runs and scenario.till.abort is None and not scenario.out_of_reach
+    assert scenario.expect.charges == approvals or (not untouched and scenario.expect.charges == 0)
+
+
+WRONG = [
+    ("steps = 1", "steps"),
+    ("", "steps"),
+    ("oops = 1\n" + APPROVED, "oops"),
+    ("[start]\noops = 1\n" + APPROVED, "oops"),
+    (step(A, oops="1"), r"oops.*steps\[0\]"),
+    (step(A, after='"soon"'), r"after"),
+    (step(A, after="-1"), r"after must be seconds.*steps\[0\]"),
+    (step(A, after="[2, 1]"), r"after must be seconds"),
+    (step(A, after="inf"), r"after must be seconds"),
+    (step(A, after="[1, 2, 3]"), r"after"),
+    (step(), r"either status or do"),
+    (step(A, do='"move"'), r"either status or do"),
+    (step(do='"fly"'), r"fly"),
+    (step(do='"certificate"'), r"certificate"),
+    (step(A, certificate='"own"'), r"certificate"),
+    (step(A, seconds="1"), r"seconds"),
+    (step(do='"unplug"', seconds="-1"), r"seconds"),
+    (step(A, deliver="{ late = -1 }"), r"late and again"),
+    (step(A, deliver="{ again = [1, -1] }"), r"late and again"),
+    (step(A, restates="true"), r"no event before"),
+    (step(A, same_event_id="true"), r"no event before"),
+    (step(A, failure='{ type = "X" }'), r"code"),
+    (step(A, authorized_amount='"5"'), r"goes with an APPROVAL"),
+    (APPROVED + step("APPROVAL", authorized_amount='"5"', restates="true"), r"goes with an APPROVAL"),
+    (step("APPROVAL", authorized_amount='"0"'), r"authorized_amount must be above 0"),
+    (step("APPROVAL", authorized_amount='"much"'), r"much"),
+    ("[start]\nstatus = 199\n" + APPROVED, r"200 to 599"),
+    ("[start]\nafter = -1\n" + APPROVED, r"after must be seconds"),
+    ("[abort]\ncancels_after = -1\n" + APPROVED, r"cancels_after"),
+    ('[abort]\neffect = "none"\n' + APPROVED, r"none"),
+    ("[search]\ntimes = -1\n" + APPROVED, r"times"),
+    ('[search]\nfault = "gone"\n' + APPROVED, r"gone"),
+    ('amount = "9001"\n' + APPROVED, r"9000\.01 to 9000\.99"),
+    ('amount = "much"\n' + APPROVED, r"much"),
+    ('amount = "nan"\n' + APPROVED, r"nan"),
+    ("amount = 9000.01\n" + APPROVED, r"amount"),
+    ('amount = "9000.01"\naway = true\n' + APPROVED, r"cannot be chosen by amount"),
+    ("summary = \n", r"Invalid value"),
+]
+
+
+@pytest.mark.parametrize(("content", "named"), WRONG, ids=range(len(WRONG)))
+def test_what_is_wrong_with_a_file_is_said_with_its_name_and_the_key(tmp_path: Path, content: str, named: str) -> None:
+    file = write(tmp_path, content)
+    with pytest.raises(SettingsError, match=named) as raised:
+        read(file)
+    assert str(file) in str(raised.value)
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"summary = 1"])
+def test_a_file_that_is_no_text_or_is_not_there(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "own.toml"
+    with pytest.raises(SettingsError, match=r"own\.toml"):
+        read(file)
+    file.write_bytes(content)
+    with pytest.raises(SettingsError, match=r"own\.toml"):
+        read(file)
+
+
+def test_what_a_file_leaves_out_is_as_usual(tmp_path: Path) -> None:
+    scenario: Scenario = read(write(tmp_path, APPROVED))
+    assert scenario.start.runs
+    assert (scenario.start.status, scenario.abort.effect, scenario.search.finds) == (None, "cancels", "usual")
+    assert [item.status in FINALS for item in scenario.steps] == [False, False, False, True]

@@ -1,0 +1,139 @@
+"""`posd simulate --list`, `--show`, and `--scenario` with a file of the user's own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from click.testing import CliRunner
+
+from posd.cli.simulate import simulate as command
+from posd.simulator.catalogue import payments
+from posd.simulator.print_catalogue import CHOICE, prints
+from tests.simulator.conftest import CHARGE, PATIENCE, request
+from tests.simulator.printers import PRINT, creation
+from tests.simulator.processes import simulate, until
+
+OWN = """\
+summary = "The card is tapped at once, and the acquirer declines."
+when = "Never."
+
+[[steps]]
+status = "TERMINAL_ACKNOWLEDGED"
+
+[[steps]]
+status = "DECLINED"
+
+[expect]
+result = "declined"
+"""
+
+
+@pytest.fixture(autouse=True)
+def kept_signals() -> Iterator[None]:
+    """The command sets a handler of its own, here in the process of the tests."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_the_list_in_a_pipe_is_a_line_for_each_scenario() -> None:
+    lines = CliRunner().invoke(command, ["--list"]).output.splitlines()
+    names = {line.split("\t")[0] for line in lines[1:]}
+    assert names == set(payments()) | {CHOICE + name for name in prints()}
+    row = next(line for line in lines if line.startswith("lost-acknowledgement\t")).split("\t")
+    scenario = payments()["lost-acknowledgement"]
+    assert row == ["lost-acknowledgement", scenario.amount, scenario.summary, scenario.when]
+
+
+def test_the_list_as_json() -> None:
+    listed = json.loads(CliRunner().invoke(command, ["--list", "--json"]).output)
+    assert len(listed) == len(payments()) + len(prints())
+    assert {item["kind"] for item in listed} == {"payment", "print"}
+
+
+def test_a_reader_who_has_left_is_no_fault() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        command_line = [sys.executable, "-m", "posd", "simulate", "--list"]
+        done = subprocess.run(command_line, stdout=write, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize(("name", "file"), [("decline", "payment/decline.toml"), ("print:stuck", "print/stuck.toml")])
+def test_show_prints_the_file(name: str, file: str) -> None:
+    shipped = Path(command.callback.__code__.co_filename).parents[2] / "simulator" / "scenarios" / file  # type: ignore[union-attr]
+    assert CliRunner().invoke(command, ["--show", name]).output == shipped.read_text()
+
+
+@pytest.mark.parametrize("name", ["declime", "print:declined", "../payment/decline"])
+def test_show_of_what_is_not_there_is_exit_2(name: str) -> None:
+    result = CliRunner().invoke(command, ["--show", name])
+    assert result.exit_code == 2
+    assert "--list" in result.stderr
+
+
+async def test_a_scenario_of_the_users_own(tmp_path: Path) -> None:
+    own = tmp_path / "at-once.toml"
+    own.write_text(OWN)
+    async with (
+        simulate("--http", "--no-mdns", "--scenario", str(own), tmp=tmp_path) as (process, ready),
+        httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client,
+    ):
+        assert (await client.post(ready["base_url"] + CHARGE, json=request())).status_code == 200
+        start = await until(process, "start")
+        assert (start["scenario"], start["chosen_by"]) == ("at-once", "option")
+        assert (await until(process, "final"))["status"] == "DECLINED"
+
+
+async def test_a_print_scenario_is_named_as_the_list_names_it(tmp_path: Path) -> None:
+    async with (
+        simulate("--http", "--no-mdns", "--print-scenario", "print:refuses", tmp=tmp_path) as (process, ready),
+        httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client,
+    ):
+        await client.post(ready["base_url"] + PRINT, json=creation("receipt-1"))
+        assert (await until(process, "print"))["scenario"] == "refuses"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [(OWN + "wehn = 1\n", "wehn"), ("summary = 1\n", "summary"), ("=", "own.toml"), (None, "own.toml")],
+)
+def test_a_file_that_is_no_scenario_is_exit_2_and_says_why(tmp_path: Path, text: str | None, named: str) -> None:
+    own = tmp_path / "own.toml"
+    if text is not None:
+        own.write_text(text)
+    options = ["--http", "--no-mdns", "--listen", "127.0.0.1:0", "--scenario", str(own)]
+    result = CliRunner().invoke(command, options)
+    assert result.exit_code == 2
+    assert named in result.stderr
+    assert "own.toml" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--control", "0.0.0.0:0"], "loopback"),
+        (["--control", "6870"], "--control"),
+        (["--serial", "A", "--serial", "A"], "twice"),
+        (["--serial", "A", "--terminals", "2"], "--terminals"),
+        (["--terminals", "0"], "--terminals"),
+        (["--print-scenario", "print:out-of-papr"], "out-of-paper may be meant"),
+        (["--scenario", "lost-acknowledgment"], "lost-acknowledgement may be meant"),
+        (["--scenario", "x"], "--list"),
+        (["--virtual"], "--control"),
+        (["--scenario", "certificate-expired"], "--http"),
+    ],
+)
+def test_a_wrong_option_is_exit_2_and_says_why(options: list[str], named: str) -> None:
+    result = CliRunner().invoke(command, ["--http", "--no-mdns", "--listen", "127.0.0.1:0", *options])
+    assert result.exit_code == 2
+    assert named in result.stderr

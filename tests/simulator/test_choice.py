@@ -1,0 +1,107 @@
+"""Which scenario a payment takes: armed live, named in its metadata, chosen by its amount, or by option."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from posd.simulator import Settings, Simulator
+from posd.simulator.catalogue import payments
+from tests.simulator.conftest import Stage, Till
+from tests.simulator.own import APPROVED, CANCELED, A, steps, write
+
+METADATA = {"scenario": "decline"}
+AMOUNT = {"subtotal_iva": 8000.05, "iva": 1000, "extra_taxes": {"ice": 0.01}}  # 9000.06
+BY_AMOUNT = "reject-after-card"
+
+
+async def chosen(till: Till, **fields: Any) -> tuple[str | None, str | None]:
+    """Pay and return what was played and why, and see that it was played."""
+    before = len(till.terminal.ledger.of("over"))
+    answer = await till.charge(**fields)
+    line = till.terminal.ledger.of("start")[-1]
+    assert answer.status_code == line["http_status"]
+    if answer.status_code == 200:
+        transaction = answer.json()["operation"]["client_transaction_id"]
+        await till.terminal.ledger.wait_for("over", client_transaction_id=transaction)
+        (final,) = till.terminal.ledger.of("final", client_transaction_id=transaction)
+        played = payments().get(line["scenario"])
+        assert final["status"] == (played.steps[-1].status if played else CANCELED)
+        assert len(till.terminal.ledger.of("over")) == before + 1
+    return line["scenario"], line["chosen_by"]
+
+
+async def test_who_chooses_and_in_which_order(stage: Stage) -> None:
+    async with stage.plays(steps(A, CANCELED)) as till:
+        terminal = till.terminal.terminal
+        assert await chosen(till) == ("own", "option")
+        assert await chosen(till, amount=AMOUNT) == (BY_AMOUNT, "amount")
+        assert await chosen(till, amount=AMOUNT, metadata=METADATA) == ("decline", "metadata")
+        assert await chosen(till, metadata={"scenario": "own"}) == ("own", "metadata")
+        assert terminal.armed is None
+        terminal.arm("reject-before-card")
+        assert await chosen(till, amount=AMOUNT, metadata=METADATA) == ("reject-before-card", "armed")
+        assert terminal.armed is None
+        assert await chosen(till, metadata=METADATA) == ("decline", "metadata")
+
+
+async def test_the_amount_of_a_scenario_of_ones_own_counts_before_those_that_ship(stage: Stage) -> None:
+    async with stage.plays('amount = "9000.06"\n' + steps(A, CANCELED)) as till:
+        assert await chosen(till, amount=AMOUNT) == ("own", "amount")
+
+
+@pytest.mark.parametrize("amount", [{"subtotal_iva0": 9000}, {"subtotal_iva0": 9000.061}, {"subtotal_iva0": 90.06}])
+async def test_other_amounts_choose_nothing(till: Till, amount: dict[str, Any]) -> None:
+    assert await chosen(till, amount=amount) == ("approve-contactless", "option")
+
+
+async def test_the_tip_that_the_cardholder_adds_does_not_choose(
+    settings: Callable[..., Settings], client: httpx2.AsyncClient
+) -> None:
+    async with Simulator(settings(tip=Decimal("0.05"))) as terminal:
+        assert await chosen(Till(terminal, client), amount=AMOUNT) == (BY_AMOUNT, "amount")
+
+
+async def test_a_start_that_is_refused_does_not_use_up_what_was_armed(till: Till) -> None:
+    till.terminal.terminal.arm("decline")
+    assert (await till.post(b"{")).status_code == 400
+    assert await chosen(till) == ("decline", "armed")
+
+
+async def test_what_was_armed_can_be_taken_back(till: Till) -> None:
+    till.terminal.terminal.arm("decline")
+    till.terminal.terminal.arm(None)
+    assert await chosen(till) == ("approve-contactless", "option")
+    with pytest.raises(KeyError):
+        till.terminal.terminal.arm("declined")
+
+
+async def test_a_scenario_that_begins_before_the_start_is_begun_when_it_is_armed(
+    settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    """And ended when another one is armed in its place."""
+    own = write(tmp_path, 'away = true\ncertificate = "expired"\n' + APPROVED, "bad-day")
+    kinds = ("certificate", "unplugged", "plugged")
+    async with Simulator(settings(scenario_file=own)) as terminal:
+        begun = [line["kind"] for line in terminal.ledger if line["kind"] in kinds]
+        assert begun == ["certificate", "unplugged"]
+        terminal.terminal.arm("decline")
+        await terminal.ledger.wait_for("plugged")
+        assert [line["which"] for line in terminal.ledger.of("certificate")] == ["expired", "own"]
+        assert await chosen(Till(terminal, client)) == ("decline", "armed")
+        terminal.terminal.arm("bad-day")
+        terminal.terminal.arm(None)  # the option's, which is the same
+        assert terminal.terminal.armed is None
+
+
+async def test_a_request_cannot_choose_what_begins_before_it(
+    settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    own = write(tmp_path, 'certificate = "own"\n' + APPROVED, "bad-day")
+    async with Simulator(settings(scenario_file=own)) as terminal:
+        answer = await Till(terminal, client).charge(metadata={"scenario": "bad-day"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "INVALID_REQUEST")
+    assert "begins before the start" in answer.json()["message"]

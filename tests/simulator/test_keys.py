@@ -1,0 +1,226 @@
+"""The keys of `posd simulate`, pressed on a real pseudo-terminal."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from posd.cli.simulate.keys import KEYS, SCENARIO_KEY
+from posd.simulator.control import DEEDS
+from posd.simulator.control_bodies import HELP
+from tests.simulator.conftest import CHARGE, PATIENCE, request
+
+MANUAL = Path(__file__).parents[2] / "docs" / "simulator.md"
+#: Escape sequences of colours.
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+LOCAL_MODES = 3
+OPTIONS = ("--http", "--no-mdns", "--listen", "127.0.0.1:0", "--speed", "1000")
+#: The new process has the pseudo-terminal as its own, as from a shell.
+OWN_TERMINAL = ("setsid", "--ctty")
+
+
+class Screen:
+    """A process on a pseudo-terminal: its keys, what it writes, the modes of the terminal."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", keys: int, device: int, before: list[object]) -> None:
+        self.process = process
+        self._keys = keys
+        self._device = device
+        self.before = before
+        self.seen = ""
+
+    @property
+    def modes(self) -> list[object]:
+        return list(termios.tcgetattr(self._device))
+
+    def press(self, keys: str) -> None:
+        os.write(self._keys, keys.encode())
+
+    def read_until(self, text: str) -> str:
+        """Return what was written up to the first line with `text` after what was read before."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.seen:
+            ready, _, _ = select.select([self._keys], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"no {text!r} in {self.seen!r}"
+            self.seen += STYLE.sub("", os.read(self._keys, 65536).decode())
+        read, _, self.seen = self.seen.partition(text)
+        return read + text
+
+    def base_url(self) -> str:
+        found = re.search(r"http://[0-9.]+:[0-9]+", self.read_until("Ctrl-C ends it."))
+        assert found is not None
+        return found.group()
+
+    def settled(self, cooked: bool) -> None:
+        """Wait until the terminal gives lines, or single keys."""
+        deadline = time.monotonic() + PATIENCE
+        while bool(termios.tcgetattr(self._device)[LOCAL_MODES] & termios.ICANON) is not cooked:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def state(self) -> str:
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+@contextmanager
+def screen(*options: str, tmp: Path, before: tuple[str, ...] = OWN_TERMINAL) -> Iterator[Screen]:
+    keys, device = pty.openpty()
+    modes = list(termios.tcgetattr(device))
+    process = subprocess.Popen(
+        [*before, sys.executable, "-m", "posd", "simulate", *OPTIONS, *options],
+        stdin=device,
+        stdout=device,
+        stderr=device,
+        env=os.environ | {"TMPDIR": str(tmp), "TERM": "xterm"},
+    )
+    try:
+        yield Screen(process, keys, device, modes)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(keys)
+        os.close(device)
+
+
+def charge(base_url: str) -> None:
+    with httpx2.Client(trust_env=False, timeout=PATIENCE) as client:
+        assert client.post(base_url + CHARGE, json=request()).status_code == 200
+
+
+def test_a_payment_and_the_switches_by_keys_and_the_terminal_is_as_it_was(tmp_path: Path) -> None:
+    with screen("--scenario", "by-hand", tmp=tmp_path) as shown:
+        base_url = shown.base_url()
+        help_text = shown.read_until("Ctrl-C ends\r\n")
+        assert all(f"{letter} {key.words}" in help_text for letter, key in KEYS.items())
+        shown.settled(cooked=False)
+        shown.press("p")
+        shown.read_until("hand: present-card, not now")
+        charge(base_url)
+        shown.read_until("answered 200, scenario by-hand")
+        shown.press("x")
+        shown.read_until("Keys: p present card")  # any other key, `?` too
+        shown.press("u")
+        shown.read_until("off the network")
+        shown.press("u")
+        shown.read_until("on the network again")
+        shown.press("y")
+        shown.read_until("forgotten in ")
+        shown.read_until("power is back")
+        shown.press("o")
+        shown.read_until("without power")
+        shown.press("o")
+        shown.read_until("power is back")
+        shown.press("m")
+        shown.read_until("moved to http://")
+        shown.press("e")
+        shown.read_until("shows no certificate")
+        shown.press("s")
+        shown.settled(cooked=True)
+        shown.press("declime\x7f\x7fne\n")
+        shown.read_until("The next payment: decline.")
+        shown.settled(cooked=False)
+        shown.press("s")
+        shown.settled(cooked=True)
+        shown.press("nothing\n")
+        shown.read_until("There is no scenario nothing")
+        shown.press("w")  # nothing waits for paper
+        shown.press("\x03")
+        assert shown.process.wait(PATIENCE) == 0
+        assert shown.modes == shown.before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("typing", [False, True])
+def test_sigterm_leaves_the_terminal_as_it_was(tmp_path: Path, typing: bool) -> None:
+    with screen(tmp=tmp_path) as shown:
+        shown.read_until("Ctrl-C ends\r\n")
+        shown.settled(cooked=False)
+        if typing:
+            shown.press("s")
+            shown.settled(cooked=True)
+        shown.process.send_signal(signal.SIGTERM)
+        assert shown.process.wait(PATIENCE) == 0
+        assert shown.modes == shown.before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("typing", [False, True])
+def test_ctrl_c_right_after_a_key_ends_it(tmp_path: Path, typing: bool) -> None:
+    """By itself a terminal throws away what was typed when Ctrl-C comes: a read of it would wait for ever."""
+    with screen(tmp=tmp_path) as shown:
+        shown.read_until("Ctrl-C ends\r\n")
+        shown.settled(cooked=False)
+        if typing:
+            shown.press("s")
+            shown.settled(cooked=True)
+        assert shown.modes[LOCAL_MODES] & termios.NOFLSH
+        shown.press("decline\n\x03")
+        assert shown.process.wait(PATIENCE) == 0
+        assert shown.modes == shown.before
+
+
+def test_digits_select_among_several(tmp_path: Path) -> None:
+    with screen("--terminals", "2", tmp=tmp_path) as shown:
+        shown.read_until("Terminals: 1 SN-0001   2 SN-0002")
+        shown.settled(cooked=False)
+        shown.press("u")
+        assert "SN-0001" in shown.read_until("off the network").splitlines()[-1]
+        shown.press("2")
+        shown.read_until("The keys are for SN-0002.")
+        shown.press("u")
+        assert "SN-0002" in shown.read_until("off the network").splitlines()[-1]
+        shown.press("3")  # there is no third
+        shown.read_until("Keys: p present card")
+
+
+def test_stopped_it_leaves_the_terminal_to_the_shell_and_takes_it_again(tmp_path: Path) -> None:
+    with screen(tmp=tmp_path) as shown:
+        shown.read_until("Ctrl-C ends\r\n")
+        shown.settled(cooked=False)
+        shown.press("\x1a")
+        os.waitid(os.P_PID, shown.process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert shown.modes == shown.before
+        shown.process.send_signal(signal.SIGCONT)
+        shown.settled(cooked=False)
+        shown.press("u")
+        shown.read_until("off the network")
+
+
+def test_in_the_background_it_runs_and_leaves_the_keys_alone(tmp_path: Path) -> None:
+    """A job that reads its terminal in the background is stopped by it."""
+    job = (*OWN_TERMINAL, "sh", "-c", 'set -m; "$@" & wait; echo ended', "sh")
+    with screen(tmp=tmp_path, before=job) as shown:
+        base_url = shown.base_url()
+        shown.read_until("Ctrl-C ends\r\n")
+        with urllib.request.urlopen(f"{base_url}/simulator/ledger", timeout=PATIENCE) as answer:
+            assert json.load(answer) == []
+        assert shown.modes == shown.before
+        (child,) = Path(f"/proc/{shown.process.pid}/task/{shown.process.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGTERM)
+        shown.read_until("ended")
+
+
+def test_the_manual_has_every_key_and_every_call() -> None:
+    rows = re.findall(r"^\| `(.)` \| (.*?) \|", MANUAL.read_text(), re.MULTILINE)
+    assert {letter for letter, _ in rows} == {*KEYS, SCENARIO_KEY, "?"}
+    deeds = {deed for _, cells in rows for deed in re.findall(r"`([a-z-]+)`", cells)}
+    assert deeds == {*re.findall(r"^POST /terminals/SERIAL/([a-z-]+)", HELP, re.MULTILINE)} == {*DEEDS}
+
+
+def test_without_a_person_there_are_no_keys(tmp_path: Path) -> None:
+    with screen("--json", tmp=tmp_path) as shown:
+        assert json.loads(shown.read_until("}"))["ready"] is True
+        assert shown.modes == shown.before

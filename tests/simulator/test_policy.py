@@ -1,0 +1,278 @@
+"""The delivery policy as the spec has it (6.2 and 8): exact delays and limits on a virtual clock, over real TLS.
+
+The tables of the spec stand here once more, on their own: nothing is taken from the code that is tested.
+"""
+
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posd.simulator.clock import VirtualClock
+from tests.simulator.conftest import Receiver
+from tests.simulator.policy import START, Book, Delivering, delivering
+
+#: Spec 6.2, by the outcome of the consumer endpoint.
+RETRIED = (408, 429, 500, 502, 503, 504)
+PERMANENT = (400, 401, 403, 404, 409, 422)
+#: Spec 8.
+ATTEMPTS = 10
+WINDOW = 15 * 60
+BASE = 2
+CAP = 60
+#: The delay after the first, second, … attempt without its jitter: min(60, 2 * 2^attempt).
+DELAYS = [min(CAP, BASE * 2**attempt) for attempt in range(ATTEMPTS - 1)]
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(START)
+
+
+@pytest.fixture
+async def post(
+    tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
+) -> AsyncIterator[Delivering]:
+    async with delivering(tmp_path, pem["ca"], clock, receiver) as made:
+        yield made
+
+
+def refuse_always(_: dict[str, Any]) -> int:
+    return 503
+
+
+def test_the_delays_of_the_formula() -> None:
+    assert DELAYS == [2, 4, 8, 16, 32, 60, 60, 60, 60]
+
+
+async def test_each_delay_is_that_of_the_formula_with_a_jitter_within_its_bounds(post: Delivering) -> None:
+    """Ten attempts at exact moments, and never another one; the jitter is spread over its whole range."""
+    book = Book(post.clock, post.receiver, refuse_always)
+    events = [post.submit(f"transaction-{number}") for number in range(20)]
+    await post.clock.advance(24 * 3600)
+    jitters = []
+    for event in events:
+        moments = book.times(event)
+        assert len(moments) == ATTEMPTS
+        assert moments[0] == 0
+        gaps = [after - before for before, after in pairwise(moments)]
+        jitters += [gap - delay for gap, delay in zip(gaps, DELAYS, strict=True)]
+        lines = post.attempts(event)
+        assert [line["attempt"] for line in lines] == list(range(1, ATTEMPTS + 1))
+        assert [line["retry_in_seconds"] for line in lines] == [*(pytest.approx(gap, abs=0.001) for gap in gaps), None]
+        assert post.dropped(event) == ["attempts_exhausted"]
+    assert all(-1e-6 <= jitter <= BASE + 1e-6 for jitter in jitters)
+    for quarter in range(4):  # 180 of them: none of the quarters of the range is empty
+        assert any(BASE * quarter / 4 <= jitter < BASE * (quarter + 1) / 4 for jitter in jitters)
+    assert len(set(jitters)) == len(jitters)
+
+
+async def test_an_attempt_is_not_made_a_moment_too_early(post: Delivering) -> None:
+    book = Book(post.clock, post.receiver, refuse_always)
+    event = post.submit("transaction")
+    await post.clock.advance(0)
+    (line,) = post.attempts(event)
+    await post.clock.advance(line["retry_in_seconds"] - 0.002)
+    assert len(book.arrivals) == 1
+    await post.clock.advance(0.004)
+    assert len(book.arrivals) == 2
+
+
+async def test_fifteen_minutes_end_it_before_the_tenth_attempt_where_attempts_take_long(
+    tmp_path: Path, pem: dict[str, Path], receiver: Receiver
+) -> None:
+    """A receiver that never answers: each attempt takes 100 s of the terminal's time, so that eight can begin."""
+    receiver.silent = True
+    clock = VirtualClock(START, speed=1000)
+    async with delivering(tmp_path, pem["ca"], clock, receiver, timeout=0.1) as post:
+        events = [post.submit(f"transaction-{number}") for number in range(2)]
+        await clock.advance(24 * 3600)
+        for event in events:
+            lines = post.attempts(event)
+            assert {line["result"] for line in lines} == {"timeout"}
+            assert post.dropped(event) == ["window_exhausted"]
+            begins, at = [], 0.0
+            for line in lines:
+                begins.append(at)
+                at += 100 + (line["retry_in_seconds"] or 0)
+            assert len(begins) == 8
+            assert begins[-1] <= WINDOW < begins[-1] + 100 + CAP
+            assert lines[-1]["retry_in_seconds"] is None
+
+
+@pytest.mark.parametrize(("away_until", "tried"), [(WINDOW - 1, True), (WINDOW + 1, False)])
+async def test_fifteen_minutes_from_the_first_attempt_go_on_without_the_network(
+    post: Delivering, away_until: float, tried: bool
+) -> None:
+    book = Book(post.clock, post.receiver, refuse_always)
+    event = post.submit("transaction")
+    await post.clock.advance(20)
+    before = len(book.arrivals)
+    assert before in (3, 4)  # at 0, 2 to 4, 6 to 10, 14 to 20
+    post.sender.pause()
+    await post.clock.advance(away_until - 20)
+    assert len(book.arrivals) == before
+    post.sender.resume()
+    await post.clock.advance(3600)
+    assert len(book.arrivals) == before + tried
+    assert len(post.attempts(event)) == before + tried
+    assert post.dropped(event) == ["window_exhausted"]
+
+
+async def test_an_event_that_was_never_tried_waits_for_the_network_as_long_as_it_takes(post: Delivering) -> None:
+    """A burst of delayed events is normal: in the order of each transaction, once, and without a lost attempt."""
+    book = Book(post.clock, post.receiver, lambda _: 200)
+    post.sender.pause()
+    made: dict[str, list[str]] = {"a": [], "b": []}
+    for _ in range(4):
+        for transaction, events in made.items():
+            events.append(post.submit(transaction))
+        await post.clock.advance(WINDOW)
+    assert book.arrivals == []
+    post.sender.resume()
+    await post.clock.advance(0)
+    for events in made.values():
+        assert [event for event in book.order() if event in events] == events
+        assert [post.attempts(event)[0]["attempt"] for event in events] == [1] * 4
+    assert len(book.arrivals) == 8
+
+
+async def test_which_answers_are_retried(post: Delivering) -> None:
+    """Each status that the spec names to an event of its own, and others; what it does not name is not retried."""
+    book = Book(post.clock, post.receiver, lambda event: event["say"] if book.first(event) else 200)
+    statuses = sorted({*RETRIED, *PERMANENT, *range(200, 230), 299, 300, 301, 302, 307, 308, 402, 405, 410, 413, 418})
+    statuses += [425, 426, 451, 499, 501, 505, 507, 511, 599]
+    events = {status: post.submit(f"transaction-{status}", say=status) for status in statuses}
+    await post.clock.advance(3600)
+    for status, event in events.items():
+        results = [line["result"] for line in post.attempts(event)]
+        if 200 <= status <= 299:
+            assert (results, post.dropped(event)) == ([status], [])
+        elif status in RETRIED:
+            assert (results, post.dropped(event)) == ([status, 200], [])
+        else:
+            assert (results, post.dropped(event)) == ([status], ["permanent_rejection"])
+
+
+async def test_an_event_waits_for_the_one_before_and_not_for_other_transactions(post: Delivering) -> None:
+    book = Book(post.clock, post.receiver, lambda event: 503 if event["event_id"] in refused else 200)
+    stuck = [post.submit("stuck") for _ in range(3)]
+    refused = {stuck[0]}
+    free = [post.submit(f"free-{number}") for number in range(5) for _ in range(3)]
+    await post.clock.advance(0)
+    assert set(book.order()) == {stuck[0], *free}  # the others are all there, at the first moment
+    assert len(book.arrivals) == 1 + len(free)
+    await post.clock.advance(100)
+    assert set(book.order()[1 + len(free) :]) == {stuck[0]}
+    refused.clear()
+    await post.clock.advance(CAP + BASE)
+    assert book.order()[-3:] == stuck
+    assert book.times(stuck[1]) == book.times(stuck[2]) == book.times(stuck[0])[-1:]
+
+
+@pytest.mark.parametrize("say", [404, 503])
+async def test_what_is_given_up_lets_the_next_one_of_its_transaction_go(post: Delivering, say: int) -> None:
+    book = Book(post.clock, post.receiver, lambda event: event["say"])
+    first, second = post.submit("transaction", say=say), post.submit("transaction", say=200)
+    await post.clock.advance(WINDOW)
+    assert len(book.times(first)) == (1 if say == 404 else ATTEMPTS)
+    assert book.times(second) == book.times(first)[-1:]
+
+
+async def test_what_goes_alone_waits_for_nobody_and_holds_nobody_up(post: Delivering) -> None:
+    book = Book(post.clock, post.receiver, lambda event: event["say"])
+    late = post.submit("transaction", say=200, alone=True, due=post.clock.after(30))
+    stuck = post.submit("transaction", say=503, alone=True)
+    first, second = post.submit("transaction", say=200), post.submit("transaction", say=200)
+    again = post.submit("transaction", say=200, alone=True, again=True, due=post.clock.after(7.5))
+    await post.clock.advance(60)
+    assert [book.times(event) for event in (late, first, second, again)] == [[30], [0], [0], [7.5]]
+    assert len(book.times(stuck)) > 3
+    assert [line["again"] for line in post.attempts(again)] == [True]
+
+
+async def test_what_is_due_later_in_its_order_holds_up_what_follows(post: Delivering) -> None:
+    book = Book(post.clock, post.receiver, lambda _: 200)
+    events = [post.submit("transaction", due=post.clock.after(20)), post.submit("transaction")]
+    await post.clock.advance(60)
+    assert book.arrivals == [(20, event) for event in events]
+
+
+async def test_the_queue_outlives_the_terminal_with_counts_window_and_order(
+    tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
+) -> None:
+    """Switched off again and again: ten attempts in all, and the delays go on where they were."""
+    book = Book(clock, receiver, lambda event: 503 if event["event_id"] == first else 200)
+    attempts: list[int] = []
+    first, others = "", []
+    for run in range(5):
+        async with delivering(tmp_path, pem["ca"], clock, receiver) as post:
+            if run == 0:
+                first = post.submit("transaction")
+                others = [post.submit("transaction"), post.submit("transaction", alone=True, due=clock.after(200))]
+            await clock.advance(30)
+            attempts += [line["attempt"] for line in post.attempts(first)]
+            assert [event for event in book.order() if event != first] == []
+        await clock.advance(5)
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert len(attempts) < ATTEMPTS
+    async with delivering(tmp_path, pem["ca"], clock, receiver) as post:
+        await clock.advance(3600)
+        attempts += [line["attempt"] for line in post.attempts(first)]
+        assert attempts == list(range(1, ATTEMPTS + 1))
+        assert post.dropped(first) == ["attempts_exhausted"]
+        assert book.times(others[0]) == book.times(first)[-1:]
+        assert book.times(others[1]) == [200]
+    assert len(book.times(first)) == ATTEMPTS
+
+
+@pytest.mark.parametrize(("off_until", "tried"), [(WINDOW - 1, 1), (WINDOW + 1, 0)])
+async def test_the_window_goes_on_while_the_terminal_is_off(
+    tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver, off_until: float, tried: int
+) -> None:
+    book = Book(clock, receiver, refuse_always)
+    async with delivering(tmp_path, pem["ca"], clock, receiver) as post:
+        event = post.submit("transaction")
+        await clock.advance(0)
+    await clock.advance(off_until)
+    async with delivering(tmp_path, pem["ca"], clock, receiver) as post:
+        await clock.advance(3600)
+        assert len(book.times(event)) == 1 + tried
+        assert post.dropped(event) == ["window_exhausted"]
+    assert (tmp_path / "queue.jsonl").read_bytes() == b""
+
+
+async def test_a_terminal_that_starts_off_the_network_delivers_once_it_is_on_it(
+    tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
+) -> None:
+    book = Book(clock, receiver, lambda _: 200)
+    async with delivering(tmp_path, pem["ca"], clock, receiver, paused=True) as post:
+        events = [post.submit("transaction") for _ in range(3)]
+        await clock.advance(60)
+    async with delivering(tmp_path, pem["ca"], clock, receiver, paused=True) as post:
+        await clock.advance(60)
+        assert book.arrivals == []
+        post.sender.resume()
+        await clock.advance(0)
+    assert book.arrivals == [(120, event) for event in events]
+
+
+async def test_the_same_seed_gives_the_same_moments(
+    tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
+) -> None:
+    """Nothing depends on how long the network really took."""
+    seen = []
+    for run in range(2):
+        state = tmp_path / str(run)
+        state.mkdir()
+        book = Book(clock, receiver, refuse_always)
+        began = clock.now() - START
+        async with delivering(state, pem["ca"], clock, receiver) as post:
+            for number in range(3):
+                post.submit(f"transaction-{number}", event_id=f"event-{number}")
+            await clock.advance(3600)
+        seen.append([(round(at - began, 6), event) for at, event in book.arrivals])
+    assert seen[0] == seen[1]
+    assert len(seen[0]) == 30

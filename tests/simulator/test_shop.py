@@ -1,0 +1,135 @@
+"""Several terminals in one process."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from posd.simulator import Settings, SettingsError, Shop
+from posd.simulator.hands import Hand
+from tests.simulator.conftest import Receiver, Till
+from tests.simulator.printers import PrintTill
+from tests.simulator.processes import lines_of, simulate
+from tests.support.ports import reserve
+
+Make = Callable[..., Settings]
+
+
+@pytest.fixture
+def several(settings: Make, tmp_path: Path) -> Callable[..., list[Settings]]:
+    """Make settings for terminals with these serials, each with a directory and a ledger of its own."""
+
+    def make(*serials: str, **changes: object) -> list[Settings]:
+        made = []
+        for number, serial in enumerate(serials):
+            state = tmp_path / str(number)
+            state.mkdir(exist_ok=True)
+            made.append(settings(serial=serial, state=state, ledger_file=state / "ledger.jsonl", **changes))
+        return made
+
+    return make
+
+
+async def test_each_terminal_has_its_own_payments_ledger_and_paper(
+    several: Callable[..., list[Settings]], client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    serials = ("A", "B", "C")
+    async with Shop(several(*serials)) as shop:
+        tills = {serial: Till(terminal, client) for serial, terminal in shop.terminals.items()}
+        answers = await asyncio.gather(*(till.charge() for till in tills.values()))
+        assert [answer.json()["terminal"]["serialNumber"] for answer in answers] == list(serials)
+        for serial, terminal in shop.terminals.items():
+            printer = PrintTill(terminal, client)
+            await printer.create(f"receipt-{serial}")
+            await printer.ended(f"receipt-{serial}")
+            await terminal.ledger.wait_for("final")
+            assert await printer.prints() == [f"receipt-{serial}"]
+            assert len(terminal.requests) == 1
+        assert len({terminal.base_url for terminal in shop.terminals.values()}) == 3
+        await shop.terminals["B"].power_off()
+        assert (await tills["A"].charge()).status_code == 200
+    for number, answer in enumerate(answers):
+        identity = answer.json()["operation"]["client_transaction_id"]
+        finals = lines_of(tmp_path / str(number) / "ledger.jsonl", "final")
+        assert identity in [line["client_transaction_id"] for line in finals]
+
+
+async def test_they_share_one_virtual_time(
+    several: Callable[..., list[Settings]], client: httpx2.AsyncClient, receiver: Receiver
+) -> None:
+    async with Shop(several("A", "B", virtual=True)) as shop:
+        assert shop.virtual_clock is not None
+        for terminal in shop.terminals.values():
+            await Till(terminal, client).charge(events_webhook_url=receiver.url)
+        assert receiver.deliveries == []
+        await shop.virtual_clock.advance(60)
+        assert len(receiver.deliveries) == 8
+        assert [terminal.ledger.of("final")[0]["charged"] for terminal in shop.terminals.values()] == [True, True]
+        before = shop.clock.now()
+        await shop.virtual_clock.advance(900)
+        assert shop.clock.now() == before + 900
+
+
+async def test_a_hand_is_on_one_terminal_alone(
+    several: Callable[..., list[Settings]], client: httpx2.AsyncClient, receiver: Receiver
+) -> None:
+    async with Shop(several("A", "B", scenario="by-hand")) as shop:
+        one, other = shop.terminals.values()
+        for terminal in (one, other):
+            await Till(terminal, client).charge(events_webhook_url=receiver.url)
+        await receiver.wait_for(2)
+        assert other.terminal.hand(Hand.CANCEL)
+        final = await other.ledger.wait_for("final")
+        assert final["status"] == "TERMINAL_CANCELED"
+        assert one.ledger.of("final") == []
+
+
+def test_a_serial_is_there_once_and_time_is_one_for_all(several: Callable[..., list[Settings]], settings: Make) -> None:
+    with pytest.raises(SettingsError, match="serial A is there twice"):
+        Shop(several("A", "B", "A"))
+    with pytest.raises(SettingsError, match="one time"):
+        Shop([settings(serial="A"), settings(serial="B", virtual=True)])
+    with pytest.raises(SettingsError):
+        Shop([])
+
+
+async def test_where_one_cannot_start_none_does(several: Callable[..., list[Settings]], settings: Make) -> None:
+    port = reserve()
+    first, second = several("A", "B")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        wanted = [
+            settings(serial="A", state=first.state, port=port),
+            settings(serial="B", state=second.state, port=taken.getsockname()[1]),
+        ]
+        with pytest.raises(SettingsError, match="--listen"):
+            async with Shop(wanted):
+                pytest.fail("started")
+    with socket.create_server(("127.0.0.1", port)):
+        pass  # the first one is gone
+
+
+async def test_as_a_process_with_directories_and_ledgers_by_serial(tmp_path: Path) -> None:
+    port, ledgers = reserve(), tmp_path / "ledgers"
+    serials = ("SN-1", "../SN/2")
+    names = [name for serial in serials for name in ("--serial", serial)]
+    options = ("--http", "--no-mdns", "--listen", f"127.0.0.1:{port}", "--state", str(tmp_path / "state"))
+    async with (
+        simulate(*options, *names, "--ledger", str(ledgers), tmp=tmp_path) as (process, first),
+        httpx2.AsyncClient(trust_env=False) as client,
+    ):
+        assert process.stdout is not None
+        second = json.loads(await process.stdout.readline())
+        ready = [first, second]
+        assert [line["serial"] for line in ready] == list(serials)
+        assert urlsplit(first["base_url"]).port == port
+        for line in ready:
+            charge = f"{line['base_url']}/terminal/v1/async/charge"
+            assert (await client.post(charge, json={"client_transaction_id": "x"})).status_code == 422
+            assert json.loads(await process.stdout.readline())["serial"] == line["serial"]
+    assert [len(lines_of(ledgers / name, "start")) for name in ("SN-1.jsonl", "%2E%2E%2FSN%2F2.jsonl")] == [1, 1]
+    assert {path.name for path in (tmp_path / "state").iterdir()} == {"SN-1", "%2E%2E%2FSN%2F2"}

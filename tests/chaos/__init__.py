@@ -1,11 +1,13 @@
 """Random runs: a shop of real processes, all that can go wrong in it, and the ledgers compared at the end.
 
-`python -m tests.chaos --payments 500 --terminals 6 --tills 6 --seed 7` makes one. The daemon, simulated terminals and
-tills are processes of their own, each with a ledger; between daemon and terminals stand proxies that break connections.
+`python -m tests.chaos --payments 500 --seed 7` makes one; docs/chaos.md says what is done and what is compared. The
+daemon, simulated terminals and tills are processes of their own, each with a ledger; between daemon and terminals stand
+proxies that break connections.
 
-What a seed decides: ids, amounts, baskets, what the cardholders do, what the tills do (abort, call twice), which
-terminals are unruly; kinds, number, order, targets and lengths of the faults, and after which happening each comes; the
-fate of the n-th connection of each proxy; and, by its parity, whether search and abort are confirmed.
+What a seed decides: ids, amounts, baskets, what the cardholders do, which bad days of the catalogue the terminals have,
+what the tills do (abort, call twice), which terminals are unruly; kinds, number, order, targets and lengths of the
+faults, and after which happening each comes; the fate of the n-th connection of each proxy; and, by its parity, whether
+search and abort are confirmed.
 
 What it cannot decide: how quickly processes run. So which request is the n-th connection, which instruction a SIGKILL
 from outside hits, and which payments the person finds open, are not the same again. Kills at named points of the

@@ -9,55 +9,37 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.chaos.compare import Books, Finding, compare, figures, read_ledger
-from tests.chaos.plan import Kind, Plan, make_plan
+from tests.chaos.books import Books
+from tests.chaos.compare import compare
+from tests.chaos.faults import Kind
+from tests.chaos.figures import figures
+from tests.chaos.ledgers import read_ledger
+from tests.chaos.plan import Plan, make_plan
+from tests.chaos.report import Report, markdown, put_into, words
 from tests.chaos.run import Run, Stuck
+from tests.chaos.stored import told
 from tests.chaos.street import Street
 
-#: Characters of a fault that are shown; the logs have the rest.
-MAX_FAULT = 400
 #: How often the progress is shown, in seconds.
 PROGRESS_SECONDS = 0.5
-
-
-@dataclass
-class Report:
-    """What was done to the street, and what was found."""
-
-    command: str
-    seconds: float
-    directory: str
-    confirmed: bool
-    injected: dict[str, int]
-    connections: dict[str, dict[str, int]]
-    bursts: list[int]
-    figures: dict[str, int] = field(default_factory=dict)
-    #: Kilobytes of each life of the daemon, at its beginning and its end.
-    memory: list[tuple[int, int]] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-
-    def count(self, kind: str) -> int:
-        """How many findings of a kind there are."""
-        return sum(finding.kind == kind for finding in self.findings)
-
-    @property
-    def good(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings and not self.faults
+#: Payments for one terminal and one till where the command names none, and at least and at most how many of them: more
+#: processes than this only wait for the processors.
+PAYMENTS_FOR_ONE, LEAST, MOST = 60, 2, 24
 
 
 async def run(
-    plan: Plan, directory: Path, speed: float, command: str, *, progress: bool = False
+    plan: Plan, directory: Path, speed: float, command: str, *, progress: Callable[[str], None] | None = None
 ) -> tuple[Report, Books]:
-    """Make a run in a directory, compare the ledgers, leave no process behind."""
-    began = time.monotonic()
+    """Make a run in a directory, compare the ledgers, leave no process behind. `progress` is told how far it is."""
+    began, clock = datetime.now(UTC), time.monotonic()
     street = Street(plan, directory, speed)
     made = Run(street)
-    shown = asyncio.create_task(_show(made, began)) if progress else None
+    shown = asyncio.create_task(_show(made, clock, progress)) if progress else None
     try:
         await made.go()
     except Exception as error:  # noqa: BLE001 - whatever it was, the ledgers are compared
@@ -72,15 +54,18 @@ async def run(
         to_terminals += street.proxies[serial].fates
     report = Report(
         command,
-        round(time.monotonic() - began, 1),
+        began.isoformat(timespec="minutes"),
+        round(time.monotonic() - clock, 1),
         str(directory),
         plan.confirmed,
         {kind: made.injected[kind] for kind in Kind},
-        {"to terminals": dict(to_terminals), "to posd": dict(street.callbacks.fates)},
+        {"to terminals": dict(sorted(to_terminals.items())), "to posd": dict(sorted(street.callbacks.fates.items()))},
         made.bursts,
-        memory=street.memory,
+        scenarios=dict(sorted(Counter(payment.scenario for payment in plan.payments).items())),
+        lives=street.lives,
         faults=street.faults + made.follower.faults,
     )
+    report.take(street.memory)
     books = Books(
         {serial: read_ledger(item.ledger) for serial, item in street.terminals.items()},
         {till.name: read_ledger(till.ledger) for till in street.tills},
@@ -89,6 +74,8 @@ async def run(
         {payment.id: payment.sale for payment in plan.payments if payment.sale},
         made.person.resolved,
         made.follower.changes,
+        told(street.daemon.database),
+        plan.days,
     )
     if made.transactions:
         report.findings = compare(books)
@@ -101,63 +88,40 @@ async def run(
     return report, books
 
 
-async def _show(made: Run, began: float) -> None:
-    """Show how far it is, on a terminal in one line."""
+async def _show(made: Run, began: float, tell: Callable[[str], None]) -> None:
+    """Tell how far it is."""
     total = len(made.plan.payments)
     while True:
         happenings = made.street.happenings
-        faults = sum(made.injected.values())
-        text = (
-            f"{time.monotonic() - began:5.0f} s  {happenings.begun}/{total} payments  {happenings.events} events  "
-            f"{faults}/{len(made.plan.faults)} faults"
+        seconds = time.monotonic() - began
+        left = seconds / happenings.begun * (total - happenings.begun) if happenings.begun else 0.0
+        tell(
+            f"{seconds:5.0f} s  {happenings.begun}/{total} payments  {happenings.events} events  "
+            f"{made.injected.total()}/{len(made.plan.faults)} faults  "
+            + (f"about {left:.0f} s to go" if left else "coming to rest")
         )
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
         await asyncio.sleep(PROGRESS_SECONDS)
-
-
-def words(report: Report) -> str:
-    """Say it for people."""
-    lines = [f"{report.seconds:g} s; search and abort are {'' if report.confirmed else 'not '}confirmed", ""]
-    lines += ["injected:"]
-    lines += [f"  {count:6} {kind.replace('_', ' ')}" for kind, count in report.injected.items()]
-    for direction, fates in report.connections.items():
-        lines.append(f"connections {direction}:")
-        lines += [f"  {count:6} {fate.replace('_', ' ')}" for fate, count in sorted(fates.items())]
-    lines.append(f"events made during the outages: {', '.join(map(str, report.bursts)) or 'none'}")
-    lines.append("what came of it:")
-    lines += [f"  {count:6} {name}" for name, count in report.figures.items()]
-    if report.memory:
-        first, last = report.memory[0], report.memory[-1]
-        most = max(end for _, end in report.memory)
-        lines.append(
-            f"resident memory of the daemon: {first[0] // 1024} MB at the first start, {last[0] // 1024} MB at the "
-            f"last, {last[1] // 1024} MB at its end; at most {most // 1024} MB at the end of a life"
-        )
-    lines.append("")
-    lines.append(f"{report.count('lost')} lost, {report.count('doubled')} doubled, {report.count('wrong')} wrong")
-    lines += [f"  {finding.kind}: {finding.subject}: {finding.what}" for finding in report.findings]
-    lines += [f"  fault: {fault[:MAX_FAULT]}" for fault in report.faults]
-    lines.append(f"the same again: {report.command}")
-    return "\n".join(lines)
 
 
 def main() -> int:
     """Read the command line, make the run, tell what was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--payments", type=_count, default=500)
-    parser.add_argument("--terminals", type=_count, default=6)
-    parser.add_argument("--tills", type=_count, default=6)
+    parser.add_argument("--terminals", type=_count, help=f"default: one for {PAYMENTS_FOR_ONE} payments, up to {MOST}")
+    parser.add_argument("--tills", type=_count, help="default: as many as terminals")
     parser.add_argument("--seed", type=int, default=1, help="even: search and abort are confirmed; odd: they are not")
     parser.add_argument("--speed", type=_factor, default=40, help="how much faster than people the terminals are")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep everything there; else only after a failure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write it as Markdown, into the page's own place")
     options = parser.parse_args()
+    terminals = options.terminals or min(MOST, max(LEAST, options.payments // PAYMENTS_FOR_ONE))
+    tills = options.tills or terminals
     command = (
-        f"python -m tests.chaos --payments {options.payments} --terminals {options.terminals} --tills {options.tills} "
+        f"python -m tests.chaos --payments {options.payments} --terminals {terminals} --tills {tills} "
         f"--seed {options.seed} --speed {options.speed:g}"
     )
-    plan = make_plan(options.seed, options.payments, options.terminals, options.tills)
+    plan = make_plan(options.seed, options.payments, terminals, tills)
     try:
         if options.keep:
             options.keep.mkdir(parents=True)
@@ -174,6 +138,9 @@ def main() -> int:
     print(words(report))
     if options.json:
         options.json.write_text(json.dumps(asdict(report), indent=1))
+    if options.report:
+        page = options.report.read_text() if options.report.exists() else ""
+        options.report.write_text(put_into(page, markdown(report)))
     if options.keep or not report.good:
         print(f"ledgers, logs and the database: {directory}")
     else:
@@ -196,10 +163,16 @@ def _factor(text: str) -> float:
 
 async def _until_told(plan: Plan, directory: Path, speed: float, command: str) -> Report:
     """Run it; SIGTERM ends it like Ctrl-C."""
-    work = asyncio.create_task(run(plan, directory, speed, command, progress=sys.stderr.isatty()))
+    work = asyncio.create_task(run(plan, directory, speed, command, progress=_line if sys.stderr.isatty() else None))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
     report, _ = await work
     return report
+
+
+def _line(text: str) -> None:
+    """Show a line in place of the one before."""
+    sys.stderr.write(f"\r\x1b[K{text}")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

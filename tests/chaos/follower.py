@@ -20,6 +20,8 @@ class Follower:
     def __init__(self, socket: Path) -> None:
         #: seq -> the change.
         self.changes: dict[int, Followed] = {}
+        #: The newest of them.
+        self.newest = 0
         #: What was not as promised.
         self.faults: list[str] = []
         self._socket = socket
@@ -34,17 +36,16 @@ class Follower:
 
     async def reach(self, seq: int) -> None:
         """Wait until it has read so far."""
-        while max(self.changes, default=0) < seq:
+        while self.newest < seq:
             self._news.clear()
             await self._news.wait()
 
     async def _listen(self) -> None:
-        last = max(self.changes, default=0)
-        async with stream(self._socket, "/feed", last_event_id=last) as messages:
+        async with stream(self._socket, "/feed", last_event_id=self.newest) as messages:
             async for message in messages:
                 change = json.loads(message.data)
-                if change["seq"] <= last:
-                    self.faults.append(f"change {change['seq']} of the feed came after {last}")
-                last = change["seq"]
-                self.changes[last] = (change["id"], change["reason"], change["phase"], change["result"])
+                if change["seq"] <= self.newest:
+                    self.faults.append(f"change {change['seq']} of the feed came after {self.newest}")
+                self.newest = change["seq"]
+                self.changes[self.newest] = (change["id"], change["reason"], change["phase"], change["result"])
                 self._news.set()

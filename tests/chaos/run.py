@@ -13,19 +13,21 @@ from uuid import UUID
 
 import httpx2
 
+from tests.chaos.faults import Fault, Kind
 from tests.chaos.follower import Follower
 from tests.chaos.person import Person
-from tests.chaos.plan import Fault, Kind
 from tests.chaos.processes import Line
 from tests.chaos.proxy import Lan
 from tests.chaos.street import Street
 
 #: Nothing has happened anywhere for so long while tills are at work: the run is stuck. Seconds.
 STUCK_SECONDS = 90.0
+#: Longest that a fault waits for its moment, in payments begun.
+MOST_WAITED = 100
 #: posd has changed nothing for so long: it is quiet. More than it waits between two rounds of its proof. Seconds.
 QUIET_SECONDS = 2.5
-#: Longest that the end may take until it is quiet, in seconds: a terminal's longest backoff, and the person's patience.
-SETTLED_SECONDS = 60.0
+#: Longest that the end may take until it is quiet, in seconds: a slow terminal's ten attempts, the person's patience.
+SETTLED_SECONDS = 150.0
 
 
 class Stuck(Exception):
@@ -42,7 +44,8 @@ class Run:
         self.injected: Counter[str] = Counter()
         #: Events that terminals made while nothing got through, for each outage of the LAN.
         self.bursts: list[int] = []
-        self.person = Person(street)
+        silent = {identity for identity, day in self.plan.days.items() if day.silent or day.falsified}
+        self.person = Person(street, silent)
         self.follower = Follower(street.daemon.till_socket)
         #: What posd said at the end: every transaction.
         self.transactions: list[dict[str, Any]] = []
@@ -56,18 +59,21 @@ class Run:
             await till.start()
         person = asyncio.create_task(self.person.help(), name="person")
         follower = asyncio.create_task(self.follower.follow(), name="follower")
-        faults = [asyncio.create_task(self._go_wrong(fault), name=fault.kind) for fault in self.plan.faults]
+        memory = asyncio.create_task(street.memory.watch(street.look), name="memory")
+        faults = asyncio.create_task(self._go_wrong_in_turn(), name="faults")
         tills = [asyncio.create_task(till.done.wait(), name=till.name) for till in street.tills]
         try:
-            await self._watch(tills, beside=[person, follower, *faults])
+            beside = [person, follower, memory]
+            await self._watch(tills, beside=[*beside, faults])
             street.happenings.end()
-            await self._watch(faults, beside=[person, follower])
+            await self._watch([faults], beside=beside)
             await self._settle()
             await self._close()
         finally:
-            for task in (person, follower, *faults, *tills):
+            tasks = (person, follower, memory, faults, *tills)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(person, follower, *faults, *tills, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, tasks: Sequence[asyncio.Task[Any]], beside: Sequence[asyncio.Task[Any]]) -> None:
         """Wait for tasks. Raise what these raise or those beside them, and Stuck where nothing happens meanwhile."""
@@ -78,8 +84,9 @@ class Run:
             done, _ = await asyncio.wait({*waiting, *beside}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-            if happenings.steps != seen or waiting & done:
-                seen, since = happenings.steps, time.monotonic()
+            steps = happenings.steps + self.injected.total()
+            if steps != seen or waiting & done:
+                seen, since = steps, time.monotonic()
             elif time.monotonic() - since > STUCK_SECONDS:
                 names = ", ".join(sorted(task.get_name() for task in waiting))
                 raise Stuck(f"no till has come further for {STUCK_SECONDS:g} s; still at work: {names}")
@@ -93,32 +100,41 @@ class Run:
 
     # What goes wrong.
 
+    async def _go_wrong_in_turn(self) -> None:
+        """Let each fault wait for its moment from when its time has come. Raise what any of them raises."""
+        happenings = self.street.happenings
+        async with asyncio.TaskGroup() as group:
+            for fault in self.plan.faults:
+                while happenings.begun < fault.after and not happenings.over:
+                    await happenings.wait(lambda _who, line: line["kind"] == "intent")
+                group.create_task(self._go_wrong(fault), name=fault.kind)
+
     async def _go_wrong(self, fault: Fault) -> None:
         """Wait for a fault's moment, and let it happen."""
         happenings = self.street.happenings
-        if happenings.begun < fault.after:
-            await happenings.wait(lambda _who, _line: happenings.begun >= fault.after)
         if fault.moment is not None:
             who = self._target(fault)
             kind, status = fault.moment
-            latest = fault.after + max(5, len(self.plan.payments) // 10)  # its target may have nothing to do
+            # Its target may have nothing to do.
+            latest = fault.after + min(MOST_WAITED, max(5, len(self.plan.payments) // 10))
 
             def strikes(name: str, line: Line) -> bool:
-                hit = name.startswith(who) and line["kind"] == kind and status in (None, line.get("status"))
+                whom = name == who if who else name in self.street.terminals
+                hit = whom and line["kind"] == kind and status in (None, line.get("status"))
                 return hit or happenings.begun >= latest
 
             await happenings.wait(strikes)
         await self._deeds[fault.kind](self, fault)
 
-    def _target(self, fault: Fault) -> str:
-        """The name of the one whose ledger tells of the moment; of a daemon's and a LAN's any terminal's."""
+    def _target(self, fault: Fault) -> str | None:
+        """The name of the one whose ledger tells of the moment; None, of a daemon's and a LAN's: any terminal's."""
         match fault.kind:
             case Kind.TERMINAL:
                 return self.plan.terminals[fault.target]
             case Kind.TILL:
                 return f"till-{fault.target}"
             case _:
-                return "SN-"
+                return None
 
     async def _kill_daemon(self, fault: Fault) -> None:
         async with self.street.daemon_lock:
@@ -239,7 +255,7 @@ class Run:
         (street.directory / "transactions.json").write_text(json.dumps(self.transactions, indent=1, default=str))
         await street.reprocess()
         async with asyncio.timeout(STUCK_SECONDS):
-            await self.follower.reach(await street.newest_change())
+            await self.follower.reach(await street.newest_change(self.follower.newest))
         for terminal in street.terminals.values():
             await terminal.kill(signal.SIGTERM)
         await street.end_daemon(signal.SIGTERM)

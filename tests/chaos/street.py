@@ -4,11 +4,11 @@ import asyncio
 import json
 import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from posd import tls
+from tests.chaos.memory import Memory, Sample, database_kilobytes, resident_kilobytes
 from tests.chaos.plan import SLOWER, Plan
 from tests.chaos.processes import Happenings, Line, Process
 from tests.chaos.proxy import Lan, Proxy
@@ -18,6 +18,8 @@ from tests.support.daemon import Daemon, Reply
 #: so nothing can take the port while the daemon is down.
 DAEMON_HOST = "127.0.0.3"
 ADVERTISED_HOST = "127.0.0.2"
+#: Lines of a terminal's ledger after which it does not run a payment any more.
+ENDS = ("final", "forgotten", "over")
 #: Longest that a process may take to be ready, in seconds; it takes about one.
 READY_SECONDS = 60.0
 #: Longest that a daemon may take to come to the point at which it dies by itself, in seconds; some are seldom met.
@@ -100,14 +102,20 @@ class TerminalProcess(Process):
 
     def _hear(self, line: Line) -> None:
         if "ready" in line:
-            self.proxy.upstream = ("127.0.0.1", int(line["base_url"].rsplit(":", 1)[1]))
+            self.proxy.upstream = _address(line["base_url"])
             self._ready.set()
             return
-        if line["kind"] == "start" and line["http_status"] == 200:
+        if line["kind"] == "moved":
+            self.proxy.upstream = _address(line["base_url"])
+        elif line["kind"] == "start" and line["runs"]:
             self.running = line["client_transaction_id"]
-        elif line["kind"] == "final" and line["client_transaction_id"] == self.running:
+        elif line["kind"] in ENDS and line["client_transaction_id"] == self.running:
             self.running = None
         self._street.happenings.tell(self.serial, line)
+
+
+def _address(base_url: str) -> tuple[str, int]:
+    return "127.0.0.1", int(base_url.rsplit(":", 1)[1])
 
 
 class TillProcess(Process):
@@ -166,12 +174,12 @@ class Street:
         self.faults: list[str] = []
         self.terminals = {serial: TerminalProcess(self, serial) for serial in plan.terminals}
         self.tills = [TillProcess(self, number) for number in range(plan.tills)]
-        #: Kilobytes: the resident memory of each life of the daemon, when it has started and at its end.
-        self.memory: list[tuple[int, int]] = []
+        #: What the daemon needed, in all its lives, and how many these were.
+        self.memory = Memory(len(plan.payments))
+        self.lives = 0
         #: How often everything was derived again.
         self.reprocessed = 0
         self._log = directory / "posd.log"
-        self._started_with = 0
         self._meetings: dict[int, set[int]] = {}
 
     @property
@@ -203,11 +211,12 @@ class Street:
 
     async def start_daemon(self) -> None:
         """Start the daemon, on the port that it had; return when it serves. Raise AssertionError where it ends."""
+        self.lives += 1
         await self.daemon.start()
-        self._started_with = self.resident()
 
     async def start_dying_daemon(self, point: str) -> bool:
         """Start the daemon so that it dies by itself at a point of its code; tell whether it came there in time."""
+        self.lives += 1
         self.daemon.environment = {"POSD_CRASH": point}
         try:
             await self.daemon.start(wait=False)
@@ -228,11 +237,8 @@ class Street:
         process = self.daemon.process
         assert process is not None
         ended = process.returncode
-        if ended is None:
-            self.memory.append((self._started_with, self.resident()))
-        elif ended != -signal.SIGKILL:
+        if ended not in (None, -signal.SIGKILL):
             self.faults.append(f"the daemon ended by itself with {ended}")
-        self._started_with = 0
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 code = await self.daemon.stop(number)
@@ -247,14 +253,13 @@ class Street:
                 if line["event"] in ("posd.internal_error", "not json") or line.get("level") == "critical":
                     self.faults.append(f"the daemon's log: {json.dumps(line)}")
 
-    def resident(self) -> int:
-        """The daemon's resident memory in kilobytes, 0 where it is not there."""
-        with suppress(OSError, AttributeError):
-            assert self.daemon.process is not None
-            for line in Path(f"/proc/{self.daemon.process.pid}/status").read_text().splitlines():
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1])
-        return 0
+    def look(self) -> Sample | None:
+        """Look at what the daemon needs; None where it is not there."""
+        process = self.daemon.process
+        kilobytes = 0 if process is None else resident_kilobytes(process.pid)
+        if not kilobytes:
+            return None
+        return Sample(self.happenings.begun, self.lives, kilobytes, database_kilobytes(self.daemon.database))
 
     async def list(self, query: str) -> list[dict[str, Any]]:
         """Return all pages of a list of transactions; `query` is empty or ends with "&"."""
@@ -267,9 +272,8 @@ class Street:
                 return found
             cursor = f"&cursor={page['next_cursor']}"
 
-    async def newest_change(self) -> int:
-        """Return the number of the newest change of the feed."""
-        after = 0
+    async def newest_change(self, after: int) -> int:
+        """Return the number of the newest change of the feed; it is read from `after` on."""
         while (page := (await self.daemon.call("GET", f"/feed?after={after}&limit=500")).json)["changes"]:
             after = page["next_after"]
         return after

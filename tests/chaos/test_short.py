@@ -5,19 +5,23 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.chaos.__main__ import Report, run, words
-from tests.chaos.compare import Books, Case, cases, compare
-from tests.chaos.plan import Kind, make_plan
+from tests.chaos.__main__ import run
+from tests.chaos.baddays import bad_days
+from tests.chaos.books import Books, Case
+from tests.chaos.compare import compare
+from tests.chaos.database_tampering import DATABASE_TAMPERINGS, tampered
+from tests.chaos.faults import LONG, UNSTEADY, Kind, steady_stretches
+from tests.chaos.plan import make_plan
 from tests.chaos.proxy import Fate
+from tests.chaos.report import Report, words
+from tests.chaos.tampering import TAMPERINGS, bad_day, copied, undisturbed
 
-PAYMENTS, TERMINALS, TILLS, SEED = 40, 3, 3, 8
+PAYMENTS, TERMINALS, TILLS, SEED = 36, 3, 3, 8
 #: How much faster than people the terminals are.
 SPEED = 40.0
 
@@ -49,6 +53,27 @@ def test_a_plan_has_every_kind_of_fault_and_exactly_the_payments():
         assert pair[0].terminal != pair[1].terminal
 
 
+def test_a_plan_plays_bad_days_that_do_not_mislead_the_tills_of_a_basket():
+    plan = make_plan(SEED, 1000, 6, 6)
+    assert len({payment.scenario for payment in plan.payments if payment.id in plan.days}) > len(bad_days()) / 2
+    assert not [item for item in plan.payments if item.sale and item.id in plan.days and plan.days[item.id].misleads]
+
+
+def test_a_long_plan_leaves_the_daemon_alone_in_the_steady_stretches():
+    plan = make_plan(SEED, LONG, 6, 6)
+    stretches = steady_stretches(LONG)
+    unsteady = [fault.after for fault in plan.faults if fault.kind in UNSTEADY]
+    assert len(stretches) == 2
+    assert unsteady
+    assert not [after for after in unsteady for begin, end in stretches if begin <= after < end]
+
+
+def test_a_terminal_that_denies_what_it_does_is_played_only_where_nobody_vouches_for_it():
+    for seed in (SEED, SEED + 1):
+        plan = make_plan(seed, 2000, TERMINALS, TILLS)
+        assert any(day.denies for day in plan.days.values()) != plan.confirmed
+
+
 def test_nothing_is_lost_doubled_or_wrong(made):
     report, books = made
     assert report.good, f"{words(report)}\nledgers, logs and the database: {report.directory}"
@@ -66,134 +91,24 @@ def test_every_kind_of_fault_was_injected(made):
         assert report.figures[happened] > 0, words(report)
 
 
-def charged(books: Books) -> Iterator[Case]:
-    """The payments that were charged and whose tills have heard it."""
-    return (case for case in cases(books).values() if case.charges and case.heard is not None)
+@pytest.mark.parametrize(("tamper", "kind", "what"), TAMPERINGS)
+def test_the_comparison_sees_it(made, tamper: Callable[[Books, Case], None], kind: str, what: str):
+    books = copied(made[1])
+    tamper(books, undisturbed(books))
+    found = compare(books)
+    assert [finding for finding in found if finding.kind == kind and what in finding.what], found
 
 
-def lines(books: Books, kind: str, identity: str) -> list[tuple[list[Any], dict[str, Any]]]:
-    """The lines of a kind of an id in anybody's ledger, each with its ledger."""
-    return [
-        (ledger, line)
-        for ledger in (*books.terminals.values(), *books.tills.values())
-        for line in ledger
-        if line["kind"] == kind and identity in (line.get("client_transaction_id"), line.get("id"))
-    ]
+@pytest.mark.parametrize(("statement", "kind", "what"), DATABASE_TAMPERINGS)
+def test_the_comparison_sees_it_in_the_database(made, tmp_path: Path, statement: str, kind: str, what: str):
+    books = made[1]
+    database = tampered(books.database, tmp_path / "posd.db", statement, undisturbed(books).id)
+    found = compare(replace(books, database=database))
+    assert [finding for finding in found if finding.kind == kind and what in finding.what], found
 
 
-def unknown(books: Books, case: Case) -> None:
-    """posd does not have it."""
-    books.transactions.remove(case.shown)
-
-
-def not_charged(books: Books, case: Case) -> None:
-    """posd says that it was declined."""
-    case.shown["outcome"]["result"] = "declined"
-
-
-def heard_canceled(books: Books, case: Case) -> None:
-    """Its till heard that it was canceled."""
-    for _, line in lines(books, "outcome", case.id):
-        line["result"] = "canceled"
-
-
-def never_stored(books: Books, case: Case) -> None:
-    """An event was answered 2xx that is not in the database."""
-    ledger, line = lines(books, "attempt", case.id)[0]
-    ledger.append(line | {"event_id": "another", "result": 200})
-
-
-def sent_twice(books: Books, case: Case) -> None:
-    """The terminal got it twice."""
-    ledger, line = lines(books, "start", case.id)[0]
-    ledger.append(line)
-
-
-def started_twice(books: Books, case: Case) -> None:
-    """posd said twice that it was started now."""
-    ledger, line = lines(books, "answer", case.id)[0]
-    ledger[:] = [{**line, "status": 201}, {**line, "status": 201}, *ledger]
-
-
-def charged_twice(books: Books, case: Case) -> None:
-    """The terminal charged it twice."""
-    ledger, line = lines(books, "final", case.id)[0]
-    ledger.append(line)
-
-
-def sale_charged_twice(books: Books, case: Case) -> None:
-    """It was for the basket of another payment that was charged."""
-    other = next(other for other in charged(books) if other.id != case.id)
-    books.sales.update({case.id: "basket", other.id: "basket"})
-
-
-def never_charged(books: Books, case: Case) -> None:
-    """posd says approved, and the terminal has no end of it."""
-    for ledger, line in lines(books, "final", case.id):
-        ledger.remove(line)
-
-
-def another_reference(books: Books, case: Case) -> None:
-    """posd has another reference than the terminal."""
-    case.shown["outcome"]["transaction_reference"] = "another"
-
-
-def another_amount(books: Books, case: Case) -> None:
-    """The terminal charged another amount than was asked for."""
-    for _, line in lines(books, "final", case.id):
-        line["amount"] += 1
-    case.shown["outcome"]["authorized_amount"] += 1
-
-
-def refused_and_sent(books: Books, case: Case) -> None:
-    """posd said that nothing was sent."""
-    ledger, _ = lines(books, "outcome", case.id)[-1]
-    ledger.append({"kind": "refused", "id": case.id, "code": "sale_conflict"})
-
-
-def open_unseen(books: Books, case: Case) -> None:
-    """posd has it open, and tells nobody."""
-    case.shown.update(phase="active", outcome=None, attention=[])
-
-
-def strange_attention(books: Books, case: Case) -> None:
-    """posd tells of something that has not happened."""
-    case.shown["attention"] = [{"code": "conflicting_final"}]
-
-
-def told_and_gone(books: Books, case: Case) -> None:
-    """The feed told of a change of it that is not there."""
-    books.feed[max(books.feed) + 1] = (case.id, "event:APPROVAL", "final", "approved")
-
-
-def never_told(books: Books, case: Case) -> None:
-    """The feed did not tell of a change of it."""
-    del books.feed[next(seq for seq, change in books.feed.items() if change[0] == case.id)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "tamper"),
-    [
-        ("lost", unknown),
-        ("lost", not_charged),
-        ("lost", heard_canceled),
-        ("lost", never_stored),
-        ("doubled", sent_twice),
-        ("doubled", started_twice),
-        ("doubled", charged_twice),
-        ("doubled", sale_charged_twice),
-        ("wrong", never_charged),
-        ("wrong", another_reference),
-        ("wrong", another_amount),
-        ("wrong", refused_and_sent),
-        ("lost", open_unseen),
-        ("wrong", strange_attention),
-        ("lost", told_and_gone),
-        ("wrong", never_told),
-    ],
-)
-def test_the_comparison_sees_it(made, kind: str, tamper: Callable[[Books, Case], None]):
-    names = ("terminals", "tills", "sales", "feed", "transactions")
-    books = replace(made[1], **{name: deepcopy(getattr(made[1], name)) for name in names})
-    tamper(books, next(charged(books)))
-    assert kind in {finding.kind for finding in compare(books)}
+@pytest.mark.parametrize("traits", [{}, {"silent": True}, {"falsified": True}, {"two_ends": True}, {"misleads": True}])
+def test_a_bad_day_alone_is_no_finding(made, traits: dict[str, bool]):
+    books = copied(made[1])
+    bad_day(books, undisturbed(books), **traits)
+    assert compare(books) == []

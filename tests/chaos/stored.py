@@ -1,0 +1,96 @@
+"""What the database holds, against what was answered, shown and told."""
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from tests.chaos.books import RESULTS, Books, Finding, Said, delivered, number
+
+#: What a terminal told posd of ends: in events, and in answers of searches.
+_TOLD = """
+SELECT client_transaction_id, body FROM events
+UNION ALL
+SELECT client_transaction_id, element.value FROM journal, json_each(journal.entry, '$.answer.elements') AS element
+ WHERE json_extract(journal.entry, '$.kind') = 'search'
+"""
+
+
+def told(database: Path) -> dict[str, list[Said]]:
+    """Return the finals that posd was told of, by id."""
+    found: dict[str, list[Said]] = {}
+    with closing(sqlite3.connect(database)) as db:
+        for identity, body in db.execute(_TOLD):
+            event = json.loads(body, parse_float=Decimal)
+            if event["status"] in RESULTS:
+                answer = event.get("raw_response") or {}
+                amount = number(answer.get("authorized_amount"))
+                said = Said(event["status"], answer.get("transaction_reference"), amount)
+                found.setdefault(identity, []).append(said)
+    return found
+
+
+def of_database(books: Books) -> Iterator[Finding]:
+    """What the file holds: whole, with every event that was answered 2xx, and all that the API has shown."""
+    with closing(sqlite3.connect(books.database)) as db:
+        for (message,) in db.execute("PRAGMA integrity_check"):
+            if message != "ok":
+                yield Finding("wrong", "database", message)
+        for row in db.execute("PRAGMA foreign_key_check"):
+            yield Finding("wrong", "database", f"a row of {row[0]} without its {row[2]}")
+        stored = set(db.execute("SELECT client_transaction_id, json_extract(body, '$.event_id') FROM events"))
+        repeated = db.execute(
+            "SELECT client_transaction_id, status, count(*) FROM events GROUP BY client_transaction_id, body"
+            " HAVING count(*) > 1"
+        ).fetchall()
+        rows = {row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")}
+        refused = db.execute("SELECT subject, reason FROM quarantine").fetchall()
+        held = db.execute(
+            "SELECT client_transaction_id FROM leases JOIN transactions USING (client_transaction_id)"
+            " WHERE phase = 'final'"
+        ).fetchall()
+        changes = db.execute("SELECT seq, id, reason, phase, result, attention FROM changes ORDER BY seq").fetchall()
+        # What a person has freed or closed may run on: an abort for its successor then hits it, and says so by its end.
+        asked = {
+            row[0]
+            for row in db.execute(
+                "SELECT id FROM changes WHERE reason IN ('abort_requested', 'probe_requested', 'release', 'resolve')"
+            )
+        }
+    yield from _of_history(changes, books.feed)
+    for line in (line for ledger in books.terminals.values() for line in ledger if line["kind"] == "abort"):
+        if line["effect"] is not None and line["client_transaction_id"] not in asked:
+            yield Finding("wrong", line["client_transaction_id"], "an abort hit it that was not for it")
+    for line in delivered(books.terminals.values()):
+        if (line["client_transaction_id"], line["event_id"]) not in stored:
+            yield Finding("lost", line["client_transaction_id"], f"{line['status']} was answered 2xx and is not there")
+    shown = {document["client_transaction_id"] for document in books.transactions}
+    for identity in rows ^ shown:
+        yield Finding("wrong", identity, "it stands in one of database and list, not in both")
+    for identity, reason in refused:
+        if identity in books.days and "quarantined_event" in books.days[identity].attention:
+            continue
+        yield Finding("wrong", identity, f"an event was refused: {reason}")
+    for identity, status, count in repeated:
+        yield Finding("wrong", identity, f"{status} was recorded {count} times")
+    for (identity,) in held:
+        yield Finding("wrong", identity, "it has ended, and still holds its terminal")
+
+
+def _of_history(changes: Sequence[tuple[Any, ...]], feed: Mapping[int, tuple[Any, ...]]) -> Iterator[Finding]:
+    """No outcome becomes another without being told as corrected, an approval never does; and the feed had it all."""
+    results: dict[str, str] = {}
+    for seq, identity, reason, phase, result, attention in changes:
+        if feed.get(seq) != (identity, reason, phase, result):
+            yield Finding("wrong", identity, f"change {seq} is {reason}, and the feed said {feed.get(seq)}")
+        before = results.get(identity, result)
+        if result is None:
+            continue
+        if before != result and (before == "approved" or "outcome_corrected" not in json.loads(attention)):
+            yield Finding("wrong", identity, f"it was {before}, and then {result}")
+        results[identity] = result
+    for seq in feed.keys() - {change[0] for change in changes}:
+        yield Finding("lost", feed[seq][0], f"the feed told of change {seq} ({feed[seq][1]}), which is not there")

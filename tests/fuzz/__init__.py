@@ -1,0 +1,1 @@
+"""Fuzzing: generated input against written invariants (docs/fuzzing.md)."""

@@ -1,0 +1,241 @@
+"""Targets of the transaction channel: event, acknowledgement, search reply, and the order of events."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from posd.core import entries, starts
+from posd.core.decisions import Seen, advance, conclude_start, recognise, searched
+from posd.core.entries import Attempted, Searched, follow
+from posd.core.events import MAX_TEXT, NotAnEvent, TransactionEvent, read_event
+from posd.core.jsontext import decode
+from posd.core.lifecycle import FINALS
+from posd.core.searches import Found, NoAnswer, Nothing, final_element, read_reply
+from posd.core.starts import Acknowledged, Doubtful, Lost, NotSent, Refused, Replied, Unsent, judge
+from posd.core.transactions import RESULTS, Outcome, Phase, Transaction, encode
+from tests.core.scenarios import NOW, starting
+from tests.fuzz import reading, seeds
+from tests.fuzz.mutation import bodies
+from tests.fuzz.seeds import IDENTITY
+from tests.fuzz.target import Case, Target, beside, refused_alone
+
+_CORE = "posd/core/"
+_OUTCOME = msgspec.json.Decoder(Outcome)
+
+#: What an event must say once, or it is none: who, what, which, and what is needed to undo it.
+SAID_ONCE = (
+    ("event_id",),
+    ("occurred_at",),
+    ("status",),
+    ("merchant_id",),
+    ("client_transaction_id",),
+    ("previous_status",),
+    ("terminal", "serial_number"),
+    ("raw_response", "transaction_reference"),
+    ("raw_response", "ticket_number"),
+)
+#: What an acknowledgement must say once.
+ACKNOWLEDGED_ONCE = (
+    ("status",),
+    ("client_transaction_id",),
+    ("operation", "client_transaction_id"),
+    ("terminal", "serialNumber"),
+)
+
+
+def transactions() -> tuple[Transaction, ...]:
+    """Transactions in every phase, as a terminal's word may find them."""
+    new = starting()
+    refused = conclude_start(new, Refused(409, "busy"), NOW)
+    active = conclude_start(new, Acknowledged(seeds.SERIAL), NOW)
+    ended = [advance(active, read_event(encode(item)), seen=Seen.NEW, now=NOW)[0] for item in seeds.EVENTS[3:]]
+    doubtful = conclude_start(new, Doubtful("no reply"), NOW)
+    return (new, refused, active, doubtful, *ended)
+
+
+TRANSACTIONS = transactions()
+
+
+def check_event(case: Case) -> None:
+    """An event is read the same way always, or refused with a reason; it says who, what and which once.
+
+    No event takes a transaction out of a final of the terminal, an exact repeat is known as one, and what is recorded
+    of the outcome is read again with every digit.
+    """
+    refused_alone(ValueError, decode, case.body)
+    event: TransactionEvent | None = refused_alone(NotAnEvent, read_event, case.body)
+    if event is None:
+        return
+    document = reading.pairs(case.body)
+    for names in SAID_ONCE:
+        assert reading.one_thing(document, *names), f"{names} says several things"
+    envelope = (event.event_id, event.occurred_at, event.status, event.merchant_id, event.terminal.serial_number)
+    assert all(0 < len(text) <= MAX_TEXT for text in envelope)
+    assert event.client_transaction_id == event.client_transaction_id.lower()
+    assert recognise(case.body, [case.body]) is Seen.REPEATED
+    for before in TRANSACTIONS:
+        after, verdict = advance(before, event, seen=Seen.NEW, now=NOW)
+        check_step(before, after)
+        again, _ = advance(after, event, seen=Seen.REUSED, now=NOW)
+        check_step(after, again)
+        if event.status in FINALS and not (before.outcome and before.outcome.stated_by_terminal):
+            assert verdict == "applied"
+            assert after.outcome is not None
+            assert after.outcome.status == event.status
+            assert after.outcome.result is RESULTS[after.outcome.status]
+
+
+def check_step(before: Transaction, after: Transaction) -> None:
+    """One step of a transaction: a final of the terminal stands, an outcome is there exactly when it is final."""
+    assert (after.phase is Phase.FINAL) == (after.outcome is not None)
+    if before.outcome is not None and before.outcome.stated_by_terminal:
+        assert after.outcome is not None
+        assert after.outcome.status is before.outcome.status
+        if before.outcome.transaction_reference is not None:
+            assert after.outcome.transaction_reference == before.outcome.transaction_reference
+    if after.outcome is not None:
+        recorded = encode(after.outcome)
+        read = _OUTCOME.decode(recorded)
+        assert read == after.outcome
+        assert str(read.authorized_amount) == str(after.outcome.authorized_amount)
+        assert encode(read) == recorded
+    encode(after.trail)
+    encode(after.attention)
+
+
+def check_acknowledgement(case: Case) -> None:
+    """The answer to a start proves what its status and its body prove, once and the same each time.
+
+    Not sent is unsent; lost is doubt; 3xx and 4xx but 408 are a refusal; nothing else is. Only a whole 2xx that says
+    one thing is an acknowledgement, and only a refusal or an unsent request ends a transaction.
+    """
+    attempt = attempt_of(case)
+    judgement = refused_alone(NeverError, judge, attempt, IDENTITY)
+    match attempt:
+        case NotSent():
+            assert isinstance(judgement, Unsent)
+        case Lost():
+            assert isinstance(judgement, Doubtful)
+        case Replied(status=status):
+            refusal = 300 <= status < 500 and status != 408
+            assert isinstance(judgement, Refused) == refusal
+            assert refusal or isinstance(judgement, Acknowledged | Doubtful)
+    if isinstance(judgement, Acknowledged):
+        assert isinstance(attempt, Replied)
+        assert attempt.complete
+        assert 200 <= attempt.status < 300
+        document = reading.pairs(attempt.body)
+        for names in ACKNOWLEDGED_ONCE:
+            assert reading.one_thing(document, *names), f"{names} says several things"
+        assert reading.values(document, "status") != []
+        assert {*reading.values(document, "status")} == {"TERMINAL_ACKNOWLEDGED"}
+        for names in (("client_transaction_id",), ("operation", "client_transaction_id")):
+            for echoed in reading.values(document, *names):
+                assert echoed in (None, "") or str(echoed).lower() == IDENTITY, f"it echoes {echoed!r}"
+    entry = msgspec.json.decode(encode(Attempted(attempt)), type=entries.Entry)
+    for before in TRANSACTIONS:
+        after = follow(before, Attempted(attempt), NOW)
+        check_step(before, after)
+        assert follow(before, entry, NOW) == after, "what is recorded of the answer proves something else"
+        if before.outcome is None and after.outcome is not None:
+            assert isinstance(judgement, Refused | Unsent)
+
+
+class NeverError(Exception):
+    """What a total function without an error of its own raises."""
+
+
+def attempt_of(case: Case) -> starts.Attempt:
+    """Return the attempt that a case stands for: `given` is the HTTP status (0: not sent, -1: lost) and `complete`."""
+    status, complete, *_ = case.given
+    if status <= 0:
+        return NotSent("connection refused") if status == 0 else Lost("no reply in time")
+    return Replied(status, case.body, complete)
+
+
+def attempts(corpus: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> SearchStrategy[Case]:
+    """Make cases of attempts, most of them with a whole 200."""
+    statuses = st.sampled_from((200,) * 8 + (201, 202, 204, 299, 0, -1)) | st.sampled_from(STATUSES)
+    return beside(corpus, statuses, st.sampled_from((True,) * 7 + (False,)), *given)
+
+
+#: HTTP statuses on both sides of every line that is drawn between them.
+STATUSES = (100, 199, 300, 301, 304, 399, 400, 401, 404, 407, 408, 409, 422, 429, 499, 500, 503, 504, 599, 999)
+
+
+def check_search(case: Case) -> None:
+    """A search's reply is read the same way always: found is verbatim in it and of ours, none is an empty list."""
+    attempt, pointer = attempt_of(case), case.given[2]
+    answer = refused_alone(NeverError, read_reply, attempt, pointer, IDENTITY)
+    whole = isinstance(attempt, Replied) and attempt.complete and 200 <= attempt.status < 300
+    match answer:
+        case Found(elements=elements):
+            assert whole
+            assert elements
+            for element in elements:
+                assert element.encode() in case.body
+                said = {str(value).lower() for value in reading.values(reading.pairs(element.encode()), ID)}
+                assert IDENTITY in said, f"the element found is of {said}"
+                assert len(said) == 1 or not _usable(element), "an element of two transactions is used"
+        case Nothing():
+            assert whole
+            assert all(item == [] for item in _at(reading.pairs(case.body), pointer))
+        case NoAnswer(reason=reason):
+            assert reason
+    final_element([answer], "x")
+    entry = msgspec.json.decode(encode(Searched(answer)), type=entries.Entry)
+    for before in TRANSACTIONS:
+        after = searched(before, answer, NOW)
+        check_step(before, after)
+        assert follow(before, entry, NOW) == after, "what is recorded of the search says something else"
+        if not isinstance(answer, Found):
+            assert after.outcome == before.outcome or answer.bears_id
+
+
+ID = "client_transaction_id"
+
+
+def _usable(element: str) -> bool:
+    try:
+        read_event(element.encode())
+    except NotAnEvent:
+        return False
+    return True
+
+
+def _at(document: Any, pointer: str) -> list[Any]:
+    """Return every value that stands at a pointer."""
+    found = [document]
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        stepped: list[Any] = []
+        for item in found:
+            if isinstance(item, reading.Pairs):
+                stepped += item.all(name)
+            elif isinstance(item, list) and name.isdigit():
+                stepped += item[int(name) : int(name) + 1]
+        found = stepped
+    assert found, "nothing stands there"
+    return found
+
+
+def _events(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
+    return beside(bodies(seeds.EVENTS, seeds.EVENT_WORDS, corpus))
+
+
+def _acknowledgements(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
+    return attempts(bodies(seeds.ACKNOWLEDGEMENTS, seeds.EVENT_WORDS, corpus))
+
+
+def _searches(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
+    return attempts(bodies(seeds.SEARCH_REPLIES, seeds.EVENT_WORDS, corpus), st.sampled_from(seeds.POINTERS))
+
+
+EVENT = Target("event", _events, check_event, (_CORE + "events.py", _CORE + "jsontext.py", _CORE + "money.py"))
+ACKNOWLEDGEMENT = Target(
+    "acknowledgement", _acknowledgements, check_acknowledgement, (_CORE + "events.py", _CORE + "starts.py")
+)
+SEARCH = Target("search", _searches, check_search, (_CORE + "searches.py", _CORE + "jsontext.py"))

@@ -1,0 +1,39 @@
+"""A second reading of JSON, by the standard library alone, against which the codec is held."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+
+class Pairs(list[tuple[str, Any]]):
+    """An object as the pairs that stand in it."""
+
+    def all(self, name: str) -> list[Any]:
+        """Return every value of a name, in order."""
+        return [value for other, value in self if other == name]
+
+
+def pairs(body: bytes) -> Any:
+    """Read what the codec has read before: objects as pairs, numbers as Decimal, or as text where it holds them not."""
+    return json.loads(body, object_pairs_hook=Pairs, parse_float=_number, parse_int=_number)
+
+
+def _number(text: str) -> Any:
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return text
+
+
+def values(document: Any, *names: str) -> list[Any]:
+    """Return every value that stands at a path of names, one a reading of an object that says several things."""
+    found = [document]
+    for name in names:
+        found = [value for item in found if isinstance(item, Pairs) for value in item.all(name)]
+    return found
+
+
+def one_thing(document: Any, *names: str) -> bool:
+    """Whether a path of names says at most one thing: numbers by value, and true is not 1."""
+    found = values(document, *names)
+    return all(type(value) is type(found[0]) and value == found[0] for value in found)

@@ -1,0 +1,161 @@
+"""Targets of the till's requests, as pure functions: starting, printing, and what people decide."""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from posd.core import operators, print_requests
+from posd.core.print_requests import PrintRequest, read_print
+from posd.core.printing import PrintJob
+from posd.core.requests import Fault, MalformedJson, StartRequest, differing_fields, read_start, start_body
+from posd.core.transactions import Phase, Transaction, encode
+from tests.fuzz import reading, seeds
+from tests.fuzz.mutation import bodies
+from tests.fuzz.seeds import IDENTITY
+from tests.fuzz.target import Case, Target, beside, refused_alone
+
+_CORE = "posd/core/"
+CALLBACK = "https://192.0.2.1:8443/webhooks/transactions/x/y"
+#: What may be left out of an amount and is sent as 0.
+ALWAYS_SENT = ("iva", "subtotal_iva", "subtotal_iva0")
+
+
+def check_start(case: Case) -> None:
+    """A request is refused as no JSON, or with faults that each name a place in words, or is right.
+
+    Of one that is right every amount goes out with the value that the till wrote, in plain digits, and metadata and
+    options with its bytes; the same body again differs in nothing.
+    """
+    read: tuple[StartRequest, tuple[Fault, ...]] | None = refused_alone(MalformedJson, read_start, case.body)
+    if read is None:
+        return
+    request, faults = read
+    check_faults(faults)
+    if faults:
+        return
+    transaction = recorded(request)
+    assert differing_fields(transaction, request, ()) == []
+    till = reading.pairs(case.body)
+    for name in ("terminal", "type", "amount", "metadata", "options", "sale", "repeat", "original"):
+        assert reading.one_thing(till, name), f"{name} says several things"
+    wire = start_body(transaction, CALLBACK)
+    assert b"E+" not in wire or b"E+" in case.body
+    sent = reading.pairs(wire)
+    assert reading.values(sent, "client_transaction_id") == [IDENTITY]
+    assert reading.values(sent, "events_webhook_url") == [CALLBACK]
+    check_amount(till, sent)
+    for name, raw in (("metadata", request.metadata), ("options", request.options)):
+        assert raw == b"{}" or raw in case.body, f"{name} is not what the till wrote"
+    assert request.metadata == b"{}" or request.metadata in wire
+
+
+def check_amount(till: Any, sent: Any) -> None:
+    """What goes out is what the till wrote, by value, plus zeros for what it left out; written in plain digits."""
+    wrote, goes = dict(numbers(till, "amount")), dict(numbers(sent, "amount"))
+    if not wrote and not goes:
+        return
+    assert goes.keys() - wrote.keys() <= {("amount", name) for name in ALWAYS_SENT}
+    for names, number in goes.items():
+        assert number == wrote.get(names, 0), f"{names} was {wrote.get(names)} and goes out as {number}"
+        assert set(format(number)) <= set("0123456789."), f"{names} goes out as {number}"
+    assert sum(goes.values()) > 0
+
+
+def numbers(document: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Decimal]]:
+    """Yield path and value of every number below a path of names, in the last reading of what stands twice."""
+    for value in reading.values(document, *names)[-1:]:
+        if isinstance(value, reading.Pairs):
+            for name, _ in value:
+                yield from numbers(document, *names, name)
+        elif isinstance(value, Decimal | str):
+            yield names, Decimal(value)
+
+
+def check_faults(faults: Sequence[Fault]) -> None:
+    """Each fault names a place that is a JSON Pointer, and says in words what is wrong there."""
+    for fault in faults:
+        assert fault.path == "" or fault.path.startswith("/")
+        assert fault.message
+    encode(list(faults))
+
+
+def recorded(request: StartRequest) -> Transaction:
+    """Return what is recorded of a request, and read again."""
+    return Transaction(
+        client_transaction_id=IDENTITY,
+        terminal=request.terminal or seeds.SERIAL,
+        created_at="",
+        updated_at="",
+        phase=Phase.STARTING,
+        sent_to="https://192.0.2.9",
+        **{name: getattr(request, name) for name in COPIED},
+    )
+
+
+COPIED = ("type", "amount", "sale", "metadata", "transaction_reference", "original", "options", "repeat")
+
+
+def check_print(case: Case) -> None:
+    """A print request is no JSON, or has faults, or is right; the document goes out as the till wrote it."""
+    read: tuple[PrintRequest, tuple[Fault, ...]] | None = refused_alone(MalformedJson, read_print, case.body)
+    if read is None:
+        return
+    request, faults = read
+    check_faults(faults)
+    if faults:
+        return
+    assert request.document in case.body
+    job = PrintJob(
+        print_job_id=seeds.PRINT_JOB,
+        terminal=request.terminal,
+        created_at="",
+        updated_at="",
+        phase=Phase.STARTING,
+        sent_to="https://192.0.2.9",
+        external_reference=request.external_reference,
+        document=request.document,
+        reprint_of=request.reprint_of,
+    )
+    assert print_requests.differing_fields(job, request, ()) == []
+    for member in ("document", ""):
+        wire = print_requests.print_body(job, CALLBACK, member)
+        assert msgspec.json.decode(wire, type=dict[str, msgspec.Raw])["webhookUrl"] == msgspec.Raw(encode(CALLBACK))
+        assert not member or request.document in wire
+
+
+def check_decision(case: Case) -> None:
+    """What a person decides is refused as no JSON, or with faults, or is right: who and why are there then."""
+    call, channel = case.given
+    read = operators.read_decision if channel == "transactions" else print_requests.read_decision
+    found = refused_alone(MalformedJson, read, call, case.body, 0)
+    if found is None:
+        return
+    decision, faults = found
+    check_faults(faults)
+    if not faults:
+        assert decision.operator
+        assert decision.note
+        encode(decision)
+
+
+def _starts(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
+    return beside(bodies(seeds.START_REQUESTS, seeds.START_WORDS, corpus))
+
+
+def _prints(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
+    return beside(bodies(seeds.PRINT_REQUESTS, seeds.PRINT_REQUEST_WORDS, corpus))
+
+
+def _decisions(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
+    calls = [("release", "transactions"), ("resolve", "transactions"), ("acknowledge", "transactions")]
+    calls += [("resolve", "print-jobs"), ("acknowledge", "print-jobs")]
+    return st.builds(Case, bodies(seeds.DECISIONS, seeds.DECISION_WORDS, corpus), st.sampled_from(calls))
+
+
+START = Target("start", _starts, check_start, (_CORE + "requests.py", _CORE + "money.py", _CORE + "jsontext.py"))
+PRINT = Target("print", _prints, check_print, (_CORE + "print_requests.py",))
+DECISION = Target("decision", _decisions, check_decision, (_CORE + "operators.py", _CORE + "print_requests.py"))

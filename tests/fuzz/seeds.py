@@ -1,0 +1,155 @@
+"""Valid documents of every kind, from which the generators start, and the words of the wire."""
+
+from decimal import Decimal
+from typing import Any
+
+from tests.fuzz.trees import Literal
+from tests.support.events import APPROVED, event
+
+IDENTITY = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
+OTHER_IDENTITY = "00000000-0000-4000-8000-000000000001"
+SERIAL = "SN-TEST"
+PRINT_JOB = "receipt-1042"
+#: How a terminal may call that print job itself.
+TERMINAL_JOB = "T-77"
+
+STATUSES = (
+    "TERMINAL_ACKNOWLEDGED",
+    "CARD_PRESENTED",
+    "APPROVAL_REQUESTED",
+    "TERMINAL_CANCELED",
+    "TERMINAL_REJECTED",
+    "DECLINED",
+    "APPROVAL",
+)
+PRINT_STATUSES = ("PENDING", "IN_PROGRESS", "COMPLETED", "FAILED")
+
+OPERATION: dict[str, Any] = {
+    "type": "CHARGE",
+    "amount": {"currency": "USD", "subtotal_iva": Decimal("10.00"), "iva": Decimal("1.20"), "tip": Decimal("0.50")},
+    "client_transaction_id": IDENTITY,
+    "country": "ECU",
+    "is_deferred": False,
+    "cashback_amount": 0,
+    "metadata": {"reference": "ticket 1042", "nested": {"list": [1, None, "x"]}},
+    "events_webhook_url": "https://192.0.2.1:8443/webhooks/x",
+}
+
+
+def _event(status: str, previous: str | None, **changes: Any) -> dict[str, Any]:
+    made = event(IDENTITY, status, previous, SERIAL, event_id=f"{status} after {previous}", **changes)
+    if "raw_response" in made:
+        made["raw_response"] = made["raw_response"] | {
+            "transaction_reference": OTHER_IDENTITY,
+            "authorized_amount": Decimal("11.20"),
+        }
+    return made
+
+
+#: Every state of the spec, finals with all that belongs to them.
+EVENTS: tuple[dict[str, Any], ...] = (
+    *(_event(status, previous) for status, previous in APPROVED),
+    _event("APPROVAL", "APPROVAL_REQUESTED", operation=OPERATION),
+    _event("DECLINED", "APPROVAL_REQUESTED", operation=OPERATION),
+    _event("TERMINAL_REJECTED", "CARD_PRESENTED", operation=OPERATION),
+    _event("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED", operation=OPERATION),
+    _event("APPROVAL", "CARD_PRESENTED", client_transaction_id=IDENTITY.upper()),
+)
+EVENT_WORDS = (*STATUSES, "TERMINAL_UNKNOWN", IDENTITY, IDENTITY.upper(), OTHER_IDENTITY, SERIAL, "SN-OTHER", "tip")
+
+ACKNOWLEDGEMENTS: tuple[dict[str, Any], ...] = (
+    {
+        "event_id": OTHER_IDENTITY,
+        "status": "TERMINAL_ACKNOWLEDGED",
+        "previous_status": "",
+        "operation": {"type": "charge", "client_transaction_id": IDENTITY},
+        "terminal": {"serialNumber": SERIAL, "model": "M", "wifiMac": "00:00", "room": "", "terminal_id": "1"},
+    },
+    {"status": "TERMINAL_ACKNOWLEDGED", "client_transaction_id": IDENTITY.upper()},
+    {"error": {"code": "BUSY", "message": "a payment is running"}},
+)
+
+SEARCH_REPLIES: tuple[Any, ...] = (
+    EVENTS[-1],
+    list(EVENTS[:4]),
+    [],
+    {"data": {"transactions": [EVENTS[4]], "total": 1}},
+    {"data": {"transactions": []}},
+    [_event("APPROVAL", None) | {"client_transaction_id": OTHER_IDENTITY}, EVENTS[5]],
+)
+POINTERS = ("", "", "/data/transactions", "/0", "/data/transactions/0", "/a~1b", "//")
+
+PRINT_WEBHOOKS: tuple[dict[str, Any], ...] = (
+    {"printJobId": PRINT_JOB, "status": "COMPLETED", "externalReference": "1042"},
+    {
+        "printJobId": PRINT_JOB,
+        "status": "FAILED",
+        "externalReference": "",
+        "errorCode": "E-7",
+        "errorMessage": "out of paper",
+    },
+    {"printJobId": TERMINAL_JOB, "status": "COMPLETED", "externalReference": ""},
+)
+PRINT_REPLIES: tuple[Any, ...] = (
+    *PRINT_WEBHOOKS,
+    {"printJobId": PRINT_JOB, "status": "PENDING"},
+    {"id": TERMINAL_JOB, "status": "IN_PROGRESS"},
+    {"print_job_id": PRINT_JOB, "id": TERMINAL_JOB, "status": "FAILED", "errorCode": 7},
+    [{"id": "another", "status": "COMPLETED"}, {"id": PRINT_JOB, "status": "PENDING"}],
+    {"status": "COMPLETED"},
+)
+PRINT_WORDS = (*PRINT_STATUSES, "PAUSED", PRINT_JOB, TERMINAL_JOB, "another", "printJobId", "id", "errorCode")
+
+#: Bodies of `PUT /transactions/{id}`. The terminal is filled in by who sends them.
+START_REQUESTS: tuple[dict[str, Any], ...] = (
+    {"terminal": SERIAL, "amount": {"iva": Decimal("1.20"), "subtotal_iva": Decimal("10.00"), "subtotal_iva0": 0}},
+    {
+        "terminal": SERIAL,
+        "type": "charge",
+        "amount": {
+            "iva": "1.20",
+            "subtotal_iva": Decimal("10.10"),
+            "extra_taxes": {"ice": Decimal("0.0100"), "iac": 0},
+            "tip": 1,
+        },
+        "sale": "2026-11-20/till-3/1042",
+        "metadata": {"reference": "ticket 1042", "price": Decimal("10.10"), "list": [1, {"a": None}]},
+        "transaction_reference": None,
+        "original": None,
+        "options": {"is_deferred": False, "installments": 3},
+        "repeat": True,
+    },
+    {"terminal": SERIAL, "type": "capture", "amount": {"subtotal_iva0": 5}, "transaction_reference": OTHER_IDENTITY},
+    {"terminal": SERIAL, "amount": {"iva": Literal("12e-1"), "subtotal_iva": Literal("1E+1"), "tip": Literal("0e3")}},
+    {"terminal": SERIAL, "type": "void", "transaction_reference": OTHER_IDENTITY.upper()},
+)
+START_WORDS = (
+    "charge",
+    "pre-auth",
+    "re-auth",
+    "capture",
+    "post-tip",
+    "void",
+    "metadata",
+    "options",
+    "amount",
+    "original",
+    "events_webhook_url",
+    "client_transaction_id",
+    "extra_taxes",
+    OTHER_IDENTITY,
+)
+
+PRINT_REQUESTS: tuple[dict[str, Any], ...] = (
+    {"terminal": SERIAL, "external_reference": "1042", "document": {"text": "a receipt", "lines": [["a", 1], []]}},
+    {"terminal": SERIAL, "document": {}, "reprint_of": None},
+)
+PRINT_REQUEST_WORDS = ("document", "reprint_of", "external_reference", PRINT_JOB)
+
+DECISIONS: tuple[dict[str, Any], ...] = (
+    {"operator": "Ana", "note": "seen on the slip", "result": "approved", "transaction_reference": OTHER_IDENTITY},
+    {"operator": "Ana", "note": "seen on the slip"},
+    {"operator": "Ana", "note": "looked at it", "code": "gap"},
+    {"operator": "Ana", "note": "looked at the paper", "result": "COMPLETED"},
+)
+DECISION_WORDS = ("approved", "declined", "not_started", "gap", "in_doubt", "FAILED", "result", "code")

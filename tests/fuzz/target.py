@@ -1,0 +1,58 @@
+"""What is fuzzed: a target is a way to make cases and the invariants that hold for each of them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+
+class Case(NamedTuple):
+    """One input. `body` is what the corpus keeps; `given` are the few words that stand beside it."""
+
+    body: bytes
+    given: tuple[Any, ...] = ()
+
+
+class Target(NamedTuple):
+    """`cases(corpus)` makes cases; `check` raises AssertionError where an invariant does not hold, and anything else
+    that escapes is a fault too. `modules` are the files of posd whose arcs guide the search, none where they run in
+    another process.
+    """
+
+    name: str
+    cases: Callable[[Sequence[bytes]], SearchStrategy[Case]]
+    check: Callable[[Case], None]
+    modules: tuple[str, ...] = ()
+
+
+def beside(bodies: SearchStrategy[bytes], *given: SearchStrategy[Any]) -> SearchStrategy[Case]:
+    """Make cases of bodies and what stands beside them."""
+    return st.builds(Case, bodies, st.tuples(*given))
+
+
+def refused_alone(error: type[Exception], function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a total function twice: both times the same value, or both times the one error that it may raise (None).
+
+    A recursion limit that lies nearer must make no difference: the second call is made from far down the stack.
+    """
+    first = _call(error, function, *arguments)
+    second = _deeper(DEEPER, lambda: _call(error, function, *arguments))
+    assert first[1] != "", f"{function.__name__} refuses without a word"
+    assert first == second, f"{function.__name__} is not deterministic: {first!r}, then {second!r}"
+    return first[0]
+
+
+#: Frames between two calls of one function; a request of the daemon is handled some 60 frames down.
+DEEPER = 150
+
+
+def _call(error: type[Exception], function: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:
+    try:
+        return function(*arguments), None
+    except error as raised:
+        return None, str(raised)
+
+
+def _deeper(frames: int, call: Callable[[], Any]) -> Any:
+    return call() if frames == 0 else _deeper(frames - 1, call)

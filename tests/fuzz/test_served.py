@@ -1,0 +1,80 @@
+"""The short run against a real daemon: the same cases each time, and those that were found before."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fuzz.found import Found, kept
+from tests.fuzz.running import batch
+from tests.fuzz.shop import Shop, open_shop
+from tests.fuzz.target import Target
+from tests.fuzz.targets import SERVED, served
+from tests.fuzz.wire import Message, query
+
+#: Cases of each target: one of the webhooks takes some ten times as long, for its handshakes.
+CASES = {"local-api": 200, "webhook": 100}
+FOUND = tuple(item for item in kept() if item.target in SERVED)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with open_shop(tmp_path_factory.mktemp("fuzz")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def targets(shop: Shop) -> dict[str, Target]:
+    return {target.name: target for target in served(shop)}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_invariants_hold(targets: dict[str, Target], name: str) -> None:
+    checked, failure = batch(targets[name], CASES[name])
+    if failure is not None:
+        pytest.fail(f"{failure.case!r}: {failure.error!r}")
+    assert checked >= CASES[name]
+
+
+@pytest.mark.parametrize("item", FOUND, ids=lambda item: item.name)
+def test_what_broke_an_invariant_once_does_not_again(targets: dict[str, Target], item: Found) -> None:
+    targets[item.target].check(item.case)
+
+
+@pytest.mark.parametrize("key", ["a\x00b", 'a"b', "a\\b", "\x00"])
+def test_a_key_that_cannot_be_searched_is_refused(shop: Shop, key: str) -> None:
+    answer = shop.ask(Message("GET", "/v1/transactions" + query([(f"metadata.{key}", "x")])))
+    assert answer.status == 422
+    assert answer.json["errors"][0]["path"] == f"metadata.{key}"
+
+
+def test_more_keys_than_the_database_takes_are_refused(shop: Shop) -> None:
+    for count, status in ((16, 200), (17, 422), (1100, 422)):
+        pairs = [(f"metadata.{number}", "") for number in range(count)]
+        assert shop.ask(Message("GET", "/v1/transactions" + query(pairs))).status == status
+
+
+@pytest.mark.parametrize("filters", [{"terminal": "\x00"}, {"sale": "a\x00b"}, {"metadata.reference": "\x00"}])
+def test_nul_in_a_filter_finds_nothing(shop: Shop, filters: dict[str, str]) -> None:
+    answer = shop.ask(Message("GET", "/v1/transactions" + query(list(filters.items()))))
+    assert answer.status == 200
+    assert answer.json["transactions"] == []
+
+
+@pytest.mark.parametrize("channel", ["transactions", "print-jobs"])
+@pytest.mark.parametrize("levels", [64, 65, 900, 20_000])
+def test_nesting_is_bounded(shop: Shop, channel: str, levels: int) -> None:
+    """Up to 64 levels it is taken; beyond, the place is named, or the body as a whole where it cannot be read."""
+    member = "metadata" if channel == "transactions" else "document"
+    amount = '"amount": {"iva": 1}, ' if channel == "transactions" else ""
+    body = f'{{"terminal": "SN-GONE", {amount}"{member}": {nest(levels)}}}'.encode()
+    identity = shop.fresh()
+    answer = shop.ask(Message("PUT", f"/v1/{channel}/{identity}", body=body))
+    assert answer.status == (201 if levels <= 64 else 422), answer
+    if levels > 64:
+        assert [error["path"] for error in answer.json["errors"]] == [f"/{member}" if levels == 65 else ""]
+        assert shop.ask(Message("GET", f"/v1/{channel}/{identity}")).status == 404
+
+
+def nest(levels: int) -> str:
+    """Return an object of so many levels."""
+    return '{"a":' * levels + "1" + "}" * levels

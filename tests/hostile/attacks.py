@@ -1,0 +1,277 @@
+"""The attacks: each is what one worker does on one connection, again and again, and how many workers there are."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from tests.hostile.wire import AGAIN_SECONDS, CUT_OFF, PATIENCE, Attacker, client_hello, forged, head, whole
+
+#: Between two bytes of those who dawdle, in seconds.
+DRIP_SECONDS = 0.5
+#: A body that posd has no use for, in bytes; of a request that is sent whole.
+SMALL = b'{"event_id": "x"}'
+#: A piece of what never ends, in bytes.
+PIECE = b" " * 65_536
+CHUNK = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
+#: Requests that are written at once by those who do not wait for answers.
+PIPELINED = 500
+#: How often a replay is repeated on one connection.
+REPLAYS = 20
+
+HELLO = client_hello()
+#: What other programs say first; posd's port speaks TLS only.
+GARBAGE = (
+    b"GET / HTTP/1.1\r\nhost: posd\r\n\r\n",
+    b"SSH-2.0-OpenSSH_9.2\r\n",
+    b"\x00\x00\x00\x85\xffSMBr\x00\x00\x00\x00\x18S\xc8",
+    b"\x03\x00\x00\x13\x0e\xe0\x00\x00\x00\x00\x00\x01\x00\x08\x00\x03\x00\x00\x00",  # remote desktop
+    b"\x80\x2e\x01\x00\x02" + bytes(50),  # SSL 2
+    b"\x16\x03\x01\xff\xff" + bytes(20_000),  # a record that is too large
+    HELLO[:60] + b"\xff" * 400,
+    b"\xff" * 100_000,
+)
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
+#: SETTINGS and PING frames without end.
+HTTP2_FRAMES = (bytes.fromhex("000000040000000000") + bytes.fromhex("000008060000000000") + bytes(8)) * 2000
+
+
+async def slow_headers(attacker: Attacker) -> None:
+    """Headers that come a byte at a time (slow-loris)."""
+    async with attacker.secure() as (reader, writer):
+        writer.write(f"POST {forged()} HTTP/1.1\r\nx: ".encode())
+        await _drip(reader, writer, b"y")
+
+
+async def slow_bodies(attacker: Attacker) -> None:
+    """Bodies that come a byte at a time."""
+    async with attacker.secure() as (reader, writer):
+        writer.write(head(forged(), "content-length: 100000"))
+        await _drip(reader, writer, b" ")
+
+
+async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, drop: bytes) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not reader.at_eof():
+            writer.write(drop)
+            await writer.drain()
+            await asyncio.wait({asyncio.ensure_future(reader.read(1000))}, timeout=DRIP_SECONDS)
+
+
+async def half_handshakes(attacker: Attacker) -> None:
+    """Half a TLS handshake, and then nothing."""
+    async with attacker.tcp() as (reader, writer):
+        writer.write(HELLO[: attacker.random.choice((0, 5, len(HELLO) // 2, len(HELLO)))])
+        await attacker.until_cut(reader)
+
+
+async def open_close(attacker: Attacker) -> None:
+    """Connections that are closed at once."""
+    async with attacker.tcp():
+        pass
+
+
+async def open_hold(attacker: Attacker) -> None:
+    """Connections that are held, without a byte."""
+    async with attacker.tcp() as (reader, _):
+        await attacker.until_cut(reader)
+
+
+async def handshakes(attacker: Attacker) -> None:
+    """Complete TLS handshakes, and then the end."""
+    async with attacker.secure():
+        pass
+
+
+async def forged_callbacks(attacker: Attacker) -> None:
+    """Callbacks of the right shape with a wrong token, each on a connection of its own."""
+    async with attacker.secure() as (reader, writer):
+        writer.write(whole(forged(), SMALL))
+        await attacker.hear(reader)
+
+
+async def huge_bodies(attacker: Attacker) -> None:
+    """Bodies of a gigabyte, by their announced length."""
+    async with attacker.secure() as (_, writer):
+        writer.write(head(forged(), f"content-length: {2**30}"))
+        await attacker.pump(writer, PIECE)
+
+
+async def endless_bodies(attacker: Attacker) -> None:
+    """Chunked bodies without end."""
+    async with attacker.secure() as (_, writer):
+        writer.write(head(forged(), "transfer-encoding: chunked"))
+        await attacker.pump(writer, CHUNK)
+
+
+async def header_bombs(attacker: Attacker) -> None:
+    """Headers without end: long ones, and many."""
+    async with attacker.secure() as (_, writer):
+        writer.write(f"POST {forged()} HTTP/1.1\r\n".encode())
+        await attacker.pump(writer, attacker.random.choice((b"x: y\r\n" * 10_000, b"x" * 65_536, b"a: " + PIECE)))
+
+
+async def pipelining(attacker: Attacker) -> None:
+    """Hundreds of requests at once on one connection."""
+    async with attacker.secure() as (reader, writer):
+        writer.write(whole(forged(), SMALL) * PIPELINED)
+        await attacker.hear(reader)
+        await attacker.until_cut(reader)
+
+
+async def http2(attacker: Attacker) -> None:
+    """HTTP/2, by ALPN and by its preface, with frames without end."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"] if attacker.random.random() < 0.5 else ["h2", "http/1.1"])
+    async with attacker.secure(context) as (_, writer):
+        writer.write(HTTP2)
+        await attacker.pump(writer, HTTP2_FRAMES)
+
+
+async def garbage(attacker: Attacker) -> None:
+    """Other protocols and random bytes, before and after the handshake."""
+    noise = attacker.random.choice((*GARBAGE, attacker.random.randbytes(30_000)))
+    async with attacker.secure() if attacker.random.random() < 0.3 else attacker.tcp() as (reader, writer):
+        writer.write(noise)
+        await attacker.until_cut(reader)
+
+
+async def tls_tricks(attacker: Attacker) -> None:
+    """Alerts, renegotiation, broken records, and ends at every point of a handshake."""
+    await attacker.random.choice((_alert, _early_close, _broken_record, _renegotiation))(attacker)
+
+
+async def _alert(attacker: Attacker) -> None:
+    """Refuse the certificate, as a terminal that lacks the CA does."""
+    async with attacker.secure(ssl.create_default_context()):
+        pass
+
+
+async def _early_close(attacker: Attacker) -> None:
+    async with attacker.tcp() as (reader, writer):
+        writer.write(HELLO)
+        if attacker.random.random() < 0.5:
+            await asyncio.wait_for(reader.read(100), PATIENCE)
+
+
+async def _broken_record(attacker: Attacker) -> None:
+    async with attacker.tcp() as (reader, writer):
+        writer.write(HELLO)
+        await asyncio.wait_for(reader.read(100), PATIENCE)
+        writer.write(b"\x17\x03\x03\x40\x00" + attacker.random.randbytes(0x4000))
+        await attacker.until_cut(reader)
+
+
+async def _renegotiation(attacker: Attacker) -> None:
+    """Ask for another handshake under TLS 1.2, again and again: `R` of openssl's own client."""
+    source = attacker.random.choice(attacker.sources)
+    process = await asyncio.create_subprocess_exec(
+        *("openssl", "s_client", "-connect", f"127.0.0.1:{attacker.port}", "-bind", f"{source}:0", "-tls1_2"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await process.communicate(b"R\n" * 50)
+        attacker.counts["renegotiations asked for"] += 1
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def replays(attacker: Attacker) -> None:
+    """A callback that a terminal sent before, byte for byte, from another address."""
+    async with attacker.secure() as (reader, writer):
+        for _ in range(REPLAYS):
+            writer.write(whole(attacker.path, attacker.body))
+            await attacker.hear(reader)
+
+
+async def large_replays(attacker: Attacker) -> None:
+    """The address of a callback that was captured, with bodies as large as posd takes them, that never end."""
+    async with attacker.secure() as (reader, writer):
+        writer.write(head(attacker.path, "content-length: 1000000"))
+        for _ in range(15):
+            writer.write(PIECE)
+            await asyncio.wait_for(writer.drain(), PATIENCE)
+        await _drip(reader, writer, b" ")
+
+
+async def deaf(attacker: Attacker) -> None:
+    """Requests whose answers are never read."""
+    async with attacker.secure() as (_, writer):
+        writer.transport.pause_reading()
+        await attacker.pump(writer, whole(forged(), SMALL) * 20)
+        await asyncio.sleep(PATIENCE)
+
+
+async def deaf_replays(attacker: Attacker) -> None:
+    """Replays whose answers are never read."""
+    async with attacker.secure() as (_, writer):
+        writer.transport.pause_reading()
+        await attacker.pump(writer, whole(attacker.path, attacker.body) * 20)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What is done by how many workers, from how many addresses, in how many processes."""
+
+    do: Callable[[Attacker], Awaitable[None]]
+    workers: int = 40
+    addresses: int = 8
+    processes: int = 2
+
+    @property
+    def summary(self) -> str:
+        """Say it in a line."""
+        return (self.do.__doc__ or "").strip().splitlines()[0]
+
+
+#: Addresses of an attack that comes from everywhere.
+EVERYWHERE = 240
+
+ATTACKS: Mapping[str, Attack] = {
+    "slow-headers": Attack(slow_headers, workers=300),
+    "slow-bodies": Attack(slow_bodies, workers=300),
+    "half-handshakes": Attack(half_handshakes, workers=400),
+    "open-close": Attack(open_close),
+    "open-hold": Attack(open_hold, workers=600),
+    "handshakes": Attack(handshakes),
+    "forged": Attack(forged_callbacks),
+    "huge-bodies": Attack(huge_bodies),
+    "endless-bodies": Attack(endless_bodies),
+    "header-bombs": Attack(header_bombs),
+    "pipelining": Attack(pipelining),
+    "http2": Attack(http2),
+    "garbage": Attack(garbage),
+    "tls-tricks": Attack(tls_tricks),
+    "replays": Attack(replays, workers=8),
+    "large-replays": Attack(large_replays, workers=60),
+    "deaf": Attack(deaf),
+    "deaf-replays": Attack(deaf_replays, workers=8),
+    "everywhere-handshakes": Attack(handshakes, addresses=EVERYWHERE),
+    "everywhere-half": Attack(half_handshakes, workers=600, addresses=EVERYWHERE),
+    "everywhere-forged": Attack(forged_callbacks, addresses=EVERYWHERE),
+}
+
+
+async def keep_on(attacker: Attacker, name: str, seconds: float) -> None:
+    """Attack with all workers of one process until the time is over; they are left to the end of the process."""
+    attack = ATTACKS[name]
+
+    async def work() -> None:
+        while True:
+            try:
+                await attack.do(attacker)
+                attacker.counts["done"] += 1
+            except CUT_OFF:
+                attacker.counts["cut off"] += 1
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    workers = [asyncio.create_task(work()) for _ in range(max(1, attack.workers // attack.processes))]
+    done, _ = await asyncio.wait(workers, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    for worker in done:
+        worker.result()

@@ -1,0 +1,56 @@
+"""What strangers may do to posd at most, each bound with its reason."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.hostile.run import Result, Times
+
+#: How many times as long as in the quiet time the till may wait: a cashier does not notice that of milliseconds.
+TIMES_AS_LONG = 3.0
+#: How much more resident memory than in the quiet time of the beginning, in megabytes: a small machine has it to spare.
+MEMORY_MB = 25.0
+#: Connections of the LAN and a few descriptors that posd opens for honest work meanwhile.
+DESCRIPTORS = 512 + 40
+#: Lines a minute: each kind of nuisance is told of once a minute, and there are nine kinds.
+KINDS = 9
+#: Lines in all that name an address which refuses the certificate (one for each address, in an hour).
+DISTRUSTED = 32
+
+
+def lines_allowed(seconds: float) -> int:
+    """Return how many log lines strangers may cause in a time: it does not depend on what they do."""
+    return KINDS * (1 + int(seconds // 60 + 1)) + DISTRUSTED
+
+
+def broken(result: "Result", memory_mb: float = MEMORY_MB) -> list[str]:
+    """Say which bounds a result breaks; `memory_mb` is the one of the memory."""
+    quiet = result.quiet
+    found = [f"quiet: {item}" for item in quiet.wrong] if quiet is not None else []
+    found += result.attack.wrong + result.stored
+    if not result.done.get("connections"):
+        found.append("nobody attacked")
+    for name, value in (("at its peak", result.memory_peak_mb), ("at the end", result.memory_end_mb)):
+        more = value - result.memory_quiet_mb
+        if more > memory_mb:
+            found.append(f"memory {name}: {more:.0f} MB more than in quiet")
+    if result.descriptors_peak > result.descriptors_quiet + DESCRIPTORS:
+        found.append(f"{result.descriptors_peak} descriptors")
+    if result.descriptors_end > result.descriptors_quiet + DESCRIPTORS // 10:
+        found.append(f"{result.descriptors_end} descriptors when the attackers were gone")
+    if len(result.lines) > lines_allowed(result.seconds):
+        kinds = Counter(line["event"] for line in result.lines)
+        found.append(f"{len(result.lines)} log lines: {dict(kinds)}, the last of them {result.lines[-1]}")
+    if quiet is not None:
+        found += _slow("reads", quiet.reads, result.attack.reads)
+        found += _slow("payments", quiet.payments, result.attack.payments)
+    return found
+
+
+def _slow(name: str, quiet: "Times", attack: "Times") -> list[str]:
+    pairs = (("median", quiet.median, attack.median), ("95th percentile", quiet.p95, attack.p95))
+    return [
+        f"{name}, {what}: {now:.1f} ms, {now / before:.1f} times quiet"
+        for what, before, now in pairs
+        if before and now > TIMES_AS_LONG * before
+    ]

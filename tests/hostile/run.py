@@ -1,0 +1,204 @@
+"""A run: for each attack a quiet time and then the attack, both with a till that pays, and what was measured."""
+
+import asyncio
+import json
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.hostile.attacks import ATTACKS
+from tests.hostile.bounds import MEMORY_MB, broken
+from tests.hostile.measure import forget_peak, given_back, processor_seconds, usage, watch_descriptors
+from tests.hostile.shop import Shop
+
+#: How long attackers are at it before the till begins, in seconds.
+BEFORE_SECONDS = 1.0
+#: How long an attacker's process may take to end when its time is over, in seconds.
+END_SECONDS = 60.0
+#: Descriptors that the daemon may have more than in the quiet time once the attackers are gone.
+SPARE_DESCRIPTORS = 4
+
+
+@dataclass
+class Times:
+    """Median and 95th percentile of one kind of call, in milliseconds, and how many there were."""
+
+    median: float
+    p95: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Times":
+        """Summarise."""
+        if len(values) < 2:
+            return cls(0, 0, len(values))
+        return cls(statistics.median(values), statistics.quantiles(values, n=20)[18], len(values))
+
+
+@dataclass
+class Phase:
+    """What a till has seen in a time."""
+
+    reads: Times
+    payments: Times
+    wrong: list[str]
+
+
+@dataclass
+class Result:
+    """One attack, against the quiet time before it."""
+
+    name: str
+    seconds: float
+    quiet: Phase | None  # where the times are not judged, it is left out
+    attack: Phase
+    memory_quiet_mb: float
+    memory_peak_mb: float
+    memory_end_mb: float
+    descriptors_quiet: int
+    descriptors_peak: int
+    descriptors_end: int
+    lines: list[dict[str, Any]]
+    processor: float
+    stored: list[str]
+    done: dict[str, int]
+    retried: int
+    broken: list[str] = field(default_factory=list)
+
+
+class Run:
+    """Measures attacks on one shop."""
+
+    def __init__(self, shop: Shop, *, nice: int, memory_mb: float = MEMORY_MB) -> None:
+        """`nice` is how far the attackers stand behind everybody else; `memory_mb` how much more posd may need."""
+        self._shop = shop
+        self._nice = nice
+        self._memory_mb = memory_mb
+        self._first_mb = 0.0
+        self._paid: set[str] = set()
+        self._path = ""
+        self._body = shop.directory / "captured"
+
+    @property
+    def _pid(self) -> int:
+        assert self._shop.daemon.process is not None
+        return self._shop.daemon.process.pid
+
+    async def warm_up(self, seconds: float) -> None:
+        """Pay until the daemon has loaded what it needs; capture a callback."""
+        await self._phase(seconds)
+        self._path, body = self._shop.captured()
+        self._body.write_bytes(body)
+        self._first_mb = usage(self._pid).memory_mb
+
+    async def attack(self, names: Sequence[str], quiet_seconds: float, seconds: float) -> Result:
+        """Measure a quiet time, and then the attacks, all at once; without a quiet time the times are not judged."""
+        pid, daemon = self._pid, self._shop.daemon
+        quiet = await self._phase(quiet_seconds) if quiet_seconds else None
+        before, files, first_line = usage(pid), self._shop.files(), len(daemon.lines)
+        forget_peak(pid)
+        most = [0]
+        watching = asyncio.create_task(watch_descriptors(pid, most))
+        attacking = asyncio.create_task(self._attackers(names, seconds + BEFORE_SECONDS))
+        try:
+            await asyncio.sleep(BEFORE_SECONDS)
+            worked = processor_seconds(pid)
+            phase = await self._phase(seconds)
+            worked = processor_seconds(pid) - worked
+            done = await attacking
+        finally:
+            watching.cancel()
+            attacking.cancel()
+        after = await given_back(pid, before.descriptors + SPARE_DESCRIPTORS)
+        result = Result(
+            name=names[0] if len(names) == 1 else "everything",
+            seconds=seconds,
+            quiet=quiet,
+            attack=phase,
+            memory_quiet_mb=self._first_mb,
+            memory_peak_mb=after.peak_mb,
+            memory_end_mb=after.memory_mb,
+            descriptors_quiet=before.descriptors,
+            descriptors_peak=most[0],
+            descriptors_end=after.descriptors,
+            lines=[line for line in daemon.lines[first_line:] if not self._honest(line)],
+            processor=worked / seconds,
+            stored=self._stored(files),
+            done=done,
+            retried=self._retried(),
+        )
+        result.broken = broken(result, self._memory_mb)
+        return result
+
+    async def _phase(self, seconds: float) -> Phase:
+        """Let the till pay for a time, and compare the ledgers."""
+        seen = await self._shop.till(seconds)
+        self._ids = set(seen["paid"])
+        self._paid |= self._ids
+        wrong = list(seen["problems"])
+        finals: dict[str, list[dict[str, Any]]] = {identity: [] for identity in seen["paid"]}
+        for line in self._shop.ledgers():
+            if line["kind"] == "final" and line["client_transaction_id"] in finals:
+                finals[line["client_transaction_id"]].append(line)
+        for identity, paid in seen["paid"].items():
+            charged = [float(line["amount"]) for line in finals[identity] if line["charged"]]
+            if paid["result"] != "approved" or charged != [float(paid["amount"])]:
+                wrong.append(f"{identity}: the till has {paid}, the terminal has charged {charged}")
+        if not seen["paid"]:
+            wrong.append("nothing was paid")
+        return Phase(Times.of(seen["reads"]), Times.of(seen["payments"]), wrong)
+
+    def _honest(self, line: dict[str, Any]) -> bool:
+        return line.get("transaction") in self._paid and str(line.get("transaction")) not in self._path
+
+    def _retried(self) -> int:
+        """How many deliveries of the newest payments did not get through at once."""
+        return sum(
+            line["kind"] == "attempt" and line["result"] != 200
+            for line in self._shop.ledgers()
+            if line.get("client_transaction_id") in self._ids
+        )
+
+    def _stored(self, files: set[str]) -> list[str]:
+        """Return what is on the disk that no honest party has brought there."""
+        stored, found = self._shop.stored(), sorted(self._shop.files() - files)
+        made = sum(line["kind"] == "event" for line in self._shop.ledgers())
+        if stored["transactions"] != len(self._paid):
+            found.append(f"{stored['transactions']} transactions, {len(self._paid)} of the till")
+        if stored["events"] > made:
+            found.append(f"{stored['events']} events, {made} of the terminals")
+        if stored["quarantine"]:
+            found.append(f"{stored['quarantine']} bodies in quarantine")
+        return found
+
+    async def _attackers(self, names: Sequence[str], seconds: float) -> dict[str, int]:
+        """Run the attackers' processes to their end; return what they have done."""
+        running = [self._attacker(name, number, seconds) for name in names for number in range(ATTACKS[name].processes)]
+        total: Counter[str] = Counter()
+        for counts in await asyncio.gather(*running):
+            total.update(counts)
+        return dict(sorted(total.items()))
+
+    async def _attacker(self, name: str, number: int, seconds: float) -> dict[str, int]:
+        attack = ATTACKS[name]
+        network = 10 + list(ATTACKS).index(name)  # what one attack has made known, no other has
+        addresses = [f"127.0.{network}.{host}" for host in range(1, attack.addresses + 1)]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.hostile.attacker", name, "--port", str(self._shop.daemon.port)),
+            *("--seconds", str(seconds), "--path", self._path, "--body", str(self._body)),
+            *("--nice", str(self._nice)),
+            *addresses[number :: attack.processes],
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(seconds + END_SECONDS):
+                output, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        counts: dict[str, int] = json.loads(output)
+        return counts

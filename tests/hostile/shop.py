@@ -1,0 +1,126 @@
+"""The honest side: a daemon, its terminals on addresses of their own, and tills; all are processes."""
+
+import asyncio
+import json
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from posd import tls
+from posd.core import callbacks
+from posd.core.callbacks import Channel
+from tests.support.daemon import START_SECONDS, Daemon, toml
+
+#: How much faster than people the terminals are: a payment takes some 150 ms.
+SPEED = 40.0
+
+
+@dataclass
+class Shop:
+    """All honest processes of a run."""
+
+    directory: Path
+    daemon: Daemon
+    serials: list[str]
+    terminals: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    async def till(self, seconds: float) -> dict[str, Any]:
+        """Run a till on all terminals for a time; return what it has seen (see `tests.hostile.till`)."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.hostile.till", "--socket", str(self.daemon.till_socket)),
+            *("--seconds", str(seconds), *self.serials),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+        if process.returncode != 0:
+            raise RuntimeError(f"the till ended with {process.returncode}")
+        seen: dict[str, Any] = json.loads(output)
+        return seen
+
+    def ledgers(self) -> list[dict[str, Any]]:
+        """Return all lines of all terminals' ledgers."""
+        files = [self.directory / f"{serial}.ledger" for serial in self.serials]
+        return [
+            json.loads(line)
+            for file in files
+            for line in file.read_bytes().splitlines(keepends=True)
+            if line.endswith(b"\n")
+        ]
+
+    def stored(self) -> Mapping[str, int]:
+        """Count what the database has."""
+        queries = {
+            "transactions": "SELECT count(*) FROM transactions",
+            "events": "SELECT count(*) FROM events",
+            "quarantine": "SELECT count(*) FROM quarantine",
+        }
+        with closing(sqlite3.connect(f"file:{self.daemon.database}?mode=ro", uri=True)) as db:
+            return {name: db.execute(query).fetchone()[0] for name, query in queries.items()}
+
+    def files(self) -> set[str]:
+        """Return the names of the daemon's files."""
+        return {str(path.relative_to(self.directory)) for path in (self.directory / "state").rglob("*")}
+
+    def captured(self) -> tuple[str, bytes]:
+        """Return path and body of a callback that was answered 200: what somebody could have recorded."""
+        with closing(sqlite3.connect(f"file:{self.daemon.database}?mode=ro", uri=True)) as db:
+            query = "SELECT client_transaction_id, body FROM events ORDER BY seq DESC LIMIT 1"
+            identity, body = db.execute(query).fetchone()
+        (key,) = (self.daemon.database.parent / "callback.key").read_text().split()
+        token = callbacks.token(bytes.fromhex(key), Channel.TRANSACTION, identity)
+        return callbacks.path(Channel.TRANSACTION, identity, token), body
+
+
+@asynccontextmanager
+async def open_shop(directory: Path, count: int) -> AsyncIterator[Shop]:
+    """Start a daemon and its terminals; end them, and look at the daemon's log."""
+    serials = [f"SN-{number}" for number in range(1, count + 1)]
+    addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
+    tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    made = tls.init(directory / "terminal-tls", names=["localhost"], addresses=addresses)
+    daemon = Daemon(directory)
+    shop = Shop(directory, daemon, serials)
+    try:
+        entries = ""
+        for serial, address in zip(serials, addresses, strict=True):
+            base_url = await _start_terminal(shop, serial, address, made)
+            entries += f'[[terminals]]\nserial = "{serial}"\nbase_url = "{base_url}"\n'
+            entries += f'ca_file = "{made.ca_certificate}"\n'
+        daemon.config = toml(directory, entries)
+        await daemon.start()
+        yield shop
+    finally:
+        for process in shop.terminals:
+            process.terminate()
+        await asyncio.gather(*(process.wait() for process in shop.terminals))
+        if daemon.process is not None:
+            await daemon.stop()
+
+
+async def _start_terminal(shop: Shop, serial: str, address: str, made: tls.TlsFiles) -> str:
+    """Start a terminal and return where it can be called."""
+    directory = shop.directory
+    with (directory / f"{serial}.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.hostile.terminal", address, "--json", "--no-mdns", "--serial", serial),
+            *("--listen", f"{address}:0", "--cert", str(made.certificate), "--key", str(made.private_key)),
+            *("--state", str(directory / serial), "--ledger", str(directory / f"{serial}.ledger")),
+            *("--trust", str(shop.daemon.ca), "--speed", str(SPEED), "--seed", "1"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+        )
+    shop.terminals.append(process)
+    assert process.stdout is not None
+    async with asyncio.timeout(START_SECONDS):
+        ready = json.loads(await process.stdout.readline())
+    asyncio.get_running_loop().create_task(_discard(process.stdout))
+    return str(ready["base_url"])
+
+
+async def _discard(stream: asyncio.StreamReader) -> None:
+    while await stream.read(65_536):
+        pass

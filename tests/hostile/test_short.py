@@ -1,0 +1,62 @@
+"""All attacks for a few seconds: payments, memory, descriptors, log lines and the disk; nothing here depends on time.
+
+How long the till waits meanwhile is for `python -m tests.hostile`, on a machine that does nothing else.
+"""
+
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.hostile.attacks import ATTACKS
+from tests.hostile.run import Run
+from tests.hostile.shop import Shop, open_shop
+from tests.support.webhooks import faults
+
+#: Attacks that come at the same time.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "silence": ("slow-headers", "slow-bodies", "half-handshakes", "open-hold", "everywhere-half"),
+    "haste": ("open-close", "handshakes", "forged", "everywhere-handshakes", "everywhere-forged"),
+    "bulk": ("huge-bodies", "endless-bodies", "header-bombs", "pipelining", "deaf"),
+    "nonsense": ("http2", "garbage", "tls-tricks"),
+    "replays": ("replays", "large-replays", "deaf-replays"),
+}
+#: How long each group attacks, and how long is paid before the first, in seconds.
+SECONDS = 3.0
+#: The attackers run behind everything else: the tests beside this one have to go on.
+NICE = 10
+TERMINALS = 2
+#: Resident memory in megabytes beyond the beginning: here that is after a few payments, and attackers come in groups to
+#: a daemon that may have to wait for a core; the command has a bound of its own.
+MEMORY_MB = 40.0
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    """A shop whose daemon has told of no fault of its own at the end."""
+    with tempfile.TemporaryDirectory(prefix="posd-hostile-") as directory:
+        async with open_shop(Path(directory), TERMINALS) as shop:
+            yield shop
+        assert not faults(shop.daemon)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def run(shop: Shop) -> Run:
+    """What measures, after some payments."""
+    run = Run(shop, nice=NICE, memory_mb=MEMORY_MB)
+    await run.warm_up(SECONDS)
+    return run
+
+
+async def test_no_attack_is_left_out() -> None:
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(ATTACKS)
+
+
+@pytest.mark.parametrize("names", GROUPS.values(), ids=list(GROUPS))
+async def test_strangers_cost_little_and_honest_payments_go_on(run: Run, names: Sequence[str]) -> None:
+    result = await run.attack(names, 0, SECONDS)
+    assert not result.broken, result

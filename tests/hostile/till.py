@@ -1,0 +1,96 @@
+"""A till that pays on every terminal, asks meanwhile, and writes down how long each call took.
+
+`python -m tests.hostile.till --socket PATH --seconds N SERIAL...` prints one JSON document at its end: `reads` and
+`payments` in milliseconds, `paid` (id -> amount and result) and `problems` in words.
+"""
+
+import argparse
+import asyncio
+import json
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+#: Between two reads, and between the end of a payment and the next one on the same terminal, in seconds.
+PAUSE_SECONDS = 0.02
+#: Longest that a call may take, in seconds; then the till writes down a problem.
+CALL_SECONDS = 90.0
+#: The first amount; each payment takes one cent more, far below the simulator's test amounts.
+FIRST_AMOUNT = Decimal("10.00")
+
+
+class Till:
+    """One till on one socket."""
+
+    def __init__(self, socket: Path, seconds: float) -> None:
+        self._socket = socket
+        self._end = time.monotonic() + seconds
+        self._amount = FIRST_AMOUNT
+        self._newest = ""
+        self.reads: list[float] = []
+        self.payments: list[float] = []
+        self.paid: dict[str, dict[str, str]] = {}
+        self.problems: list[str] = []
+
+    async def run(self, serials: list[str]) -> None:
+        """Pay and read until the time is over; every payment that was begun is waited for."""
+        await asyncio.gather(self._read(), *(self._pay(serial) for serial in serials))
+
+    async def _pay(self, serial: str) -> None:
+        while time.monotonic() < self._end:
+            identity, self._amount = str(uuid4()), self._amount + Decimal("0.01")
+            amount = self._amount
+            self.paid[identity] = {"amount": str(amount), "result": "unknown"}
+            request = {"type": "charge", "terminal": serial, "amount": {"subtotal_iva0": float(amount)}}
+            began = time.perf_counter()
+            status, document = await self._call("PUT", f"/transactions/{identity}", request)
+            if status != 201:
+                self.problems.append(f"the start of {identity} was answered {status}: {document}")
+                continue
+            self._newest = identity
+            status, document = await self._call("GET", f"/transactions/{identity}/outcome?timeout=60")
+            self.payments.append((time.perf_counter() - began) * 1000)
+            if status == 200:
+                self.paid[identity]["result"] = document["result"]
+            else:
+                self.problems.append(f"no outcome of {identity} in a minute: {status}")
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _read(self) -> None:
+        while time.monotonic() < self._end:
+            if self._newest:
+                began = time.perf_counter()
+                status, _ = await self._call("GET", f"/transactions/{self._newest}")
+                self.reads.append((time.perf_counter() - began) * 1000)
+                if status != 200:
+                    self.problems.append(f"a read was answered {status}")
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        content = b"" if body is None else json.dumps(body).encode()
+        head = f"{method} /v1{path} HTTP/1.1\r\nhost: posd\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        async with asyncio.timeout(CALL_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(str(self._socket))
+            writer.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+            answer = await reader.read()
+            writer.close()
+        head_of_answer, _, document = answer.partition(b"\r\n\r\n")
+        return int(head_of_answer.split(b" ", 2)[1]), json.loads(document) if document else None
+
+
+def main() -> None:
+    """Run it and print what it has seen."""
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile.till")
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("serials", nargs="+")
+    options = parser.parse_args()
+    till = Till(options.socket, options.seconds)
+    asyncio.run(till.run(options.serials))
+    print(json.dumps({"reads": till.reads, "payments": till.payments, "paid": till.paid, "problems": till.problems}))
+
+
+if __name__ == "__main__":
+    main()

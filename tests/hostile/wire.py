@@ -1,0 +1,132 @@
+"""What attackers build their attacks of: connections from an address of their own, counted."""
+
+import asyncio
+import itertools
+import socket
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from random import Random
+from uuid import uuid4
+
+#: Where posd listens.
+HOST = "127.0.0.1"
+#: How long an attacker waits for what may never come, in seconds.
+PATIENCE = 20.0
+#: Until a worker that was turned away tries again, in seconds: an attacker is not polite.
+AGAIN_SECONDS = 0.001
+#: Buffers of an attacker's sockets, in bytes: what it has sent and nobody has read is the kernel's, not posd's.
+SOCKET_BUFFER = 65_536
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+#: What ends a connection that posd has turned away, whenever it does.
+CUT_OFF = (OSError, EOFError, asyncio.LimitOverrunError)
+
+
+@dataclass
+class Attacker:
+    """One process: where it comes from, what it aims at, what it has done."""
+
+    port: int
+    sources: Sequence[str]
+    #: A callback that was answered 200 before: its path and its body.
+    path: str = ""
+    body: bytes = b""
+    counts: Counter[str] = field(default_factory=Counter)
+    random: Random = field(default_factory=lambda: Random(1))
+
+    def __post_init__(self) -> None:
+        self._next = itertools.cycle(self.sources)
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.tls.check_hostname = False
+        self.tls.verify_mode = ssl.CERT_NONE
+
+    @asynccontextmanager
+    async def tcp(self) -> AsyncIterator[Streams]:
+        """Open a connection from the next address; it is cut without a goodbye at the end."""
+        sock = self._socket()
+        try:
+            await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, (HOST, self.port)), PATIENCE)
+            reader, writer = await asyncio.open_connection(sock=sock)
+        except BaseException:
+            sock.close()
+            self.counts["not connected"] += 1
+            raise
+        self.counts["connections"] += 1
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+
+    @asynccontextmanager
+    async def secure(self, context: ssl.SSLContext | None = None) -> AsyncIterator[Streams]:
+        """Open a TLS connection from the next address; it is cut without a goodbye at the end."""
+        async with self.tcp() as (_, writer):
+            try:
+                await asyncio.wait_for(writer.start_tls(context or self.tls, server_hostname="posd"), PATIENCE)
+            except CUT_OFF:
+                self.counts["turned away"] += 1
+                raise
+            self.counts["handshakes"] += 1
+            reader = writer._protocol._stream_reader  # type: ignore[attr-defined]
+            yield reader, writer
+
+    def _socket(self) -> socket.socket:
+        sock = socket.socket()
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
+            sock.setsockopt(socket.IPPROTO_IP, 24, 1)  # IP_BIND_ADDRESS_NO_PORT: 28,000 ports for each address
+            sock.bind((next(self._next), 0))
+        except OSError:
+            sock.close()
+            raise
+        return sock
+
+    async def hear(self, reader: asyncio.StreamReader) -> None:
+        """Count the status of an answer."""
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        self.counts[f"answered {int(head.split(b' ', 2)[1])}"] += 1
+
+    async def until_cut(self, reader: asyncio.StreamReader) -> None:
+        """Wait until the other side closes, and read on meanwhile."""
+        with suppress(*CUT_OFF):
+            async with asyncio.timeout(PATIENCE):
+                while await reader.read(65_536):
+                    pass
+
+    async def pump(self, writer: asyncio.StreamWriter, piece: bytes) -> None:
+        """Send a piece for ever, as fast as it is taken."""
+        with suppress(*CUT_OFF):
+            while not writer.is_closing():
+                writer.write(piece)
+                await asyncio.wait_for(writer.drain(), PATIENCE)
+                self.counts["kilobytes"] += len(piece) // 1024
+                await asyncio.sleep(0)  # drain does not always wait
+
+
+def forged() -> str:
+    """A callback address of the right shape with a wrong token."""
+    return f"/webhooks/transactions/{uuid4()}/{'A' * 43}"
+
+
+def head(path: str, *fields: str, method: str = "POST") -> bytes:
+    """A request line and headers."""
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "host: posd", *fields, "", ""]).encode()
+
+
+def whole(path: str, body: bytes) -> bytes:
+    """A whole request."""
+    return head(path, "content-type: application/json", f"content-length: {len(body)}") + body
+
+
+def client_hello() -> bytes:
+    """The first flight of a TLS client."""
+    context = ssl.create_default_context()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="posd").do_handshake()
+    return outgoing.read()

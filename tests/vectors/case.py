@@ -1,0 +1,78 @@
+"""One test vector, and the file that it is (README.md has the format)."""
+
+import json
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+#: A body as it stands in a file: `{"text": …}`, `{"base64": …}`, or `{"parts": […]}` with `times`.
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A vector. `name` is the name of its file in the directory of its kind, without `.json`."""
+
+    kind: str
+    name: str
+    about: str
+    source: str
+    given: dict[str, Any]
+    expect: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Where its file is, below this directory."""
+        return f"{self.kind}/{self.name}.json"
+
+    def dump(self) -> str:
+        """Return the file."""
+        document = {
+            "format": 1,
+            "kind": self.kind,
+            "about": self.about,
+            "source": self.source,
+            "given": self.given,
+            "expect": self.expect,
+        }
+        return json.dumps(document, indent=2) + "\n"
+
+
+def load(path: Path) -> Case:
+    """Read a file."""
+    document = json.loads(path.read_text("ascii"))
+    assert document.pop("format") == 1, path
+    return Case(name=path.stem, **document)
+
+
+def written(content: bytes) -> Body:
+    """Return bytes as they stand in a file: text where they are UTF-8, base64 where not."""
+    try:
+        return {"text": content.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"base64": b64encode(content).decode("ascii")}
+
+
+def as_body(content: bytes | Body) -> Body:
+    """Return bytes, or a body that is one already, as they stand in a file."""
+    return written(content) if isinstance(content, bytes) else content
+
+
+def parts(*pieces: tuple[bytes, int]) -> Body:
+    """Return bytes that are too many to be written out: pieces, each so many times."""
+    return {"parts": [written(piece) | {"times": times} for piece, times in pieces]}
+
+
+def reply(status: int, body: bytes | Body) -> dict[str, Any]:
+    """Return a reply of a terminal as it stands in a file."""
+    return {"http_status": status, "body": as_body(body)}
+
+
+def content(body: Body) -> bytes:
+    """Return the bytes of a body in a file."""
+    if "parts" in body:
+        return b"".join(content(piece) * piece.get("times", 1) for piece in body["parts"])
+    return body["text"].encode() if "text" in body else b64decode(body["base64"], validate=True)

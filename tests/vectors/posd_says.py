@@ -1,0 +1,294 @@
+"""What posd makes of a vector, in the words of its `expect`: through the public functions of `posd.core` alone."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from posd.core import callbacks, print_entries, print_requests, requests
+from posd.core.aborts import judge_abort
+from posd.core.callbacks import Channel
+from posd.core.decisions import Seen, advance, recognise
+from posd.core.entries import Attempted, Searched, follow
+from posd.core.events import NotAnEvent, TransactionEvent, read_event
+from posd.core.print_events import Answered, NotAPrintEvent, read_poll, read_webhook
+from posd.core.printing import PrintJob, belongs
+from posd.core.searches import RESULTS, Found, read_reply, request_body
+from posd.core.starts import Attempt, Lost, NotSent, Replied
+from posd.core.transactions import OperationType, Phase, Transaction, next_step
+from tests.vectors.case import HERE, Case, content, load
+from tests.vectors.wire import AMOUNT, IDENTITY, TERMINAL
+
+NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
+CREATED = "2026-11-20T10:42:00.000Z"
+#: How long a doubt may clear up by itself before a person is asked (configuration: first_event_grace_seconds).
+GRACE = timedelta(seconds=10)
+
+
+def says(case: Case) -> dict[str, Any]:
+    """Return what posd answers, in the shape of `case.expect`."""
+    return KINDS[case.kind](case.given)
+
+
+def _transaction_event(given: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        event = read_event(content(given["body"]))
+    except NotAnEvent as error:
+        return {"reply": 400, "why": str(error)}
+    if event.client_transaction_id != given["client_transaction_id"]:
+        return {"reply": 400, "why": "client_transaction_id"}
+    return {"reply": 200, "reads": _reads(event)}
+
+
+def _reads(event: TransactionEvent) -> dict[str, Any]:
+    """Return what was read, at the places where it stands on the wire."""
+    taken: dict[str, Any] = {
+        name: getattr(event, name)
+        for name in ("event_id", "occurred_at", "status", "merchant_id", "client_transaction_id")
+    }
+    terminal, reason, response = event.terminal, event.failure_reason, event.raw_response
+    taken["terminal"] = {"serial_number": terminal.serial_number, "brand": terminal.brand, "model": terminal.model}
+    taken["previous_status"], taken["reading_type"] = event.previous_status, event.reading_type
+    taken["operation"] = _there({"type": event.operation_type, "amount": _there({"tip": event.tip})})
+    if reason is not None:
+        taken["failure_reason"] = {"type": reason.type, "code": reason.code, "message": reason.message}
+    if response is not None:
+        names = ("transaction_reference", "ticket_number", "authorized_amount", "card_type", "cvm_type", "franchise")
+        taken["raw_response"] = {name: getattr(response, name) for name in names}
+        taken["raw_response"]["message_fields"] = _there({"F38": response.authorization_code})
+    return _there(taken, keep=("failure_reason", "raw_response"))
+
+
+def _there(members: dict[str, Any], keep: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the members that are there; amounts as their digits."""
+    found = {}
+    for name, value in members.items():
+        inner = _there(value) if isinstance(value, dict) else str(value) if isinstance(value, Decimal) else value
+        if inner is not None and (inner != {} or name in keep):
+            found[name] = inner
+    return found
+
+
+def _attempt(given: Mapping[str, Any]) -> Attempt:
+    if "transport" in given:
+        return {"not_sent": NotSent("refused"), "lost": Lost("reset")}[given["transport"]]
+    return Replied(given["reply"]["http_status"], content(given["reply"]["body"]))
+
+
+def _starting() -> Transaction:
+    return Transaction(
+        client_transaction_id=IDENTITY,
+        terminal=TERMINAL,
+        type=OperationType.CHARGE,
+        created_at=CREATED,
+        updated_at=CREATED,
+        phase=Phase.STARTING,
+        amount=AMOUNT.encode(),
+        sent_to="https://terminal",
+    )
+
+
+def _start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
+    after = follow(_starting(), Attempted(_attempt(given)), NOW)
+    found: dict[str, Any] = {
+        "phase": after.phase,
+        "status": after.status,
+        "outcome": after.outcome.result if after.outcome else None,
+        "attention": sorted(item.code for item in after.attention),
+    }
+    if after.outcome is not None:
+        (evidence,) = after.outcome.evidence
+        found["evidence"] = evidence.kind
+    return found
+
+
+def _search_reply(given: Mapping[str, Any]) -> dict[str, Any]:
+    answer = read_reply(_attempt(given), given["pointer"], given["client_transaction_id"])
+    doubtful = follow(_starting(), Attempted(Lost("reset")), NOW)
+    after = follow(doubtful, Searched(answer), NOW)
+    return {
+        "answer": RESULTS[type(answer)],
+        "elements": len(answer.elements) if isinstance(answer, Found) else 0,
+        "after": {
+            "phase": after.phase,
+            "status": after.status,
+            "outcome": after.outcome.result if after.outcome else None,
+            "reference": after.outcome.transaction_reference if after.outcome else None,
+            "attention": sorted(item.code for item in after.attention),
+        },
+    }
+
+
+def _abort_reply(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {"answer": judge_abort(_attempt(given))}
+
+
+def _job(phase: Phase = Phase.STARTING) -> PrintJob:
+    return PrintJob(
+        print_job_id="job-1042",
+        terminal=TERMINAL,
+        created_at=CREATED,
+        updated_at=CREATED,
+        phase=phase,
+        sent_to="https://terminal",
+    )
+
+
+def _taken(own: str | None) -> PrintJob:
+    """Return a job that the terminal has taken, and named so, where it has a name of its own for it."""
+    named = f'{{"printJobId": "{own or "job-1042"}"}}'.encode()
+    return print_entries.follow(_job(), print_entries.Created(Replied(202, named)), NOW)
+
+
+def _stands(job: PrintJob) -> dict[str, Any]:
+    return {
+        "phase": job.phase,
+        "status": job.status,
+        "decided_by": job.decided_by,
+        "error_code": job.error_code,
+        "error_message": job.error_message,
+        "attention": sorted(item.code for item in job.attention),
+    }
+
+
+def _print_webhook(given: Mapping[str, Any]) -> dict[str, Any]:
+    job, body = _taken(given["terminal_job_id"]), content(given["body"])
+    try:
+        report = read_webhook(body)
+    except NotAPrintEvent as error:
+        refused = print_entries.follow(job, print_entries.Quarantined(str(error)), NOW)
+        return {"reply": 400, "after": _stands(refused)}
+    if not belongs(job, report.job_id or ""):
+        refused = print_entries.follow(job, print_entries.Quarantined("another job"), NOW)
+        return {"reply": 400, "after": _stands(refused)}
+    read = {
+        "printJobId": report.job_id,
+        "status": report.status,
+        "externalReference": report.external_reference,
+        "errorCode": report.error_code,
+        "errorMessage": report.error_message,
+    }
+    after = print_entries.follow(job, print_entries.Called(body), NOW)
+    return {"reply": 200, "reads": _there(read), "after": _stands(after)}
+
+
+def _print_start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
+    after = print_entries.follow(_job(), print_entries.Created(_attempt(given)), NOW)
+    return {"after": _stands(after), "terminal_job_id": after.terminal_job_id}
+
+
+def _print_poll_reply(given: Mapping[str, Any]) -> dict[str, Any]:
+    job = _taken(given["terminal_job_id"])
+    answer = read_poll(_attempt(given), job)
+    after = print_entries.follow(job, print_entries.Polled(answer), NOW)
+    return {"status": answer.report.status if isinstance(answer, Answered) else None, "after": _stands(after)}
+
+
+def _sequence(given: Mapping[str, Any]) -> dict[str, Any]:
+    after, verdicts = _starting(), []
+    bodies: dict[str, list[bytes]] = {}
+    for step in given["steps"]:
+        ((kind, file),) = step.items()
+        inner = load(HERE / file).given
+        if kind == "start":
+            after = follow(after, Attempted(_attempt(inner)), NOW)
+        elif kind == "search":
+            answer = read_reply(_attempt(inner), inner["pointer"], inner["client_transaction_id"])
+            after = follow(after, Searched(answer), NOW)
+        else:
+            body = content(inner["body"])
+            event = read_event(body)
+            recorded = bodies.setdefault(event.event_id, [])
+            seen = recognise(body, recorded)
+            recorded.append(body)
+            if seen is Seen.REPEATED:
+                verdicts.append("repeat")
+                continue
+            after, verdict = advance(after, event, seen=seen, now=NOW)
+            verdicts.append(verdict)
+    outcome = after.outcome
+    return {
+        "phase": after.phase,
+        "status": after.status,
+        "next_step": next_step(after, NOW, GRACE),
+        "outcome": outcome
+        and {
+            "result": outcome.result,
+            "status": outcome.status,
+            "transaction_reference": outcome.transaction_reference,
+            "reached_acquirer": outcome.reached_acquirer,
+            "evidence": [item.kind for item in outcome.evidence],
+            "supersedes": outcome.supersedes.result if outcome.supersedes else None,
+        },
+        "attention": sorted(item.code for item in after.attention),
+        "verdicts": verdicts,
+    }
+
+
+def _callback_token(given: Mapping[str, Any]) -> dict[str, Any]:
+    channel = Channel(given["channel"])
+    token = callbacks.token(bytes.fromhex(given["key"]), channel, given["id"])
+    assert callbacks.verify([b"another", bytes.fromhex(given["key"])], channel, given["id"], token)
+    return {"token": token, "path": callbacks.path(channel, given["id"], token)}
+
+
+def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        request, faults = requests.read_start(content(given["body"]))
+    except requests.MalformedJson:
+        return {"problem": "malformed_json"}
+    if faults:
+        return {"problem": "invalid_request", "paths": sorted(fault.path for fault in faults)}
+    transaction = Transaction(
+        client_transaction_id=given["client_transaction_id"],
+        terminal=TERMINAL,
+        created_at=CREATED,
+        updated_at=CREATED,
+        phase=Phase.STARTING,
+        **{name: getattr(request, name) for name in ("type", "amount", "metadata", "options", "transaction_reference")},
+    )
+    requests.by_value(request.metadata)  # as where the call is repeated
+    return {"request": {"text": requests.start_body(transaction, given["callback_url"]).decode()}}
+
+
+def _print_request(given: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        request, faults = print_requests.read_print(content(given["body"]))
+    except requests.MalformedJson:
+        return {"problem": "malformed_json"}
+    if faults:
+        return {"problem": "invalid_request", "paths": sorted(fault.path for fault in faults)}
+    job = PrintJob(
+        print_job_id=given["print_job_id"],
+        terminal=TERMINAL,
+        created_at=CREATED,
+        updated_at=CREATED,
+        phase=Phase.STARTING,
+        document=request.document,
+        external_reference=request.external_reference,
+    )
+    requests.by_value(request.document)
+    sent = print_requests.print_body(job, given["callback_url"], given["document_member"])
+    return {"request": {"text": sent.decode()}}
+
+
+def _search_request(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {"request": {"text": request_body(given["client_transaction_id"]).decode()}}
+
+
+#: kind of vector -> what posd makes of what it gives. Addresses, and what is refused for a fleet, a merchant or a size,
+#: are asked of the listener itself: see test_listener.py.
+KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "transaction-event": _transaction_event,
+    "start-reply": _start_reply,
+    "search-reply": _search_reply,
+    "abort-reply": _abort_reply,
+    "print-webhook": _print_webhook,
+    "print-start-reply": _print_start_reply,
+    "print-poll-reply": _print_poll_reply,
+    "sequence": _sequence,
+    "callback-token": _callback_token,
+    "start-request": _start_request,
+    "print-request": _print_request,
+    "search-request": _search_request,
+}

@@ -1,0 +1,284 @@
+"""Transaction events whose words, times, ids, terminals or merchants are odd (design 5; spec 6.3)."""
+
+from tests.vectors.case import Case
+from tests.vectors.tables.events import accepted, document, reads, refused
+from tests.vectors.wire import ACK, APPROVAL, CARD, FOREIGN, IDENTITY, OTHER, REQUESTED, SECOND, body, changed
+
+BASE = document(APPROVAL, REQUESTED)
+TAKEN = reads(BASE)
+PLAIN = body(BASE)
+
+
+def _words() -> list[Case]:
+    found = []
+    unknown = {
+        "new": "TERMINAL_WARMING_UP",
+        "lower-case": "approval",
+        "mixed-case": "Approval",
+        "space": "APPROVAL ",
+        "newline": "APPROVAL\n",
+        "approved": "APPROVED",
+        "nul": "APPROVAL\0",
+        "not-ascii": "APROBACI\xd3N",
+        "acknowledgement-word": "acknowledged",
+    }
+    for name, word in unknown.items():
+        about = f"a status that the spec does not have: {word!r}; kept, and not taken for another"
+        found.append(
+            accepted(
+                f"status-{name}",
+                about,
+                "design 5 (a status that posd does not know; names are never normalised)",
+                body(BASE | {"status": word}),
+                TAKEN | {"status": word},
+            )
+        )
+    for name, word in {
+        "unknown": "TERMINAL_WARMING_UP",
+        "lower-case": "approval_requested",
+        "itself": APPROVAL,
+    }.items():
+        found.append(
+            accepted(
+                f"previous-{name}",
+                f"previous_status is {word}",
+                "spec 6.3 rule 3, design 5",
+                body(BASE | {"previous_status": word}),
+                TAKEN | {"previous_status": word},
+            )
+        )
+    for name, word in {"unknown": "NFC_TAG", "lower-case": "chip"}.items():
+        found.append(
+            accepted(
+                f"reading-{name}",
+                f"reading_type is {word}",
+                "spec 2.1, design 5",
+                body(BASE | {"reading_type": word}),
+                TAKEN | {"reading_type": word},
+            )
+        )
+    for name, word in {"unknown": "LOTTERY", "lower-case": "charge", "response-spelling": "pre-auth"}.items():
+        found.append(
+            accepted(
+                f"operation-{name}",
+                f"operation.type is {word}",
+                "design 5 (other operation types)",
+                body(changed(BASE, "operation.type", word)),
+                changed(TAKEN, "operation.type", word),
+            )
+        )
+    times = {
+        "no-milliseconds": "2026-11-20T10:42:03Z",
+        "microseconds": "2026-11-20T10:42:03.120456Z",
+        "offset": "2026-11-20T05:42:03.120-05:00",
+        "no-zone": "2026-11-20T10:42:03.120",
+        "space": "2026-11-20 10:42:03",
+        "date": "2026-11-20",
+        "basic": "20261120T104203Z",
+        "epoch-text": "1795171323",
+        "local": "20/11/2026 10:42 a. m.",
+        "leap-second": "2026-12-31T23:59:60Z",
+        "year-0": "0000-00-00T00:00:00Z",
+        "year-9999": "9999-12-31T23:59:59.999Z",
+        "1970": "1970-01-01T00:00:00.000Z",
+        "words": "yesterday",
+    }
+    for name, word in times.items():
+        about = f"occurred_at is {word!r}: kept as it is, nothing depends on it"
+        found.append(
+            accepted(
+                f"time-{name}",
+                about,
+                "spec 2.1; design 10 (order never depends on the wall clock)",
+                body(BASE | {"occurred_at": word}),
+                TAKEN | {"occurred_at": word},
+            )
+        )
+    return found
+
+
+def _ids() -> list[Case]:
+    found = []
+    for name, word in {"upper-case": IDENTITY.upper(), "mixed-case": IDENTITY.replace("f", "F")}.items():
+        found.append(
+            accepted(
+                f"id-{name}",
+                f"client_transaction_id in {name.replace('-', ' ')}: the same id",
+                "design 5; local API (UUIDs in any case)",
+                body(BASE | {"client_transaction_id": word}),
+                TAKEN,
+            )
+        )
+    others = {
+        "another": OTHER,
+        "braces": f"{{{IDENTITY}}}",
+        "urn": f"urn:uuid:{IDENTITY}",
+        "no-hyphens": IDENTITY.replace("-", ""),
+        "space": f" {IDENTITY}",
+        "newline": f"{IDENTITY}\n",
+        "nul": f"{IDENTITY}\0",
+        "fullwidth-digit": IDENTITY.replace("7", "\uff17"),
+        "cut": IDENTITY[:-1],
+        "word": "payment-1",
+    }
+    for name, word in others.items():
+        about = f"client_transaction_id is {word!r}, which is not the one of the callback address"
+        found.append(
+            refused(
+                f"id-{name}",
+                about,
+                "design 5 (another id); promise 5",
+                body(BASE | {"client_transaction_id": word}),
+                "client_transaction_id",
+            )
+        )
+    events = {
+        "no-uuid": "42",
+        "upper-case": "00000000-0000-4000-8000-00000000000A",
+        "nul": "e\0f",
+        "nul-alone": "\0",
+        "newline": "e\nf",
+        "quotes": 'e"; DROP TABLE events; --',
+        "emoji": "\U0001f600",
+        "long": "e" * 256,
+        "space": " e ",
+        "escape-sequence": "\x1b[2J",
+        "text-direction": "\u202ee",
+    }
+    for name, word in events.items():
+        about = f"event_id is {word[:30]!r}: no UUID, and a name all the same"
+        found.append(
+            accepted(
+                f"event-id-{name}",
+                about,
+                "spec 6.3 rule 1; design 5 (only what is missing is no event)",
+                body(BASE | {"event_id": word}),
+                TAKEN | {"event_id": word},
+            )
+        )
+    return found
+
+
+def _terminals() -> list[Case]:
+    source = "spec 6.3 rule 6; design 5 (serial not in the fleet)"
+    foreign = {
+        "foreign": FOREIGN,
+        "lower-case": "sn-0001",
+        "space": "SN-0001 ",
+        "nul": "SN-0001\0",
+        "newline": "SN-0001\n",
+        "similar": "SN\u20100001",
+        "prefix": "SN-000",
+        "long": "S" * 256,
+    }
+    field = "terminal.serial_number"
+    found = [
+        refused(
+            f"terminal-{name}",
+            f"a serial that the fleet does not have: {serial[:20]!r}",
+            source,
+            body(changed(BASE, field, serial)),
+            field,
+            reply=403,
+        )
+        for name, serial in foreign.items()
+    ]
+    second = changed(BASE, field, SECOND)
+    found.append(
+        accepted(
+            "terminal-second",
+            "another terminal of the fleet",
+            "design 5 (of a fleet terminal other than the one asked)",
+            body(second),
+            changed(TAKEN, field, SECOND),
+        )
+    )
+    camel = BASE | {"terminal": {"serialNumber": "SN-0001", "model": "M"}}
+    found.append(
+        refused(
+            "terminal-camel-case", "the terminal as the acknowledgement names it", "spec 2.1, 2.2", body(camel), field
+        )
+    )
+    strange = changed(BASE, "terminal.brand", "a\0b\x1b[31m")
+    found.append(
+        accepted(
+            "terminal-brand-control-characters",
+            "control characters in the brand",
+            "spec 2.1",
+            body(strange),
+            changed(TAKEN, "terminal.brand", "a\0b\x1b[31m"),
+        )
+    )
+    merchant = "design 5 (another merchant)"
+    found.append(
+        accepted("merchant-configured", "the merchant that is configured", merchant, PLAIN, TAKEN, merchant="M-1")
+    )
+    for name, word in {"another": "M-2", "lower-case": "m-1", "space": "M-1 ", "nul": "M-1\0"}.items():
+        found.append(
+            refused(
+                f"merchant-{name}",
+                f"merchant_id is {word!r}, configured is M-1",
+                merchant,
+                body(BASE | {"merchant_id": word}),
+                "merchant",
+                reply=403,
+                merchant="M-1",
+            )
+        )
+    both = changed(BASE | {"merchant_id": "M-2"}, field, FOREIGN)
+    found.append(
+        accepted(
+            "merchant-not-configured",
+            "any merchant where none is configured",
+            merchant,
+            body(BASE | {"merchant_id": "M-2"}),
+            TAKEN | {"merchant_id": "M-2"},
+        )
+    )
+    found.append(
+        refused(
+            "merchant-and-terminal",
+            "neither the merchant nor the terminal is ours",
+            merchant,
+            body(both),
+            "merchant",
+            reply=403,
+            merchant="M-1",
+        )
+    )
+    wrong = body(changed(BASE, field, FOREIGN) | {"client_transaction_id": OTHER})
+    found.append(
+        refused(
+            "terminal-foreign-another-id",
+            "another id, and a foreign terminal: it is not this event",
+            "design 5",
+            wrong,
+            "client_transaction_id",
+        )
+    )
+    cancel = document("TERMINAL_CANCELED", ACK) | {"reading_type": "CHIP"}
+    found.append(
+        accepted(
+            "canceled-with-reading-type",
+            "a cancellation with a reading_type against the spec",
+            "spec 3.1 rule 8, design 5",
+            body(cancel),
+            reads(cancel),
+        )
+    )
+    early = document(CARD, ACK) | {"raw_response": BASE["raw_response"], "operation": BASE["operation"]}
+    found.append(
+        accepted(
+            "card-with-raw-response",
+            "an event that is no final, with the fields of one",
+            "spec 3.1 rule 7, design 5",
+            body(early),
+            reads(early),
+        )
+    )
+    return found
+
+
+def cases() -> list[Case]:
+    """Return every case of this theme."""
+    return [*_words(), *_ids(), *_terminals()]

@@ -1,0 +1,51 @@
+"""posd's codecs and decisions, held against every vector by the public functions of `posd.core`."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.vectors.case import HERE, Case, load
+from tests.vectors.make import cases
+from tests.vectors.posd_says import KINDS, says
+
+FILES = sorted(path for path in HERE.glob("*/*.json"))
+#: What only the listener knows: which terminals and which merchant are ours, and how large a body may be.
+LISTENER_ALONE = frozenset({403, 413})
+
+
+def pytest_name(case: Case) -> str:
+    """Name a vector in the report."""
+    return case.path
+
+
+CASES = [load(path) for path in FILES if path.parent.name != "found"]
+FOUND = [load(path) for path in FILES if path.parent.name == "found"]
+HELD = [case for case in (*CASES, *FOUND) if case.kind in KINDS and case.expect.get("reply") not in LISTENER_ALONE]
+
+
+@pytest.mark.parametrize("case", HELD, ids=pytest_name)
+def test_posd_does_what_the_vector_expects(case: Case) -> None:
+    expected, said = dict(case.expect), says(case)
+    if case.kind == "transaction-event" and expected["reply"] == 400:
+        field, why = expected.pop("field"), said.pop("why")
+        assert field is None or field in why
+    assert same(said, expected), f"{case.path}: {case.about}\nexpected {expected}\nposd     {said}"
+
+
+def same(said: Any, expected: Any, name: str = "") -> bool:
+    """Tell whether two answers are the same; amounts by value and by their digits after the point."""
+    if isinstance(said, dict) and isinstance(expected, dict):
+        return said.keys() == expected.keys() and all(same(said[key], expected[key], key) for key in expected)
+    if name in ("authorized_amount", "tip") and said is not None and expected is not None:
+        one, other = Decimal(said), Decimal(expected)
+        return (one, one.as_tuple().exponent) == (other, other.as_tuple().exponent)
+    return bool(said == expected)
+
+
+def test_files_and_tables_agree() -> None:
+    """The files are what others use; the tables are how they are written: `python -m tests.vectors.make`."""
+    tables = {case.path: case for case in cases()}
+    assert len(tables) == len(list(cases())), "two vectors of one name"
+    assert {case.path for case in CASES} == tables.keys()
+    assert [case.path for case in CASES if (HERE / case.path).read_text("ascii") != tables[case.path].dump()] == []

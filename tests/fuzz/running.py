@@ -1,6 +1,7 @@
 """Running a target: one batch of cases, whose failure is shrunk; and batch after batch, guided by coverage."""
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -65,10 +66,12 @@ def batch(
 
     if number is not None:
         run = seed(number)(run)
-    try:
-        run()
-    except Exception as error:  # noqa: BLE001 - whatever escapes is what is looked for
-        return checked, Failure(last, error)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Generating overly large repr")  # it would stand for the failure itself
+        try:
+            run()
+        except Exception as error:  # noqa: BLE001 - whatever escapes is what is looked for
+            return checked, Failure(last, error)
     return checked, None
 
 

@@ -51,9 +51,13 @@ class Webhooks:
             path = FORGED[forged](path)
         message = Message(method, path, (("content-type", "application/json"),), body, chunks)
         answer = self._shop.deliver(message.encode(), method)
-        assert answer.status in ANSWERS, answer
-        if forged or method != "POST":
+        if forged and answer.status == 0:
+            pass  # who shows no token is not listened to: still sending, he may meet the end before the answer
+        elif forged or method != "POST":
             assert answer.status in (403, 404, 405), answer
+        else:
+            assert answer.status in ANSWERS, answer
+        if forged or method != "POST":
             assert self._kept(channel, identity) == ([], [])
         else:
             self._check_kept(channel, identity, body, answer)

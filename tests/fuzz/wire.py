@@ -85,7 +85,7 @@ def ask_tls(port: int, context: ssl.SSLContext, data: bytes, method: str = "POST
 
 
 def _ask(connection: socket.socket, data: bytes, method: str) -> Answer:
-    with suppress(BrokenPipeError, ConnectionResetError):  # it may be answered before all of it was sent
+    with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):  # it may be answered before all of it was sent
         connection.sendall(data)
     answer = HTTPResponse(connection, method=method)
     try:

@@ -108,6 +108,8 @@ def run(config: Config) -> int:
         log.error("posd.cannot_start", error=str(error))  # noqa: TRY400 - the message is the whole story
         notify(STATUS=f"cannot start: {error}")
         return EXIT_CONFIGURATION if isinstance(error, CannotStart | tls.TlsError) else EXIT_FAILED
+    finally:
+        logs.flush()
     return EXIT_OK
 
 
@@ -158,6 +160,7 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         noise=noise,
         keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
         max_connections=MAX_LAN_CONNECTIONS,
+        in_turn=True,
         gate=Gate(fleet.hosts),
         tls=certificate.served.context,
         distrust=distrust,
@@ -212,7 +215,6 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     stack.callback(backups.stop)
     for listener in listeners:
         listener.start()
-    gc.freeze()  # what stays for good is not searched for garbage: a search holds everything up for a moment
     stack.push_async_callback(_cancel, asyncio.create_task(reconciler.run(), name="reconciler"))
     stack.push_async_callback(_cancel, asyncio.create_task(spooler.run(), name="print-spooler"))
     stack.push_async_callback(_cancel, asyncio.create_task(certificate.run(), name="certificate"))
@@ -232,6 +234,9 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         fleet=list(fleet.serials),
     )
     notify(READY="1", STATUS=f"listening on {config.webhooks.host}:{lan.port}")
+    await fleet.warm_up()
+    gc.freeze()  # what stays for good is not searched for garbage: a search holds everything up for a moment
+    gc.enable()
 
 
 def _pair(config: Config) -> Pair:

@@ -47,7 +47,7 @@ def decode(body: bytes) -> Any:
         raise TooDeep(f"it is nested too deeply: more than {MAX_DEPTH} levels")
     try:
         _STRICT.decode(body)
-        return _exact(body)
+        return _EXACT.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError("it is not UTF-8") from error
     except (msgspec.DecodeError, ValueError) as error:
@@ -70,13 +70,12 @@ def deeper_than(text: bytes, levels: int) -> bool:
     return False
 
 
-def _exact(body: bytes) -> Any:
-    return json.loads(body.decode("utf-8"), object_pairs_hook=Object.of, parse_float=number, parse_int=number)
-
-
 def number(literal: str) -> Decimal | str:
     """Keep a number exact; one that even Decimal cannot hold stays text: it is nothing that posd reads."""
     try:
         return Decimal(literal)
     except InvalidOperation:
         return literal
+
+
+_EXACT = json.JSONDecoder(object_pairs_hook=Object.of, parse_float=number, parse_int=number)

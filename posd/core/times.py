@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 def iso(moment: datetime) -> str:
     """Return an aware datetime as `2026-11-20T10:42:03.120Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return in_utc.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def parse_iso(text: str) -> datetime:

@@ -131,9 +131,13 @@ async def _facing(terminal_url: str) -> str:
     """
     parts = urlsplit(terminal_url)
     hostname = unquote(parts.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
+    port = parts.port or 443
     try:
-        async with asyncio.timeout(RESOLVE_SECONDS):
-            resolved = await asyncio.get_running_loop().getaddrinfo(hostname, parts.port or 443, type=socket.SOCK_DGRAM)
+        try:  # most have an address: that needs no thread to resolve it in
+            resolved = socket.getaddrinfo(hostname, port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                resolved = await asyncio.get_running_loop().getaddrinfo(hostname, port, type=socket.SOCK_DGRAM)
         family, kind, protocol, _, address = resolved[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(address)

@@ -206,12 +206,6 @@ class Payments:
 
     async def _send(self, intended: Intended) -> Attempt:
         transaction = intended.transaction
-        log.info(
-            "payment.started",
-            transaction=transaction.client_transaction_id,
-            terminal=transaction.terminal,
-            type=transaction.type,
-        )
         terminal, sent_to = transaction.terminal, transaction.sent_to or ""
         device = self._fleet.device(terminal)
         crash_point("start.before_send")
@@ -219,7 +213,7 @@ class Payments:
             intended.method,
             intended.url,
             intended.body,
-            written=partial(crash_point, "start.written"),
+            written=partial(_written, transaction),
             connected=partial(self._fleet.starts, terminal, sent_to),
         )
         crash_point("start.replied")
@@ -276,6 +270,17 @@ class Payments:
         if before is None or self._newest.get(transaction.client_transaction_id) is not transaction:
             return None, None
         return before, record(unit, before, Attempted(attempt), now, self._outstanding)
+
+
+def _written(transaction: Transaction) -> None:
+    """Tell that the request is on its way; not before that, so that the terminal does not wait for the log."""
+    crash_point("start.written")
+    log.info(
+        "payment.started",
+        transaction=transaction.client_transaction_id,
+        terminal=transaction.terminal,
+        type=transaction.type,
+    )
 
 
 def _same(known: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> Transaction:

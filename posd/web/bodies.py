@@ -7,6 +7,7 @@ closes a stalled body. So whoever answers early keeps taking chunks while the an
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Self
 
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable
@@ -99,10 +100,12 @@ async def read(
     receive: ASGIReceiveCallable,
     headers: Mapping[bytes, bytes],
     limit: int,
-    seconds: float,
+    seconds: float | None,
     take: Callable[[int], None] = lambda _count: None,
 ) -> bytes:
-    """Return the whole body, at most `limit` bytes, within `seconds`. Raise TooLarge, TooSlow, Gone.
+    """Return the whole body, at most `limit` bytes, within `seconds`, None where it is there.
+
+    Raise TooLarge, TooSlow, Gone.
 
     `take` is called with the size of each piece before it is kept; what it raises ends the reading.
     """
@@ -111,7 +114,7 @@ async def read(
         raise TooLarge
     body = bytearray()
     try:
-        async with asyncio.timeout(seconds):
+        async with nullcontext() if seconds is None else asyncio.timeout(seconds):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":

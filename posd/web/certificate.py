@@ -134,15 +134,19 @@ class ServedCertificate:
         while True:
             self._wake.clear()
             asked, self._asked = self._asked, False
-            await self._take_up(asked=asked)
-            await self._renew_where_due()
+            state, wanted = await self._look()
+            await self._take_up(state, asked=asked)
+            await self._renew_where_due(wanted)
             self._remind_of_the_end()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._check_seconds):
                     await self._wake.wait()
 
-    async def _take_up(self, *, asked: bool) -> None:
-        state = await asyncio.to_thread(_state, self._pair)
+    async def _look(self) -> "tuple[State, tls.Subjects]":
+        """Look at the files, and by what terminals call this machine: in one go, for it wakes a thread each time."""
+        return await asyncio.to_thread(lambda: (_state(self._pair), self._pair.wanted()))
+
+    async def _take_up(self, state: "State", *, asked: bool) -> None:
         if state == self._loaded_from and not asked:
             self.trouble = None  # what was wrong on the disk was undone
             return
@@ -167,10 +171,10 @@ class ServedCertificate:
             expires=iso(served.info.not_after),
         )
 
-    async def _renew_where_due(self) -> None:
+    async def _renew_where_due(self, wanted: tls.Subjects) -> None:
         if self._pair.renewable is None or monotonic() < self._renewal_after:
             return
-        reasons = await self._reasons()
+        reasons = self._reasons(wanted)
         if not reasons:
             return
         self._renewal_after = monotonic() + RENEWAL_PAUSE_SECONDS
@@ -181,12 +185,12 @@ class ServedCertificate:
                 log.warning("certificate.not_renewed", error=str(error), detail="; ".join(reasons))
             return
         log.info("certificate.renewed", detail="; ".join(reasons))
-        await self._take_up(asked=True)
-        if not await self._reasons():
+        state, wanted = await self._look()
+        await self._take_up(state, asked=True)
+        if not self._reasons(wanted):
             self._renewal_after = monotonic() + HELPED_PAUSE_SECONDS
 
-    async def _reasons(self) -> tuple[str, ...]:
-        wanted = await asyncio.to_thread(self._pair.wanted)
+    def _reasons(self, wanted: tls.Subjects) -> tuple[str, ...]:
         return tls.renewal_reasons(self._served.info, wanted, self._now())
 
     def _remind_of_the_end(self) -> None:

@@ -7,11 +7,9 @@ from typing import Any
 import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route as StarletteRoute
-from starlette.routing import Router
+from starlette.routing import compile_path
 
 from posd.core.problems import Problem
 from posd.core.transactions import encode
@@ -49,24 +47,34 @@ def json_response(document: Any, status: int = 200) -> Response:
     return Response(encode(document), status, media_type="application/json")
 
 
+class NotAllowed(Problem):
+    """A method that a path does not have; `allowed` are those that it has."""
+
+    def __init__(self, method: str, allowed: str) -> None:
+        super().__init__("method_not_allowed", f"{method} is not possible here; possible: {allowed}")
+        self.allowed = allowed
+
+
 def problem_response(problem: Problem) -> Response:
     """Return a problem response (RFC 9457)."""
-    headers = {"retry-after": "1"} if problem.status == 503 else None
+    headers = {"retry-after": "1"} if problem.status == 503 else {}
+    if isinstance(problem, NotAllowed):
+        headers["allow"] = problem.allowed
     return Response(encode(problem.document()), problem.status, headers, media_type="application/problem+json")
 
 
 class LocalApp:
-    """ASGI app of the local API."""
+    """ASGI app of the local API.
+
+    It finds the call for a request by Starlette's path patterns, and stays out of the way of it: a till waits inside of
+    whatever stands between the connection and the call, for minutes, and there may be a thousand of them.
+    """
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
         by_path: dict[str, dict[str, Route]] = {}
         for route in routes:
             by_path.setdefault(route.path, {})[route.method] = route
-        self._router = Router(
-            [StarletteRoute(path, _endpoint(methods), methods=None) for path, methods in by_path.items()],
-            redirect_slashes=False,
-            default=_nowhere,
-        )
+        self._calls = tuple((compile_path(path)[0], methods) for path, methods in by_path.items())
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request; every failure becomes a problem response."""
@@ -82,85 +90,49 @@ class LocalApp:
         except bodies.TooLarge:
             detail = f"the body is larger than {MAX_BODY_BYTES} bytes; make it smaller"
             refusal = Problem("payload_too_large", detail, limit_bytes=MAX_BODY_BYTES)
+        early = refusal is not None
         scope["state"] |= {"body": body, "refusal": refusal or _wrong_type(scope, body)}
-        if refusal is None:
-            await self._dispatch(scope, receive, send)
-        else:
-            await _answer_early(self._dispatch, scope, receive, send)
-
-    async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
-        started = False
-
-        async def watched(message: Any) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
         try:
-            return await self._router(scope, receive, watched)
+            response = await self._call(scope)
+            crash_point("till.before_answer")
         except HungUp:
-            return None
-        except Problem as problem:
-            response = problem_response(problem)
-        except HTTPException:
-            response = problem_response(Problem("not_found", f"there is nothing at {scope['path']}"))
-        except Exception:
-            error_id = secrets.token_hex(8)
-            log.exception("posd.internal_error", error_id=error_id, method=scope["method"])
-            detail = (
-                "posd failed in a way that it should not; the log has it under this error_id. If this call started "
-                "something, repeat the same call with the same id"
-            )
-            response = problem_response(Problem("internal_error", detail, error_id=error_id))
-        if not started:
-            await response(scope, receive, send)
-        return None
-
-
-def _endpoint(methods: dict[str, Route]) -> Any:
-    """Return the ASGI endpoint of one path: method, access, query, then the handler."""
-
-    async def endpoint(scope: Any, receive: Any, send: Any) -> None:
-        request = Request(scope, receive, send)
-        route = methods.get("GET" if request.method == "HEAD" else request.method)
-        if route is None:
-            allowed = ", ".join(sorted(methods))
-            answer = problem_response(
-                Problem("method_not_allowed", f"{request.method} is not possible here; possible: {allowed}")
-            )
-            answer.headers["allow"] = allowed
-            await answer(scope, receive, send)
             return
-        if route.admin and not request.state.admin:
+        except Problem as problem:
+            await _answer(problem_response(problem), scope, receive, send, early=early)
+        except Exception:  # noqa: BLE001 - whatever it was, the till needs an answer
+            await _answer(problem_response(_fault(scope)), scope, receive, send, early=early)
+        else:
+            await _answer(response, scope, receive, send, early=early)
+            crash_point("till.answered")
+
+    def _call(self, scope: Any) -> Awaitable[Response]:
+        """Begin the call that a request asks for: method, access, query, then the handler. Raise Problem."""
+        methods = self._methods(scope)
+        method = scope["method"]
+        route = methods.get("GET" if method == "HEAD" else method)
+        if route is None:
+            raise NotAllowed(method, ", ".join(sorted(methods)))
+        state = scope["state"]
+        if route.admin and not state["admin"]:
             raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
-        refusal: Problem | None = request.state.refusal
+        request = Request(scope)
+        refusal: Problem | None = state["refusal"]
         try:
             parameters.check_query(request, route.query, metadata=route.metadata_query)
         except Problem as problem:
             refusal = refusal or problem
         if refusal is not None and not route.judges_refusal:
             raise refusal
-        request.state.refusal = refusal
-        response = await route.handler(request)
-        crash_point("till.before_answer")
-        await response(scope, receive, send)
-        crash_point("till.answered")
+        state["refusal"] = refusal
+        return route.handler(request)
 
-    return _AsgiEndpoint(endpoint)
-
-
-class _AsgiEndpoint:
-    """Starlette wraps functions; an object is taken as an ASGI app."""
-
-    def __init__(self, app: Any) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._app(scope, receive, send)
-
-
-async def _nowhere(scope: Any, _receive: Any, _send: Any) -> None:
-    raise Problem("not_found", f"there is nothing at {scope['path']}; the calls are listed in the documentation")
+    def _methods(self, scope: Any) -> dict[str, Route]:
+        """Return what can be called at the path of a request, and leave its parameters in the scope. Raise Problem."""
+        for pattern, methods in self._calls:
+            if (found := pattern.match(scope["path"])) is not None:
+                scope["path_params"] = found.groupdict()
+                return methods
+        raise Problem("not_found", f"there is nothing at {scope['path']}; the calls are listed in the documentation")
 
 
 def _wrong_type(scope: Any, body: bytes) -> Problem | None:
@@ -171,14 +143,37 @@ def _wrong_type(scope: Any, body: bytes) -> Problem | None:
     return Problem("unsupported_media_type", "the body must be JSON; send it with content-type: application/json")
 
 
-async def _answer_early(dispatch: Any, scope: Any, receive: Any, send: Any) -> None:
-    """Answer a request whose body was not read to its end."""
+def _fault(scope: Any) -> Problem:
+    """Log the fault that is being handled, and return what the till is told of it."""
+    error_id = secrets.token_hex(8)
+    log.exception("posd.internal_error", error_id=error_id, method=scope["method"])
+    detail = (
+        "posd failed in a way that it should not; the log has it under this error_id. If this call started "
+        "something, repeat the same call with the same id"
+    )
+    return Problem("internal_error", detail, error_id=error_id)
+
+
+async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, early: bool) -> None:
+    """Send a response; `early` before the body was read to its end."""
+    if early:
+        await _answer_early(response, scope, receive, send)
+        return
+    try:
+        await response(scope, receive, send)
+    except Problem:
+        pass  # a stream that has begun cannot say why it ends: the client asks again, and hears it then
+    except Exception:  # noqa: BLE001 - the same, and it is told in the log
+        _fault(scope)
+
+
+async def _answer_early(response: Response, scope: Any, receive: Any, send: Any) -> None:
     messages: list[Any] = []
 
     async def collect(message: Any) -> None:
         messages.append(message)
 
-    await dispatch(scope, receive, collect)
+    await response(scope, receive, collect)
     start, *rest = messages
     headers = tuple((name, value) for name, value in start["headers"] if name != b"content-length")
     body = b"".join(message.get("body", b"") for message in rest)

@@ -42,6 +42,8 @@ def transaction_id(request: Request) -> str:
 
 def check_query(request: Request, known: frozenset[str], *, metadata: bool = False) -> None:
     """Raise Problem for query parameters that the call does not have, or that are given twice."""
+    if not request.scope["query_string"]:
+        return
     given = [name for name, _ in request.query_params.multi_items()]
     errors = [
         {"path": name, "message": "is not a parameter of this call"}

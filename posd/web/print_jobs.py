@@ -61,10 +61,8 @@ class PrintJobCalls:
         identity = _identity(request)
         timeout = parameters.query(request, "timeout", parameters.timeout)
 
-        async def look() -> dict[str, Any] | None:
-            return await self._context.read(partial(_ended, identity=identity))
-
-        found = await waiting.until(request, self._context.hub, identity, look, timeout)
+        hub, look = self._context.hub, partial(self._context.read, partial(_ended, identity=identity))
+        found = await waiting.until(request.state.pieces, hub.subscribe(identity), hub, look, timeout)
         if found is not None:
             return json_response(found)
         return json_response(await self._context.read(partial(_document, identity=identity)), 202)

@@ -1,30 +1,23 @@
-"""The server: an accept loop of our own around Hypercorn's connection class.
+"""The server: an accept loop of our own, and what Hypercorn has no place for.
 
-Hypercorn speaks HTTP; what it has no place for is here: limits on connections (all, and those of the LAN by `gate`), a
-short TLS handshake, and an orderly stop that no idle client can hold up.
+That is limits on connections (all, and those of the LAN by `gate`), a short TLS handshake, and an orderly stop that no
+idle client can hold up. What is spoken on a connection is in `posd.web.connection`.
 """
 
 import asyncio
-import logging
 import socket
 import ssl
 import struct
 from asyncio import sslproto
 from contextlib import suppress
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 
-import h11
 from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.asyncio.tcp_server import TCPServer
-from hypercorn.asyncio.worker_context import WorkerContext
-from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.typing import ASGIFramework
 
 from posd.web.alerts import Distrust, refusal
+from posd.web.connection import Connection, Context, http_config
 from posd.web.gate import Gate, Place
 from posd.web.memory import Trimmer
 from posd.web.noise import Noise
@@ -40,8 +33,6 @@ ACCEPT_RETRY_SECONDS = 0.1
 TURN_WORK = 32
 ADMISSION_WORK = 8
 LAN_PAUSE_SECONDS = 0.002
-#: Request line and headers together, in bytes; ours are a few hundred.
-MAX_HEADER_BYTES = 16 * 1024
 #: What is read of a connection before somebody wants it, in bytes; asyncio keeps up to twice as much and a
 #: TLS record.
 READ_AHEAD_BYTES = 4 * 1024
@@ -49,8 +40,6 @@ READ_AHEAD_BYTES = 4 * 1024
 WRITE_AHEAD_BYTES = 16 * 1024
 #: The buffer of each TLS connection, in bytes: a record. asyncio's own is 256 KiB, for each of hundreds.
 TLS_BUFFER_BYTES = 16 * 1024
-#: Pieces of a body that wait for the app, each of about a TLS record.
-APP_QUEUE_PIECES = 1
 #: Connections that wait to be accepted: a burst of terminals after an outage fits, and in a flood none waits for long.
 LAN_BACKLOG = 1024
 #: A thousand tills at once: a Unix socket fails a non-blocking connect at once where the queue is full. The kernel may
@@ -60,91 +49,6 @@ LOCAL_BACKLOG = 4096
 _PEER_CREDENTIALS = struct.Struct("iII")
 
 sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
-
-
-def http_config(keep_alive_seconds: float) -> Config:
-    """Return Hypercorn's settings: quiet, HTTP/1.1, headers bounded, idle or half-sent requests closed in time."""
-    config = Config()
-    config.accesslog = None
-    config.errorlog = logging.getLogger("hypercorn.error")
-    config.include_server_header = False
-    config.h11_max_incomplete_size = MAX_HEADER_BYTES
-    config.keep_alive_timeout = keep_alive_seconds
-    config.max_app_queue_size = APP_QUEUE_PIECES
-    config.keep_alive_max_requests = 2**31  # its own limit of 1000 would cut busy terminals
-    return config
-
-
-class Http11(H11Protocol):
-    """HTTP/1.1 and nothing else, with a bounded head.
-
-    Who asks for HTTP/2 or a WebSocket is answered as if the question were not there: Hypercorn would switch, and
-    neither the limits here nor the apps are made for what comes then.
-    """
-
-    async def _check_protocol(self, event: h11.Request) -> None:
-        """Do not take the HTTP/2 preface or an `Upgrade: h2c` up."""
-
-    async def _create_stream(self, request: h11.Request) -> None:
-        if _head_bytes(request) > MAX_HEADER_BYTES:  # h11 limits only a head that comes in several pieces
-            await self._send_error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-            await self.send(Closed())
-            return
-        if any(name == b"upgrade" for name, _ in request.headers):
-            request = h11.Request(
-                method=request.method,
-                target=request.target,
-                headers=[(name, value) for name, value in request.headers if name != b"upgrade"],
-                http_version=request.http_version,
-            )
-        await super()._create_stream(request)
-
-
-def _head_bytes(request: h11.Request) -> int:
-    return len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
-
-
-class Connection(TCPServer):
-    """Hypercorn's connection; it speaks HTTP/1.1 only, and ends when its peer has closed it and nothing is under way.
-
-    Hypercorn's own would stay, socket and task, until the keep-alive time-out: a till that opens a connection a call
-    would run into the limit.
-    """
-
-    async def protocol_send(self, event: Event) -> None:
-        """Do not wait for the next request of a peer that has closed; a peer that is gone is no fault of the app's."""
-        if isinstance(event, Updated) and event.idle and self.reader.at_eof():
-            return
-        if isinstance(event, RawData) and self.writer.is_closing():
-            await self.protocol.handle(Closed())  # asyncio would log a line for each answer to requests that still wait
-            return
-        try:
-            await super().protocol_send(event)
-        except OSError:  # an SSLError of one that goes on sending; Hypercorn knows ConnectionError only
-            await self.protocol.handle(Closed())
-
-    async def _read_data(self) -> None:
-        chosen = self.protocol  # Hypercorn's switch between protocols: take the switch out
-        chosen.protocol = Http11(
-            chosen.app,
-            chosen.config,
-            chosen.context,
-            chosen.task_group,
-            chosen.state,
-            chosen.ssl,
-            chosen.client,
-            chosen.server,
-            chosen.send,
-        )
-        await super()._read_data()
-        await self.idle_task.stop()
-
-    def let_go(self) -> None:
-        """Forget what knows this connection: together they would live on, with their buffers, as garbage."""
-        for name in ("protocol", "_task_group"):
-            vars(self).pop(name, None)
-        if (error := self.reader.exception()) is not None:
-            error.__traceback__ = error.__context__ = None
 
 
 class Listener:
@@ -159,23 +63,28 @@ class Listener:
         noise: Noise,
         keep_alive_seconds: float,
         max_connections: int,
+        in_turn: bool = False,
         gate: Gate | None = None,
         tls: ssl.SSLContext | None = None,
         distrust: Distrust | None = None,
         state: dict[str, Any] | None = None,
     ) -> None:
-        """`gate` says who may connect; a place of it is the request's state `place`, None without a gate."""
+        """`gate` says who may connect; a place of it is the request's state `place`, None without a gate.
+
+        `in_turn`: the app need not hear that a client has gone while it answers (see `posd.web.exchange`).
+        """
         self._app = ASGIWrapper(app)
         self._sock = sock
         self._name = name
         self._noise = noise
         self._config = http_config(keep_alive_seconds)
         self._max_connections = max_connections
+        self._in_turn = in_turn
         self._gate = gate
         self._tls = tls
         self._distrust = distrust
         self._state = state or {}
-        self._context = WorkerContext(None)
+        self._context = Context()
         self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
         self._trimmer = Trimmer()
         self._accepting: asyncio.Task[None] | None = None
@@ -214,7 +123,7 @@ class Listener:
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
         self._sock.close()
-        await self._context.terminated.set()
+        await self._context.terminate_idle()
         if self._connections:
             await asyncio.wait(self._connections, timeout=grace_seconds)
         for task, transport in list(self._connections.items()):
@@ -295,7 +204,9 @@ class Listener:
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
             state = self._state | {"uid": _peer_uid(transport), "place": place}
-            served = Connection(self._app, loop, self._config, self._context, state, reader, writer)
+            served = Connection(
+                self._app, loop, self._config, self._context, state, reader, writer, in_turn=self._in_turn
+            )
             try:
                 await served
             finally:

@@ -20,6 +20,7 @@ from posd.services.payments import Payments
 from posd.services.reconciler import Reconciler
 from posd.store import events, listing, paging, transactions
 from posd.store.listing import Page
+from posd.store.writer import Change
 from posd.web import parameters, streams, views, waiting
 from posd.web.context import Context
 from posd.web.local import Route, json_response
@@ -82,10 +83,9 @@ class TransactionCalls:
         identity = parameters.transaction_id(request)
         timeout = parameters.query(request, "timeout", parameters.timeout)
 
-        async def look() -> dict[str, Any] | None:
-            return await self._context.read(partial(_final_outcome, identity=identity))
-
-        found = await waiting.until(request, self._context.hub, identity, look, timeout)
+        hub, look = self._context.hub, partial(self._context.read, partial(_final_outcome, identity=identity))
+        woken = hub.subscribe(identity, _ended)
+        found = await waiting.until(request.state.pieces, woken, hub, look, timeout)
         if found is not None:
             return json_response(found)
         return json_response(await self._document(await self._get(identity)), 202)
@@ -194,6 +194,11 @@ class TransactionCalls:
         return views.transaction_document(
             db, transaction, now, self._grace, abortable=self._aborts.possible(transaction)
         )
+
+
+def _ended(change: Change) -> bool:
+    """Whether a transaction has an outcome since that change: who waits for one need not look before."""
+    return change.result is not None
 
 
 def _final_outcome(db: Any, identity: str) -> dict[str, Any] | None:

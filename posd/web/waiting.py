@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from starlette.requests import Request
-
 from posd.core.problems import Problem
-from posd.store.changes import Hub
+from posd.store.changes import Hub, Waiter
+from posd.web.pieces import Pieces
 
 T = TypeVar("T")
 
@@ -19,14 +18,14 @@ class HungUp(Exception):
 
 
 async def until(
-    request: Request, hub: Hub, subject: str, look: Callable[[], Awaitable[T | None]], timeout: float | None
+    pieces: Pieces, woken: Waiter, hub: Hub, look: Callable[[], Awaitable[T | None]], timeout: float | None
 ) -> T | None:
     """Return what `look` gives as soon as it gives something, None when the time-out (seconds) has passed.
 
-    `look` is called at once and after each change of the subject. Raise HungUp, or Problem draining.
+    `look` is called at once and each time that `woken` was, a waiter of the hub for what can bring what is looked for;
+    `pieces` are the request's, and tell of a hang-up. Raise HungUp, or Problem draining.
     """
-    loop = asyncio.get_running_loop()
-    with hub.subscribe(subject) as woken:
+    with woken:
         over = False
 
         def expire() -> None:
@@ -34,8 +33,8 @@ async def until(
             over = True
             woken.set()
 
-        hang_up = loop.create_task(_hang_up(request, woken))
-        timer = loop.call_later(timeout, expire) if timeout is not None else None
+        pieces.on_gone = woken.set
+        timer = asyncio.get_running_loop().call_later(timeout, expire) if timeout is not None else None
         try:
             while True:
                 woken.clear()
@@ -44,16 +43,10 @@ async def until(
                     return found
                 if hub.draining:
                     raise Problem("draining", DRAINING)
-                if hang_up.done():
+                if pieces.gone:
                     raise HungUp
                 await woken.wait()
         finally:
-            hang_up.cancel()
+            pieces.on_gone = None
             if timer is not None:
                 timer.cancel()
-
-
-async def _hang_up(request: Request, woken: asyncio.Event) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    woken.set()

@@ -21,6 +21,7 @@ from posd.services.callback_urls import CallbackUrls
 from posd.services.inbox import Inbox
 from posd.services.print_inbox import PrintInbox
 from posd.web import bodies
+from posd.web.exchange import WHOLE
 from posd.web.noise import Noise
 
 #: A terminal sends an event in one piece; a body that trickles is cut. Seconds.
@@ -129,8 +130,9 @@ class WebhookApp:
         held: bodies.Held,
     ) -> None:
         """Read the body of an authentic callback, and answer. Raise Full before anything is answered."""
+        seconds = None if WHOLE in scope["extensions"] else BODY_SECONDS
         try:
-            body = await bodies.read(receive, dict(scope["headers"]), row.max_body_bytes, BODY_SECONDS, held.take)
+            body = await bodies.read(receive, dict(scope["headers"]), row.max_body_bytes, seconds, held.take)
         except bodies.Gone:
             await row.inbox.broke_off(identity)
             return

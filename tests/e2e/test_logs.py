@@ -1,6 +1,8 @@
 """What the log says, and what it never says."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from posd import logs
@@ -47,3 +49,44 @@ def test_a_field_that_no_line_may_have_is_dropped_and_named() -> None:
         "transaction": "t",
         "dropped": ["token"],
     }
+
+
+def test_lines_are_written_in_order_by_loop_and_threads_whatever_is_in_them() -> None:
+    script = """
+import asyncio, threading
+import structlog
+from posd import logs
+logs.configure("info")
+log = structlog.get_logger("posd.test")
+async def main():
+    log.info("first")
+    log.info("second", detail="\\ud800")
+    await asyncio.to_thread(log.info, "of a thread")
+    log.debug("never")
+    log.info("last of the loop")
+log.info("before")
+asyncio.run(main())
+log.info("after")
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [line["event"] for line in lines] == [
+        *("before", "first", "second", "of a thread", "last of the loop", "after")
+    ]
+    assert lines[2]["detail"] == "\ud800"
+    assert all(line["logger"] == "posd.test" and line["level"] == "info" for line in lines)
+
+
+def test_a_log_that_nobody_takes_is_no_fault() -> None:
+    script = """
+import os, structlog
+from posd import logs
+logs.configure("info")
+read, write = os.pipe()
+os.close(read)
+os.dup2(write, 1)
+structlog.get_logger("posd.test").info("gone")
+os._exit(7)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (7, b"")

@@ -1,5 +1,6 @@
 """Callback addresses and the key behind them: whose they are, which keys count, and the file (design 5 and 8)."""
 
+import asyncio
 import os
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -96,3 +97,19 @@ def test_a_credential_takes_the_place_of_the_file(tmp_path: Path, monkeypatch: p
     (tmp_path / "credentials" / CREDENTIAL).write_text(OLD.hex())
     assert load_keys(tmp_path / "mine.key") == (OLD,)
     assert mine != (OLD,)
+
+
+async def test_an_address_needs_no_resolver_and_a_name_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    urls, asked = CallbackUrls((NEW,), "", 8443), []
+    loop = asyncio.get_running_loop()
+    resolve = loop.getaddrinfo
+
+    async def noted(host: str, port: int, **options: int) -> object:
+        asked.append(host)
+        return await resolve(host, port, **options)
+
+    monkeypatch.setattr(loop, "getaddrinfo", noted)
+    for host in ("127.0.0.1", "[::1]", "localhost"):
+        callback = await urls.give(Channel.TRANSACTION, IDENTITY, f"https://{host}:1")
+        assert callback.host in ("127.0.0.1", "::1")
+    assert asked == ["localhost"]

@@ -3,20 +3,19 @@
 import asyncio
 from collections.abc import Sequence
 
-from starlette.requests import Request
+import msgspec
+import pytest
+from hypercorn.typing import ASGIReceiveEvent
 
 from posd.store.changes import Hub
 from posd.store.writer import Change
+from posd.web.pieces import Pieces
 from posd.web.streams import Message, stream
-from posd.web.waiting import until
+from posd.web.waiting import HungUp, until
 
 CHANGE = Change(1, "2026-11-20T10:42:03.000Z", "transaction", "one", "event", "active", None, None, ())
-
-
-async def nobody_hangs_up() -> dict[str, str]:
-    """The client's side of a connection on which nothing more comes."""
-    await asyncio.Event().wait()
-    raise AssertionError
+#: A request without a body.
+WHOLE: ASGIReceiveEvent = {"type": "http.request", "body": b"", "more_body": False}
 
 
 async def test_a_wait_sees_a_change_that_comes_while_it_looks() -> None:
@@ -31,7 +30,28 @@ async def test_a_wait_sees_a_change_that_comes_while_it_looks() -> None:
         return "found"
 
     async with asyncio.timeout(30):
-        assert await until(Request({"type": "http"}, nobody_hangs_up), hub, "one", look, None) == "found"
+        assert await until(Pieces(WHOLE), hub.subscribe("one"), hub, look, None) == "found"
+
+
+async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> None:
+    hub, pieces, looks = Hub(), Pieces(WHOLE), 0
+
+    async def look() -> str | None:
+        nonlocal looks
+        looks += 1
+        return None
+
+    woken = hub.subscribe("one", lambda change: change.result is not None)
+    waiting = asyncio.create_task(until(pieces, woken, hub, look, None))
+    await asyncio.sleep(0)
+    for result in (None, "approved", None):
+        hub.publish([msgspec.structs.replace(CHANGE, result=result)])
+        await asyncio.sleep(0)
+    await pieces.bring({"type": "http.disconnect"})
+    with pytest.raises(HungUp):
+        await waiting
+    assert looks == 3  # at once, at the one with a result, and because of the hang-up
+    assert hub.waiters == {}
 
 
 async def test_a_stream_sees_a_change_that_comes_while_it_reads() -> None:

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from posd.core.transactions import OperationType, Transaction
 from posd.store import transactions
 
+#: What was sent under a reference, in upper case; the second half is what lets SQLite use the index.
+_SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT NULL"
+
 
 def with_reference(db: sqlite3.Connection, reference: str) -> Transaction | None:
     """Return the oldest transaction whose outcome gave that reference, None where no one here did."""
@@ -17,11 +20,16 @@ def derived_ids(db: sqlite3.Connection, client_transaction_id: str, given_refere
 
     With the reference that it gave, what was sent under it before it was known here counts too.
     """
-    query = (
-        "SELECT client_transaction_id FROM transactions WHERE derives_from = ?"
-        " OR (derives_from IS NULL AND upper(transaction_reference) = ?) ORDER BY rowid"
-    )
-    return [identity for (identity,) in db.execute(query, (client_transaction_id, given_reference))]
+    found = _ids(db, "derives_from = ?", client_transaction_id)
+    if given_reference is not None:
+        found |= _ids(db, f"{_SENT_UNDER} AND derives_from IS NULL", given_reference)
+    return [found[rowid] for rowid in sorted(found)]
+
+
+def _ids(db: sqlite3.Connection, condition: str, parameter: str) -> dict[int, str]:
+    """Return rowid -> id of what meets one condition that an index serves: SQLite would look for two among all."""
+    query = f"SELECT rowid, client_transaction_id FROM transactions WHERE {condition}"  # noqa: S608 - of this file
+    return dict(db.execute(query, (parameter,)).fetchall())
 
 
 def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
@@ -40,7 +48,7 @@ def members(db: sqlite3.Connection, original: Transaction | None, reference: str
     """Return what derives from an original, oldest first: by its id, or by a reference that it or a re-authorization
     of it gave, whether or not the original was known here by then. Where it is not known, by the reference alone.
     """
-    identity = original and original.client_transaction_id
+    identity = None if original is None else original.client_transaction_id
     known = [reference]
     if original is not None:
         known.append(original.given_reference)
@@ -48,8 +56,10 @@ def members(db: sqlite3.Connection, original: Transaction | None, reference: str
         known.append(original.transaction_reference if original.type is OperationType.RE_AUTH else None)
     references = {item.upper() for item in known if item}
     while True:
-        either = f"derives_from = ? OR upper(transaction_reference) IN ({', '.join('?' * len(references))})"
-        found = list(transactions.where(db, f"{either} ORDER BY rowid", (identity, *references)))
+        ids = {} if identity is None else _ids(db, "derives_from = ?", identity)
+        for known_as in references:
+            ids |= _ids(db, _SENT_UNDER, known_as)
+        found = [item for rowid in sorted(ids) if (item := transactions.get(db, ids[rowid]))]
         given = {item.given_reference for item in found if item.type is OperationType.RE_AUTH and item.given_reference}
         if given <= references:
             return found

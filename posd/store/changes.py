@@ -6,8 +6,8 @@ polling.
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from typing import Self
 
 import msgspec
 
@@ -19,26 +19,73 @@ ANY = ""
 _ATTENTION = msgspec.json.Decoder(tuple[str, ...])
 
 
+def _any(_change: "Change") -> bool:
+    return True
+
+
+class Waiter:
+    """Hears of changes within a `with` block: it is set at each that is wanted, and when posd stops.
+
+    One task waits for it. It is no asyncio.Event, of which each holds a deque: there may be a thousand waiters.
+    """
+
+    __slots__ = ("_future", "_hub", "_set", "_subject", "_wanted")
+
+    def __init__(self, hub: "Hub", subject: str, wanted: Callable[[Change], bool]) -> None:
+        self._hub = hub
+        self._subject = subject
+        self._wanted = wanted
+        self._set = False
+        self._future: asyncio.Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        self._hub.waiters.setdefault(self._subject, set()).add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        waiters = self._hub.waiters[self._subject]
+        waiters.discard(self)
+        if not waiters:
+            del self._hub.waiters[self._subject]
+
+    def hear(self, change: Change) -> None:
+        """Take a change of the subject."""
+        if self._wanted(change):
+            self.set()
+
+    def set(self) -> None:
+        """Wake it."""
+        self._set = True
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def clear(self) -> None:
+        """Forget what was heard: the state is read after this."""
+        self._set = False
+
+    def is_set(self) -> bool:
+        """Whether something was heard since `clear`."""
+        return self._set
+
+    async def wait(self) -> None:
+        """Wait until it is set."""
+        if not self._set:
+            self._future = asyncio.get_running_loop().create_future()
+            await self._future
+
+
 class Hub:
     """Wakes whoever waits for a change of a subject. Used on the event loop only."""
 
     def __init__(self) -> None:
-        self._waiters: dict[str, set[asyncio.Event]] = {}
+        #: Who waits now, by subject; a `Waiter` enters itself.
+        self.waiters: dict[str, set[Waiter]] = {}
         self._listeners: list[Callable[[Sequence[Change]], None]] = []
         self.draining = False
 
-    @contextmanager
-    def subscribe(self, subject: str = ANY) -> Iterator[asyncio.Event]:
-        """Give an event that is set at each change of the subject (its waiter clears it), and when posd stops."""
-        event = asyncio.Event()
-        waiters = self._waiters.setdefault(subject, set())
-        waiters.add(event)
-        try:
-            yield event
-        finally:
-            waiters.discard(event)
-            if not waiters and self._waiters.get(subject) is waiters:
-                del self._waiters[subject]
+    def subscribe(self, subject: str = ANY, wanted: Callable[[Change], bool] = _any) -> Waiter:
+        """Return what is set at each change of the subject that is wanted; to be entered before the state is read."""
+        return Waiter(self, subject, wanted)
 
     def listen(self, listener: Callable[[Sequence[Change]], None]) -> None:
         """Call `listener` with the changes of each COMMIT, on the loop."""
@@ -48,16 +95,17 @@ class Hub:
         """Wake the waiters of these changes; called after their COMMIT."""
         for listener in self._listeners if changes else ():
             listener(changes)
-        for subject in {ANY, *(change.id for change in changes)}:
-            for event in self._waiters.get(subject, ()):
-                event.set()
+        for change in changes:
+            for subject in (change.id, ANY):
+                for waiter in self.waiters.get(subject, ()):
+                    waiter.hear(change)
 
     def drain(self) -> None:
         """Wake everybody for the last time: posd is stopping."""
         self.draining = True
-        for waiters in self._waiters.values():
-            for event in waiters:
-                event.set()
+        for waiters in self.waiters.values():
+            for waiter in waiters:
+                waiter.set()
 
 
 def record(unit: Unit, change: Change) -> None:

@@ -14,6 +14,10 @@ class Page(Filters, frozen=True, kw_only=True):
     sale: str | None = None
     metadata: Mapping[str, str] = {}
 
+    def index(self) -> str:
+        """See `Filters.index`."""
+        return super().index() if self.sale is None else "sale"
+
 
 def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[Transaction], str | None]:
     """Return one page, newest first (`created_at`, then id), and the cursor of the next one."""
@@ -24,7 +28,7 @@ def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[Transaction], st
         # A text by its value; a number, true or false as it stands in the till's JSON.
         path = f'$."{key}"'
         conditions.append(("(metadata ->> ? = ? OR metadata -> ? = ?)", (path, text, path, text)))
-    found = transactions.select(db, *joined(conditions), page.limit + 1)
+    found = transactions.select(db, page.index(), *joined(conditions), page.limit + 1)
     rows = found[: page.limit]
     more = len(found) > page.limit
     return rows, encode_cursor(rows[-1].created_at, rows[-1].client_transaction_id) if more else None

@@ -31,6 +31,15 @@ _NEXT = (
     "taken over"
 )
 
+#: Size of the pages of a new database, in bytes. A commit writes each page that it touches as a whole, and an event
+#: touches four or five of them with some hundred bytes each: small pages wear the flash least. Below this, rows do not
+#: fit on one page any more, and a file system writes whole blocks of 4 KiB all the same.
+PAGE_BYTES = 2048
+#: Pages in the WAL after which they are written back into the database: a page that many commits touched is written
+#: back once.
+LOG_PAGES = 2000
+#: What a reading connection keeps of the database, in KiB: it reads few pages, and the system keeps the file anyway.
+READER_CACHE_KIB = 512
 #: The WAL file is cut back to this size after a checkpoint, in bytes, so that one burst does not keep the disk.
 JOURNAL_SIZE_LIMIT = 4 * 1024 * 1024
 
@@ -61,6 +70,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
+        f"wal_autocheckpoint = {LOG_PAGES}",
         f"journal_size_limit = {JOURNAL_SIZE_LIMIT}",
         "trusted_schema = OFF",
     ):
@@ -69,10 +79,18 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Open a connection that cannot write."""
+    """Open a connection that cannot write. Raise sqlite3.Error, also where the schema is damaged."""
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
     db.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}").close()
     db.execute("PRAGMA query_only = ON").close()
+    try:
+        db.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}").close()  # the first to read the schema
+    except UnicodeDecodeError as error:  # of SQLite's words for it: they have the damaged bytes in them
+        db.close()
+        raise sqlite3.DatabaseError("malformed database schema") from error
+    except sqlite3.Error:
+        db.close()
+        raise
     return db
 
 
@@ -185,6 +203,7 @@ def _make(path: Path) -> None:
     files.remove_database(fresh)
     files.create_private(fresh)
     with closing(sqlite3.connect(fresh, isolation_level=None)) as db:
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
         # Now, and not by the first writer: that would go through a journal which a power loss can bring back.
         db.execute("PRAGMA journal_mode = WAL").close()
         migrate(db, fresh)

@@ -13,8 +13,10 @@ from typing import BinaryIO, Self
 
 import msgspec
 
-#: posd makes its databases with SQLite's default page size.
-DEFAULT_PAGE_BYTES = 4096
+#: The page sizes of posd's databases, in bytes: of those that it makes now (`opening.PAGE_BYTES`), and of older ones.
+_SMALL, _LARGE = 2048, 4096
+#: Small pages of a file without headers that are looked at to tell which of the two it has.
+_PAGES_LOOKED_AT = 4096
 #: A row holds one message of a terminal, at most; a longer one is garbage that looks like a length.
 MAX_ROW_BYTES = 64 * 1024 * 1024
 
@@ -25,6 +27,8 @@ _WAL_MAGIC = (0x377F0682, 0x377F0683)
 _TABLE_LEAF, _INDEX_LEAF, _INDEX_INTERIOR = 0x0D, 0x0A, 0x02
 #: bytes of the header of a b-tree page, by its type (1.6)
 _TREE_HEADER = {_TABLE_LEAF: 8, _INDEX_LEAF: 8, _INDEX_INTERIOR: 12}
+#: Every type of a b-tree page: those, and the inner pages of tables (1.6).
+_TREES = {*_TREE_HEADER, 0x05}
 _INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 Value = None | int | float | str | bytes
@@ -91,7 +95,7 @@ class Pages:
         return os.fstat(file.fileno()).st_size if file is not None else 0
 
     def _page_size(self) -> int:
-        """Return the page size that the file's or the WAL's header names (1.3.2, 4.1)."""
+        """Return the page size that the header of file or WAL names (1.3.2, 4.1), or else what it looks to be."""
         header, wal = self._read(self._main, 0, 100), self._read(self._wal, 0, _WAL_HEADER)
         sizes = []
         if header[: len(_MAGIC)] == _MAGIC:
@@ -99,7 +103,14 @@ class Pages:
             sizes.append(65536 if size == 1 else size)
         if int.from_bytes(wal[:4], "big") in _WAL_MAGIC:
             sizes.append(int.from_bytes(wal[8:12], "big"))
-        return next((size for size in sizes if size in _PAGE_SIZES), DEFAULT_PAGE_BYTES)
+        return next((size for size in sizes if size in _PAGE_SIZES), 0) or self._likely_size()
+
+    def _likely_size(self) -> int:
+        """Tell small pages by what stands where they begin and large ones do not."""
+        begun = [0, 0]
+        for number in range(min(_PAGES_LOOKED_AT, self._length(self._main) // _SMALL)):
+            begun[number % 2] += _begins_tree(self._read(self._main, number * _SMALL, 8))
+        return _SMALL if 2 * begun[1] >= begun[0] else _LARGE
 
     def _committed_frames(self) -> Iterator[tuple[int, int]]:
         """Yield page number and offset of the frames of the WAL's present generation up to its last commit (4.1)."""
@@ -113,6 +124,14 @@ class Pages:
             if frame[4:8] != bytes(4):  # the database's size after a commit
                 yield from open_frames
                 open_frames.clear()
+
+
+def _begins_tree(head: bytes) -> bool:
+    """Whether a b-tree page can begin so (1.6): its type, room for its cells before their content, few fragments."""
+    if len(head) < 8 or head[0] not in _TREES:
+        return False
+    cells, content = int.from_bytes(head[3:5], "big"), int.from_bytes(head[5:7], "big")
+    return 8 + 2 * cells <= content <= _LARGE and head[7] <= 60
 
 
 def records(pages: Pages, number: int) -> Iterator[Record]:

@@ -1,4 +1,8 @@
-"""What lists share: the filters that rows of either kind have, their order, and a cursor that survives inserts."""
+"""What lists share: the filters that rows of either kind have, their order, and a cursor that survives inserts.
+
+A list is walked in the index of its own filter, newest first, until the page is full. Which one is said here, and not
+left to SQLite: it does not know how few are open, and would look for them among all.
+"""
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -30,7 +34,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         conditions: list[Condition] = [("1", ())]
         if self.phase is not None:
             conditions.append(("phase = ?", (self.phase,)))
-        if self.open:
+        if self._open_ones:
             conditions.append(("phase <> 'final'", ()))
         if self.attention:
             conditions.append(("attention <> '[]'", ()))
@@ -44,6 +48,18 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
         if self.cursor is not None:
             conditions.append((f"(created_at, {id_column}) < (?, ?)", self.cursor))
         return conditions
+
+    @property
+    def _open_ones(self) -> bool:
+        return self.open or self.phase not in (None, Phase.FINAL)
+
+    def index(self) -> str:
+        """Return the index to walk, without the name of its table: of what is asked for, the filter that few pass."""
+        if self._open_ones:
+            return "open"
+        if self.attention:
+            return "attention"
+        return "newest" if self.terminal is None else "terminal"
 
 
 def joined(conditions: Iterable[Condition]) -> Condition:

@@ -187,7 +187,8 @@ def callbacks(db: sqlite3.Connection, print_job_id: str) -> list[bytes]:
 
 def open_ones(db: sqlite3.Connection) -> list[PrintJob]:
     """Return every job that is not final, the oldest first, without their documents."""
-    return [_job(row) for row in db.execute(f"{_SELECT_MANY} WHERE phase <> 'final' ORDER BY rowid")]
+    query = f"{_SELECT_MANY} INDEXED BY print_jobs_open WHERE phase <> 'final' ORDER BY rowid"
+    return [_job(row) for row in db.execute(query)]
 
 
 def reprints(db: sqlite3.Connection, print_job_id: str) -> list[str]:
@@ -201,10 +202,11 @@ def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, 
     return [(row[0], _job(row[1:])) for row in db.execute(_SELECT_BY_ROWID, (after, limit))]
 
 
-def select(db: sqlite3.Connection, where: str, parameters: tuple[Any, ...], limit: int) -> list[PrintJob]:
-    """Return jobs by a condition of `posd.store.print_listing`, newest first, without their documents."""
+def select(db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any, ...], limit: int) -> list[PrintJob]:
+    """Return jobs by index and condition of `posd.store.print_listing`, newest first, without their documents."""
+    query = f"{_SELECT_MANY} INDEXED BY print_jobs_{index} WHERE {where}"
     order = "ORDER BY created_at DESC, print_job_id DESC LIMIT ?"
-    return [_job(row) for row in db.execute(f"{_SELECT_MANY} WHERE {where} {order}", (*parameters, limit))]
+    return [_job(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
 
 
 def _tell(unit: Unit, job: PrintJob, word: str) -> None:

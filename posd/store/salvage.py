@@ -148,7 +148,7 @@ class _Collector:
         self._print_times: set[tuple[Value, str]] = set()
 
     def take(self, record: Record) -> None:
-        """Take what stands in one cell. No row and no index has another id before its own, nor its own behind four."""
+        """Take what stands in one cell. Only a till's own words stand before an id, and none stands behind four."""
         if record.rowid is None:
             self._take_entry(record.values)
         else:
@@ -175,7 +175,7 @@ class _Collector:
         match values:
             case [Channel.PRINT, str(identity), int()] if is_print_id(identity):  # quarantine
                 self._print_ids.add(identity)
-            case [str(time), str(identity), int()] if is_time(time) and is_print_id(identity):
+            case [*_, str(time), str(identity), int()] if is_time(time) and is_print_id(identity):
                 if is_id(identity):
                     self._by_time.add((time, identity))
                 else:

@@ -1,7 +1,8 @@
 """Rows of transactions: one way to insert, one guarded way to change, each with its history row in the same commit."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from posd.store.writer import Change, Unit
 
 KIND = "transaction"
 
-#: Columns in the order of `_values`; `_transaction` reads them back.
+#: Columns in the order in which they are inserted; `_transaction` reads them back.
 COLUMNS = (
     "client_transaction_id",
     "terminal",
@@ -68,32 +69,27 @@ CHANGING = (
 )
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM transactions"  # noqa: S608 - constants of this file
+#: Few are open, of however many: without the name of the index SQLite may look among those of a terminal.
+_SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE phase <> 'final'"
 _SELECT_BY_ROWID = f"SELECT rowid, {', '.join(COLUMNS)} FROM transactions WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
 _INSERT = f"INSERT INTO transactions ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
-_UPDATE = (
-    f"UPDATE transactions SET {', '.join(f'{name} = :{name}' for name in CHANGING)}"  # noqa: S608
-    " WHERE client_transaction_id = :client_transaction_id"
-    " AND phase = :expected_phase AND revision = :expected_revision"
-)
-
 _TRAIL = msgspec.json.Decoder(Trail)
 _OUTCOME = msgspec.json.Decoder(Outcome)
 _LAST_SEARCH = msgspec.json.Decoder(LastSearch)
 _ATTENTION = msgspec.json.Decoder(tuple[Attention, ...])
 
 
-def _values(transaction: Transaction) -> dict[str, Any]:
-    values = {name: getattr(transaction, name) for name in COLUMNS}
-    return values | {
-        "amount": transaction.amount.decode(),
-        "metadata": transaction.metadata.decode(),
-        "options": transaction.options.decode(),
-        "last_search": transaction.last_search and encode(transaction.last_search).decode(),
-        "trail": encode(transaction.trail).decode(),
-        "outcome": transaction.outcome and encode(transaction.outcome).decode(),
-        "withdrawn": transaction.withdrawn and encode(transaction.withdrawn).decode(),
-        "attention": encode(transaction.attention).decode(),
-    }
+#: How a value is stored that is not stored as it is.
+_STORED: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("amount", "metadata", "options"), lambda value: value.decode()),
+    **dict.fromkeys(("trail", "attention"), lambda value: encode(value).decode()),
+    **dict.fromkeys(("last_search", "outcome", "withdrawn"), lambda value: value and encode(value).decode()),
+}
+
+
+def _value(transaction: Transaction, column: str) -> Any:
+    value = getattr(transaction, column)
+    return _STORED[column](value) if column in _STORED else value
 
 
 def _transaction(row: tuple[Any, ...]) -> Transaction:
@@ -130,8 +126,7 @@ def get(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | Non
 
 def insert(unit: Unit, transaction: Transaction, reason: str) -> None:
     """Insert a new transaction, with its history row."""
-    values = _values(transaction)
-    unit.db.execute(_INSERT, [values[name] for name in COLUMNS])
+    unit.db.execute(_INSERT, [_value(transaction, name) for name in COLUMNS])
     _record(unit, transaction, reason)
 
 
@@ -143,45 +138,51 @@ def move(unit: Unit, before: Transaction, after: Transaction, reason: str) -> Tr
     if before == after:
         return before
     changed = msgspec.structs.replace(after, revision=before.revision + 1)
-    values = _values(changed)
-    parameters = {name: values[name] for name in CHANGING} | {
-        "client_transaction_id": before.client_transaction_id,
-        "expected_phase": before.phase,
-        "expected_revision": before.revision,
-    }
-    if unit.db.execute(_UPDATE, parameters).rowcount != 1:
+    columns = tuple(name for name in CHANGING if getattr(before, name) != getattr(changed, name))
+    values = [_value(changed, name) for name in columns]
+    expected = (before.client_transaction_id, before.phase, before.revision)
+    if unit.db.execute(_update(columns), (*values, *expected)).rowcount != 1:
         raise StaleState(f"{before.client_transaction_id} is no longer {before.phase} at revision {before.revision}")
     _record(unit, changed, reason)
     return changed
+
+
+@cache
+def _update(columns: tuple[str, ...]) -> str:
+    """Return the statement that changes these columns alone: an index of the others is not written."""
+    return (
+        f"UPDATE transactions SET {', '.join(f'{name} = ?' for name in columns)}"  # noqa: S608 - names of this file
+        " WHERE client_transaction_id = ? AND phase = ? AND revision = ?"
+    )
 
 
 def keep_search(unit: Unit, transaction: Transaction) -> None:
     """Note a search that brought nothing new: when it was, and no history row."""
     unit.db.execute(
         "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
-        (_values(transaction)["last_search"], transaction.client_transaction_id),
+        (_value(transaction, "last_search"), transaction.client_transaction_id),
     )
 
 
 def open_ones(db: sqlite3.Connection) -> list[Transaction]:
     """Return every transaction that is not final."""
-    return [_transaction(row) for row in db.execute(f"{SELECT} WHERE phase <> 'final'")]
+    return [_transaction(row) for row in db.execute(_SELECT_OPEN)]
 
 
 def called_back(db: sqlite3.Connection) -> list[Transaction]:
     """Return the transactions that are not final and whose callback URL names an address of this machine."""
-    return [_transaction(row) for row in db.execute(f"{SELECT} WHERE phase <> 'final' AND callback_host IS NOT NULL")]
+    return [_transaction(row) for row in db.execute(f"{_SELECT_OPEN} AND callback_host IS NOT NULL")]
 
 
 def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:
     """Yield the open transactions of a terminal."""
-    for row in db.execute(f"{SELECT} WHERE terminal = ? AND phase <> 'final'", (terminal,)):
+    for row in db.execute(f"{_SELECT_OPEN} AND terminal = ?", (terminal,)):
         yield _transaction(row)
 
 
 def of_sale(db: sqlite3.Connection, sale: str) -> Iterator[Transaction]:
     """Yield the transactions of a sale, newest first."""
-    for row in db.execute(f"{SELECT} WHERE sale = ? ORDER BY rowid DESC", (sale,)):
+    for row in db.execute(f"{SELECT} WHERE sale = ? ORDER BY created_at DESC, client_transaction_id DESC", (sale,)):
         yield _transaction(row)
 
 
@@ -193,10 +194,9 @@ def where(db: sqlite3.Connection, condition: str, parameters: tuple[Any, ...]) -
 
 def to_ask_once(db: sqlite3.Connection) -> list[Transaction]:
     """Return the ended transactions that broke the lifecycle and for which the terminal was not yet asked."""
-    where = (
-        "attention <> '[]' AND attention LIKE '%\"illegal_transition\"%' AND last_search IS NULL AND phase = 'final'"
-    )
-    return [_transaction(row) for row in db.execute(f"{SELECT} WHERE {where}")]
+    where = "phase = 'final' AND last_search IS NULL AND instr(attention, '\"illegal_transition\"') > 0"
+    query = f"{SELECT} INDEXED BY transactions_to_ask_once WHERE {where}"
+    return [_transaction(row) for row in db.execute(query)]
 
 
 def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, Transaction]]:
@@ -205,10 +205,13 @@ def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, 
     return [(row[0], _transaction(row[1:])) for row in rows]
 
 
-def select(db: sqlite3.Connection, where: str, parameters: tuple[Any, ...], limit: int) -> list[Transaction]:
-    """Return transactions by a condition of `posd.store.listing`, newest first."""
+def select(
+    db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any, ...], limit: int
+) -> list[Transaction]:
+    """Return transactions by index and condition of `posd.store.listing`, newest first."""
+    query = f"{SELECT} INDEXED BY transactions_{index} WHERE {where}"
     order = "ORDER BY created_at DESC, client_transaction_id DESC LIMIT ?"
-    return [_transaction(row) for row in db.execute(f"{SELECT} WHERE {where} {order}", (*parameters, limit))]
+    return [_transaction(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
 
 
 def _record(unit: Unit, transaction: Transaction, reason: str) -> None:

@@ -1,12 +1,13 @@
 """The single writer with group commit (design 9).
 
 Callers hand over functions. Whatever has gathered while the last COMMIT was syncing runs inside one `BEGIN IMMEDIATE`,
-each function in a savepoint, and the callers are answered after the COMMIT: a burst costs one sync, and state is
-decided by one thread in one order.
+and the callers are answered after the COMMIT: a burst costs one sync, and state is decided by one thread in one order.
+What a function raises undoes what it wrote, and nothing else.
 """
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,9 @@ T = TypeVar("T")
 MAX_BATCH = 256
 #: Functions that may wait; past it callers hear at once that they should come again, and memory stays bounded.
 MAX_WAITING = 4096
+
+#: How long the event loop stands back for a batch, in seconds; most take a few milliseconds.
+LEAD_SECONDS = 0.01
 
 #: The transaction is gone, and the connection is as good as before.
 _HARMLESS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT})
@@ -92,6 +96,8 @@ class Writer:
     async def write(self, function: Callable[[Unit], T]) -> T:
         """Run a function in the next COMMIT and return what it returned, once that is on disk.
 
+        It may be run twice, the first time in vain: what it does, it does to the database and to what it returns.
+
         Raise what the function raised (nothing of it is written then), StorageUnavailable, CommitUncertain.
         A caller that is cancelled does not stop its function.
         """
@@ -130,7 +136,7 @@ class Writer:
     async def _commit(self, batch: Sequence[_Job]) -> None:
         if self._trusted or await self._reopen():
             try:
-                written = await on_thread(self._connection, run_batch, [job[0] for job in batch])
+                written = await self._run_batch([job[0] for job in batch])
             except Exception as error:  # noqa: BLE001 - the writer outlives whatever it was; each caller hears of it
                 written = Written([_uncertain(error)] * len(batch), distrusted=True)
         else:
@@ -154,6 +160,17 @@ class Writer:
         if written.distrusted:
             self._trusted = False
             await self._reopen()
+
+    async def _run_batch(self, functions: Sequence[Function]) -> Written:
+        """Run a batch on the thread, and let it have the interpreter to itself until it commits, but not for long.
+
+        SQLite gives the interpreter's lock away at each statement, and a busy loop would take it each time: a batch
+        took four times as long. A disk that stalls holds the loop up for `LEAD_SECONDS` only.
+        """
+        ready = threading.Event()
+        running = hand_over(self._connection, run_batch, functions, ready.set)
+        ready.wait(LEAD_SECONDS)
+        return await running
 
     async def _reopen(self) -> bool:
         """Replace a connection that is no longer trusted, and tell whether that went well; else it is tried again."""
@@ -182,34 +199,50 @@ async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Conn
 
 
 async def on_thread(connection: aiosqlite.Connection, function: Callable[..., T], *arguments: Any) -> T:
-    """Run a function on the connection's own thread; aiosqlite has no public way to do so (pinned, tested)."""
-    return await connection._execute(  # type: ignore[no-any-return, no-untyped-call]
-        lambda: function(connection._conn, *arguments)
-    )
+    """Run a function on the connection's own thread. Raise ValueError where the connection is closed."""
+    return await hand_over(connection, function, *arguments)
 
 
-def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> Written:
-    """Run functions in one transaction, each in a savepoint."""
+def hand_over(connection: aiosqlite.Connection, function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
+    """Have a function run on the connection's own thread, from now on; return what it will have returned.
+
+    aiosqlite has no public way to do so (pinned, tested). Raise ValueError where the connection is closed.
+    """
+    if not connection._running or connection._connection is None:
+        raise ValueError("Connection closed")
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    connection._tx.put_nowait((future, lambda: function(connection._conn, *arguments)))
+    return future
+
+
+def run_batch(
+    db: sqlite3.Connection, functions: Sequence[Function], before_commit: Callable[[], None] = lambda: None
+) -> Written:
+    """Run functions in one transaction: what one of them raises undoes what it wrote, and nothing else.
+
+    A savepoint for each of them is two statements more, so first it is tried without. Where one raises that had written
+    something, which is rare, all are rolled back and run again, each in a savepoint.
+    """
     before = db.total_changes
     try:
         db.execute("BEGIN IMMEDIATE")
-    except sqlite3.Error as error:
+        unit = Unit(db)
+        results = _run_plain(unit, functions)
+        if results is None:
+            db.execute("ROLLBACK")
+            before = db.total_changes
+            db.execute("BEGIN IMMEDIATE")
+            unit = Unit(db)
+            results = _run_in_savepoints(unit, functions)
+    except _RolledBack as rolled_back:
+        error = rolled_back.cause
         return Written([_unavailable(error)] * len(functions), distrusted=broken(error))
-    unit = Unit(db)
-    results: list[Any] = []
-    for function in functions:
-        known = len(unit.changes)
-        db.execute("SAVEPOINT job")
-        try:
-            results.append(function(unit))
-        except Exception as error:  # noqa: BLE001 - it belongs to the caller whose function it is
-            if not db.in_transaction:  # SQLite has rolled everything back by itself (disk full, I/O error)
-                return Written([_unavailable(error)] * len(functions), distrusted=broken(error))
-            db.execute("ROLLBACK TO job")
-            del unit.changes[known:]
-            results.append(_unavailable(error) if _is_trouble(error) else error)
-        db.execute("RELEASE job")
+    except sqlite3.Error as error:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        return Written([_unavailable(error)] * len(functions), distrusted=broken(error))
     crash_point("writer.before_commit")
+    before_commit()
     try:
         db.execute("COMMIT")
     except sqlite3.Error as error:
@@ -219,6 +252,47 @@ def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> Written:
         return Written([outcome] * len(functions), distrusted=broken(error))
     crash_point("writer.committed")
     return Written(results, unit.changes, anything=db.total_changes != before)
+
+
+class _RolledBack(Exception):
+    """SQLite has rolled everything back by itself (disk full, I/O error)."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+
+
+def _run_plain(unit: Unit, functions: Sequence[Function]) -> list[Any] | None:
+    """Run functions; None where one raised after it had written. Raise _RolledBack."""
+    results: list[Any] = []
+    for function in functions:
+        written = unit.db.total_changes
+        try:
+            results.append(function(unit))
+        except Exception as error:
+            if not unit.db.in_transaction:
+                raise _RolledBack(error) from error
+            if unit.db.total_changes != written:
+                return None
+            results.append(_unavailable(error) if _is_trouble(error) else error)
+    return results
+
+
+def _run_in_savepoints(unit: Unit, functions: Sequence[Function]) -> list[Any]:
+    """Run functions, each in a savepoint. Raise _RolledBack, sqlite3.Error."""
+    results: list[Any] = []
+    for function in functions:
+        known = len(unit.changes)
+        unit.db.execute("SAVEPOINT job")
+        try:
+            results.append(function(unit))
+        except Exception as error:
+            if not unit.db.in_transaction:
+                raise _RolledBack(error) from error
+            unit.db.execute("ROLLBACK TO job")
+            del unit.changes[known:]
+            results.append(_unavailable(error) if _is_trouble(error) else error)
+        unit.db.execute("RELEASE job")
+    return results
 
 
 def _is_trouble(error: Exception) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 
 from posd.store import backup
-from posd.store.opening import lock, schema_version
+from posd.store.opening import PAGE_BYTES, lock, schema_version
 from tests.cli.documents import answer
 from tests.cli.processes import PATIENCE, posd, posd_on_terminal, posd_process, start_posd
 from tests.cli.stub import Answer, Stub, problem
@@ -42,7 +42,7 @@ class Shop:
 
     def damage(self) -> None:
         content = self.database.read_bytes()
-        self.database.write_bytes(bytes(4096) + content[4096:])
+        self.database.write_bytes(bytes(PAGE_BYTES) + content[PAGE_BYTES:])
 
 
 @pytest.fixture

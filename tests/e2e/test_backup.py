@@ -15,6 +15,7 @@ import pytest
 
 from posd import tls
 from posd.store import backup
+from posd.store.opening import PAGE_BYTES as PAGE
 from posd.store.opening import connect_reader
 from posd.store.verify import verify
 from tests.e2e.conftest import CHARGE
@@ -24,8 +25,6 @@ from tests.support.https import deliver
 from tests.support.shop import Payment, Shop, open_shop
 from tests.support.terminal import ScriptedTerminal
 from tests.support.webhooks import key_file
-
-PAGE = 4096
 
 
 async def posd_command(daemon: Daemon, *arguments: str) -> tuple[int, str, str]:

@@ -9,10 +9,10 @@ from random import Random
 
 from posd.services.restore import Prepared, Restore
 from posd.store import backup
+from posd.store.opening import PAGE_BYTES as PAGE
 from tests.store.filled import MORNING
 
 NOON = MORNING + timedelta(hours=2)
-PAGE = 4096
 BACKUP_KEY = b"b" * 32
 
 

@@ -13,7 +13,7 @@ import pytest
 from posd.store import backup, marks
 from posd.store.backup import BadTarget, NotABackup, Stopped, Written
 from posd.store.errors import StorageUnavailable
-from posd.store.opening import KEY_TABLE, connect_reader, open_database
+from posd.store.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.store.verify import verify
 from tests.store.filled import Filled, filling, name
 from tests.support.tmpfs import small_disk
@@ -105,7 +105,7 @@ def test_a_database_that_is_damaged_makes_no_backup(filled: Filled, database: Pa
     filled.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     (root,) = filled.db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events_of_transaction'").fetchone()
     content = bytearray(database.read_bytes())
-    content[(root - 1) * 4096 : root * 4096] = b"\xa5" * 4096
+    content[(root - 1) * PAGE_BYTES : root * PAGE_BYTES] = b"\xa5" * PAGE_BYTES
     database.write_bytes(content)
     with pytest.raises(StorageUnavailable, match=r"the database is damaged.*posd verify"):
         write(database, tmp_path / "b.db")

@@ -21,7 +21,7 @@ from posd.store import backup, events, journal, leases, marks, opening, proven_s
 from posd.store.backup import NotABackup
 from posd.store.errors import StoreError
 from posd.store.marks import OldFile
-from posd.store.opening import KEY_TABLE, connect_reader, open_database
+from posd.store.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.store.verify import verify
 from posd.store.writer import Unit
 from tests.store.disasters import BACKUP_KEY, NOON, PAGE, State, destroy
@@ -374,7 +374,7 @@ def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: S
         (lambda path: path.write_bytes(b""), OldFile.UNREADABLE),
         (lambda path: path.write_bytes(b"garbage" * 9999), OldFile.UNREADABLE),
         (lambda path: os.truncate(path, path.stat().st_size // 2 + 100), OldFile.DAMAGED),
-        (lambda path: path.write_bytes(bytes(4096) + path.read_bytes()[4096:]), OldFile.DAMAGED),
+        (lambda path: path.write_bytes(bytes(PAGE_BYTES) + path.read_bytes()[PAGE_BYTES:]), OldFile.DAMAGED),
     ],
     ids=["gone", "empty", "garbage", "truncated", "no header"],
 )
@@ -401,7 +401,7 @@ def test_without_a_backup_what_can_be_read_is_saved(state: State) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
     before = snapshots(state.database, filled.known)
-    state.database.write_bytes(bytes(4096) + state.database.read_bytes()[4096:])
+    state.database.write_bytes(bytes(PAGE_BYTES) + state.database.read_bytes()[PAGE_BYTES:])
     prepared = state.restore(without=True)
     assert (prepared.backup, prepared.mark.file, prepared.mark.old) == (None, None, OldFile.DAMAGED)
     assert snapshots(state.database, filled.known) == before

@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from posd.store import opening
+from posd.store.opening import PAGE_BYTES as PAGE
 from posd.store.opening import connect_reader, open_database, schema_version
 from posd.store.salvage import Salvaged, salvage
 from tests.store.filled import FINAL, OPEN, Filled, filling, name
 
-PAGE = 4096
 TABLES = ("transactions", "events", "journal", "changes", "quarantine", "leases", "marks")
 
 
@@ -156,6 +156,21 @@ def test_the_ids_on_the_inner_pages_of_an_index_stand_nowhere_else_in_it(tmp_pat
     path.write_bytes(content)
     assert inner > 0
     assert set() < salvaged(path)[0].ids < set(filled.known)
+
+
+@pytest.mark.parametrize("size", [PAGE, 4096])  # an older posd made its databases with the larger pages
+def test_without_any_header_the_pages_tell_their_size(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "posd.db"
+    monkeypatch.setattr(opening, "PAGE_BYTES", size)
+    with filling(path) as filled:
+        fill(filled, 40)
+    before = rows(path)
+    path.write_bytes(bytes(size) + path.read_bytes()[size:])
+    found, after = salvaged(path)
+    assert found.ids == {name(number) for number in range(40)}
+    assert after == before
 
 
 def test_a_sale_is_no_payment(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ async def test_waiters_hear_of_a_change_after_its_commit_and_not_of_what_failed(
         assert not mine.is_set()
         await store.write(inserting(starting()))
         assert (mine.is_set(), any_change.is_set(), other.is_set()) == (True, True, False)
-    assert store.hub._waiters == {}
+    assert store.hub.waiters == {}
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from posd.store import backup, opening
-from posd.store.opening import open_database
+from posd.store.opening import PAGE_BYTES, open_database
 from posd.store.verify import KINDS, MAX_SHOWN, Report, Unusable, verify
 from tests.store.filled import OPEN, Filled, filling, name, terminal
 
@@ -138,7 +138,7 @@ def test_a_damaged_page_is_found_and_the_rest_is_still_checked(filled: Filled, t
     (root,) = filled.db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events'").fetchone()
     filled.db.close()
     content = bytearray((tmp_path / "posd.db").read_bytes())
-    content[(root - 1) * 4096 : root * 4096] = b"\xa5" * 4096
+    content[(root - 1) * PAGE_BYTES : root * PAGE_BYTES] = b"\xa5" * PAGE_BYTES
     (tmp_path / "posd.db").write_bytes(content)
     report = verify(tmp_path / "posd.db", look)
     assert report.counts["damaged"] >= 1

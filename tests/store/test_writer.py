@@ -1,17 +1,22 @@
-"""The single writer: group commit, savepoints, trouble with the disk - on real SQLite files."""
+"""The single writer: group commit, functions that fail, trouble with the disk - on real SQLite files."""
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from posd.store import writer
 from posd.store.errors import CommitUncertain, StorageUnavailable
+from posd.store.opening import open_database
 from posd.store.store import Store
-from posd.store.writer import Unit, Writer, run_batch
+from posd.store.writer import Change, Unit, Writer, run_batch
 from tests.support.disk import broken_disk
+
+CHANGE = Change(1, "t", "transaction", "id", "reason", "active", None, None, ())
 
 
 def quarantine(unit: Unit, reason: str) -> str:
@@ -60,6 +65,45 @@ async def test_a_function_that_fails_takes_nothing_with_it(store: Store) -> None
     )
     assert isinstance(results[1], KeyError)
     assert await store.read(reasons) == ["a", "b"]
+
+
+def test_where_one_fails_that_has_written_all_are_run_again(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    def half(unit: Unit) -> None:
+        ran.append("half")
+        quarantine(unit, "half")
+        unit.changes.append(CHANGE)
+        raise KeyError("mine")
+
+    def whole(unit: Unit) -> str:
+        ran.append("whole")
+        unit.changes.append(CHANGE)
+        return quarantine(unit, "whole")
+
+    def refuse(unit: Unit) -> None:
+        ran.append("refuse")
+        raise LookupError("it has written nothing")
+
+    with closing(open_database(tmp_path / "posd.db")) as db:
+        written = run_batch(db, [whole, half, refuse])
+        assert (written.results[0], *map(type, written.results[1:])) == ("whole", KeyError, LookupError)
+        assert written.changes == [CHANGE]
+        assert written.anything
+        assert reasons(db) == ["whole"]
+        assert ran == ["whole", "half", "whole", "half", "refuse"]
+        ran.clear()
+        assert [type(item) for item in run_batch(db, [refuse, whole]).results] == [LookupError, str]
+        assert ran == ["refuse", "whole"]
+
+
+async def test_a_batch_that_hangs_holds_the_loop_up_for_a_moment_only(store: Store) -> None:
+    going_on = threading.Event()
+    writing = asyncio.create_task(store.write(lambda unit: going_on.wait(60) and quarantine(unit, "late")))
+    await asyncio.sleep(writer.LEAD_SECONDS)  # the loop goes on although the thread does not
+    assert not writing.done()
+    going_on.set()
+    assert await writing == "late"
 
 
 async def test_functions_run_in_the_order_in_which_they_came(store: Store) -> None:

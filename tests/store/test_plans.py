@@ -1,0 +1,197 @@
+"""What posd reads while it serves and starts costs the same however much is stored: every statement by an index."""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from posd.core.entries import Reapplied
+from posd.core.transactions import Phase
+from posd.store import (
+    chains,
+    changes,
+    events,
+    finals,
+    journal,
+    leases,
+    listing,
+    marks,
+    print_jobs,
+    print_listing,
+    proven_searches,
+    transactions,
+)
+from posd.store.writer import Unit
+from tests.store.filled import OPEN, filling, name
+from tests.store.printed import STORIES, happen, print_intent
+
+#: Tables that do not grow with what is stored: a row for each terminal, or for each restore.
+SMALL = {"leases", "l", "marks", "CONSTANT"}
+#: Reads the newest rows until one is too old, or but one of them.
+FROM_THE_END = re.compile(r"ORDER BY seq DESC")
+#: Sorts what belongs to one payment, or what is open.
+SORTS = {"events of one", "open print jobs"}
+
+AT = "2026-11-20T10:00:05.000Z"
+Read = Callable[[sqlite3.Connection], Any]
+
+
+def lists() -> Iterator[tuple[str, Read]]:
+    """Yield the pages of both lists: each filter alone and with each other. Metadata alone have no index."""
+    cursor = (AT, name(3))
+    common: dict[str, Any] = {
+        "open": True,
+        "attention": True,
+        "terminal": "SN-1",
+        "since": AT,
+        "until": AT,
+        "cursor": cursor,
+    }
+    payments: dict[str, Any] = common | {"sale": "s", "phase": Phase.ACTIVE}
+    prints: dict[str, Any] = common | {"external_reference": "r", "phase": Phase.FINAL}
+    for first in (None, *payments):
+        for second in (None, *payments):
+            given = {key: payments[key] for key in (first, second) if key is not None}
+            page = listing.Page(limit=5, **given)
+            yield f"list {first} {second}", lambda db, page=page: listing.read_page(db, page)  # type: ignore[misc]
+    for first in (None, *prints):
+        for second in (None, *prints):
+            given = {key: prints[key] for key in (first, second) if key is not None}
+            jobs = print_listing.Page(limit=5, **given)
+            yield f"prints {first} {second}", lambda db, page=jobs: print_listing.read_page(db, page)  # type: ignore[misc]
+
+
+def payment(db: sqlite3.Connection, number: int = 2) -> transactions.Transaction:
+    found = transactions.get(db, name(number))
+    assert found is not None
+    return found
+
+
+READS: dict[str, Read] = dict(lists()) | {
+    "one": lambda db: transactions.get(db, name(2)),
+    "open ones": transactions.open_ones,
+    "called back": transactions.called_back,
+    "open on": lambda db: list(transactions.open_on(db, "SN-1")),
+    "of a sale": lambda db: list(transactions.of_sale(db, "s")),
+    "to ask once": transactions.to_ask_once,
+    "next ones": lambda db: transactions.by_rowid(db, 3, 5),
+    "with a reference": lambda db: chains.with_reference(db, "r"),
+    "derived": lambda db: chains.derived_ids(db, name(2), "R"),
+    "members": lambda db: chains.members(db, payment(db), "R"),
+    "original": lambda db: chains.original_of(db, payment(db)),
+    "family": lambda db: list(chains.family(db, payment(db))),
+    "a search's control": lambda db: proven_searches.control(db, "SN-2"),
+    "a proven search": lambda db: proven_searches.has_found_another(db, "SN-2", "search", name(2)),
+    "bodies": lambda db: events.bodies(db, name(2), "e"),
+    "final event": lambda db: finals.final_event(db, payment(db)),
+    "events of one": lambda db: events.of_transaction(db, name(2)),
+    "journal of one": lambda db: list(journal.of_transaction(db, name(2))),
+    "closed by a person": lambda db: journal.closed_by_person(db, "2099"),
+    "quarantine": lambda db: events.quarantined(db, 0, 5),
+    "feed": lambda db: changes.after(db, 0, 5),
+    "newest change": changes.newest_at,
+    "leases": leases.all_held,
+    "holder": lambda db: leases.holder(db, "SN-1"),
+    "restores": marks.unseen_restores,
+    "one print job": lambda db: print_jobs.get(db, "p"),
+    "open print jobs": print_jobs.open_ones,
+    "reprints": lambda db: print_jobs.reprints(db, "p"),
+    "journal of a print job": lambda db: list(print_jobs.journal(db, "p")),
+    "webhooks of a print job": lambda db: print_jobs.callbacks(db, "p"),
+}
+#: What is done inside a commit, and reads on the way.
+WRITES: dict[str, Callable[[Unit], Any]] = {
+    "an entry": lambda unit: journal.append(unit, name(2), Reapplied(), AT),
+    "a final event": lambda unit: events.set_final(unit, name(2), 1),
+    "a lease given up": lambda unit: leases.give_up(unit, name(2)),
+    "all leases given up": leases.give_up_ended,
+    "quarantined": lambda unit: events.quarantine(unit, "transactions", name(2), "r", "p", AT, b"body"),
+    "a proven search kept": lambda unit: proven_searches.remember(unit, "SN-2", "search", name(2), AT),
+    "a change": lambda unit: transactions.move(
+        unit, payment(unit.db), msgspec.structs.replace(payment(unit.db), heard=False), "r"
+    ),
+}
+EVERYTHING: dict[str, Read] = READS | {
+    word: lambda db, write=write: write(Unit(db))  # type: ignore[misc]
+    for word, write in WRITES.items()
+}
+
+
+class Watched(sqlite3.Connection):
+    """Keeps each statement with its parameters."""
+
+    said: list[tuple[str, Any]]
+
+    def execute(self, statement: str, parameters: Any = ()) -> sqlite3.Cursor:
+        self.said.append((statement, parameters))
+        return super().execute(statement, parameters)
+
+
+def fill(path: Path, ended: int) -> Path:
+    """Make a database: what is open and what has attention is as much, however many have ended."""
+    with filling(path) as filled:
+        filled.db.execute("BEGIN")
+        for number in range(1, ended):
+            filled.pay(number, sale="s" if number < 4 else f"sale {number}")
+            job = print_intent(filled, f"print-{number}", number)
+            happen(filled, job.print_job_id, *STORIES["completed"])
+        for number in range(ended, ended + 4):
+            filled.quarantine(filled.pay(number, OPEN))
+            happen(filled, print_intent(filled, f"print-{number}", number).print_job_id, *STORIES["open"])
+        filled.db.execute("COMMIT")
+    return path
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill(tmp_path_factory.mktemp("few") / "posd.db", 30)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill(tmp_path_factory.mktemp("many") / "posd.db", 600)
+
+
+@pytest.mark.parametrize("word", EVERYTHING)
+def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, word: str) -> None:
+    with closing(sqlite3.connect(few, factory=Watched)) as db:
+        db.said = []
+        db.execute("BEGIN")
+        EVERYTHING[word](db)
+        said = [item for item in db.said if item[0] != "BEGIN"]
+        assert said
+        for statement, parameters in said:
+            for *_, step in db.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall():
+                scanned = re.fullmatch(r"SCAN (\w+)(.*)", step)
+                if scanned and scanned[1] not in SMALL and not FROM_THE_END.search(statement):
+                    assert "USING INDEX" in scanned[2], (statement, step)
+                assert word in SORTS or "TEMP B-TREE" not in step, (statement, step)
+        db.rollback()
+
+
+@pytest.mark.parametrize("word", EVERYTHING)
+def test_what_a_statement_costs_does_not_grow_with_what_is_stored(few: Path, many: Path, word: str) -> None:
+    assert steps(many, EVERYTHING[word]) <= 1.2 * steps(few, EVERYTHING[word]) + 20
+
+
+def steps(path: Path, read: Read) -> int:
+    """Return how many steps SQLite's machine takes."""
+    taken = 0
+
+    def step() -> int:
+        nonlocal taken
+        taken += 1
+        return 0
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN")
+        db.set_progress_handler(step, 1)
+        read(db)
+        db.set_progress_handler(None, 1)
+        db.execute("ROLLBACK")
+    return taken

@@ -1,5 +1,5 @@
 """`python -m posd` is `posd`."""
 
-from posd.cli.main import main
+from posd.cli.entry import main
 
-main(prog_name="posd")
+main()

@@ -2,13 +2,67 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from posd.cli.entry import CONFIG_FILE, CONFIG_VARIABLE, daemon_config
+
+#: What only commands or tests need.
+NEVER = {"click", "cryptography", "rich", "pygments", "hypothesis", "pytest", "trustme"}
+#: What calls to terminals need, and nobody waits for: it is loaded when the daemon is ready.
+LATER = {"httpx2", "httpcore2"}
+
+
+def loaded_by(script: str) -> set[str]:
+    """Run a script; return the names of the packages that are loaded at its end."""
+    ending = "print(*{name.split('.')[0] for name in sys.modules if sys.modules[name] is not None})"
+    run = subprocess.run([sys.executable, "-c", f"import sys\n{script}\n{ending}"], capture_output=True, check=True)
+    return set(run.stdout.decode().split())
 
 
 def test_the_daemon_loads_nothing_that_only_commands_or_tests_need() -> None:
-    script = (
-        "import sys; sys.modules['rich'] = None\n"
-        "import posd.daemon\n"
-        "print(*sorted({name.split('.')[0] for name in sys.modules if sys.modules[name] is not None}))"
+    loaded = loaded_by("sys.modules['rich'] = None\nimport posd.daemon")
+    assert {"hypercorn", "zeroconf"} <= loaded
+    assert not (NEVER | LATER) & loaded
+
+
+def test_a_plain_run_reads_its_configuration_without_what_other_commands_need(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[webhooks]\nlisten = 7\n")
+    words = ["posd", "--config", str(config), "run"]
+    loaded = loaded_by(
+        f"from posd.cli.entry import main\nsys.argv = {words!r}\ntry:\n    main()\nexcept SystemExit as end:\n"
+        "    assert end.code == 2, end.code"
     )
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"click", "cryptography", "rich", "pygments", "hypothesis", "pytest", "trustme"} & set(loaded)
+    assert "posd" in loaded
+    assert not (NEVER | LATER) & loaded
+
+
+@pytest.mark.parametrize(
+    ("words", "config"),
+    [
+        (["run"], CONFIG_FILE),
+        (["--config", "/x/y.toml", "run"], "/x/y.toml"),
+        ([], None),
+        (["status"], None),
+        (["run", "--help"], None),
+        (["--help", "run"], None),
+        (["--config", "run"], None),
+        (["--config", "--help", "run"], None),
+        (["--config", "/x/y.toml", "run", "now"], None),
+        (["--socket", "/x/y.sock", "run"], None),
+    ],
+    ids=str,
+)
+def test_only_a_plain_run_is_one(words: Sequence[str], config: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CONFIG_VARIABLE, raising=False)
+    assert daemon_config(words) == config
+
+
+@pytest.mark.parametrize(("value", "config"), [("/z.toml", "/z.toml"), ("", CONFIG_FILE)])
+def test_the_environment_names_the_configuration(value: str, config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONFIG_VARIABLE, value)
+    assert daemon_config(["run"]) == config
+    assert daemon_config(["--config", "/x.toml", "run"]) == "/x.toml"

@@ -1,4 +1,4 @@
-"""Groups of commands that are imported only when they are called: `posd run` must start quickly and small."""
+"""Groups of commands that are imported only when they are called: a command must not wait for the others."""
 
 import importlib
 from collections.abc import Mapping

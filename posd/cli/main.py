@@ -1,7 +1,6 @@
 """The `posd` command: one file a command group, imported only when its command is called.
 
-`posd run` must start quickly and small, so nothing but click is imported here: the table below says where each
-command lives.
+The table below says where each command lives. A plain `posd run` does not come here: see `posd.cli.entry`.
 """
 
 import errno
@@ -12,6 +11,7 @@ from typing import Any
 import click
 
 from posd import __version__
+from posd.cli.entry import CONFIG_FILE, CONFIG_VARIABLE
 from posd.cli.lazy import LazyGroup
 
 #: command -> "module:attribute" of its click command, in the order in which `posd --help` shows them.
@@ -71,8 +71,8 @@ class Commands(LazyGroup):
 @click.option(
     "--config",
     "config_path",
-    envvar="POSD_CONFIG",
-    default="/etc/posd/config.toml",
+    envvar=CONFIG_VARIABLE,
+    default=CONFIG_FILE,
     show_default=True,
     metavar="FILE",
     help="Configuration file (also POSD_CONFIG).",

@@ -8,14 +8,12 @@ network says nothing of it.
 
 import asyncio
 import functools
-import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import Enum, auto
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,12 +24,14 @@ from posd.core.problems import Problem
 from posd.core.profile import AccessMode
 from posd.core.starts import Attempt, NotSent
 from posd.core.times import iso
-from posd.terminals import authentication, trust
+from posd.terminals import members, trust
 from posd.terminals.announcements import Announcement
 from posd.terminals.claims import Rivals, Verdict
-from posd.terminals.client import Device
 from posd.terminals.members import Member, Source, Started
 from posd.terminals.probing import Reached, Unreached
+
+if TYPE_CHECKING:
+    from posd.terminals.client import Device
 
 #: Announcements of terminals outside the fleet that are remembered, to be shown; the LAN can announce without end.
 MAX_STRANGERS = 64
@@ -66,8 +66,9 @@ class Fleet:
         """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used."""
         contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
         self._members: Mapping[str, Member] = {
-            terminal.serial: Member(terminal, _device(terminal, contexts)) for terminal in terminals
+            terminal.serial: Member(terminal, members.maker(terminal, contexts)) for terminal in terminals
         }
+        self._hurried = False
         self._now = now
         self._strangers: dict[str, Announcement] = {}
         self._looks: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -143,9 +144,19 @@ class Fleet:
                 _, looks = await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
         return self.base_url(serial)
 
-    def device(self, serial: str) -> Device:
+    def device(self, serial: str) -> "Device":
         """Return the client for calls to a fleet member."""
-        return self._members[serial].device
+        return self._device(self._members[serial])
+
+    def _device(self, member: Member) -> "Device":
+        made = member.device
+        if self._hurried:
+            made.hurry()
+        return made
+
+    async def warm_up(self) -> None:
+        """Load what calls need, so that the first does not wait for it. Beside the loop: it takes some 0.1 s."""
+        await asyncio.to_thread(members.load, self._members.values())
 
     def same_device(self, serial: str, sent_to: str, base_url: str) -> bool | str:
         """Tell whether `base_url` leads to the device that the newest start went to, at `sent_to`.
@@ -298,8 +309,9 @@ class Fleet:
         """End the calls and looks under way: posd is stopping."""
         for look in self._looks.values():
             look.cancel()
-        for member in self._members.values():
-            member.device.hurry()
+        self._hurried = True
+        for device in self._devices():
+            device.hurry()
 
     async def close(self) -> None:
         """Stop looking, close the devices."""
@@ -308,8 +320,11 @@ class Fleet:
             look.cancel()
         if looks:
             await asyncio.wait(looks)
-        for member in self._members.values():
-            await member.device.close()
+        for device in self._devices():
+            await device.close()
+
+    def _devices(self) -> "list[Device]":
+        return [member.device for member in self._members.values() if member.is_called]
 
     def _look(self, member: Member, base_url: str) -> "asyncio.Task[None]":
         """Connect to an address; join the look that is under way."""
@@ -321,7 +336,7 @@ class Fleet:
     async def _take_look(self, member: Member, base_url: str) -> None:
         serial = member.config.serial
         try:
-            seen = await member.device.probe(base_url)
+            seen = await self._device(member).probe(base_url)
         finally:
             del self._looks[serial, base_url]
         at, tried = iso(self._now()), time.monotonic()
@@ -370,14 +385,3 @@ class Fleet:
         best = member.best
         if best is not None and (best.base_url != where or (reachable is False and member.reachable)):
             self.on_return(member.config.serial)
-
-
-def _device(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.SSLContext]) -> Device:
-    return Device(
-        trust=contexts(terminal.ca_file, terminal.fingerprint_sha256),
-        connect_timeout=terminal.connect_timeout_seconds,
-        reply_timeout=terminal.reply_timeout_seconds,
-        authentication=authentication.of(terminal),
-        server_name=terminal.server_name,
-        ca_file=terminal.ca_file,
-    )

@@ -1,13 +1,21 @@
 """One terminal of the fleet: its configuration, where it is, and what is known of it now (design 2 and 8)."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+import importlib
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from posd.config import TerminalConfig
+from posd.terminals import authentication
 from posd.terminals.claims import Candidate, Claims, Verdict
-from posd.terminals.client import Device
+
+if TYPE_CHECKING:
+    from posd.terminals.client import Device
 
 Source = Literal["config", "mdns"]
 
@@ -31,18 +39,28 @@ class Member:
     """A terminal that the configuration names.
 
     `configured` is its address there, None where it is discovered. `last_seen` and the times of the candidates are
-    ISO 8601.
+    ISO 8601. `make` makes the device to call it by, at its first use.
     """
 
-    def __init__(self, config: TerminalConfig, device: Device) -> None:
+    def __init__(self, config: TerminalConfig, make: "Callable[[], Device]") -> None:
         self.config = config
-        self.device = device
+        self._make = make
         self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
         self.claims = Claims(config.scheme)
         self.started: Started | None = None
         self.last_seen: str | None = None
         self.brand: str | None = None
         self.model: str | None = None
+
+    @cached_property
+    def device(self) -> "Device":
+        """The client for calls to it."""
+        return self._make()
+
+    @property
+    def is_called(self) -> bool:
+        """Whether its device was made."""
+        return "device" in vars(self)
 
     @property
     def on_lan(self) -> bool:
@@ -129,3 +147,34 @@ class Member:
             candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
         if verdict is Verdict.ANSWERS:
             self.last_seen = at
+
+
+def maker(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.SSLContext]) -> "Callable[[], Device]":
+    """Read what a terminal's calls need; return what makes the client, which is large and not needed to be ready.
+
+    Raise OSError or HeaderError.
+    """
+    authenticates = authentication.of(terminal)
+    if terminal.ca_file is not None or terminal.fingerprint_sha256:
+        contexts(terminal.ca_file, terminal.fingerprint_sha256)  # a file that cannot be used is told of at the start
+
+    def make() -> "Device":
+        from posd.terminals.client import Device
+
+        return Device(
+            trust=contexts(terminal.ca_file, terminal.fingerprint_sha256),
+            connect_timeout=terminal.connect_timeout_seconds,
+            reply_timeout=terminal.reply_timeout_seconds,
+            authentication=authenticates,
+            server_name=terminal.server_name,
+            ca_file=terminal.ca_file,
+        )
+
+    return make
+
+
+def load(members: Iterable[Member]) -> "list[Device]":
+    """Load what calls to terminals need; return their devices, made. Blocking."""
+    with suppress(ImportError):  # what it loads at its first connection otherwise; where that is called so
+        importlib.import_module("anyio._backends._asyncio")
+    return [member.device for member in members]

@@ -1,0 +1,36 @@
+"""Where the `posd` command begins.
+
+The daemon must start quickly and small, and what reads command lines is neither. So a plain `posd run` is recognised
+here, and everything else, the help and mistakes of `posd run` among it, is left to `posd.cli.main`.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+#: The configuration file, where neither the command line nor the environment names one.
+CONFIG_FILE = "/etc/posd/config.toml"
+CONFIG_VARIABLE = "POSD_CONFIG"
+
+
+def main() -> None:
+    """Run the command that the command line names; this does not return."""
+    config_path = daemon_config(sys.argv[1:])
+    if config_path is not None:
+        from posd.cli.running import run
+
+        run(config_path)
+    from posd.cli.main import main as command
+
+    command(prog_name="posd")
+
+
+def daemon_config(words: Sequence[str]) -> str | None:
+    """Return which configuration file `posd run` is to use, None where the words are not plainly that."""
+    match list(words):
+        case ["run"]:
+            return os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE
+        case ["--config", path, "run"] if not path.startswith("-"):
+            return path
+        case _:
+            return None

@@ -1,0 +1,36 @@
+"""What `posd run` does, without anything that reads command lines: it stays in memory for as long as the daemon."""
+
+import gc
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from posd.cli.exit_codes import ExitCode
+
+
+def run(config_path: str) -> NoReturn:
+    """Run the daemon until it is told to stop, and exit with its code; see `posd run --help`."""
+    # structlog and the HTTP client import rich where they find it: megabytes that a daemon has no use for.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    # What is made until the daemon is ready stays for good: to look for garbage in it, again and again, only takes
+    # time. The daemon sets this right when it is ready.
+    gc.disable()
+
+    from posd.config import ConfigError, load
+
+    try:
+        config = load(Path(config_path))
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"posd: {problem}", file=sys.stderr)  # noqa: T201 - it is a command line's answer
+        sys.exit(ExitCode.USAGE)
+
+    try:
+        from posd.daemon import run as run_daemon
+
+        code = run_daemon(config)
+    except Exception:  # noqa: BLE001 - the daemon's stderr is a log, where a crash belongs in full
+        traceback.print_exc()
+        code = ExitCode.NOT_DONE
+    sys.exit(code)

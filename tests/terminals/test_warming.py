@@ -1,0 +1,76 @@
+"""The clients of the terminals are made when the daemon is ready, or when the first call needs one."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from posd.config import load
+from posd.core.starts import NotSent, Replied
+from posd.terminals.fleet import Fleet
+from tests.support.daemon import toml
+from tests.support.shop import answering
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+SERIAL = "SN-1"
+
+
+def configuration(home: Path, more: str) -> Path:
+    """Write a configuration with one terminal; return its path."""
+    config = home / "config.toml"
+    config.write_text(toml(home, f'[[terminals]]\nserial = "{SERIAL}"\n{more}\n'))
+    return config
+
+
+@pytest.fixture
+async def terminal(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
+    async with scripted_terminal(tmp_path, "one") as terminal:
+        terminal.start = terminal.abort = answering(200, b"{}")
+        yield terminal
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, terminal: ScriptedTerminal) -> Fleet:
+    more = f'base_url = "{terminal.base_url}"\nca_file = "{terminal.ca_file}"\nconnect_timeout_seconds = 60'
+    return Fleet(load(configuration(tmp_path, more)).terminals)
+
+
+async def test_a_call_finds_its_client_with_and_without_warming_up(fleet: Fleet, terminal: ScriptedTerminal) -> None:
+    before = fleet.device(SERIAL)
+    assert isinstance(await before.call("GET", terminal.base_url), Replied)
+    await fleet.warm_up()
+    assert fleet.device(SERIAL) is before
+    await fleet.close()
+
+
+async def test_after_the_stop_has_begun_a_client_that_is_made_sends_nothing(
+    fleet: Fleet, terminal: ScriptedTerminal
+) -> None:
+    fleet.hurry()
+    attempt = await fleet.device(SERIAL).call("GET", terminal.base_url)
+    assert attempt == NotSent("posd was stopped before the terminal answered")
+    assert terminal.requests == []
+    await fleet.close()
+
+
+async def test_a_ca_file_that_cannot_be_used_is_told_of_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    terminals = load(configuration(tmp_path, f'ca_file = "{tmp_path}/ca.pem"')).terminals
+    with pytest.raises(OSError, match="holds no certificate that can be read"):
+        Fleet(terminals)
+
+
+@pytest.mark.parametrize(("warm", "loaded"), [(False, "[]"), (True, "['httpcore2', 'httpx2']")])
+def test_what_calls_need_is_loaded_by_warming_up(tmp_path: Path, warm: bool, loaded: str) -> None:
+    config = configuration(tmp_path, "")
+    script = (
+        "import asyncio, pathlib, sys\n"
+        "from posd.config import load\nfrom posd.terminals.fleet import Fleet\n"
+        f"fleet = Fleet(load(pathlib.Path({str(config)!r})).terminals)\n"
+        f"if {warm}: asyncio.run(fleet.warm_up())\n"
+        "print(sorted({'httpx2', 'httpcore2'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{loaded}\n"

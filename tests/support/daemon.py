@@ -210,10 +210,15 @@ path = "{directory}/state/posd.db"
 
 @asynccontextmanager
 async def running(
-    directory: Path, terminals: str, extra: str = "", discovery: str = "enabled = false"
+    directory: Path,
+    terminals: str,
+    extra: str = "",
+    discovery: str = "enabled = false",
+    environment: Mapping[str, str] | None = None,
+    entering: tuple[str, ...] = (),
 ) -> AsyncIterator[Daemon]:
     """Run a daemon for the block; its log must not have internal errors at the end."""
-    daemon = Daemon(directory, toml(directory, terminals, extra, discovery))
+    daemon = Daemon(directory, toml(directory, terminals, extra, discovery), environment or {}, entering)
     tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     await daemon.start()
     try:

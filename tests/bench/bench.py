@@ -1,0 +1,63 @@
+"""What every measure gets: a directory, how long to take, a way to say how far it is, and the disk's own speed."""
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.rows import Row
+
+#: Syncs of which the median is taken.
+_SYNCS = 200
+#: About what one commit of a small event writes, in bytes: a frame of the log for each page that it touched.
+_SYNCED_BYTES = 6 * 4096
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One run of the benchmark. `short` is the one of the test suite: it shows that everything works, no more."""
+
+    home: Path
+    short: bool
+    sync_seconds: float
+
+    def pick(self, full: int, short: int) -> int:
+        """Return how many there are of something."""
+        return short if self.short else full
+
+    def directory(self, name: str) -> Path:
+        """Return a new directory."""
+        made = self.home / name
+        made.mkdir(parents=True)
+        return made
+
+    def say(self, text: str) -> None:
+        """Tell how far it is."""
+        print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+#: Measures one part of the table.
+Measure = Callable[[Bench], Awaitable[Sequence[Row]]]
+
+
+def sync_seconds(directory: Path) -> float:
+    """Return the median time of a write of some pages and its sync, as SQLite does them for a commit."""
+    times = []
+    descriptor = os.open(directory / "synced", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        for number in range(_SYNCS):
+            os.pwrite(descriptor, bytes(_SYNCED_BYTES), number % 16 * _SYNCED_BYTES)
+            begun = time.perf_counter()
+            os.fdatasync(descriptor)
+            times.append(time.perf_counter() - begun)
+    finally:
+        os.close(descriptor)
+    return statistics.median(times)
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Return a percentile, of at least two values."""
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]

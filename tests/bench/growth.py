@@ -1,0 +1,91 @@
+"""How the figures grow with what is stored: measured at four sizes in turn, and drawn as one plot."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.bench.bench import Bench
+from tests.bench.measures.stored import NEWEST, TERMINALS, WALKED, Side, measure_sides, sides
+from tests.bench.plot import Panel, draw
+
+#: Stored payments.
+SIZES = (0, 10_000, 100_000, 1_000_000)
+SHORT_SIZES = (0, 100)
+_MILLISECONDS = 1000
+
+
+async def growth(bench: Bench, path: Path) -> None:
+    """Measure and write the plot to `path`, and all figures beside it, as JSON."""
+    measured = await sides(bench, "growth", SHORT_SIZES if bench.short else SIZES)
+    await measure_sides(bench, measured)
+    _write(path, plot(measured), json.dumps([_document(side) for side in measured], indent=1) + "\n")
+
+
+def plot(measured: Sequence[Side]) -> str:
+    """Return the SVG; the list that grows without a bound has no panel, beside which no other could be read."""
+    first, last = measured[0], measured[-1]
+    worst = max(last.lists.keys() - {WALKED}, key=lambda name: _middle(last.lists[name]) / _middle(first.lists[name]))
+    walked = ", ".join(f"{_middle(side.lists[WALKED]) * _MILLISECONDS:,.0f}" for side in measured)
+    held = "over" if _middle(last.lists[WALKED]) > 2 * _middle(first.lists[WALKED]) else "within"
+    return draw(
+        f"posd with {first.stored:,} to {last.stored:,} stored payments",
+        "dashed: what the last value may be, from the first one",
+        (
+            f"Not drawn, {held} its bound of 2 ×: a list by {WALKED}, which has no index: {walked} milliseconds.",
+            f"Each has the newest {NEWEST} payments besides: every page is of them, the same at each size.",
+            f"Measured in turn on {datetime.now(UTC):%Y-%m-%d} by: python -m tests.bench --growth FILE",
+        ),
+        [_name(side.stored) for side in measured],
+        [
+            _time("Start to ready", [side.starts for side in measured], 1.1),
+            _rate(f"Acknowledgements, {TERMINALS} connections", [side.acknowledged for side in measured], 0.9),
+            _time("Look-up of one payment, of any", [side.looked_up for side in measured], 1.2),
+            _time(
+                f"List page, worst with an index: {worst}",
+                [side.lists[worst] for side in measured],
+                2.0,
+            ),
+        ],
+    )
+
+
+def _write(path: Path, drawn: str, figures: str) -> None:
+    path.write_text(drawn)
+    path.with_suffix(".json").write_text(figures)
+
+
+def _middle(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def _name(size: int) -> str:
+    for power, letter in ((1_000_000, " M"), (1_000, " k")):
+        if size >= power:
+            return f"{size // power}{letter}"
+    return str(size)
+
+
+def _time(name: str, rounds: Sequence[Sequence[float]], limit: float) -> Panel:
+    """Return the panel of a time in seconds, which may grow to `limit` times."""
+    values = [_middle(values) * _MILLISECONDS for values in rounds]
+    words = [f"{value:.3g}" for value in values]
+    return Panel(name, "milliseconds", values, words, values[0] * limit, f"at most {limit:g} ×", upper=True)
+
+
+def _rate(name: str, rounds: Sequence[Sequence[float]], limit: float) -> Panel:
+    """Return the panel of a rate a second, which may fall to `limit` times."""
+    values = [_middle(values) for values in rounds]
+    words = [f"{value:,.0f}" for value in values]
+    return Panel(name, "a second", values, words, values[0] * limit, f"at least {limit:g} ×", upper=False)
+
+
+def _document(side: Side) -> dict[str, object]:
+    return {
+        "stored": side.stored,
+        "start_s": side.starts,
+        "acknowledgements_per_s": side.acknowledged,
+        "look_up_s": side.looked_up,
+        "lists_s": side.lists,
+    }

@@ -1,0 +1,29 @@
+"""The parts of the table, in its order."""
+
+from collections.abc import Mapping
+
+from tests.bench.bench import Measure
+from tests.bench.measures import (
+    acknowledgements,
+    flash,
+    idle,
+    memory,
+    replay,
+    slow_disk,
+    starting,
+    stored,
+    tills,
+)
+
+#: Each by its name on the command line.
+MEASURES: Mapping[str, Measure] = {
+    "acknowledgements": acknowledgements.measure,
+    "slow_disk": slow_disk.measure,
+    "tills": tills.measure,
+    "memory": memory.measure,
+    "starting": starting.measure,
+    "stored": stored.measure,
+    "flash": flash.measure,
+    "idle": idle.measure,
+    "replay": replay.measure,
+}

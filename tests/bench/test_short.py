@@ -1,0 +1,131 @@
+"""Every part of the benchmark once, as small as it goes: it works, and leaves nothing out. No figure is judged here.
+
+How long anything takes says something about the machine that runs the tests; bounds are for `python -m tests.bench`.
+"""
+
+import asyncio
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.bench import table
+from tests.bench.bench import Bench, sync_seconds
+from tests.bench.measures import MEASURES
+from tests.bench.rows import Row
+
+#: How many rows each part has in the table.
+ROWS = {
+    "acknowledgements": 4,
+    "slow_disk": 1,
+    "tills": 4,
+    "memory": 3,
+    "starting": 1,
+    "stored": 5,
+    "flash": 2,
+    "idle": 1,
+    "replay": 1,
+}
+#: The quickest part that has one row.
+QUICK = "starting"
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory whose name is short enough for sockets."""
+    with TemporaryDirectory(prefix="posd-bench-", dir="/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+async def test_a_part_measures_all_of_its_rows(name: str, home: Path) -> None:
+    rows = await MEASURES[name](Bench(home, short=True, sync_seconds=sync_seconds(home)))
+    assert len(rows) == ROWS[name]
+    for row in rows:
+        assert math.isfinite(row.measured), row
+        assert row.limit > 0, row
+        assert row.figure, row
+        assert row.unit, row
+        assert row.ours, row
+        json.dumps(row.document(), allow_nan=False)
+
+
+async def test_the_command_writes_a_table_a_page_and_json(home: Path) -> None:
+    page, document = home / "page.md", home / "run.json"
+    page.write_text(f"before\n{table.BEGIN}\nan older table\n{table.END}\nafter\n")
+    code, said = await bench(
+        "--short", "--only", QUICK, "--json", str(document), "--markdown", str(page), "--directory", str(home)
+    )
+    assert code == 0, said
+    (row,) = json.loads(document.read_text())["measures"][QUICK]["rows"]
+    assert row["figure"] in said
+    assert row["figure"] in page.read_text()
+    assert "an older table" not in page.read_text()
+    assert page.read_text().startswith("before\n")
+    assert page.read_text().endswith("after\n")
+    versions = json.loads(document.read_text())["machine"]
+    assert {"posd", "python", "sqlite", "openssl", "kernel", "processor", "processors", "memory_mb"} <= versions.keys()
+    assert {"starlette", "hypercorn", "aiosqlite", "sqlalchemy"} <= versions["packages"].keys()
+    assert names(home) == {"page.md", "run.json"}, "it leaves nothing behind"
+
+
+async def test_the_command_names_its_parts() -> None:
+    code, said = await bench("--list")
+    assert code == 0
+    assert [line.split()[0] for line in said.splitlines()] == list(MEASURES) == list(ROWS)
+
+
+def names(directory: Path) -> set[str]:
+    """Return what is in a directory."""
+    return {item.name for item in directory.iterdir()}
+
+
+def row(measured: float) -> Row:
+    return Row("figure", measured, limit=1.0, unit="×", at_least=True, ours="1/s", note="a note")
+
+
+@pytest.mark.parametrize(
+    ("short", "parts", "good"),
+    [
+        (False, [table.Part("one", 1.0, [row(1.0)])], True),
+        (False, [table.Part("one", 1.0, [row(1.0), row(0.9)])], False),
+        (False, [table.Part("one", 1.0, [row(1.0)]), table.Part("two", 1.0, failure="it broke")], False),
+        (True, [table.Part("one", 1.0, [row(0.9)])], True),
+        (True, [table.Part("one", 1.0, [row(0.9)]), table.Part("two", 1.0, failure="it broke")], False),
+    ],
+    ids=["all hold", "one falls short", "one failed", "short judges nothing", "short, one failed"],
+)
+def test_a_run_is_good_where_all_was_measured_and_holds(short: bool, parts: list[table.Part], good: bool) -> None:
+    report = table.Report("command", "now", short, MACHINE, parts)
+    assert report.good is good
+    assert report.document()["good"] is good
+    assert ("it broke" in table.markdown(report)) is ("two" in report.verdict)
+
+
+MACHINE: dict[str, Any] = {
+    "posd": "1",
+    "python": "3",
+    "sqlite": "3",
+    "openssl": "3",
+    "packages": {},
+    "kernel": "Linux",
+    "processor": "P",
+    "processors": 2,
+    "memory_mb": 1024,
+    "sync_ms": 0.1,
+    "load_before": 0.0,
+}
+
+
+async def bench(*arguments: str) -> tuple[int | None, str]:
+    """Run the command; return its exit code and what it wrote to stdout."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench", *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    return process.returncode, said.decode()

@@ -50,7 +50,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Unit:
-    """What a function gets: the connection, inside its savepoint, and the changes that it makes known."""
+    """What a function gets: the connection, inside the transaction, and the changes that it makes known."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db

@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.bench.bench import Bench, sync_seconds
-from tests.bench.growth import growth
 from tests.bench.machine import about, words
 from tests.bench.measures import MEASURES
 from tests.bench.table import Part, Report, markdown, put_into, screen
@@ -70,10 +69,7 @@ async def _until_told(options: argparse.Namespace, home: Path) -> int:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    bench = Bench(home, options.short, sync_seconds(home))
-    if options.growth:
-        await growth(bench, options.growth)
-        return 0
+    bench = Bench(home, options.short, sync_seconds(home), options.growth)
     report = await run(bench, options.only or list(MEASURES), _command(options))
     _tell(report)
     if options.json:
@@ -107,7 +103,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="name the parts, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured as JSON, with versions")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table into the page's own place")
-    parser.add_argument("--growth", type=Path, metavar="FILE", help="draw figures by stored transactions (SVG) instead")
+    parser.add_argument("--growth", type=Path, metavar="FILE", help="with part stored: draw its figures by size (SVG)")
     parser.add_argument("--directory", type=Path, default="/tmp", help="on the disk that counts; default: %(default)s")
     return parser
 

@@ -23,6 +23,8 @@ class Bench:
     home: Path
     short: bool
     sync_seconds: float
+    #: Where the plot of the growth goes, if it is wanted.
+    plot: Path | None = None
 
     def pick(self, full: int, short: int) -> int:
         """Return how many there are of something."""

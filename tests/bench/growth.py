@@ -1,4 +1,4 @@
-"""How the figures grow with what is stored: measured at four sizes in turn, and drawn as one plot."""
+"""How the figures grow with what is stored, drawn as one plot."""
 
 import json
 import statistics
@@ -6,21 +6,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench.bench import Bench
-from tests.bench.measures.stored import NEWEST, TERMINALS, WALKED, Side, measure_sides, sides
 from tests.bench.plot import Panel, draw
+from tests.bench.side import NEWEST, TERMINALS, WALKED, Side
 
-#: Stored payments.
-SIZES = (0, 10_000, 100_000, 1_000_000)
-SHORT_SIZES = (0, 100)
 _MILLISECONDS = 1000
 
 
-async def growth(bench: Bench, path: Path) -> None:
-    """Measure and write the plot to `path`, and all figures beside it, as JSON."""
-    measured = await sides(bench, "growth", SHORT_SIZES if bench.short else SIZES)
-    await measure_sides(bench, measured)
-    _write(path, plot(measured), json.dumps([_document(side) for side in measured], indent=1) + "\n")
+def write(path: Path, measured: Sequence[Side]) -> None:
+    """Write the plot to `path`, and all figures beside it, as JSON."""
+    path.write_text(plot(measured))
+    path.with_suffix(".json").write_text(json.dumps([_document(side) for side in measured], indent=1) + "\n")
 
 
 def plot(measured: Sequence[Side]) -> str:
@@ -35,7 +30,7 @@ def plot(measured: Sequence[Side]) -> str:
         (
             f"Not drawn, {held} its bound of 2 ×: a list by {WALKED}, which has no index: {walked} milliseconds.",
             f"Each has the newest {NEWEST} payments besides: every page is of them, the same at each size.",
-            f"Measured in turn on {datetime.now(UTC):%Y-%m-%d} by: python -m tests.bench --growth FILE",
+            f"Measured in turn on {datetime.now(UTC):%Y-%m-%d} by: python -m tests.bench --only stored --growth FILE",
         ),
         [_name(side.stored) for side in measured],
         [
@@ -49,11 +44,6 @@ def plot(measured: Sequence[Side]) -> str:
             ),
         ],
     )
-
-
-def _write(path: Path, drawn: str, figures: str) -> None:
-    path.write_text(drawn)
-    path.with_suffix(".json").write_text(figures)
 
 
 def _middle(values: Sequence[float]) -> float:

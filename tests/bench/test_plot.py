@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
 from tests.bench.bench import Bench, sync_seconds
-from tests.bench.growth import SHORT_SIZES, growth
+from tests.bench.measures import stored
 from tests.bench.plot import Panel, draw
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -33,8 +33,9 @@ def test_every_value_and_bound_stands_in_it_and_in_its_description() -> None:
 async def test_the_short_version_draws_one_and_keeps_its_figures(tmp_path: Path) -> None:
     drawn = tmp_path / "growth.svg"
     with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
-        await growth(Bench(Path(directory), True, sync_seconds(tmp_path)), drawn)
+        rows = await stored.measure(Bench(Path(directory), True, sync_seconds(tmp_path), drawn))
+    assert len(rows) == 5
     assert ElementTree.parse(drawn).getroot().tag == f"{SVG}svg"
     figures = json.loads(drawn.with_suffix(".json").read_text())
-    assert [side["stored"] for side in figures] == list(SHORT_SIZES)
+    assert [side["stored"] for side in figures] == [0, 500]
     assert all(side["acknowledgements_per_s"] and side["look_up_s"] and side["start_s"] for side in figures)

@@ -58,7 +58,7 @@ async def measure(bench: Bench) -> Sequence[Row]:
     ours, theirs = list[Replay](), list[Replay]()
     async with (
         open_shop(home / "posd", terminals, addresses=addresses, extra=CONFIGURATION) as shop,
-        serving("tests.bench.noop", home / "noop", "--known", *addresses) as noop,
+        serving("tests.bench.noop", home / "noop", "--stock") as noop,
     ):
         here = Server(shop.pid, shop.daemon.port, trusting(shop.daemon.ca))
         for number in range(rounds):

@@ -3,49 +3,35 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from time import perf_counter
 from urllib.parse import quote
 
 from posd import tls
-from tests.bench import seed
+from tests.bench import growth, seed
 from tests.bench.bench import Bench
 from tests.bench.installed import as_installed
 from tests.bench.load import send, trusting
 from tests.bench.rows import Row
 from tests.bench.shop import Payment, Shop, lanes, open_shop
+from tests.bench.side import NEWEST, TERMINALS, WALKED, Side
 from tests.bench.wire import Wire, till
 from tests.support.daemon import Daemon, toml
 from tests.support.events import APPROVED
 
-#: Terminals of the fleet, and connections over which their events come.
-TERMINALS = 64
-#: What "none" has: the newest payments of the other, so that both answer the same page, or the same one.
-NEWEST = 100
 #: Rows of a page where that many are there on both sides.
 PAGE = 50
-#: The filter that no index serves: what nobody has is looked for among all.
-WALKED = "metadata"
-
-
-@dataclass
-class Side:
-    """A daemon over so many stored payments, in a directory of its own; figures in the order of the rounds."""
-
-    directory: Path
-    stored: int
-    starts: list[float] = field(default_factory=list)
-    acknowledged: list[float] = field(default_factory=list)
-    looked_up: list[float] = field(default_factory=list)
-    lists: dict[str, list[float]] = field(default_factory=dict)
+#: Stored payments of the other points of the plot.
+BETWEEN = (10_000, 100_000)
 
 
 async def measure(bench: Bench) -> Sequence[Row]:
-    """Measure one against the other, in turn."""
-    none, many = await sides(bench, "stored", [0, bench.pick(1_000_000, 500)])
-    await measure_sides(bench, [none, many])
+    """Measure one against the other, in turn; where the plot is wanted, with sizes between, which it shows."""
+    between = () if bench.plot is None or bench.short else BETWEEN
+    none, *others, many = await sides(bench, "stored", [0, *between, bench.pick(1_000_000, 500)])
+    await measure_sides(bench, [none, *others, many])
+    if bench.plot is not None:
+        growth.write(bench.plot, [none, *others, many])
     ratios = {name: _ratio(none.lists[name], many.lists[name]) for name in many.lists if name != WALKED}
     worst = max(ratios, key=lambda name: ratios[name])
     against = f"{many.stored:,} stored payments against none"

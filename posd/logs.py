@@ -107,9 +107,10 @@ def flush() -> None:
     Lines.turn = None
     lines = Lines.waiting[:]
     del Lines.waiting[: len(lines)]
-    with suppress(OSError, ValueError):
-        sys.stdout.buffer.write(b"".join(line + b"\n" for line in lines))
-        sys.stdout.buffer.flush()
+    with suppress(AttributeError, OSError, ValueError):  # the first where neither is open
+        stream = (sys.stdout or sys.stderr).buffer
+        stream.write(b"".join(line + b"\n" for line in lines))
+        stream.flush()
 
 
 def _render(_logger: Any, _name: str, fields: MutableMapping[str, Any]) -> bytes:

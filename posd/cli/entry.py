@@ -17,9 +17,12 @@ def main() -> None:
     """Run the command that the command line names; this does not return."""
     config_path = daemon_config(sys.argv[1:])
     if config_path is not None:
-        from posd.cli.running import run
+        try:
+            from posd.cli.running import run
 
-        run(config_path)
+            run(config_path)
+        except KeyboardInterrupt:  # before there was anything that could stop in order
+            sys.exit(1)
     from posd.cli.main import main as command
 
     command(prog_name="posd")

@@ -54,8 +54,8 @@ class Member:
 
     @cached_property
     def device(self) -> "Device":
-        """The client for calls to it."""
-        return self._make()
+        """The client for calls to it; one, also where loop and thread ask for it at once."""
+        return vars(self).setdefault("device", self._make())  # type: ignore[no-any-return]
 
     @property
     def is_called(self) -> bool:

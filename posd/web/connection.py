@@ -238,6 +238,10 @@ class Connection(TCPServer):
         await super()._read_data()
         await self.idle_task.stop()
 
+    async def _initiate_server_close(self) -> None:
+        if "protocol" in vars(self):  # else it has just ended by itself
+            await super()._initiate_server_close()
+
     def let_go(self) -> None:
         """Forget what knows this connection: together they would live on, with their buffers, as garbage."""
         for name in ("protocol", "idle_task", "_task_group"):

@@ -27,6 +27,7 @@ class Exchange(HTTPStream):
 
     def __init__(self, *arguments: Any, in_turn: bool) -> None:
         super().__init__(*arguments)
+        self.start_time = 0.0  # for the access log, of which there is none
         self._in_turn = in_turn
         self._body = bytearray()
         self._pieces: Pieces | None = None  # None: the app has not started
@@ -46,6 +47,7 @@ class Exchange(HTTPStream):
             else:
                 await self._pieces.bring(_piece(b"", more=False))
         elif isinstance(event, StreamClosed) and not self.closed:
+            await self.begin()  # that it was asked and the client has gone is for the app to know
             self.closed = True
             if self._pieces is not None:
                 await self._pieces.bring({"type": "http.disconnect"})

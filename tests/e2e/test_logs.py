@@ -90,3 +90,22 @@ os._exit(7)
 """
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
     assert (ended.returncode, ended.stderr) == (7, b"")
+
+
+def test_without_an_output_lines_are_told_as_errors_are_and_nothing_fails() -> None:
+    script = """
+import asyncio, sys, structlog
+from posd import logs
+logs.configure("info")
+log = structlog.get_logger("posd.test")
+sys.stdout = None  # as where it was closed before posd began
+async def main():
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: sys.exit(1))
+    log.info("of the loop")
+asyncio.run(main())
+log.info("after")
+sys.stderr = None
+log.info("to nobody")
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert [json.loads(line)["event"] for line in ended.stderr.splitlines()] == ["of the loop", "after"]

@@ -106,7 +106,7 @@ async def listening(home: Path, gate: Gate | None = None, **limits: Any) -> Asyn
             noise=noise,
             gate=gate or Gate(lambda: ["127.0.0.1"]),
             tls=tls.server_context(files.certificate, files.private_key),
-            **{"keep_alive_seconds": SHORT, "max_connections": 50} | limits,
+            **{"keep_alive_seconds": SHORT, "max_connections": 50, "in_turn": True} | limits,
         )
         listener.start()
         stack.push_async_callback(listener.close, SHORT)

@@ -2,14 +2,19 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from posd.config import load
 from posd.core.starts import NotSent, Replied
 from posd.terminals.fleet import Fleet
+from posd.terminals.members import Member
 from tests.support.daemon import toml
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -74,3 +79,16 @@ def test_what_calls_need_is_loaded_by_warming_up(tmp_path: Path, warm: bool, loa
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == f"{loaded}\n"
+
+
+def test_loop_and_thread_that_ask_at_once_have_one_client(tmp_path: Path) -> None:
+    both = threading.Barrier(2)
+
+    def make() -> Any:
+        with suppress(threading.BrokenBarrierError):  # Python 3.11 lets in one at a time
+            both.wait(0.2)
+        return object()
+
+    member = Member(load(configuration(tmp_path, "")).terminals[0], make)
+    with ThreadPoolExecutor() as threads:
+        assert set(threads.map(lambda _: member.device, range(2))) == {member.device}

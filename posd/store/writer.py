@@ -7,7 +7,6 @@ What a function raises undoes what it wrote, and nothing else.
 
 import asyncio
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,9 +25,6 @@ T = TypeVar("T")
 MAX_BATCH = 256
 #: Functions that may wait; past it callers hear at once that they should come again, and memory stays bounded.
 MAX_WAITING = 4096
-
-#: How long the event loop stands back for a batch, in seconds; most take a few milliseconds.
-LEAD_SECONDS = 0.01
 
 #: The transaction is gone, and the connection is as good as before.
 _HARMLESS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT})
@@ -136,7 +132,7 @@ class Writer:
     async def _commit(self, batch: Sequence[_Job]) -> None:
         if self._trusted or await self._reopen():
             try:
-                written = await self._run_batch([job[0] for job in batch])
+                written = await hand_over(self._connection, run_batch, [job[0] for job in batch])
             except Exception as error:  # noqa: BLE001 - the writer outlives whatever it was; each caller hears of it
                 written = Written([_uncertain(error)] * len(batch), distrusted=True)
         else:
@@ -160,17 +156,6 @@ class Writer:
         if written.distrusted:
             self._trusted = False
             await self._reopen()
-
-    async def _run_batch(self, functions: Sequence[Function]) -> Written:
-        """Run a batch on the thread, and let it have the interpreter to itself until it commits, but not for long.
-
-        SQLite gives the interpreter's lock away at each statement, and a busy loop would take it each time: a batch
-        took four times as long. A disk that stalls holds the loop up for `LEAD_SECONDS` only.
-        """
-        ready = threading.Event()
-        running = hand_over(self._connection, run_batch, functions, ready.set)
-        ready.wait(LEAD_SECONDS)
-        return await running
 
     async def _reopen(self) -> bool:
         """Replace a connection that is no longer trusted, and tell whether that went well; else it is tried again."""
@@ -215,9 +200,7 @@ def hand_over(connection: aiosqlite.Connection, function: Callable[..., T], *arg
     return future
 
 
-def run_batch(
-    db: sqlite3.Connection, functions: Sequence[Function], before_commit: Callable[[], None] = lambda: None
-) -> Written:
+def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> Written:
     """Run functions in one transaction: what one of them raises undoes what it wrote, and nothing else.
 
     A savepoint for each of them is two statements more, so first it is tried without. Where one raises that had written
@@ -242,7 +225,6 @@ def run_batch(
             db.execute("ROLLBACK")
         return Written([_unavailable(error)] * len(functions), distrusted=broken(error))
     crash_point("writer.before_commit")
-    before_commit()
     try:
         db.execute("COMMIT")
     except sqlite3.Error as error:

@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -95,15 +94,6 @@ def test_where_one_fails_that_has_written_all_are_run_again(tmp_path: Path) -> N
         ran.clear()
         assert [type(item) for item in run_batch(db, [refuse, whole]).results] == [LookupError, str]
         assert ran == ["refuse", "whole"]
-
-
-async def test_a_batch_that_hangs_holds_the_loop_up_for_a_moment_only(store: Store) -> None:
-    going_on = threading.Event()
-    writing = asyncio.create_task(store.write(lambda unit: going_on.wait(60) and quarantine(unit, "late")))
-    await asyncio.sleep(writer.LEAD_SECONDS)  # the loop goes on although the thread does not
-    assert not writing.done()
-    going_on.set()
-    assert await writing == "late"
 
 
 async def test_functions_run_in_the_order_in_which_they_came(store: Store) -> None:

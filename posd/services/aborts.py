@@ -22,9 +22,9 @@ from posd.crashpoints import crash_point
 from posd.services.outstanding import Outstanding
 from posd.services.records import free_if_ended, record
 from posd.store import journal, leases, transactions
+from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
-from posd.store.writer import Unit
 from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.aborts")

@@ -23,9 +23,9 @@ from posd.services.outstanding import Outstanding
 from posd.services.records import record
 from posd.services.telling import tell
 from posd.store import transactions
+from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
-from posd.store.writer import Unit
 from posd.terminals.interfaces import Interfaces, snapshot
 
 #: While the disk is full, how often it is tried again, in seconds.

@@ -14,7 +14,7 @@ from posd.core.reversals import end_of_day
 from posd.core.times import iso, parse_iso
 from posd.core.transactions import OperationType, Outcome, Transaction
 from posd.store import chains, finals, transactions
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 
 #: Transactions that an `already_derived` names.
 MAX_SHOWN = 20

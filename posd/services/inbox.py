@@ -24,10 +24,10 @@ from posd.services.outstanding import Outstanding
 from posd.services.records import free_if_ended, hold_if_reopened
 from posd.services.telling import tell
 from posd.store import events, journal, transactions
+from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.events import QuarantinedBody
 from posd.store.store import Store
-from posd.store.writer import Unit
 from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.inbox")

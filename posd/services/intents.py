@@ -12,7 +12,7 @@ from posd.core.transactions import OperationType, Phase, Transaction, may_be_pai
 from posd.services.chains import place
 from posd.services.outstanding import Outstanding
 from posd.store import chains, leases, transactions
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 from posd.terminals.fleet import Fleet
 
 #: Transactions that a `sale_conflict` names; a sale has one or two, and a till that always says the same has all.

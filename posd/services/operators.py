@@ -17,9 +17,9 @@ from posd.services.outstanding import Outstanding
 from posd.services.records import record
 from posd.services.telling import tell
 from posd.store import leases, transactions
+from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
-from posd.store.writer import Unit
 
 log = structlog.get_logger("posd.operators")
 

@@ -31,9 +31,9 @@ from posd.services.records import record
 from posd.services.running import Running
 from posd.services.telling import tell
 from posd.store import transactions
+from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
-from posd.store.writer import Unit
 from posd.terminals.fleet import Fleet
 
 #: While the disk is full, how often the judgement of a start is tried again, in seconds.

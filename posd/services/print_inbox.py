@@ -32,10 +32,10 @@ from posd.core.times import iso
 from posd.crashpoints import crash_point
 from posd.services.print_telling import tell
 from posd.store import events, print_jobs
+from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.events import QuarantinedBody
 from posd.store.store import Store
-from posd.store.writer import Unit
 from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.print_inbox")

@@ -8,7 +8,7 @@ from posd.core.problems import Problem
 from posd.core.starts import Attempt
 from posd.core.transactions import Phase
 from posd.store import print_jobs
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 
 
 def record_intent(unit: Unit, draft: PrintJob) -> bool:

@@ -15,9 +15,9 @@ from posd.crashpoints import crash_point
 from posd.services.print_telling import tell
 from posd.services.printing import Printing
 from posd.store import print_jobs
+from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
-from posd.store.writer import Unit
 
 log = structlog.get_logger("posd.operators")
 

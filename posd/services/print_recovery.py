@@ -11,8 +11,8 @@ from posd.core.transactions import Phase
 from posd.crashpoints import crash_point
 from posd.services.print_telling import tell
 from posd.store import print_jobs
+from posd.store.batch import Unit
 from posd.store.store import Store
-from posd.store.writer import Unit
 
 log = structlog.get_logger("posd.recovery")
 

@@ -16,9 +16,9 @@ from posd.core.printing import PrintJob
 from posd.services.print_inbox import PrintInbox
 from posd.services.print_telling import tell
 from posd.store import events, print_jobs
+from posd.store.batch import Unit
 from posd.store.print_record import derive, difference
 from posd.store.store import Store
-from posd.store.writer import Unit
 
 #: Jobs that are read at a time: payments wait no longer than for these.
 CHUNK = 50

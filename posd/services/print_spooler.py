@@ -30,9 +30,9 @@ from posd.crashpoints import crash_point
 from posd.services.print_telling import tell
 from posd.services.print_turns import Turns
 from posd.store import print_jobs
+from posd.store.batch import Change, Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
-from posd.store.writer import Change, Unit
 from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.print_spooler")

@@ -15,9 +15,9 @@ from posd.core.printing import PrintJob
 from posd.core.times import iso
 from posd.core.transactions import Phase
 from posd.store import merge, print_jobs, print_merge, print_record
+from posd.store.batch import Unit
 from posd.store.merge import UNREADABLE, Row
 from posd.store.print_merge import CHANGES, JOURNAL
-from posd.store.writer import Unit
 
 
 class TakenJobs(msgspec.Struct, frozen=True):

@@ -43,9 +43,9 @@ from posd.services.records import record
 from posd.services.searching import Asked, Searching
 from posd.services.telling import tell
 from posd.store import transactions
+from posd.store.batch import Change, Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
-from posd.store.writer import Change, Unit
 
 NEVER = float("inf")
 

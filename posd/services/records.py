@@ -6,7 +6,7 @@ from posd.core.entries import Entry
 from posd.core.transactions import Phase, Transaction
 from posd.services.outstanding import Outstanding
 from posd.store import journal, leases
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 
 
 def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstanding: Outstanding) -> Transaction:

@@ -14,8 +14,8 @@ from posd.core.watching import CLOSED_SECONDS
 from posd.crashpoints import crash_point
 from posd.services.telling import tell
 from posd.store import journal, leases, transactions
+from posd.store.batch import Unit
 from posd.store.store import Store
-from posd.store.writer import Unit
 
 log = structlog.get_logger("posd.recovery")
 

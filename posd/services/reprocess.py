@@ -25,9 +25,9 @@ from posd.services.outstanding import Outstanding
 from posd.services.records import free_if_ended
 from posd.services.telling import tell
 from posd.store import events, journal, transactions
+from posd.store.batch import Unit
 from posd.store.events import StoredEvent
 from posd.store.store import Store
-from posd.store.writer import Unit
 
 #: Transactions that are read at a time: payments wait no longer than for these.
 CHUNK = 50

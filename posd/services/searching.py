@@ -20,8 +20,8 @@ from posd.services.outstanding import Outstanding
 from posd.services.records import record
 from posd.services.telling import tell
 from posd.store import proven_searches, transactions
+from posd.store.batch import Unit
 from posd.store.store import Store
-from posd.store.writer import Unit
 from posd.terminals.fleet import Fleet
 
 #: Why what bears our id is not believed.

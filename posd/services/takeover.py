@@ -22,9 +22,9 @@ from posd.core.transactions import Phase, Transaction
 from posd.services import print_takeover, reprocess
 from posd.services.print_takeover import TakenJobs
 from posd.store import events, journal, merge, transactions
+from posd.store.batch import Unit
 from posd.store.merge import CHANGES, EVENTS, JOURNAL, UNREADABLE, Row
 from posd.store.opening import connect_reader
-from posd.store.writer import Unit
 
 
 class Taken(msgspec.Struct, frozen=True):

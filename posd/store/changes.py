@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from posd.store.writer import Change, Unit
+from posd.store.batch import Change, Unit
 
 #: Subject of those who wait for any change at all (the feed).
 ANY = ""

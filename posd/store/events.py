@@ -6,7 +6,7 @@ import msgspec
 
 from posd.core.events import TransactionEvent
 from posd.core.lifecycle import Verdict
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 
 #: Refused bodies kept for one subject; a terminal that repeats one fault for ever must not fill the disk.
 MAX_QUARANTINED = 100

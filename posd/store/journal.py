@@ -21,7 +21,7 @@ from posd.core.entries import (
 from posd.core.times import iso
 from posd.core.transactions import Transaction
 from posd.store import transactions
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 _ENCODE = msgspec.json.Encoder().encode

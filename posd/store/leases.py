@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 
 
 def holder(db: sqlite3.Connection, terminal: str) -> str | None:

@@ -18,7 +18,7 @@ from posd.core.entries import Entry
 from posd.core.events import NotAnEvent, read_event
 from posd.core.transactions import Phase
 from posd.store import journal, leases, marks, transactions
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 
 #: What a row raises that is damaged, when somebody reads it.
 UNREADABLE = (sqlite3.Error, ValueError, TypeError, AttributeError, NotAnEvent)

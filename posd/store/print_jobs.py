@@ -14,9 +14,9 @@ from posd.core.print_entries import Called, Created, Dismissed, Entry, Resolved,
 from posd.core.printing import DecidedBy, PrintAttention, PrintJob, PrintStatus
 from posd.core.times import iso
 from posd.core.transactions import Phase, encode
+from posd.store.batch import Change, Unit
 from posd.store.changes import record as record_change
 from posd.store.errors import StaleState
-from posd.store.writer import Change, Unit
 
 KIND = "print_job"
 

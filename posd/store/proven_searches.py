@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 
 #: Of each search so many are remembered: the one that is asked for, and another.
 REMEMBERED = 2

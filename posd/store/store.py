@@ -4,15 +4,17 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import aiosqlite
 
+from posd.store.batch import Unit, broken
 from posd.store.changes import Hub
 from posd.store.errors import StorageUnavailable, StoreError
 from posd.store.opening import connect_reader, lock, tell_damage
-from posd.store.writer import Unit, Writer, broken, connect, on_thread
+from posd.store.writer import Writer, connect, hand_over
 
 T = TypeVar("T")
 
@@ -62,7 +64,7 @@ class Store:
             raise StorageUnavailable("posd is stopping")
         reader = self._reader
         try:
-            return await on_thread(reader, _snapshot, function)
+            return await hand_over(reader, partial(_snapshot, reader._conn, function))
         except sqlite3.DatabaseError as error:
             tell_damage(self._path, error)
             if broken(error):

@@ -9,9 +9,9 @@ import msgspec
 
 from posd.core.lifecycle import Trail
 from posd.core.transactions import Attention, LastSearch, OperationType, Outcome, Phase, Transaction, encode
+from posd.store.batch import Change, Unit
 from posd.store.changes import record
 from posd.store.errors import StaleState
-from posd.store.writer import Change, Unit
 
 KIND = "transaction"
 

@@ -1,8 +1,8 @@
 """The single writer with group commit (design 9).
 
 Callers hand over functions. Whatever has gathered while the last COMMIT was syncing runs inside one `BEGIN IMMEDIATE`,
-and the callers are answered after the COMMIT: a burst costs one sync, and state is decided by one thread in one order.
-What a function raises undoes what it wrote, and nothing else.
+and the callers are answered after the COMMIT: a burst costs one sync, and state is decided in one place in one order.
+What a function raises undoes what it wrote, and nothing else (see `batch`).
 """
 
 import asyncio
@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import aiosqlite
-import msgspec
 
-from posd.crashpoints import crash_point
+from posd.store.batch import Batch, Change, Function, RolledBack, Unit, Written, uncertain
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.opening import connect_again, open_database, tell_damage
 
@@ -25,45 +24,9 @@ T = TypeVar("T")
 MAX_BATCH = 256
 #: Functions that may wait; past it callers hear at once that they should come again, and memory stays bounded.
 MAX_WAITING = 4096
+#: So long functions run before the loop turns to other things, in seconds; each takes a twentieth of that.
+SLICE_SECONDS = 0.001
 
-#: The transaction is gone, and the connection is as good as before.
-_HARMLESS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT})
-
-
-class Change(msgspec.Struct, frozen=True):
-    """A row of the history: what became of one transaction, and why (feed)."""
-
-    seq: int
-    at: str
-    kind: str
-    id: str
-    reason: str
-    phase: str
-    status: str | None
-    result: str | None
-    attention: tuple[str, ...]
-    terminal: str | None = None  # None in rows of the first schema
-
-
-class Unit:
-    """What a function gets: the connection, inside the transaction, and the changes that it makes known."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self.db = db
-        self.changes: list[Change] = []
-
-
-class Written(msgspec.Struct):
-    """What became of a batch: results or exceptions by function, the changes, whether anything was written, and
-    whether the connection is not to be trusted any more."""
-
-    results: list[Any]
-    changes: list[Change] = []
-    anything: bool = False
-    distrusted: bool = False
-
-
-Function = Callable[[Unit], Any]
 _Job = tuple[Function, "asyncio.Future[Any]"]
 
 
@@ -87,7 +50,7 @@ class Writer:
 
         Raise StoreError.
         """
-        return cls(path, await connect(lambda: open_database(path)), publish)
+        return cls(path, await connect(lambda: _impatient(open_database(path))), publish)
 
     async def write(self, function: Callable[[Unit], T]) -> T:
         """Run a function in the next COMMIT and return what it returned, once that is on disk.
@@ -132,9 +95,9 @@ class Writer:
     async def _commit(self, batch: Sequence[_Job]) -> None:
         if self._trusted or await self._reopen():
             try:
-                written = await hand_over(self._connection, run_batch, [job[0] for job in batch])
+                written = await self._transact([job[0] for job in batch])
             except Exception as error:  # noqa: BLE001 - the writer outlives whatever it was; each caller hears of it
-                written = Written([_uncertain(error)] * len(batch), distrusted=True)
+                written = Written([uncertain(error)] * len(batch), distrusted=True)
         else:
             refusal = StorageUnavailable("the disk failed, and the database cannot be trusted again yet")
             written = Written([refusal] * len(batch))
@@ -157,10 +120,24 @@ class Writer:
             self._trusted = False
             await self._reopen()
 
+    async def _transact(self, functions: Sequence[Function]) -> Written:
+        """Run the functions here, in slices; wait for a lock or for the disk on the connection's thread."""
+        batch = Batch(self._connection._conn, functions)
+        try:
+            if not batch.begin():
+                await hand_over(self._connection, batch.wait_to_begin)
+            while not batch.go_on(SLICE_SECONDS):  # noqa: ASYNC110 - it waits for nothing
+                await asyncio.sleep(0)
+        except (sqlite3.Error, RolledBack) as error:
+            return batch.failed(error)
+        if not batch.wrote:
+            return batch.commit()
+        return await hand_over(self._connection, batch.commit)
+
     async def _reopen(self) -> bool:
         """Replace a connection that is no longer trusted, and tell whether that went well; else it is tried again."""
         try:
-            fresh = await connect(lambda: connect_again(self._path))
+            fresh = await connect(lambda: _impatient(connect_again(self._path)))
         except (sqlite3.Error, OSError):
             return False
         old, self._connection = self._connection, fresh
@@ -183,12 +160,13 @@ async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Conn
         raise
 
 
-async def on_thread(connection: aiosqlite.Connection, function: Callable[..., T], *arguments: Any) -> T:
-    """Run a function on the connection's own thread. Raise ValueError where the connection is closed."""
-    return await hand_over(connection, function, *arguments)
+def _impatient(db: sqlite3.Connection) -> sqlite3.Connection:
+    """Return a connection that does not wait for a lock: it is used on the event loop."""
+    db.execute("PRAGMA busy_timeout = 0").close()
+    return db
 
 
-def hand_over(connection: aiosqlite.Connection, function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
+def hand_over(connection: aiosqlite.Connection, function: Callable[[], T]) -> "asyncio.Future[T]":
     """Have a function run on the connection's own thread, from now on; return what it will have returned.
 
     aiosqlite has no public way to do so (pinned, tested). Raise ValueError where the connection is closed.
@@ -196,104 +174,5 @@ def hand_over(connection: aiosqlite.Connection, function: Callable[..., T], *arg
     if not connection._running or connection._connection is None:
         raise ValueError("Connection closed")
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    connection._tx.put_nowait((future, lambda: function(connection._conn, *arguments)))
+    connection._tx.put_nowait((future, function))
     return future
-
-
-def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> Written:
-    """Run functions in one transaction: what one of them raises undoes what it wrote, and nothing else.
-
-    A savepoint for each of them is two statements more, so first it is tried without. Where one raises that had written
-    something, which is rare, all are rolled back and run again, each in a savepoint.
-    """
-    before = db.total_changes
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        unit = Unit(db)
-        results = _run_plain(unit, functions)
-        if results is None:
-            db.execute("ROLLBACK")
-            before = db.total_changes
-            db.execute("BEGIN IMMEDIATE")
-            unit = Unit(db)
-            results = _run_in_savepoints(unit, functions)
-    except _RolledBack as rolled_back:
-        error = rolled_back.cause
-        return Written([_unavailable(error)] * len(functions), distrusted=broken(error))
-    except sqlite3.Error as error:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        return Written([_unavailable(error)] * len(functions), distrusted=broken(error))
-    crash_point("writer.before_commit")
-    try:
-        db.execute("COMMIT")
-    except sqlite3.Error as error:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        outcome = _unavailable(error) if not broken(error) else _uncertain(error)
-        return Written([outcome] * len(functions), distrusted=broken(error))
-    crash_point("writer.committed")
-    return Written(results, unit.changes, anything=db.total_changes != before)
-
-
-class _RolledBack(Exception):
-    """SQLite has rolled everything back by itself (disk full, I/O error)."""
-
-    def __init__(self, cause: Exception) -> None:
-        self.cause = cause
-
-
-def _run_plain(unit: Unit, functions: Sequence[Function]) -> list[Any] | None:
-    """Run functions; None where one raised after it had written. Raise _RolledBack."""
-    results: list[Any] = []
-    for function in functions:
-        written = unit.db.total_changes
-        try:
-            results.append(function(unit))
-        except Exception as error:
-            if not unit.db.in_transaction:
-                raise _RolledBack(error) from error
-            if unit.db.total_changes != written:
-                return None
-            results.append(_unavailable(error) if _is_trouble(error) else error)
-    return results
-
-
-def _run_in_savepoints(unit: Unit, functions: Sequence[Function]) -> list[Any]:
-    """Run functions, each in a savepoint. Raise _RolledBack, sqlite3.Error."""
-    results: list[Any] = []
-    for function in functions:
-        known = len(unit.changes)
-        unit.db.execute("SAVEPOINT job")
-        try:
-            results.append(function(unit))
-        except Exception as error:
-            if not unit.db.in_transaction:
-                raise _RolledBack(error) from error
-            unit.db.execute("ROLLBACK TO job")
-            del unit.changes[known:]
-            results.append(_unavailable(error) if _is_trouble(error) else error)
-        unit.db.execute("RELEASE job")
-    return results
-
-
-def _is_trouble(error: Exception) -> bool:
-    """Whether it is trouble with the disk or the file, rather than a fault of the function."""
-    return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
-
-
-def broken(error: BaseException) -> bool:
-    """Whether the connection that raised it is not to be trusted any more."""
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _HARMLESS
-
-
-def _unavailable(error: BaseException) -> StorageUnavailable:
-    refusal = StorageUnavailable(f"the database cannot be written now ({error})")
-    refusal.__cause__ = error
-    return refusal
-
-
-def _uncertain(error: BaseException) -> CommitUncertain:
-    refusal = CommitUncertain(f"the commit failed ({error})")
-    refusal.__cause__ = error
-    return refusal

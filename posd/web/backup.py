@@ -18,10 +18,10 @@ from posd.core.requests import MalformedJson
 from posd.core.times import iso
 from posd.store import backup, marks
 from posd.store.backup import BadTarget, Stopped
+from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.marks import Restored
 from posd.store.store import Store
-from posd.store.writer import Unit
 from posd.web.context import Context
 from posd.web.local import Route, json_response
 

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TypeVar
 
 from posd.core.problems import Problem
+from posd.store.batch import Unit
 from posd.store.changes import Hub
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
-from posd.store.writer import Unit
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from posd.services.operators import Operators
 from posd.services.payments import Payments
 from posd.services.reconciler import Reconciler
 from posd.store import events, listing, paging, transactions
+from posd.store.batch import Change
 from posd.store.listing import Page
-from posd.store.writer import Change
 from posd.web import parameters, streams, views, waiting
 from posd.web.context import Context
 from posd.web.local import Route, json_response

@@ -14,8 +14,8 @@ from posd.core.searches import RESULTS, NoAnswer
 from posd.core.starts import NAMES, Attempt, Replied, judge
 from posd.core.transactions import Outcome, Transaction, next_step
 from posd.store import chains, events, finals, journal
+from posd.store.batch import Change
 from posd.store.events import QuarantinedBody, StoredEvent
-from posd.store.writer import Change
 
 
 def outcome_document(db: sqlite3.Connection | None, transaction: Transaction) -> dict[str, Any] | None:

@@ -17,8 +17,8 @@ from posd.core.starts import NotSent, Replied
 from posd.core.times import iso
 from posd.core.transactions import OperationType, Phase, Transaction
 from posd.store import events, journal, leases, transactions
+from posd.store.batch import Unit
 from posd.store.opening import open_database
-from posd.store.writer import Unit
 from tests.support.events import APPROVED, body
 
 MORNING = datetime(2026, 11, 20, 10, 0, 0, tzinfo=UTC)

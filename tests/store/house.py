@@ -36,10 +36,10 @@ from posd.services.recovery import recover
 from posd.services.reprocess import Report, Reprocessing
 from posd.services.searching import Searching
 from posd.store import changes, events, journal, leases, transactions
+from posd.store.batch import Change
 from posd.store.events import StoredEvent
 from posd.store.journal import Journaled
 from posd.store.store import Store
-from posd.store.writer import Change
 from posd.terminals.client import Device
 from posd.terminals.fleet import Fleet
 

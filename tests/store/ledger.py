@@ -12,7 +12,7 @@ import msgspec
 
 from posd.core.lifecycle import FINALS
 from posd.core.starts import Attempt, Lost, NotSent, Replied
-from posd.store.writer import Change
+from posd.store.batch import Change
 from tests.core.scenarios import ACK, CANCELED, CARD, REJECTED, REQUESTED
 from tests.core.scenarios import Path as Lifecycle
 from tests.store.house import MERCHANT, Records

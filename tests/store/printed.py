@@ -9,7 +9,7 @@ from posd.core.starts import Lost, NotSent, Replied
 from posd.core.times import iso
 from posd.core.transactions import Phase
 from posd.store import print_jobs
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 from tests.store.filled import Filled, terminal
 
 TAKEN = Replied(202, b"{}")

@@ -29,9 +29,9 @@ from posd.core.starts import Lost, NotSent, Replied
 from posd.core.times import iso
 from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Phase, Result, SearchResult, Transaction
 from posd.store import changes, events, journal, transactions
+from posd.store.batch import Change, Unit
 from posd.store.errors import StaleState
 from posd.store.store import Store
-from posd.store.writer import Change, Unit
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, read, starting
 

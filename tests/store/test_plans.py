@@ -26,7 +26,7 @@ from posd.store import (
     proven_searches,
     transactions,
 )
-from posd.store.writer import Unit
+from posd.store.batch import Unit
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent
 

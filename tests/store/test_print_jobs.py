@@ -32,10 +32,10 @@ from posd.core.starts import Lost, NotSent, Replied
 from posd.core.times import iso, parse_iso
 from posd.services.print_reprocess import PrintReprocessing, derive, difference
 from posd.store import changes, paging, print_jobs, print_listing
+from posd.store.batch import Unit
 from posd.store.errors import StaleState
 from posd.store.print_listing import Page
 from posd.store.store import Store
-from posd.store.writer import Unit
 from tests.core.test_print_entries import called, polled
 from tests.core.test_printing import NOW, starting
 

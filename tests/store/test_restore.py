@@ -19,11 +19,11 @@ from posd.services import reprocess
 from posd.services.restore import Restore
 from posd.store import backup, events, journal, leases, marks, opening, proven_searches, transactions
 from posd.store.backup import NotABackup
+from posd.store.batch import Unit
 from posd.store.errors import StoreError
 from posd.store.marks import OldFile
 from posd.store.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.store.verify import verify
-from posd.store.writer import Unit
 from tests.store.disasters import BACKUP_KEY, NOON, PAGE, State, destroy
 from tests.store.filled import FINAL, OPEN, Filled, filling, name, snapshot, terminal
 

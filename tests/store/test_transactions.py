@@ -15,10 +15,10 @@ from posd.core.starts import Acknowledged, Refused
 from posd.core.times import iso
 from posd.core.transactions import Phase, Transaction
 from posd.store import changes, events, leases, listing, paging, transactions
+from posd.store.batch import Unit
 from posd.store.errors import StaleState
 from posd.store.listing import Page
 from posd.store.store import Store
-from posd.store.writer import Unit
 from tests.core.scenarios import IDENTITY, NOW, SCENARIOS, event_bodies, read, starting
 
 

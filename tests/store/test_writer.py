@@ -2,17 +2,18 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from posd.store import writer
+from posd.store import batch, writer
+from posd.store.batch import Batch, Change, Function, Unit, Written
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.opening import open_database
 from posd.store.store import Store
-from posd.store.writer import Change, Unit, Writer, run_batch
+from posd.store.writer import Writer
 from tests.support.disk import broken_disk
 
 CHANGE = Change(1, "t", "transaction", "id", "reason", "active", None, None, ())
@@ -28,6 +29,15 @@ def quarantine(unit: Unit, reason: str) -> str:
 
 def insert(reason: str) -> Callable[[Unit], str]:
     return lambda unit: quarantine(unit, reason)
+
+
+def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> Written:
+    """Run a batch without a loop, a function at a time."""
+    running = Batch(db, functions)
+    assert running.begin()
+    while not running.go_on(0):
+        pass
+    return running.commit()
 
 
 def reasons(db: sqlite3.Connection) -> list[str]:
@@ -140,7 +150,7 @@ async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> 
 
 
 async def test_a_foreign_lock_is_said_and_heals(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 50").close())
+    monkeypatch.setattr(batch, "BUSY_TIMEOUT_MS", 50)
     other = sqlite3.connect(tmp_path / "posd.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageUnavailable):

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from hypercorn.typing import ASGIReceiveEvent
 
+from posd.store.batch import Change
 from posd.store.changes import Hub
-from posd.store.writer import Change
 from posd.web.pieces import Pieces
 from posd.web.streams import Message, stream
 from posd.web.waiting import HungUp, until

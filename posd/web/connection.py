@@ -1,132 +1,167 @@
-"""One connection: Hypercorn's HTTP/1.1 and nothing else, bounded, and without what it costs and posd does not need."""
+"""One connection: HTTP/1.1 between Hypercorn's TCP server and the app, bounded, and without what posd does not need.
+
+Hypercorn's own protocol stands on h11, which is a fifth of what a callback costs; here requests are read by llhttp.
+"""
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
-import h11
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.events import Request, Response
-from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
+from hypercorn.typing import HTTPScope
 
+from posd.web.answers import CLOSE, Answer, Heads
 from posd.web.exchange import Exchange
+from posd.web.requests import End, Head, Refused, Requests
 
-#: Request line and headers together, in bytes; ours are a few hundred.
-MAX_HEADER_BYTES = 16 * 1024
-#: Pieces of a body that wait for the app, each of about a TLS record.
-APP_QUEUE_PIECES = 1
-
-
-#: Different heads of answers that are kept; those of a second are few.
-MAX_HEADS = 64
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LAST = Head("GET", b"/", "1.1", [], keep_alive=False, expects=False)
 
 
 class Settings(Config):
-    """Hypercorn's settings; the head of an answer is made once a second, not for each."""
+    """Hypercorn's settings, and the heads of answers."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._second = 0
-        self._own: list[tuple[bytes, bytes]] = []
-        self._heads: dict[tuple[int, tuple[tuple[bytes, bytes], ...]], h11.Response] = {}
-
-    def head(self, answer: Response) -> h11.Response:
-        """Return the head of an answer, with the headers that each has."""
-        second = int(time.time())
-        if second != self._second or len(self._heads) >= MAX_HEADS:
-            self._second, self._own, self._heads = second, self.response_headers("h11"), {}
-        key = (answer.status_code, tuple(answer.headers))
-        if key not in self._heads:
-            self._heads[key] = h11.Response(status_code=answer.status_code, headers=[*answer.headers, *self._own])
-        return self._heads[key]
+        self.heads = Heads()
 
 
 def http_config(keep_alive_seconds: float) -> Config:
-    """Return Hypercorn's settings: quiet, HTTP/1.1, headers bounded, idle or half-sent requests closed in time."""
+    """Return Hypercorn's settings: quiet, HTTP/1.1, idle or half-sent requests closed in time."""
     config = Settings()
     config.accesslog = None
     config.errorlog = logging.getLogger("hypercorn.error")
     config.include_server_header = False
-    config.h11_max_incomplete_size = MAX_HEADER_BYTES
     config.keep_alive_timeout = keep_alive_seconds
-    config.max_app_queue_size = APP_QUEUE_PIECES
-    config.keep_alive_max_requests = 2**31  # its own limit of 1000 would cut busy terminals
     return config
 
 
-class Http11(H11Protocol):
-    """HTTP/1.1 and nothing else, with a bounded head.
+class Http11:
+    """HTTP/1.1 and nothing else: one request after the other, each answered before the next is looked at.
 
-    Who asks for HTTP/2 or a WebSocket is answered as if the question were not there: Hypercorn would switch, and
-    neither the limits here nor the apps are made for what comes then.
+    Who asks for HTTP/2 or a WebSocket is answered as if the question were not there. `chosen` is Hypercorn's wrapper of
+    protocols, in whose place it stands.
     """
 
-    config: Settings
-
-    def __init__(self, *arguments: Any, in_turn: bool) -> None:
-        super().__init__(*arguments)
+    def __init__(self, chosen: Any, *, in_turn: bool) -> None:
+        self._app = chosen.app
+        self._config: Settings = chosen.config
+        self._context = chosen.context
+        self._task_group = chosen.task_group
+        self._state = chosen.state
+        self._scheme = "https" if chosen.ssl else "http"
+        self._client = chosen.client
+        self._server = chosen.server
+        self._out = chosen.send
         self._in_turn = in_turn
+        self._requests = Requests()
+        self._exchange: Exchange | None = None
+        self._over = False
+        #: Set while no request is being answered.
+        self._free = asyncio.Event()
+        self._free.set()
 
-    async def _check_protocol(self, event: h11.Request) -> None:
-        """Do not take the HTTP/2 preface or an `Upgrade: h2c` up."""
+    async def handle(self, event: Event) -> None:
+        """Take what was received, or that the connection is closed."""
+        if isinstance(event, RawData):
+            await self._take(event.data)
+        elif isinstance(event, Closed):
+            self._over = True
+            if self._exchange is not None:
+                await self._exchange.gone()
+                self._exchange = None
+            self._free.set()
 
-    async def stream_send(self, event: StreamEvent) -> None:
-        if isinstance(event, Response):
-            await self._send_h11_event(self.config.head(event))
-        else:
-            await super().stream_send(event)
+    async def _take(self, data: bytes) -> None:
+        events = self._requests.feed(data)
+        for event in events:
+            if isinstance(event, Head):
+                await self._free.wait()
+                await self._open(event)
+                if event.expects and event is events[-1]:
+                    await self.send(_CONTINUE)
+            elif isinstance(event, Refused):
+                await self._refuse(event.status)
+            elif self._exchange is None:
+                return  # it was answered before it was whole, and the connection is over
+            elif isinstance(event, End):
+                await self._exchange.end()
+            else:
+                await self._exchange.take(event)
+            if self._over:
+                return
+        if self._exchange is not None and not self._exchange.whole:
+            await self._exchange.begin()
 
-    async def _handle_events(self) -> None:
-        await super()._handle_events()
-        await self._begin()
-
-    async def _begin(self) -> None:
-        if isinstance(self.stream, Exchange):
-            await self.stream.begin()
-
-    async def _send_error_response(self, status_code: int) -> None:
-        await self._begin()  # the app hears of a request that does not become whole
-        await super()._send_error_response(status_code)
-
-    async def _create_stream(self, request: h11.Request) -> None:
-        if _head_bytes(request) > MAX_HEADER_BYTES:  # h11 limits only a head that comes in several pieces
-            await self._send_error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-            await self.send(Closed())
+    async def _open(self, head: Head) -> None:
+        if self._over:
             return
-        self.stream = Exchange(
-            self.app,
-            self.config,
-            self.context,
-            self.task_group,
-            self.ssl,
-            self.client,
-            self.server,
-            self.stream_send,
-            STREAM_ID,
-            in_turn=self._in_turn,
-        )
-        await self.stream.handle(
-            Request(
-                stream_id=STREAM_ID,
-                headers=list(request.headers),
-                http_version=request.http_version.decode(),
-                method=request.method.decode("ascii").upper(),
-                raw_path=request.target,
-                state=self.connection_state,
-            )
+        self._free.clear()
+        await self._out(Updated(idle=False))
+        self._exchange = Exchange(
+            self._app, self._scope(head), self, Answer(self._config.heads, head), in_turn=self._in_turn
         )
 
+    async def _refuse(self, status: int) -> None:
+        """Answer what is no request, unless a request before it is being answered."""
+        exchange = self._exchange
+        if exchange is not None and exchange.whole:
+            await self._free.wait()
+            exchange = self._exchange
+        if self._over:
+            return
+        if exchange is not None:
+            await exchange.gone()  # the app hears of a request that does not become whole
+        if exchange is None or not exchange.answer.started:
+            answer = Answer(self._config.heads, _LAST)
+            await self.send(answer.start(status, [(b"content-length", b"0"), CLOSE]) + answer.piece(b"", more=False))
+        await self._out(Closed())
+        self._over = True
 
-def _head_bytes(request: h11.Request) -> int:
-    return len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
+    def spawn(self, function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        """Run a function in a task that ends with the connection."""
+        self._task_group.spawn(function, *arguments)
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes."""
+        await self._out(RawData(data))
+
+    async def answered(self) -> None:
+        """Turn to the next request, or end the connection where the answer or an end of posd's own asks for it."""
+        exchange, self._exchange = self._exchange, None
+        stays = exchange is not None and exchange.whole and not exchange.answer.closes
+        if stays and not self._context.terminated.is_set():
+            self._free.set()
+            await self._out(Updated(idle=True))
+        else:
+            self._over = True
+            self._free.set()
+            await self._out(Closed())
+
+    def _scope(self, head: Head) -> HTTPScope:
+        path, _, query = head.target.partition(b"?")
+        return {
+            "type": "http",
+            "http_version": head.version,
+            "asgi": {"spec_version": "2.1", "version": "3.0"},
+            "method": head.method,
+            "scheme": self._scheme,
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": head.headers,
+            "client": self._client,
+            "server": self._server,
+            "state": self._state.copy(),
+            "extensions": {},
+        }
 
 
 class Context(WorkerContext):
@@ -153,25 +188,42 @@ class Idle:
         self._context = context
         self._seconds = seconds
         self._end = end
+        self._since: float | None = None  # when it became idle, by the loop's clock
         self._timer: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
     async def restart(self, _task_group: object = None, _action: object = None) -> None:
         """Begin to wait, anew."""
-        if self._timer is not None:
-            self._timer.cancel()
         if self._context.terminated.is_set():
             self.end()
             return
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self.end)
+        loop = asyncio.get_running_loop()
+        self._since = loop.time()
         self._context.idle.add(self)
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._look)
 
     async def stop(self) -> None:
         """Wait no more."""
+        self._since = None
+        self._context.idle.discard(self)
+
+    def _look(self) -> None:
+        """End the connection where it has been idle for so long: one timer for many requests."""
+        self._timer = None
+        if self._since is None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._since >= self._seconds:
+            self.end()
+        else:
+            self._timer = loop.call_at(self._since + self._seconds, self._look)
+
+    def forget(self) -> None:
+        """Drop the timer: the connection is over."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._context.idle.discard(self)
 
     def end(self) -> None:
         """End the connection."""
@@ -210,31 +262,16 @@ class Connection(TCPServer):
         """Do not wait for the next request of a peer that has closed; a peer that is gone is no fault of the app's."""
         if isinstance(event, Updated) and event.idle and self.reader.at_eof():
             return
-        if isinstance(event, RawData):
-            if not event.data:  # the end of an answer is nothing on the wire
-                return
-            if self.writer.is_closing():
-                await self.protocol.handle(Closed())  # asyncio would log a line for each answer to what still waits
-                return
+        if isinstance(event, RawData) and self.writer.is_closing():
+            await self.protocol.handle(Closed())  # asyncio would log a line for each answer to what still waits
+            return
         try:
             await super().protocol_send(event)
         except OSError:  # an SSLError of one that goes on sending; Hypercorn knows ConnectionError only
             await self.protocol.handle(Closed())
 
     async def _read_data(self) -> None:
-        chosen = self.protocol  # Hypercorn's switch between protocols, of which there is one
-        self.protocol = Http11(  # type: ignore[assignment]
-            chosen.app,
-            chosen.config,
-            chosen.context,
-            chosen.task_group,
-            chosen.state,
-            chosen.ssl,
-            chosen.client,
-            chosen.server,
-            chosen.send,
-            in_turn=self._in_turn,
-        )
+        self.protocol = Http11(self.protocol, in_turn=self._in_turn)  # type: ignore[assignment]
         await super()._read_data()
         await self.idle_task.stop()
 
@@ -244,6 +281,7 @@ class Connection(TCPServer):
 
     def let_go(self) -> None:
         """Forget what knows this connection: together they would live on, with their buffers, as garbage."""
+        self.idle_task.forget()  # type: ignore[attr-defined]
         for name in ("protocol", "idle_task", "_task_group"):
             vars(self).pop(name, None)
         if (error := self.reader.exception()) is not None:

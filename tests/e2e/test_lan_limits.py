@@ -100,7 +100,7 @@ BROKEN: dict[str, tuple[bytes, int]] = {
     "a length of 5,000 digits": (head(path_of(str(uuid4())), f"content-length: {'9' * 5000}"), 400),
     "two lengths": (head("/", "content-length: 1", "content-length: 2"), 400),
     "another coding": (head("/", "transfer-encoding: gzip"), 501),
-    "HTTP/2 by its preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9), 404),
+    "HTTP/2 by its preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9), 400),
     "HTTP/0.9": (b"GET /\r\n\r\n", 400),
 }
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-import threading
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
@@ -33,7 +34,7 @@ def now() -> datetime:
 
 async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its_terminal(tmp_path: Path) -> None:
     """Both in one commit: when the final event frees what has ended, the abort is still counted as a call."""
-    identity, hurdle = str(uuid4()), threading.Event()
+    identity = str(uuid4())
     async with scripted_terminal(tmp_path) as terminal:
         (tmp_path / "config.toml").write_text(toml(tmp_path, terminal.toml))
         config = load(tmp_path / "config.toml")
@@ -46,13 +47,19 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
         await payments.start(identity, BODY)
         assert await inbox.receive(identity, body(identity, "APPROVAL_REQUESTED", "CARD_PRESENTED"), "peer") == 200
 
-        busy = asyncio.create_task(store.write(lambda _unit: hurdle.wait(30)))
-        await asyncio.sleep(0)
-        abort = asyncio.create_task(aborts.abort(identity, None))
-        await asyncio.sleep(0)
-        final = asyncio.create_task(inbox.receive(identity, body(identity, "APPROVAL", "APPROVAL_REQUESTED"), "peer"))
-        await asyncio.sleep(0)
-        hurdle.set()
+        with closing(sqlite3.connect(tmp_path / "posd.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # what the writer waits for, while the two gather behind it
+            busy = asyncio.create_task(store.write(lambda _unit: True))
+            for _ in range(2):  # it hands its function over; the writer takes it
+                await asyncio.sleep(0)
+            abort = asyncio.create_task(aborts.abort(identity, None))
+            await asyncio.sleep(0)
+            final = asyncio.create_task(
+                inbox.receive(identity, body(identity, "APPROVAL", "APPROVAL_REQUESTED"), "peer")
+            )
+            await asyncio.sleep(0)
+            assert len(store._writer._waiting) == 2
+            other.execute("ROLLBACK")
         assert await busy
         assert await final == 200
         with pytest.raises(Problem, match="the acquirer was already asked"):

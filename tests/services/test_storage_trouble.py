@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sqlite3
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -280,15 +279,15 @@ async def test_a_stop_records_what_is_known_of_a_start_whose_till_has_gone(insid
 
 
 async def test_a_callback_between_the_look_up_and_the_intent_is_joined_and_nothing_is_sent(inside: Inside) -> None:
-    identity, hurdle = str(uuid4()), threading.Event()
+    identity = str(uuid4())
     content = body(identity, "TERMINAL_ACKNOWLEDGED")
     orphan = rebuild(read_event(content), identity, datetime.now(UTC))
-    blocked = asyncio.create_task(inside.store.write(lambda _unit: hurdle.wait(30)))
+    inside.foreign.execute("BEGIN IMMEDIATE")  # what the writer waits for
     earlier = asyncio.create_task(inside.store.write(lambda unit: transactions.insert(unit, orphan, "orphan")))
     starting = asyncio.create_task(inside.payments.start(identity, BODY))
     for _ in range(2):  # when the second read is back, the look-up of the start is too
         await inside.store.read(lambda _db: None)
-    hurdle.set()
-    await asyncio.gather(blocked, earlier)
+    inside.foreign.execute("ROLLBACK")
+    await earlier
     transaction, created = await starting
     assert (transaction.orphan, created, inside.terminal.requests) == (True, False, [])

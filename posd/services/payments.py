@@ -118,7 +118,7 @@ class Payments:
 
     async def _look_up(self, client_transaction_id: str) -> Transaction | None:
         try:
-            return await self._store.read(partial(transactions.get, client_transaction_id=client_transaction_id))
+            return await self._store.look_up(partial(transactions.get, client_transaction_id=client_transaction_id))
         except StorageUnavailable as error:
             # No 503 here: it would say that nothing was sent under this id, and that is not known.
             raise _not_known(client_transaction_id, error) from error

@@ -204,7 +204,7 @@ class Spooler:
 
     async def _poll(self, identity: str, terminal: str) -> bool | None:
         """Ask, and record what came; tell whether the terminal could be reached, None where nothing is to be asked."""
-        job = await self._store.read(partial(print_jobs.get, print_job_id=identity))
+        job = await self._store.look_up(partial(print_jobs.get, print_job_id=identity))
         if job is None or job.phase is Phase.FINAL:
             return None
         address = await self._fleet.choose(terminal)

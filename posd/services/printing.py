@@ -128,7 +128,7 @@ class Printing:
 
     async def _look_up(self, print_job_id: str) -> PrintJob | None:
         try:
-            return await self._store.read(partial(print_jobs.get, print_job_id=print_job_id))
+            return await self._store.look_up(partial(print_jobs.get, print_job_id=print_job_id))
         except StorageUnavailable as error:
             # No 503 here: it would say that nothing was sent under this id, and that is not known.
             raise _not_known(print_job_id, str(error)) from error

@@ -416,7 +416,7 @@ class Reconciler:
 
     async def _read(self, client_transaction_id: str) -> Transaction:
         try:
-            found = await self._store.read(partial(transactions.get, client_transaction_id=client_transaction_id))
+            found = await self._store.look_up(partial(transactions.get, client_transaction_id=client_transaction_id))
         except StorageUnavailable as error:
             raise Problem("storage_unavailable", f"cannot reconcile: {error}; check the disk") from error
         if found is None:

@@ -14,7 +14,7 @@ from posd.store.batch import Unit, broken
 from posd.store.changes import Hub
 from posd.store.errors import StorageUnavailable, StoreError
 from posd.store.opening import connect_reader, lock, tell_damage
-from posd.store.writer import Writer, connect, hand_over
+from posd.store.writer import Writer, connect, hand_over, impatient
 
 T = TypeVar("T")
 
@@ -28,6 +28,7 @@ class Store:
         self._path = path
         self._writer = writer
         self._reader = reader
+        self._near: sqlite3.Connection | None = None  # what look-ups use; opened by the first
         self._lock = lock_descriptor
         self._closed = False
         self.hub = hub
@@ -71,6 +72,24 @@ class Store:
                 await self._reopen(reader)
             raise StorageUnavailable(f"the database cannot be read now ({error})") from error
 
+    async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function that reads a few rows by an index on one consistent state of the database.
+
+        It runs here, on the loop: two changes of threads cost more than that. What may read much is for `read`. Raise
+        StorageUnavailable.
+        """
+        if self._closed:
+            raise StorageUnavailable("posd is stopping")
+        try:
+            if self._near is None:
+                self._near = impatient(connect_reader(self._path))
+            return _snapshot(self._near, function)
+        except sqlite3.DatabaseError as error:
+            if broken(error) and self._near is not None:
+                self._near.close()
+                self._near = None
+        return await self.read(function)  # it waits, and says what is wrong
+
     async def _reopen(self, failed: aiosqlite.Connection) -> None:
         """Replace a reader that is no longer trusted; where that fails, the next read fails and tries again."""
         try:
@@ -88,6 +107,8 @@ class Store:
         """Finish what is waiting, close the connections, give up the lock."""
         self._closed = True
         with suppress(sqlite3.Error):
+            if self._near is not None:
+                self._near.close()
             await self._reader.close()  # first: the last connection to close leaves no WAL behind, if it can write
         await self._writer.close()
         os.close(self._lock)

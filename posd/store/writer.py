@@ -50,7 +50,7 @@ class Writer:
 
         Raise StoreError.
         """
-        return cls(path, await connect(lambda: _impatient(open_database(path))), publish)
+        return cls(path, await connect(lambda: impatient(open_database(path))), publish)
 
     async def write(self, function: Callable[[Unit], T]) -> T:
         """Run a function in the next COMMIT and return what it returned, once that is on disk.
@@ -137,7 +137,7 @@ class Writer:
     async def _reopen(self) -> bool:
         """Replace a connection that is no longer trusted, and tell whether that went well; else it is tried again."""
         try:
-            fresh = await connect(lambda: _impatient(connect_again(self._path)))
+            fresh = await connect(lambda: impatient(connect_again(self._path)))
         except (sqlite3.Error, OSError):
             return False
         old, self._connection = self._connection, fresh
@@ -160,7 +160,7 @@ async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Conn
         raise
 
 
-def _impatient(db: sqlite3.Connection) -> sqlite3.Connection:
+def impatient(db: sqlite3.Connection) -> sqlite3.Connection:
     """Return a connection that does not wait for a lock: it is used on the event loop."""
     db.execute("PRAGMA busy_timeout = 0").close()
     return db

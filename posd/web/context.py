@@ -1,8 +1,8 @@
 """What every handler of the local API needs: the store's reads, word of changes, the clock."""
 
 import sqlite3
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TypeVar
 
@@ -38,11 +38,22 @@ class Context:
             await self._store.write(_probe)
 
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Read from the database. Raise Problem storage_unavailable."""
-        try:
+        """Read from the database (see Store.read). Raise Problem storage_unavailable."""
+        with _told():
             return await self._store.read(function)
-        except StorageUnavailable as error:
-            raise Problem("storage_unavailable", f"{error}; try again, and check the disk") from error
+
+    async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Read a few rows of the database (see Store.look_up). Raise Problem storage_unavailable."""
+        with _told():
+            return await self._store.look_up(function)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except StorageUnavailable as error:
+        raise Problem("storage_unavailable", f"{error}; try again, and check the disk") from error
 
 
 def _probe(unit: Unit) -> None:

@@ -54,18 +54,18 @@ class PrintJobCalls:
 
     async def show(self, request: Request) -> Response:
         """`GET /print-jobs/{id}`."""
-        return json_response(await self._context.read(partial(_document, identity=_identity(request))))
+        return json_response(await self._context.look_up(partial(_document, identity=_identity(request))))
 
     async def outcome(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/outcome`: hold until it has ended, or the caller's time-out passes."""
         identity = _identity(request)
         timeout = parameters.query(request, "timeout", parameters.timeout)
 
-        hub, look = self._context.hub, partial(self._context.read, partial(_ended, identity=identity))
+        hub, look = self._context.hub, partial(self._context.look_up, partial(_ended, identity=identity))
         found = await waiting.until(request.state.pieces, hub.subscribe(identity), hub, look, timeout)
         if found is not None:
             return json_response(found)
-        return json_response(await self._context.read(partial(_document, identity=identity)), 202)
+        return json_response(await self._context.look_up(partial(_document, identity=identity)), 202)
 
     async def history(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/history`: all that happened to it, and who did what."""
@@ -91,7 +91,7 @@ class PrintJobCalls:
             job = await self._operators.decide(identity, decision)
         except Problem as problem:
             if problem.code == "already_final":
-                problem.extra["outcome"] = await self._context.read(partial(_document, identity=identity))
+                problem.extra["outcome"] = await self._context.look_up(partial(_document, identity=identity))
             raise
         return json_response(await self._document(job))
 
@@ -123,7 +123,7 @@ class PrintJobCalls:
         Never a 503 in their place: after a start it would say that nothing was sent.
         """
         try:
-            return await self._context.read(partial(print_views.job_document, job=job))
+            return await self._context.look_up(partial(print_views.job_document, job=job))
         except Problem:
             return print_views.job_document(None, job)
 

@@ -83,7 +83,7 @@ class TransactionCalls:
         identity = parameters.transaction_id(request)
         timeout = parameters.query(request, "timeout", parameters.timeout)
 
-        hub, look = self._context.hub, partial(self._context.read, partial(_final_outcome, identity=identity))
+        hub, look = self._context.hub, partial(self._context.look_up, partial(_final_outcome, identity=identity))
         woken = hub.subscribe(identity, _ended)
         found = await waiting.until(request.state.pieces, woken, hub, look, timeout)
         if found is not None:
@@ -143,7 +143,7 @@ class TransactionCalls:
             return await work
         except Problem as problem:
             if problem.code == "already_final":
-                problem.extra["outcome"] = await self._context.read(partial(_final_outcome, identity=identity))
+                problem.extra["outcome"] = await self._context.look_up(partial(_final_outcome, identity=identity))
             raise
 
     async def list(self, request: Request) -> Response:
@@ -171,7 +171,7 @@ class TransactionCalls:
         return json_response(await self._context.read(read))
 
     async def _get(self, identity: str) -> Transaction:
-        found = await self._context.read(partial(transactions.get, client_transaction_id=identity))
+        found = await self._context.look_up(partial(transactions.get, client_transaction_id=identity))
         if found is None:
             raise _unknown(identity)
         return found
@@ -182,7 +182,7 @@ class TransactionCalls:
         if transaction.outcome is None and (transaction.derives_from or transaction.transaction_reference is None):
             return without
         try:
-            return await self._context.read(partial(self._view, transaction=transaction, now=now))
+            return await self._context.look_up(partial(self._view, transaction=transaction, now=now))
         except Problem as problem:
             if transaction.outcome is None:
                 return without  # all but the original of a reference

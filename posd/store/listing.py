@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from posd.core.transactions import Transaction
-from posd.store import transactions
+from posd.store import transactions, words
 from posd.store.paging import Filters, encode_cursor, joined
 
 
@@ -19,6 +19,10 @@ class Page(Filters, frozen=True, kw_only=True):
         return super().index() if self.sale is None else "sale"
 
 
+#: Indices that hold most of what is stored: a word of the metadata is the better one to walk.
+_LONG = frozenset({"newest", "terminal"})
+
+
 def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[Transaction], str | None]:
     """Return one page, newest first (`created_at`, then id), and the cursor of the next one."""
     conditions = page.conditions("client_transaction_id")
@@ -28,7 +32,11 @@ def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[Transaction], st
         # A text by its value; a number, true or false as it stands in the till's JSON.
         path = f'$."{key}"'
         conditions.append(("(metadata ->> ? = ? OR metadata -> ? = ?)", (path, text, path, text)))
-    found = transactions.select(db, page.index(), *joined(conditions), page.limit + 1)
+    if page.index() in _LONG and page.metadata:
+        word, places = words.word(*next(iter(page.metadata.items()))), page.places("w.at", "w.id")
+        found = transactions.select_by_word(db, word, *joined([*places, *conditions]), page.limit + 1)
+    else:
+        found = transactions.select(db, page.index(), *joined(conditions), page.limit + 1)
     rows = found[: page.limit]
     more = len(found) > page.limit
     return rows, encode_cursor(rows[-1].created_at, rows[-1].client_transaction_id) if more else None

@@ -17,7 +17,7 @@ import msgspec
 from posd.core.entries import Entry
 from posd.core.events import NotAnEvent, read_event
 from posd.core.transactions import Phase
-from posd.store import journal, leases, marks, transactions
+from posd.store import journal, leases, marks, transactions, words
 from posd.store.batch import Unit
 
 #: What a row raises that is damaged, when somebody reads it.
@@ -168,12 +168,22 @@ def copy_row(db: sqlite3.Connection, identity: str) -> None:
     """Put the row of `old` in place of the one here, or add it; `final_event` is a matter of its own."""
     columns = ", ".join(transactions.COLUMNS)
     source = f"SELECT {columns} FROM old.transactions WHERE client_transaction_id = ?1"
-    if _exists(db, "SELECT 1 FROM main.transactions WHERE client_transaction_id = ?", identity):
+    if here := _of_words(db, identity):
+        words.drop(db, identity, *here)
         db.execute(
             f"UPDATE main.transactions SET ({columns}) = ({source}) WHERE client_transaction_id = ?1", (identity,)
         )
     else:
         db.execute(f"INSERT INTO main.transactions ({columns}) {source}", (identity,))
+    if copied := _of_words(db, identity):
+        words.keep(db, identity, *copied)
+
+
+def _of_words(db: sqlite3.Connection, identity: str) -> tuple[str, bytes] | None:
+    """Return what the words of a transaction here are made of, None where it is not here."""
+    query = "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?"
+    row = db.execute(query, (identity,)).fetchone()
+    return (row[0], str(row[1]).encode()) if row else None
 
 
 def _exists(db: sqlite3.Connection, query: str, identity: str) -> bool:
@@ -272,7 +282,7 @@ def take_leases(db: sqlite3.Connection, lost: Collection[tuple[str, str]], *, so
     then = db.execute("SELECT terminal, client_transaction_id FROM old.leases").fetchall()
     for terminal, holder in leases.all_held(db).items():
         if _ended(db, holder) or (sound and (terminal, holder) not in then and in_old(db, holder)):
-            leases.give_up(Unit(db), holder)
+            leases.give_up(Unit(db), terminal, holder)
     for terminal, identity in (*then, *lost):
         if _ended(db, identity) is False and leases.holder(db, terminal) is None:
             leases.take(Unit(db), terminal, identity)

@@ -38,15 +38,19 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
             conditions.append(("phase <> 'final'", ()))
         if self.attention:
             conditions.append(("attention <> '[]'", ()))
-        for column, operator, value in (
-            ("terminal", "=", self.terminal),
-            ("created_at", ">=", self.since),
-            ("created_at", "<", self.until),
-        ):
-            if value is not None:
-                conditions.append((f"{column} {operator} ?", (value,)))
+        if self.terminal is not None:
+            conditions.append(("terminal = ?", (self.terminal,)))
+        return [*conditions, *self.places("created_at", id_column)]
+
+    def places(self, at: str, identity: str) -> list[Condition]:
+        """Return the conditions on where in the list a row is, by the names of the two columns of its order."""
+        conditions: list[Condition] = []
+        if self.since is not None:
+            conditions.append((f"{at} >= ?", (self.since,)))
+        if self.until is not None:
+            conditions.append((f"{at} < ?", (self.until,)))
         if self.cursor is not None:
-            conditions.append((f"(created_at, {id_column}) < (?, ?)", self.cursor))
+            conditions.append((f"({at}, {identity}) < (?, ?)", self.cursor))
         return conditions
 
     @property

@@ -9,6 +9,7 @@ import msgspec
 
 from posd.core.lifecycle import Trail
 from posd.core.transactions import Attention, LastSearch, OperationType, Outcome, Phase, Transaction, encode
+from posd.store import words
 from posd.store.batch import Change, Unit
 from posd.store.changes import record
 from posd.store.errors import StaleState
@@ -73,6 +74,10 @@ SELECT = f"SELECT {', '.join(COLUMNS)} FROM transactions"  # noqa: S608 - consta
 _SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE phase <> 'final'"
 _SELECT_BY_ROWID = f"SELECT rowid, {', '.join(COLUMNS)} FROM transactions WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
 _INSERT = f"INSERT INTO transactions ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
+_SELECT_WITH_BODIES = (
+    f"SELECT {', '.join(f't.{name}' for name in COLUMNS)}, e.body FROM transactions t LEFT JOIN events e"  # noqa: S608
+    " ON e.client_transaction_id = t.client_transaction_id AND e.event_id = ? WHERE t.client_transaction_id = ?"
+)
 _TRAIL = msgspec.json.Decoder(Trail)
 _OUTCOME = msgspec.json.Decoder(Outcome)
 _LAST_SEARCH = msgspec.json.Decoder(LastSearch)
@@ -92,30 +97,26 @@ def _value(transaction: Transaction, column: str) -> Any:
     return _STORED[column](value) if column in _STORED else value
 
 
+#: How a value is read that is not what is stored; NULL is None.
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "phase": Phase,
+    "type": OperationType,
+    **dict.fromkeys(("amount", "metadata", "options"), str.encode),
+    **dict.fromkeys(("repeat", "callback_lost", "acknowledged", "heard", "mismatched", "released"), bool),
+    "last_search": _LAST_SEARCH.decode,
+    "trail": _TRAIL.decode,
+    **dict.fromkeys(("outcome", "withdrawn"), _OUTCOME.decode),
+    "attention": _ATTENTION.decode,
+}
+
+
 def _transaction(row: tuple[Any, ...]) -> Transaction:
     values = dict(zip(COLUMNS, row, strict=True))
     del values["given_reference"]  # it stands in the outcome
-    return Transaction(
-        **values
-        | {
-            "phase": Phase(values["phase"]),
-            "type": values["type"] and OperationType(values["type"]),
-            "amount": values["amount"].encode(),
-            "metadata": values["metadata"].encode(),
-            "options": values["options"].encode(),
-            "repeat": bool(values["repeat"]),
-            "callback_lost": bool(values["callback_lost"]),
-            "acknowledged": bool(values["acknowledged"]),
-            "heard": bool(values["heard"]),
-            "mismatched": bool(values["mismatched"]),
-            "released": bool(values["released"]),
-            "last_search": values["last_search"] and _LAST_SEARCH.decode(values["last_search"]),
-            "trail": _TRAIL.decode(values["trail"]),
-            "outcome": values["outcome"] and _OUTCOME.decode(values["outcome"]),
-            "withdrawn": values["withdrawn"] and _OUTCOME.decode(values["withdrawn"]),
-            "attention": _ATTENTION.decode(values["attention"]),
-        }
-    )
+    for name, read in _READ.items():
+        if (value := values[name]) is not None:
+            values[name] = read(value)
+    return Transaction(**values)
 
 
 def get(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | None:
@@ -124,9 +125,23 @@ def get(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | Non
     return _transaction(row) if row else None
 
 
+def get_with_bodies(
+    db: sqlite3.Connection, client_transaction_id: str, event_id: str
+) -> tuple[Transaction | None, list[bytes]]:
+    """Return the transaction of that id, None where it is not known, and the bodies recorded under an event_id of it.
+
+    In one statement: every event of a terminal asks for both.
+    """
+    rows = db.execute(_SELECT_WITH_BODIES, (event_id, client_transaction_id)).fetchall()
+    if not rows:
+        return None, []
+    return _transaction(rows[0][:-1]), [row[-1] for row in rows if row[-1] is not None]
+
+
 def insert(unit: Unit, transaction: Transaction, reason: str) -> None:
     """Insert a new transaction, with its history row."""
     unit.db.execute(_INSERT, [_value(transaction, name) for name in COLUMNS])
+    words.keep(unit.db, transaction.client_transaction_id, transaction.created_at, transaction.metadata)
     _record(unit, transaction, reason)
 
 
@@ -212,6 +227,15 @@ def select(
     query = f"{SELECT} INDEXED BY transactions_{index} WHERE {where}"
     order = "ORDER BY created_at DESC, client_transaction_id DESC LIMIT ?"
     return [_transaction(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
+
+
+def select_by_word(
+    db: sqlite3.Connection, word: str, where: str, parameters: tuple[Any, ...], limit: int
+) -> list[Transaction]:
+    """Return transactions with a word of their metadata and a condition of `posd.store.listing`, newest first."""
+    walk = "FROM transaction_words w CROSS JOIN transactions ON client_transaction_id = w.id WHERE w.word = ?"
+    query = f"SELECT {', '.join(COLUMNS)} {walk} AND {where} ORDER BY w.at DESC, w.id DESC LIMIT ?"
+    return [_transaction(row) for row in db.execute(query, (word, *parameters, limit))]
 
 
 def _record(unit: Unit, transaction: Transaction, reason: str) -> None:

@@ -42,7 +42,7 @@ Read = Callable[[sqlite3.Connection], Any]
 
 
 def lists() -> Iterator[tuple[str, Read]]:
-    """Yield the pages of both lists: each filter alone and with each other. Metadata alone have no index."""
+    """Yield the pages of both lists: each filter alone and with each other."""
     cursor = (AT, name(3))
     common: dict[str, Any] = {
         "open": True,
@@ -52,7 +52,7 @@ def lists() -> Iterator[tuple[str, Read]]:
         "until": AT,
         "cursor": cursor,
     }
-    payments: dict[str, Any] = common | {"sale": "s", "phase": Phase.ACTIVE}
+    payments: dict[str, Any] = common | {"sale": "s", "phase": Phase.ACTIVE, "metadata": {"ticket": "s"}}
     prints: dict[str, Any] = common | {"external_reference": "r", "phase": Phase.FINAL}
     for first in (None, *payments):
         for second in (None, *payments):
@@ -108,7 +108,8 @@ READS: dict[str, Read] = dict(lists()) | {
 WRITES: dict[str, Callable[[Unit], Any]] = {
     "an entry": lambda unit: journal.append(unit, name(2), Reapplied(), AT),
     "a final event": lambda unit: events.set_final(unit, name(2), 1),
-    "a lease given up": lambda unit: leases.give_up(unit, name(2)),
+    "a lease given up": lambda unit: leases.give_up(unit, "SN-1", name(2)),
+    "all of them": lambda unit: leases.give_up_all(unit, name(2)),
     "all leases given up": leases.give_up_ended,
     "quarantined": lambda unit: events.quarantine(unit, "transactions", name(2), "r", "p", AT, b"body"),
     "a proven search kept": lambda unit: proven_searches.remember(unit, "SN-2", "search", name(2), AT),
@@ -137,7 +138,8 @@ def fill(path: Path, ended: int) -> Path:
     with filling(path) as filled:
         filled.db.execute("BEGIN")
         for number in range(1, ended):
-            filled.pay(number, sale="s" if number < 4 else f"sale {number}")
+            of_sale = "s" if number < 4 else f"sale {number}"
+            filled.pay(number, sale=of_sale, metadata=msgspec.json.encode({"ticket": of_sale, "n": number}))
             job = print_intent(filled, f"print-{number}", number)
             happen(filled, job.print_job_id, *STORIES["completed"])
         for number in range(ended, ended + 4):

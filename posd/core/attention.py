@@ -18,5 +18,7 @@ def attend(transaction: Transaction, code: AttentionCode, now: datetime, detail:
 
 def clear(transaction: Transaction, *codes: AttentionCode) -> Transaction:
     """Close attentions, open or not."""
+    if not transaction.attention:
+        return transaction
     kept = tuple(item for item in transaction.attention if item.code not in codes)
     return msgspec.structs.replace(transaction, attention=kept)

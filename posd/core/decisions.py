@@ -275,7 +275,8 @@ def _hole(event: TransactionEvent, trail: Trail) -> str:
 
 def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime) -> Transaction:
     """Note that a terminal knows of it, and whether it is the one that was asked."""
-    transaction = _set(transaction, heard=True)
+    if not transaction.heard:
+        transaction = _set(transaction, heard=True)
     if serial is None or transaction.terminal in (serial, ""):  # a restore may not know which one was asked
         return transaction
     return attend(
@@ -324,7 +325,7 @@ def _settle(
 
 def _apply(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
     """Move forward by an applied state."""
-    if event.reading_type is not None:
+    if event.reading_type not in (None, transaction.reading_type):
         transaction = _set(transaction, reading_type=event.reading_type)
     if transaction.type is None:
         transaction = _set(transaction, type=WIRE_TYPES.get(event.operation_type or ""))
@@ -334,7 +335,9 @@ def _apply(transaction: Transaction, event: TransactionEvent, source: Source, no
         return outcomes.finish(outcomes.note_approval(transaction, event, now), outcome, now)
     if transaction.phase is Phase.FINAL:
         return _disprove(transaction, event.status, now)
-    return clear(_set(transaction, phase=Phase.ACTIVE), AttentionCode.IN_DOUBT)
+    if transaction.phase is not Phase.ACTIVE:
+        transaction = _set(transaction, phase=Phase.ACTIVE)
+    return clear(transaction, AttentionCode.IN_DOUBT)
 
 
 def _disprove(transaction: Transaction, news: str, now: datetime) -> Transaction:

@@ -146,8 +146,10 @@ def _required(members: Object, name: str, prefix: str = "") -> str:
 
 
 def _unambiguous(members: Mapping[str, Any], names: tuple[str, ...], prefix: str) -> None:
+    if not isinstance(members, Object) or not members.repeated:
+        return
     for name in names:
-        if isinstance(members, Object) and name in members.repeated:
+        if name in members.repeated:
             raise NotAnEvent(f"{prefix}{name} stands more than once, with different values")
 
 

@@ -1,8 +1,10 @@
 """The one form in which posd writes a moment: ISO 8601, UTC, milliseconds, `Z`."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
+@lru_cache(maxsize=8)  # one moment is written in several places
 def iso(moment: datetime) -> str:
     """Return an aware datetime as `2026-11-20T10:42:03.120Z`."""
     in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)

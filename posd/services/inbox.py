@@ -74,17 +74,16 @@ class Inbox:
 
     async def receive(self, client_transaction_id: str, body: bytes, peer: str) -> int:
         """Take the body of a callback and return the HTTP status to answer with: 200, 400, 403 or 503."""
+        at = self._now()
         try:
             event = _read(body, client_transaction_id)
         except Refusal as refusal:
             work = partial(
-                self._quarantine, identity=client_transaction_id, refusal=refusal, body=body, peer=peer, at=self._now()
+                self._quarantine, identity=client_transaction_id, refusal=refusal, body=body, peer=peer, at=at
             )
         else:
-            work = partial(
-                self._apply, identity=client_transaction_id, event=event, body=body, peer=peer, at=self._now()
-            )
-            self._note_sign_of_life(event)
+            work = partial(self._apply, identity=client_transaction_id, event=event, body=body, peer=peer, at=at)
+            self._note_sign_of_life(event, at)
         crash_point("event.before_commit")
         try:
             receipt = await self._store.write(work)
@@ -129,21 +128,21 @@ class Inbox:
         self.on_unusable(client_transaction_id)
         return 413
 
-    def _note_sign_of_life(self, event: TransactionEvent) -> None:
+    def _note_sign_of_life(self, event: TransactionEvent, at: datetime) -> None:
         terminal = event.terminal
-        self._fleet.heard_from(terminal.serial_number, iso(self._now()), brand=terminal.brand, model=terminal.model)
+        self._fleet.heard_from(terminal.serial_number, iso(at), brand=terminal.brand, model=terminal.model)
 
     def _apply(
         self, unit: Unit, identity: str, event: TransactionEvent, body: bytes, peer: str, at: datetime
     ) -> Receipt:
         """Record an event and its effect (runs inside the commit)."""
-        seen = recognise(body, events.bodies(unit.db, identity, event.event_id))
+        before, bodies = transactions.get_with_bodies(unit.db, identity, event.event_id)
+        seen = recognise(body, bodies)
         if seen is Seen.REPEATED:
             return Receipt(200)  # before all else: the configuration may have changed since it was taken
         refusal = self._unwelcome(unit, event)
         if refusal is not None:
             return self._quarantine(unit, identity, refusal, body, peer, at)
-        before = transactions.get(unit.db, identity)
         stored = before or rebuild(event, identity, at)
         if before is None:
             transactions.insert(unit, stored, "orphan")

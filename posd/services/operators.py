@@ -67,7 +67,7 @@ class Operators:
             self._require_open_and_quiet(before)
         after = record(unit, before, decision, self._now(), self._outstanding)
         if isinstance(decision, Released):
-            leases.give_up(unit, client_transaction_id)
+            leases.give_up_all(unit, client_transaction_id)
         return before, after
 
     def _require_open_and_quiet(self, transaction: Transaction) -> None:

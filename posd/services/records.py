@@ -20,7 +20,7 @@ def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstan
 def free_if_ended(unit: Unit, transaction: Transaction, outstanding: Outstanding) -> None:
     """Free the terminal of a transaction that is final, unless a call of it is under way (design 4)."""
     if transaction.phase is Phase.FINAL and not outstanding.of(transaction.client_transaction_id):
-        leases.give_up(unit, transaction.client_transaction_id)
+        leases.give_up(unit, transaction.terminal, transaction.client_transaction_id)
 
 
 def hold_if_reopened(unit: Unit, before: Transaction, after: Transaction) -> None:

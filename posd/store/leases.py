@@ -20,8 +20,15 @@ def take(unit: Unit, terminal: str, client_transaction_id: str) -> None:
     )
 
 
-def give_up(unit: Unit, client_transaction_id: str) -> None:
-    """Free whatever terminal the transaction holds."""
+def give_up(unit: Unit, terminal: str, client_transaction_id: str) -> None:
+    """Free the terminal where the transaction holds it."""
+    unit.db.execute(
+        "DELETE FROM leases WHERE terminal = ? AND client_transaction_id = ?", (terminal, client_transaction_id)
+    )
+
+
+def give_up_all(unit: Unit, client_transaction_id: str) -> None:
+    """Free whatever terminal the transaction holds: it should be its own alone."""
     unit.db.execute("DELETE FROM leases WHERE client_transaction_id = ?", (client_transaction_id,))
 
 

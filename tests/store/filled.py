@@ -94,7 +94,7 @@ class Filled:
 
     def free(self, after: Transaction) -> None:
         if after.phase is Phase.FINAL:
-            leases.give_up(Unit(self.db), after.client_transaction_id)
+            leases.give_up_all(Unit(self.db), after.client_transaction_id)
 
     def get(self, identity: str) -> Transaction:
         found = transactions.get(self.db, identity)

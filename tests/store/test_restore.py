@@ -218,7 +218,7 @@ def test_a_terminal_is_not_taken_from_who_holds_it(state: State, damaged: bool) 
         db.execute("UPDATE transactions SET terminal = ? WHERE client_transaction_id = ?", (terminal(1), theirs))
         db.execute("UPDATE leases SET terminal = ? WHERE client_transaction_id = ?", (terminal(1), theirs))
         journal.record(Unit(db), filled.get(released), Released("Ana", "broken", 1), filled.now())
-        leases.give_up(Unit(db), released)
+        leases.give_up_all(Unit(db), released)
     if damaged:
         destroy(state.database, "leases")
     state.restore()
@@ -232,7 +232,7 @@ def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> N
         stuck = filled.pay(1, OPEN)
         state.back_up()
         journal.record(Unit(filled.db), filled.get(stuck), Released("Ana", "broken", 1), filled.now())
-        leases.give_up(Unit(filled.db), stuck)
+        leases.give_up_all(Unit(filled.db), stuck)
     state.restore()
     with closing(connect_reader(state.database)) as db:
         assert leases.all_held(db) == {}

@@ -162,9 +162,9 @@ async def test_a_terminal_has_one_holder(store: Store) -> None:
     await store.write(lambda unit: leases.take(unit, "SN-1", IDENTITY))
     await store.write(lambda unit: leases.take(unit, "SN-1", other))
     assert await store.read(leases.all_held) == {"SN-1": other}
-    await store.write(lambda unit: leases.give_up(unit, IDENTITY))
+    await store.write(lambda unit: leases.give_up_all(unit, IDENTITY))
     assert await store.read(partial(leases.holder, terminal="SN-1")) == other
-    await store.write(lambda unit: leases.give_up(unit, other))
+    await store.write(lambda unit: leases.give_up_all(unit, other))
     assert await store.read(partial(leases.holder, terminal="SN-1")) is None
 
 

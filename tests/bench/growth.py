@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.bench.plot import Panel, draw
-from tests.bench.side import NEWEST, TERMINALS, WALKED, Side
+from tests.bench.side import NEWEST, TERMINALS, Side
 
 _MILLISECONDS = 1000
 
@@ -19,16 +19,13 @@ def write(path: Path, measured: Sequence[Side]) -> None:
 
 
 def plot(measured: Sequence[Side]) -> str:
-    """Return the SVG; the list that grows without a bound has no panel, beside which no other could be read."""
+    """Return the SVG."""
     first, last = measured[0], measured[-1]
-    worst = max(last.lists.keys() - {WALKED}, key=lambda name: _middle(last.lists[name]) / _middle(first.lists[name]))
-    walked = ", ".join(f"{_middle(side.lists[WALKED]) * _MILLISECONDS:,.0f}" for side in measured)
-    held = "over" if _middle(last.lists[WALKED]) > 2 * _middle(first.lists[WALKED]) else "within"
+    worst = max(last.lists, key=lambda name: _middle(last.lists[name]) / _middle(first.lists[name]))
     return draw(
         f"posd with {first.stored:,} to {last.stored:,} stored payments",
         "dashed: what the last value may be, from the first one",
         (
-            f"Not drawn, {held} its bound of 2 ×: a list by {WALKED}, which has no index: {walked} milliseconds.",
             f"Each has the newest {NEWEST} payments besides: every page is of them, the same at each size.",
             f"Measured in turn on {datetime.now(UTC):%Y-%m-%d} by: python -m tests.bench --only stored --growth FILE",
         ),
@@ -38,7 +35,7 @@ def plot(measured: Sequence[Side]) -> str:
             _rate(f"Acknowledgements, {TERMINALS} connections", [side.acknowledged for side in measured], 0.9),
             _time("Look-up of one payment, of any", [side.looked_up for side in measured], 1.2),
             _time(
-                f"List page, worst with an index: {worst}",
+                f"List page, the worst: {worst}",
                 [side.lists[worst] for side in measured],
                 2.0,
             ),

@@ -215,6 +215,13 @@ class _Made:
         return f"%(minute)s{passed if 0 <= passed < 60 else 0:06.3f}Z"
 
 
+#: All values of their metadata are texts.
+_WORDS = (
+    "INSERT OR IGNORE INTO transaction_words SELECT e.key || '=' || e.atom, t.created_at, t.client_transaction_id"
+    " FROM transactions t, json_each(t.metadata) e ORDER BY 1, 2, 3"
+)
+
+
 async def fill(path: Path, courses: Courses, count: int, *, terminals: int) -> None:
     """Add so many payments, the oldest first, to the database at `path`, made where there is none.
 
@@ -228,6 +235,7 @@ async def fill(path: Path, courses: Courses, count: int, *, terminals: int) -> N
         for first in range(0, count, _CHUNK):
             _add(db, courses, agos[first : first + _CHUNK], terminals)
             await asyncio.sleep(0)
+        db.execute(_WORDS)
         db.execute("COMMIT")
         db.execute("PRAGMA journal_mode = WAL").close()
 

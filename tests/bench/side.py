@@ -7,8 +7,6 @@ from pathlib import Path
 TERMINALS = 64
 #: What "none" has: the newest payments of the other, so that both answer the same page, or the same one.
 NEWEST = 100
-#: The filter that no index serves: what nobody has is looked for among all.
-WALKED = "metadata"
 
 
 @dataclass

@@ -14,7 +14,7 @@ from tests.bench.installed import as_installed
 from tests.bench.load import send, trusting
 from tests.bench.rows import Row
 from tests.bench.shop import Payment, Shop, lanes, open_shop
-from tests.bench.side import NEWEST, TERMINALS, WALKED, Side
+from tests.bench.side import NEWEST, TERMINALS, Side
 from tests.bench.wire import Wire, till
 from tests.support.daemon import Daemon, toml
 from tests.support.events import APPROVED
@@ -32,7 +32,7 @@ async def measure(bench: Bench) -> Sequence[Row]:
     await measure_sides(bench, [none, *others, many])
     if bench.plot is not None:
         growth.write(bench.plot, [none, *others, many])
-    ratios = {name: _ratio(none.lists[name], many.lists[name]) for name in many.lists if name != WALKED}
+    ratios = {name: _ratio(none.lists[name], many.lists[name]) for name in many.lists}
     worst = max(ratios, key=lambda name: ratios[name])
     against = f"{many.stored:,} stored payments against none"
     found = f"both have the newest {NEWEST}, which is what is asked for"
@@ -43,22 +43,13 @@ async def measure(bench: Bench) -> Sequence[Row]:
         ),
         _row(f"{against}: look-up of one", none.looked_up, many.looked_up, 1.2, "s", "any of them, in random order"),
         _row(
-            f"{against}: list page, the worst of {len(ratios)} filters with an index",
+            f"{against}: list page, the worst of {len(ratios)} filters",
             none.lists[worst],
             many.lists[worst],
             2.0,
             "s",
             f"worst: {worst}; {found}",
             ratios,
-        ),
-        _row(
-            f"{against}: list page, by metadata",
-            none.lists[WALKED],
-            many.lists[WALKED],
-            2.0,
-            "s",
-            "it has no index, which would cost a page written for each key of each payment: all are looked at, unless "
-            "the page is full before, or since= ends it",
         ),
     ]
 
@@ -179,7 +170,7 @@ async def _lists_of_ended(shop: Shop) -> Mapping[str, str]:
         "terminal": f"terminal={seed.terminal(1, TERMINALS)}&limit={NEWEST // TERMINALS}",
         "terminal and attention": f"terminal={seed.terminal(attention, TERMINALS)}&attention=true&limit=1",
         "sale": f"sale={seed.sale(1)}",
-        WALKED: f"metadata.ticket={seed.ticket(1)}",
+        "metadata": f"metadata.ticket={seed.ticket(1)}",
     }
 
 
@@ -189,7 +180,7 @@ async def _measure_lists(
     """A till's GET of a page, for each filter: the median of each round, in seconds."""
     rounds = bench.pick(7, 1)
     for name in queries[0]:
-        calls = 1 if name == WALKED else bench.pick(20, 2)
+        calls = bench.pick(20, 2)
         bench.say(f"list by {name}, {rounds} rounds of {calls}")
         for side in measured:
             side.lists[name] = []

@@ -62,8 +62,11 @@ class Answer:
         self.started = self.over = False
 
     def start(self, status: int, headers: Headers) -> bytes:
-        """Begin; return what can be sent: nothing where a body of known length follows, to go with its first piece."""
-        self.started = True
+        """Begin; return what can be sent: nothing where a body of known length follows, to go with its first piece.
+
+        Raise ValueError where the app's headers or status are none; then it has not begun.
+        """
+        self._left, self._chunked = None, False
         self._bodyless = self._request.method == "HEAD" or status in _BODYLESS
         own = []
         for name, value in headers:
@@ -78,6 +81,7 @@ class Answer:
         if self.closes and CLOSE not in headers:
             own.append(CLOSE)
         self._head = self._heads.make(status, (*headers, *own))
+        self.started = True
         return self._given() if self._left is None else b""
 
     def piece(self, data: bytes, *, more: bool) -> bytes:

@@ -63,6 +63,7 @@ class Http11:
         self._requests = Requests()
         self._exchange: Exchange | None = None
         self._over = False
+        self._said = False  # whether an answer said that it is the last one
         #: Set while no request is being answered.
         self._free = asyncio.Event()
         self._free.set()
@@ -70,7 +71,8 @@ class Http11:
     async def handle(self, event: Event) -> None:
         """Take what was received, or that the connection is closed."""
         if isinstance(event, RawData):
-            await self._take(event.data)
+            if not self._over:
+                await self._take(event.data)
         elif isinstance(event, Closed):
             self._over = True
             if self._exchange is not None:
@@ -78,35 +80,39 @@ class Http11:
                 self._exchange = None
             self._free.set()
 
+    def let_go(self) -> None:
+        """Forget what knows this, or itself."""
+        self._requests.end()
+        self._exchange = None
+
     async def _take(self, data: bytes) -> None:
         events = self._requests.feed(data)
         for event in events:
             if isinstance(event, Head):
                 await self._free.wait()
                 await self._open(event)
-                if event.expects and event is events[-1]:
+                if event.expects and event is events[-1] and self._exchange is not None:
                     await self.send(_CONTINUE)
             elif isinstance(event, Refused):
                 await self._refuse(event.status)
             elif self._exchange is None:
-                return  # it was answered before it was whole, and the connection is over
+                continue  # it was answered before it was whole, and the connection is over
             elif isinstance(event, End):
                 await self._exchange.end()
             else:
                 await self._exchange.take(event)
-            if self._over:
-                return
         if self._exchange is not None and not self._exchange.whole:
             await self._exchange.begin()
 
     async def _open(self, head: Head) -> None:
-        if self._over:
+        exchange = Exchange(self._app, self._scope(head), self, Answer(self._config.heads, head), in_turn=self._in_turn)
+        if self._over:  # it came with one before it; nobody is there to be answered
+            if not self._said:  # else it is as if it had not come (RFC 9112, 9.6)
+                await exchange.gone()
             return
         self._free.clear()
         await self._out(Updated(idle=False))
-        self._exchange = Exchange(
-            self._app, self._scope(head), self, Answer(self._config.heads, head), in_turn=self._in_turn
-        )
+        self._exchange = exchange
 
     async def _refuse(self, status: int) -> None:
         """Answer what is no request, unless a request before it is being answered."""
@@ -141,6 +147,7 @@ class Http11:
             await self._out(Updated(idle=True))
         else:
             self._over = True
+            self._said = exchange is not None and exchange.answer.closes
             self._free.set()
             await self._out(Closed())
 
@@ -194,11 +201,11 @@ class Idle:
 
     async def restart(self, _task_group: object = None, _action: object = None) -> None:
         """Begin to wait, anew."""
+        loop = asyncio.get_running_loop()
+        self._since = loop.time()
         if self._context.terminated.is_set():
             self.end()
             return
-        loop = asyncio.get_running_loop()
-        self._since = loop.time()
         self._context.idle.add(self)
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._look)
@@ -228,11 +235,12 @@ class Idle:
     def end(self) -> None:
         """End the connection."""
         self._context.idle.discard(self)
-        if self._ending is None:
+        if self._ending is None or self._ending.done():
             self._ending = asyncio.get_running_loop().create_task(self._finish())
 
     async def _finish(self) -> None:
-        await self._end()
+        if self._since is not None:  # else a request has come at this very moment
+            await self._end()
 
 
 class Connection(TCPServer):
@@ -282,6 +290,8 @@ class Connection(TCPServer):
     def let_go(self) -> None:
         """Forget what knows this connection: together they would live on, with their buffers, as garbage."""
         self.idle_task.forget()  # type: ignore[attr-defined]
+        if isinstance(protocol := vars(self).get("protocol"), Http11):
+            protocol.let_go()
         for name in ("protocol", "idle_task", "_task_group"):
             vars(self).pop(name, None)
         if (error := self.reader.exception()) is not None:

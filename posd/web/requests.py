@@ -8,8 +8,13 @@ import re
 import httptools
 import msgspec
 
-#: Request line and headers together, in bytes; ours are a few hundred.
+#: Target and headers together, with what comes behind the body, in bytes; ours are a few hundred.
 MAX_HEADER_BYTES = 16 * 1024
+#: Headers, with those behind the body: a small one takes more memory than it has bytes.
+MAX_HEADERS = 256
+#: What may come without anything coming of it, in bytes: half a head, headers behind a body, extensions of chunks. No
+#: head within the limits is longer, unless it is padded with space.
+MAX_UNUSED_BYTES = MAX_HEADER_BYTES + 2048
 #: Requests that may come at once, each before the answer to the one before. No terminal and no till does that.
 MAX_AT_ONCE = 32
 
@@ -55,38 +60,59 @@ class Requests:
         self._events: list[Event] = []
         self._status = 400
         self._over = False
-        self._in_head = False
+        self._unused = 0  # bytes, since the last event
+        self._at_once = 0
         self._begin()
 
     def _begin(self) -> None:
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
+        self._in_head = True
         self._hosts = 0
         self._expects = False
-        self._size = 0  # of what was read of the head
+        self._anew = b""  # the head, where it has to be read once more
+        self._size = self._count = 0  # of what was read of the head: bytes, headers
 
     def feed(self, data: bytes) -> list[Event]:
         """Take what was received, and return what came of it."""
         events: list[Event] = []
-        self._events = events
         if self._over:
             return events
-        in_head = self._in_head
+        self._events = events
+        self._at_once = 0
+        try:
+            rest = self._parse(data)
+            while rest:
+                rest = self._parse(rest)
+            self._unused = 0 if events else self._unused + len(data)
+            if self._unused > MAX_UNUSED_BYTES:  # the parser keeps a header until it is whole
+                self._refuse(431)
+        except (httptools.HttpParserError, _Refusal):
+            events.append(Refused(self._status))
+            self.end()
+        return events
+
+    def end(self) -> None:
+        """Read nothing more. The parser and this know each other: together they would live on as garbage."""
+        self._over = True
+        vars(self).pop("_parser", None)
+
+    def _parse(self, data: bytes) -> bytes:
+        """Parse; return what has to be parsed anew.
+
+        A request that asks for another protocol is served as if it did not. The parser would take all that follows its
+        head, the body with it, for the other protocol's: so it gets the head again, without the question.
+        """
         try:
             self._parser.feed_data(data)
-            if self._in_head and in_head:  # the parser holds a header until it is whole
-                self._add(len(data))
-        except httptools.HttpParserUpgrade:
-            self._over = True  # it is served as any other; what comes after it is of another protocol
-        except (httptools.HttpParserError, _Refusal):
-            self._over = True
-            events.append(Refused(self._status))
-        return events
+        except httptools.HttpParserUpgrade as upgrade:
+            self._parser = httptools.HttpRequestParser(self)
+            return self._anew + data[upgrade.args[0] :]
+        return b""
 
     def on_message_begin(self) -> None:
         """Callback of the parser, as the following."""
         self._begin()
-        self._in_head = True
 
     def on_url(self, part: bytes) -> None:
         self._target += part
@@ -94,6 +120,9 @@ class Requests:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._add(len(name) + len(value))
+        self._count += 1
+        if self._count > MAX_HEADERS:
+            self._refuse(431)
         if not self._in_head:  # behind the body: nobody wants it
             return
         name, value = name.lower(), value.strip(b" \t")
@@ -107,24 +136,33 @@ class Requests:
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        version = self._parser.get_http_version()
+        version, method = self._parser.get_http_version(), self._parser.get_method()
         recent = version == "1.1"
         if self._hosts != 1 and (recent or self._hosts):  # RFC 9112, 3.2
             self._refuse(400)
         if version not in ("1.0", "1.1") or not _TARGET.fullmatch(self._target):
             self._refuse(400)
-        if len(self._events) > MAX_AT_ONCE * 3:
-            self._refuse(400)
+        if self._parser.should_upgrade():
+            if method == b"CONNECT":
+                self._refuse(501)
+            fields = [b"%b: %b\r\n" % header for header in self._headers if header[0] != b"upgrade"]
+            line = b"%b %b HTTP/%b\r\n" % (method, self._target, version.encode("ascii"))
+            self._anew = line + b"".join(fields) + b"\r\n"
+            return
         self._events.append(
             Head(
-                method=self._parser.get_method().decode("ascii"),
+                method=method.decode("ascii"),
                 target=self._target,
                 version=version,
                 headers=self._headers,
-                keep_alive=self._parser.should_keep_alive(),
+                # One of HTTP/1.0 would have to be told that the connection stays.
+                keep_alive=recent and self._parser.should_keep_alive(),
                 expects=self._expects and recent,
             )
         )
+        self._at_once += 1
+        if self._at_once > MAX_AT_ONCE:  # behind its head, so that it is known to whom it was
+            self._refuse(503)
 
     def on_body(self, piece: bytes) -> None:
         last = self._events[-1] if self._events else None
@@ -134,7 +172,8 @@ class Requests:
             self._events.append(bytearray(piece))
 
     def on_message_complete(self) -> None:
-        self._events.append(_END)
+        if not self._anew:
+            self._events.append(_END)
 
     def _add(self, size: int) -> None:
         self._size += size

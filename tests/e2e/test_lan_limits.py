@@ -87,6 +87,14 @@ async def test_a_body_that_does_not_come_is_answered_408(lan: Lan, drop: bytes, 
     assert lan.noise.counts["slow_body"] == 1
 
 
+async def test_a_header_behind_a_body_is_refused_before_it_is_large(home: Path) -> None:
+    async with listening(home, keep_alive_seconds=PATIENCE) as lan:
+        first = head(path_of(str(uuid4())), "transfer-encoding: chunked") + b"1\r\n \r\n0\r\nx: "
+        await trickle(lan, first, b"y" * 10_000)
+        await lan.empty()
+        assert not lan.noise.counts["slow_body"]  # that took the time of a body to see
+
+
 #: Requests that break HTTP or its limits, and the status of the answer.
 BROKEN: dict[str, tuple[bytes, int]] = {
     "one header of 20 KiB": (head("/", f"x: {'y' * 20_000}"), 431),
@@ -132,6 +140,17 @@ async def test_no_other_protocol_is_spoken(lan: Lan, name: str) -> None:
     for path, status in (("/", 404), (path_of("x"), 403), (path_of(str(uuid4())), 405)):
         (answer, *_rest) = parse(await lan.talk(head(path, *UPGRADES[name], method="GET") + flood))
         assert answer.status == status
+    await lan.empty()
+
+
+@pytest.mark.parametrize("name", UPGRADES)
+async def test_an_event_that_asks_for_another_protocol_is_taken_with_its_body(lan: Lan, name: str) -> None:
+    reader, writer = await lan.connect()
+    identity = str(uuid4())
+    for status, previous in events.APPROVED[:2]:
+        writer.write(request(identity, events.body(identity, status, previous), *UPGRADES[name]))
+        assert [answer.status for answer in await answers(reader, 1)] == [200]
+    writer.close()
     await lan.empty()
 
 

@@ -1,54 +1,246 @@
-"""What an app and the log hear of a connection that ends otherwise than in order."""
+"""One connection against a real socket: what the client gets, what the app hears, and what is left of both."""
 
 import asyncio
+import gc
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from posd.web import bodies
+from posd.web.connection import Connection, Http11, Idle
+from posd.web.exchange import Exchange
 from posd.web.noise import Noise
+from posd.web.pieces import Pieces
+from posd.web.requests import MAX_AT_ONCE, Requests
 from posd.web.server import Listener
+from tests.support.webhooks import Answer, parse
 
 #: Longest that anything here may take, in seconds.
 PATIENCE = 30.0
+#: An idle connection's time, where a test waits for it, in seconds.
+SHORT = 0.1
+
+CHUNKED = "transfer-encoding: chunked"
+OK = (b"content-length", b"2")
 
 
 class House:
     """A listener without TLS, its app, and what the app and the loop heard."""
 
-    def __init__(self, *, in_turn: bool) -> None:
+    def __init__(self, *, in_turn: bool, keep_alive_seconds: float = PATIENCE) -> None:
         self.noise = Noise()
-        self.asked = asyncio.Event()
-        self.gone = asyncio.Event()
+        #: Paths of requests whose body came whole, with the body; with None where the client went before it was.
+        self.heard: list[tuple[str, bytes | None]] = []
+        #: Set when the app hears the next thing, and when it may answer at /wait.
+        self.told = asyncio.Event()
+        self.go = asyncio.Event()
+        self.pieces: Pieces | None = None
         self.faults: list[dict[str, Any]] = []
         sock = socket.create_server(("127.0.0.1", 0))
         self.listener = Listener(
-            self._answer,
+            self._app,
             sock,
             name="test",
             noise=self.noise,
-            keep_alive_seconds=PATIENCE,
+            keep_alive_seconds=keep_alive_seconds,
             max_connections=10,
             in_turn=in_turn,
         )
 
-    async def _answer(self, scope: Any, receive: Any, _send: Any) -> None:
-        try:
-            await bodies.read(receive, dict(scope["headers"]), 1000, PATIENCE)
-        except bodies.Gone:
-            self.gone.set()
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        path = scope["path"]
+        if path in EARLY:
+            await EARLY[path](receive, send)
             return
-        self.asked.set()
-        await asyncio.Event().wait()
+        self.pieces = scope["state"]["pieces"]
+        try:
+            body: bytes | None = await bodies.read(receive, dict(scope["headers"]), 1_000_000, PATIENCE)
+        except bodies.Gone:
+            body = None
+        self.heard.append((path, body))
+        self.told.set()
+        if body is None:
+            return
+        if path == "/wait":
+            await self.go.wait()
+        await APPS.get(path, answer_ok)(send)
+
+    async def hears(self, *expected: tuple[str, bytes | None]) -> None:
+        """Wait until the app has heard that, and nothing else."""
+        async with asyncio.timeout(PATIENCE):
+            while len(self.heard) < len(expected):
+                self.told.clear()
+                await self.told.wait()
+        assert self.heard == list(expected)
+
+    async def empty(self) -> None:
+        """Wait until no connection is left."""
+        async with asyncio.timeout(PATIENCE):
+            while self.listener.connections:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.001)
+
+    async def connect(self) -> "Client":
+        """Open a connection."""
+        return Client(*await asyncio.open_connection("127.0.0.1", self.listener.port))
+
+    async def talk(self, data: bytes) -> list[Answer]:
+        """Send bytes and return the answers that come until the listener closes."""
+        client = await self.connect()
+        client.send(data)
+        received = await client.rest()
+        client.writer.close()
+        return parse(received)
 
 
-@pytest.fixture(params=[True, False], ids=["in turn", "beside"])
-async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
-    house = House(in_turn=request.param)
+class Client:
+    """One connection to the listener."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
+        self.writer.write(data)
+
+    async def answer(self) -> Answer:
+        """Return the next answer, which must have a length."""
+        async with asyncio.timeout(PATIENCE):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+            (found,) = parse(head + await self.reader.readexactly(int(length)))
+        return found
+
+    async def rest(self) -> bytes:
+        """Return all that comes until the listener closes."""
+        received = bytearray()
+        async with asyncio.timeout(PATIENCE):
+            with suppress(ConnectionError):
+                while data := await self.reader.read(65_536):
+                    received += data
+        return bytes(received)
+
+    def reset(self) -> None:
+        """End the connection with a reset."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+def start(status: int, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
+    return {"type": "http.response.start", "status": status, "headers": list(headers)}
+
+
+def piece(body: bytes, *, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+async def answer_ok(send: Any) -> None:
+    await bodies.answer(send, 200, b"ok")
+
+
+async def answer_nothing(_send: Any) -> None:
+    """Return without an answer."""
+
+
+async def fail(_send: Any) -> None:
+    raise RuntimeError
+
+
+async def fail_in_the_middle(send: Any) -> None:
+    await send(start(200))
+    await send(piece(b"text", more=True))
+    raise RuntimeError
+
+
+async def fail_in_a_body(send: Any) -> None:
+    await send(start(200, (b"content-length", b"10")))
+    await send(piece(b"text", more=True))
+    raise RuntimeError
+
+
+async def end_in_a_body(send: Any) -> None:
+    await send(start(200, (b"content-length", b"10")))
+    await send(piece(b"text"))
+
+
+async def answer_twice(send: Any) -> None:
+    await answer_ok(send)
+    await answer_ok(send)
+
+
+async def answer_backwards(send: Any) -> None:
+    await send(piece(b"text"))
+
+
+async def answer_two_heads(send: Any) -> None:
+    await send(start(200, (b"x", b"y\r\nz: a")))
+
+
+async def stream(send: Any) -> None:
+    await send(start(200))
+    for part in (b"a", b"", b"bc"):
+        await send(piece(part, more=True))
+    await send(piece(b""))
+
+
+async def refuse(receive: Any, send: Any) -> None:
+    await bodies.refuse(receive, send, 403)
+
+
+async def answer_early(receive: Any, send: Any) -> None:
+    await bodies.answer_early(receive, send, 413, b"no")
+
+
+async def answer_and_keep(_receive: Any, send: Any) -> None:
+    await answer_ok(send)
+
+
+async def return_early(_receive: Any, _send: Any) -> None:
+    """Return before the request is whole."""
+
+
+#: What the app does at a path when the request is there; and without waiting for it.
+APPS: dict[str, Callable[[Any], Awaitable[None]]] = {
+    "/nothing": answer_nothing,
+    "/fail": fail,
+    "/fail-in-the-middle": fail_in_the_middle,
+    "/fail-in-a-body": fail_in_a_body,
+    "/end-in-a-body": end_in_a_body,
+    "/twice": answer_twice,
+    "/backwards": answer_backwards,
+    "/two-heads": answer_two_heads,
+    "/stream": stream,
+}
+EARLY: dict[str, Callable[[Any, Any], Awaitable[None]]] = {
+    "/refuse": refuse,
+    "/early": answer_early,
+    "/keep": answer_and_keep,
+    "/return": return_early,
+}
+
+
+def head(path: str, *fields: str, method: str = "POST", version: str = "1.1") -> bytes:
+    """Return a request line and headers."""
+    return "\r\n".join([f"{method} {path} HTTP/{version}", "host: posd", *fields, "", ""]).encode()
+
+
+def request(path: str, body: bytes = b"", *fields: str) -> bytes:
+    """Return a whole request."""
+    return head(path, f"content-length: {len(body)}", *fields) + body
+
+
+def statuses(answers: list[Answer]) -> list[int]:
+    return [answer.status for answer in answers]
+
+
+async def run(house: House) -> AsyncIterator[House]:
+    """Run a house; nothing must be left of it, and nothing be told to the loop or the log but what a test expects."""
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: house.faults.append(context))
     house.listener.start()
     yield house
@@ -56,14 +248,26 @@ async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
     assert not house.faults
 
 
-def client(house: House) -> socket.socket:
-    """Return a connection that is reset where it is closed."""
-    connection = socket.create_connection(("127.0.0.1", house.listener.port))
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    return connection
+@pytest.fixture(params=[True, False], ids=["in turn", "beside"])
+async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    async for house in run(House(in_turn=request.param)):
+        yield house
 
 
-async def served(house: House) -> Any:
+@pytest.fixture(params=[True, False], ids=["in turn", "beside"])
+async def hasty(request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    """A house that ends idle connections soon."""
+    async for house in run(House(in_turn=request.param, keep_alive_seconds=SHORT)):
+        yield house
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listen to a refused sender for a shorter time."""
+    monkeypatch.setattr(bodies, "DRAIN_SECONDS", SHORT)
+
+
+async def served(house: House) -> Idle:
     """Wait until a connection is being read from; return what ends it when nothing is under way."""
     idle = house.listener._context.idle
     async with asyncio.timeout(PATIENCE):
@@ -72,34 +276,445 @@ async def served(house: House) -> Any:
     return next(iter(idle))
 
 
+# One request, and its pieces
+
+
+async def test_requests_one_after_the_other(house: House) -> None:
+    client = await house.connect()
+    for number in range(3):
+        client.send(request(f"/{number}", b"x" * number))
+        assert (await client.answer()).body == b"ok"
+    await house.hears(("/0", b""), ("/1", b"x"), ("/2", b"xx"))
+    client.writer.close()
+    await house.empty()
+
+
+@pytest.mark.parametrize("framing", ["content-length: 3", CHUNKED])
+async def test_a_request_in_two_pieces(house: House, framing: str) -> None:
+    data = head("/", framing, method="PUT") + (b"1\r\na\r\n2\r\nbc\r\n0\r\n\r\n" if framing == CHUNKED else b"abc")
+    for place in range(1, len(data)):
+        client = await house.connect()
+        await served(house)
+        client.send(data[:place])
+        await asyncio.sleep(0)
+        client.send(data[place:])
+        assert (await client.answer()).status == 200
+        await house.hears(("/", b"abc"))
+        client.send(data)
+        assert (await client.answer()).status == 200
+        house.heard.clear()
+        client.writer.close()
+        await house.empty()
+
+
+async def test_a_client_that_ends_in_the_middle_is_heard_of_from_the_head_on(house: House) -> None:
+    """Whoever reads the head knows to whom the request is: that it was begun must be told."""
+    data = request("/", b"abc")
+    whole = len(data) - 3
+    for place in range(len(data)):
+        client = await house.connect()
+        client.send(data[:place])
+        client.writer.write_eof()
+        assert await client.rest() == b""
+        client.writer.close()
+        await house.empty()
+        assert house.heard == ([("/", None)] if place >= whole else []), data[:place]
+        house.heard.clear()
+
+
 @pytest.mark.parametrize("field", ["expect: 100-continue", "x: y"])
 async def test_an_app_hears_of_a_request_whose_client_has_gone_already(house: House, field: str) -> None:
-    with client(house) as connection:
-        await served(house)
-        connection.send(f"POST / HTTP/1.1\r\nhost: posd\r\n{field}\r\ncontent-length: 10\r\n\r\n".encode())
-    async with asyncio.timeout(PATIENCE):
-        await house.gone.wait()
+    client = await house.connect()
+    await served(house)
+    client.send(head("/", field, "content-length: 10"))
+    client.reset()
+    await house.hears(("/", None))
 
 
-async def test_a_request_that_is_cut_at_the_end_is_no_noise(house: House) -> None:
-    with client(house) as connection:
-        connection.send(b"GET / HTTP/1.1\r\nhost: posd\r\n\r\n")
+@pytest.mark.parametrize("broken", [b"x\r\n", b"1\r\nab"], ids=["no chunk", "too long a chunk"])
+@pytest.mark.parametrize("apart", [True, False], ids=["apart", "at once"])
+async def test_a_body_that_breaks_off_is_refused_and_heard_of(house: House, broken: bytes, apart: bool) -> None:
+    client = await house.connect()
+    client.send(head("/", CHUNKED) + b"1\r\na\r\n" + (b"" if apart else broken))
+    if apart:
         async with asyncio.timeout(PATIENCE):
-            await house.asked.wait()
-            await house.listener.close(0)
+            while house.pieces is None:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.001)
+        client.send(broken)
+    assert statuses(parse(await client.rest())) == [400]
+    await house.hears(("/", None))
+    client.writer.close()
+
+
+async def test_headers_behind_a_body_have_an_end(house: House) -> None:
+    client = await house.connect()
+    client.send(head("/", CHUNKED) + b"1\r\na\r\n0\r\nx: ")
+    with suppress(ConnectionError):
+        async with asyncio.timeout(PATIENCE):
+            while not client.reader.at_eof():
+                client.send(b"y" * 1000)
+                await client.writer.drain()
+                await asyncio.sleep(0)
+    await house.hears(("/", None))
+    client.writer.close()
+
+
+async def test_a_question_for_another_protocol_changes_nothing(house: House) -> None:
+    client = await house.connect()
+    for upgrade in (("connection: upgrade", "upgrade: h2c"), ("connection: Upgrade", "Upgrade: websocket"), ()):
+        client.send(request("/", b"abc", *upgrade))
+        assert (await client.answer()).status == 200
+    await house.hears(*[("/", b"abc")] * 3)
+    client.writer.close()
+
+
+async def test_connect_is_refused(house: House) -> None:
+    assert statuses(await house.talk(head("posd:1", method="CONNECT") + request("/"))) == [501]
+    assert house.heard == []
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_a_client_that_waits_is_told_to_go_on(house: House, version: str) -> None:
+    client = await house.connect()
+    client.send(head("/", "content-length: 3", "expect: 100-continue", version=version))
+    if version == "1.1":
+        async with asyncio.timeout(PATIENCE):
+            assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.send(b"abc")
+    assert (await client.answer()).status == 200
+    client.writer.close()
+
+
+async def test_a_client_that_does_not_wait_is_not_told_to_go_on(house: House) -> None:
+    client = await house.connect()
+    client.send(request("/", b"abc", "expect: 100-continue", "connection: close"))
+    assert b" 100 " not in await client.rest()
+    client.writer.close()
+
+
+async def test_a_client_that_waits_behind_another_request_is_told_in_its_turn(house: House) -> None:
+    client = await house.connect()
+    client.send(request("/wait") + head("/", "content-length: 3", "expect: 100-continue"))
+    await house.hears(("/wait", b""))
+    house.go.set()
+    assert (await client.answer()).status == 200
+    async with asyncio.timeout(PATIENCE):
+        assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    client.send(b"abc")
+    assert (await client.answer()).status == 200
+    client.writer.close()
+
+
+# Requests that come at once
+
+
+async def test_requests_at_once_are_answered_in_order(house: House) -> None:
+    paths = ["/wait", "/a", "/nothing", "/b"]
+    client = await house.connect()
+    client.send(b"".join(request(path) for path in paths))
+    await house.hears(("/wait", b""))  # none of the others, before this one is answered
+    house.go.set()
+    with capture_logs():
+        assert statuses(parse(await client.rest())) == [200, 200, 500]
+    client.writer.close()
+    await house.empty()
+    assert house.heard[:3] == [("/wait", b""), ("/a", b""), ("/nothing", b"")]
+
+
+async def test_too_many_requests_at_once(house: House) -> None:
+    client = await house.connect()
+    client.send(request("/wait"))
+    await house.hears(("/wait", b""))
+    client.send(request("/", b"x") * (MAX_AT_ONCE + 5))
+    await client.writer.drain()
+    house.go.set()
+    answers = statuses(parse(await client.rest()))
+    client.writer.close()
+    await house.empty()
+    assert answers == [200] * (MAX_AT_ONCE + 1) + [503]
+    assert house.heard[-2:] == [("/", b"x"), ("/", None)]
+
+
+async def test_what_is_no_request_is_refused_after_the_answer_to_the_one_before(house: House) -> None:
+    client = await house.connect()
+    client.send(request("/wait") + b"nonsense\r\n\r\n" + request("/a"))
+    await house.hears(("/wait", b""))
+    house.go.set()
+    answers = parse(await client.rest())
+    assert statuses(answers) == [200, 400]
+    assert answers[1].headers["connection"] == "close"
+    client.writer.close()
+    await house.hears(("/wait", b""))
+
+
+async def test_nothing_is_answered_behind_the_last_answer(house: House) -> None:
+    for fields in (("connection: close",), ()):
+        path = "/wait" if fields else "/refuse"
+        house.go.set()
+        assert len(await house.talk(request(path, b"", *fields) + b"nonsense\r\n\r\n")) == 1
+        assert len(await house.talk(request(path, b"", *fields) + request("/a"))) == 1
+    assert all(path == "/wait" for path, _ in house.heard)
+
+
+@pytest.mark.parametrize("sent", [request("/b", b"abc"), request("/b", b"abc")[:-1]], ids=["whole", "half"])
+async def test_a_request_whose_client_went_before_its_turn_is_heard_of(house: House, sent: bytes) -> None:
+    client = await house.connect()
+    client.send(request("/wait") + sent)
+    await house.hears(("/wait", b""))
+    (transport,) = house.listener._connections.values()
+    client.reset()
+    async with asyncio.timeout(PATIENCE):
+        while transport is not None and not transport.is_closing():  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.001)
+    house.go.set()
+    await house.hears(("/wait", b""), ("/b", None))
+    await house.empty()
+
+
+# Answers
+
+
+async def test_a_stream_comes_in_chunks_and_the_connection_stays(house: House) -> None:
+    client = await house.connect()
+    for _ in range(2):
+        client.send(request("/stream"))
+        async with asyncio.timeout(PATIENCE):
+            assert b"transfer-encoding: chunked" in await client.reader.readuntil(b"\r\n\r\n")
+            assert await client.reader.readuntil(b"0\r\n\r\n") == b"1\r\na\r\n2\r\nbc\r\n0\r\n\r\n"
+    client.writer.close()
+
+
+@pytest.mark.parametrize("field", ["x: y", "connection: keep-alive"])
+async def test_http_1_0_ends_with_the_answer(house: House, field: str) -> None:
+    for path, body in (("/stream", b"abc"), ("/", b"ok")):
+        client = await house.connect()
+        client.send(head(path, field, method="GET", version="1.0"))
+        made, _, content = (await client.rest()).partition(b"\r\n\r\n")
+        assert b"connection: close" in made
+        assert content == body
+        client.writer.close()
+
+
+async def test_head_has_no_body_and_the_connection_stays(house: House) -> None:
+    client = await house.connect()
+    for path in ("/stream", "/", "/stream"):
+        client.send(head(path, method="HEAD"))
+        async with asyncio.timeout(PATIENCE):
+            assert (await client.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+    client.send(request("/"))
+    assert (await client.answer()).body == b"ok"
+    client.writer.close()
+
+
+#: What an app does wrong: its path, what the client gets, and whether it is told to the log.
+WRONG: dict[str, tuple[str, bytes, bool]] = {
+    "no answer": ("/nothing", b"HTTP/1.1 500 Internal Server Error\r\n", False),
+    "an exception": ("/fail", b"HTTP/1.1 500 Internal Server Error\r\n", True),
+    "a body before the head": ("/backwards", b"HTTP/1.1 500 Internal Server Error\r\n", True),
+    "two heads in one": ("/two-heads", b"HTTP/1.1 500 Internal Server Error\r\n", True),
+    "an exception in a stream": ("/fail-in-the-middle", b"4\r\ntext\r\n", True),
+    "an exception in a body": ("/fail-in-a-body", b"\r\n\r\ntext", True),
+    "half a body": ("/end-in-a-body", b"\r\n\r\ntext", False),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_the_connection_ends_with_what_an_app_does_wrong(house: House, name: str) -> None:
+    path, expected, logged = WRONG[name]
+    client = await house.connect()
+    with capture_logs() as lines:
+        client.send(request(path))
+        received = await client.rest()
+    assert expected in received
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert not received.endswith(b"0\r\n\r\n")  # the end of a stream
+    assert [line["event"] for line in lines] == ["posd.internal_error"] * logged
+    client.writer.close()
+    await house.empty()
+
+
+async def test_what_an_app_sends_after_its_answer_is_nothing(house: House) -> None:
+    client = await house.connect()
+    for _ in range(2):
+        client.send(request("/twice"))
+        assert (await client.answer()).status == 200
+    client.writer.write_eof()
+    assert await client.rest() == b""
+    client.writer.close()
+
+
+#: What is answered before the body is there, and with what.
+BEFORE = {"/refuse": 403, "/early": 413, "/keep": 200, "/return": 500}
+
+
+@pytest.mark.parametrize("path", BEFORE)
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("framing", ["content-length: 100000", CHUNKED])
+async def test_an_answer_before_the_body_ends_the_connection(house: House, path: str, framing: str) -> None:
+    client = await house.connect()
+    client.send(head(path, framing))
+    status = (await client.answer()).status
+    with suppress(ConnectionError):
+        for _ in range(20):
+            client.send(b"3e8\r\n" + b"x" * 1000 + b"\r\n")
+            await client.writer.drain()
+    assert await client.rest() == b""
+    assert status == BEFORE[path]
+    client.writer.close()
+    await house.empty()
+
+
+@pytest.mark.parametrize("path", BEFORE)
+async def test_an_answer_before_the_body_that_has_come(house: House, path: str) -> None:
+    """The whole request is there when the app starts: whether it takes it makes no difference to the connection."""
+    answers = await house.talk(request(path, b"abc") + request("/a", b"", "connection: close"))
+    assert statuses(answers) == ([200, 200] if path == "/keep" else [BEFORE[path]])
+
+
+async def test_a_client_that_goes_while_it_is_answered_is_no_noise(house: House) -> None:
+    client = await house.connect()
+    client.send(request("/wait"))
+    await house.hears(("/wait", b""))
+    client.reset()
+    await asyncio.sleep(0)
+    house.go.set()
+    await house.empty()
     assert not house.noise.counts
 
 
+async def test_an_app_beside_hears_that_its_client_goes() -> None:
+    async for house in run(House(in_turn=False)):
+        client = await house.connect()
+        client.send(request("/wait"))
+        await house.hears(("/wait", b""))
+        assert house.pieces is not None
+        gone = asyncio.Event()
+        house.pieces.on_gone = gone.set
+        client.writer.close()
+        async with asyncio.timeout(PATIENCE):
+            await gone.wait()
+        house.go.set()
+
+
+# Ends of connections
+
+
+async def test_a_request_that_is_cut_at_the_end_is_no_noise(house: House) -> None:
+    client = await house.connect()
+    client.send(request("/wait"))
+    await house.hears(("/wait", b""))
+    async with asyncio.timeout(PATIENCE):
+        await house.listener.close(0)
+    assert not house.noise.counts
+    client.writer.close()
+
+
+async def test_a_request_under_way_is_answered_although_posd_stops(house: House) -> None:
+    client = await house.connect()
+    idle = await house.connect()
+    client.send(request("/wait") + request("/a"))
+    await house.hears(("/wait", b""))
+    closing = asyncio.create_task(house.listener.close(PATIENCE))
+    assert await idle.rest() == b""  # the stop has begun
+    house.go.set()
+    assert statuses(parse(await client.rest())) == [200]
+    async with asyncio.timeout(PATIENCE):
+        await closing
+    assert house.heard == [("/wait", b""), ("/a", None)]
+    client.writer.close()
+    idle.writer.close()
+
+
 async def test_a_connection_that_ends_by_itself_as_it_is_to_be_ended_is_no_fault(house: House) -> None:
-    with client(house):
-        idle = await served(house)
-        (transport,) = house.listener._connections.values()
-        assert transport is not None
-        transport.abort()
-        await asyncio.sleep(0)  # the loss of the connection is known, and not yet told to who reads
-        idle.end()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
-                while house.listener.connections:  # noqa: ASYNC110 - nobody is told
-                    await asyncio.sleep(0.001)
-        assert idle._ending.exception() is None
+    client = await house.connect()
+    idle = await served(house)
+    (transport,) = house.listener._connections.values()
+    assert transport is not None
+    transport.abort()
+    await asyncio.sleep(0)  # the loss of the connection is known, and not yet told to who reads
+    idle.end()
+    ending = idle._ending
+    await house.empty()
+    assert ending is not None
+    assert ending.exception() is None
+    client.writer.close()
+
+
+async def test_a_request_that_comes_as_its_connection_is_to_be_ended_is_answered(house: House) -> None:
+    client = await house.connect()
+    idle = await served(house)
+    client.send(request("/wait"))
+    await house.hears(("/wait", b""))
+    idle.end()  # as the timer does, which has just run out
+    ending = idle._ending
+    assert ending is not None
+    await ending
+    house.go.set()
+    assert (await client.answer()).status == 200
+    client.send(request("/"))
+    assert (await client.answer()).status == 200
+    idle.end()
+    assert await client.rest() == b""
+    client.writer.close()
+
+
+async def test_an_idle_connection_is_ended_in_time_and_no_timer_is_left(hasty: House) -> None:
+    client = await hasty.connect()
+    idle = await served(hasty)
+    client.send(request("/") * 3)
+    for _ in range(3):
+        assert (await client.answer()).status == 200
+    assert await client.rest() == b""
+    await hasty.empty()
+    assert idle._timer is None
+    assert not hasty.listener._context.idle
+    client.writer.close()
+
+
+async def test_a_request_under_way_is_no_idle_connection(hasty: House) -> None:
+    client = await hasty.connect()
+    idle = await served(hasty)
+    client.send(request("/wait"))
+    await hasty.hears(("/wait", b""))
+    async with asyncio.timeout(PATIENCE):
+        while idle._timer is not None:  # noqa: ASYNC110 - it has run out, and nothing was to be ended
+            await asyncio.sleep(0.001)
+    hasty.go.set()
+    assert (await client.answer()).status == 200
+    assert await client.rest() == b""
+    client.writer.close()
+
+
+#: What a client sends before it ends the connection.
+ENDS: dict[str, bytes] = {
+    "nothing": b"",
+    "half a head": head("/")[:-5],
+    "a request": request("/"),
+    "half a body": request("/", b"abc")[:-1],
+    "what is no request": b"nonsense\r\n\r\n",
+    "requests": request("/") * 3,
+    "an upgrade": head("/", "connection: upgrade", "upgrade: h2c"),
+    "a stream": request("/stream"),
+    "a request that is refused": request("/refuse"),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+async def test_nothing_of_a_connection_waits_for_the_search_for_garbage(house: House, name: str) -> None:
+    def kept() -> int:
+        return sum(isinstance(item, (Connection, Http11, Exchange, Requests, Idle)) for item in gc.get_objects())
+
+    gc.collect()
+    before = kept()
+    gc.disable()
+    try:
+        client = await house.connect()
+        await served(house)
+        client.send(ENDS[name])
+        client.writer.write_eof()
+        await client.rest()
+        client.writer.close()
+        await house.empty()
+        assert kept() == before
+    finally:
+        gc.enable()

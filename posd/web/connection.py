@@ -20,6 +20,13 @@ from posd.web.answers import CLOSE, Answer, Heads
 from posd.web.exchange import Exchange
 from posd.web.requests import End, Head, Refused, Requests
 
+#: So much is read at a time, in bytes: who sends many requests at once does not hold up all others by it.
+PIECE_BYTES = 2048
+
+#: So long a request waits that came before the answer to the one before. No terminal and no till is in such haste, and
+#: each of them would take turns of the loop that others wait for.
+HASTE_SECONDS = 0.005
+
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LAST = Head("GET", b"/", "1.1", [], keep_alive=False, expects=False)
 
@@ -62,6 +69,7 @@ class Http11:
         self._in_turn = in_turn
         self._requests = Requests()
         self._exchange: Exchange | None = None
+        self._heads = 0  # of requests in what was received last
         self._over = False
         self._said = False  # whether an answer said that it is the last one
         #: Set while no request is being answered.
@@ -86,9 +94,21 @@ class Http11:
         self._exchange = None
 
     async def _take(self, data: bytes) -> None:
+        self._heads = 0
+        for begin in range(0, len(data), PIECE_BYTES):
+            await self._take_piece(data[begin : begin + PIECE_BYTES])
+            if self._over:
+                return
+        if self._exchange is not None and not self._exchange.whole:
+            await self._exchange.begin()
+
+    async def _take_piece(self, data: bytes) -> None:
         events = self._requests.feed(data)
         for event in events:
             if isinstance(event, Head):
+                self._heads += 1
+                if self._heads > 1:
+                    await asyncio.sleep(HASTE_SECONDS)
                 await self._free.wait()
                 await self._open(event)
                 if event.expects and event is events[-1] and self._exchange is not None:
@@ -101,8 +121,6 @@ class Http11:
                 await self._exchange.end()
             else:
                 await self._exchange.take(event)
-        if self._exchange is not None and not self._exchange.whole:
-            await self._exchange.begin()
 
     async def _open(self, head: Head) -> None:
         exchange = Exchange(self._app, self._scope(head), self, Answer(self._config.heads, head), in_turn=self._in_turn)

@@ -6,6 +6,7 @@ Hypercorn's own protocol stands on h11, which is a fifth of what a callback cost
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -285,16 +286,28 @@ class Connection(TCPServer):
         self.idle_task = Idle(context, config.keep_alive_timeout, self._initiate_server_close)  # type: ignore[assignment]
 
     async def protocol_send(self, event: Event) -> None:
-        """Do not wait for the next request of a peer that has closed; a peer that is gone is no fault of the app's."""
-        if isinstance(event, Updated) and event.idle and self.reader.at_eof():
-            return
-        if isinstance(event, RawData) and self.writer.is_closing():
-            await self.protocol.handle(Closed())  # asyncio would log a line for each answer to what still waits
-            return
-        try:
-            await super().protocol_send(event)
-        except OSError:  # an SSLError of one that goes on sending; Hypercorn knows ConnectionError only
+        """Send, close, or note whether something is under way; a peer that is gone is no fault of the app's.
+
+        Hypercorn's own takes a lock: here one task at a time has something to send. After the end of a peer's side
+        nothing is waited for.
+        """
+        if isinstance(event, Updated):
+            if not event.idle:
+                await self.idle_task.stop()
+            elif not self.reader.at_eof():
+                await self.idle_task.restart(self._task_group, self._idle_timeout)
+        elif isinstance(event, RawData):
+            if not self.writer.is_closing():  # asyncio would log a line for each answer to what still waits
+                with suppress(OSError, RuntimeError):  # an SSLError of one that goes on sending is an OSError
+                    self.writer.write(event.data)
+                    await self.writer.drain()
+                    return
             await self.protocol.handle(Closed())
+        else:
+            try:
+                await super().protocol_send(event)
+            except OSError:
+                await self.protocol.handle(Closed())
 
     async def _read_data(self) -> None:
         self.protocol = Http11(self.protocol, in_turn=self._in_turn)  # type: ignore[assignment]

@@ -56,7 +56,7 @@ class Requests:
     """Reads the requests of one connection."""
 
     def __init__(self) -> None:
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser = self._new_parser()
         self._events: list[Event] = []
         self._status = 400
         self._over = False
@@ -64,11 +64,17 @@ class Requests:
         self._at_once = 0
         self._begin()
 
+    def _new_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        # Chunks count where there is a length too (RFC 9112, 6.1): nobody stands between, to whom the length counts.
+        parser.set_dangerous_leniencies(lenient_chunked_length=True)
+        return parser
+
     def _begin(self) -> None:
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._in_head = True
-        self._hosts = 0
+        self._hosts = self._framings = 0
         self._expects = False
         self._anew = b""  # the head, where it has to be read once more
         self._size = self._count = 0  # of what was read of the head: bytes, headers
@@ -106,7 +112,7 @@ class Requests:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._parser = httptools.HttpRequestParser(self)
+            self._parser = self._new_parser()
             return self._anew + data[upgrade.args[0] :]
         return b""
 
@@ -131,8 +137,12 @@ class Requests:
             self._hosts += 1
         elif name == b"expect":
             self._expects = value.lower() == b"100-continue"
-        elif name == b"transfer-encoding" and value.lower() != b"chunked":
-            self._refuse(501)
+        elif name == b"content-length":
+            self._framings += 1
+        elif name == b"transfer-encoding":
+            self._framings += 1
+            if value.lower() != b"chunked":
+                self._refuse(501)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -156,7 +166,7 @@ class Requests:
                 version=version,
                 headers=self._headers,
                 # One of HTTP/1.0 would have to be told that the connection stays.
-                keep_alive=recent and self._parser.should_keep_alive(),
+                keep_alive=recent and self._framings <= 1 and self._parser.should_keep_alive(),
                 expects=self._expects and recent,
             )
         )

@@ -26,7 +26,7 @@ ROWS = {
     "tills": 4,
     "memory": 3,
     "starting": 1,
-    "stored": 5,
+    "stored": 4,
     "flash": 2,
     "idle": 1,
     "replay": 1,

@@ -51,7 +51,7 @@ PATHS = (
     "//v1//feed",
     "*",
 )
-METHODS = ("GET", "GET", "GET", "PUT", "PUT", "PUT", "POST", "POST", "HEAD", "DELETE", "OPTIONS", "PATCH", "BREW")
+METHODS = ("GET", "GET", "GET", "PUT", "PUT", "PUT", "POST", "POST", "HEAD", "DELETE", "OPTIONS", "PATCH", "PROPFIND")
 PARAMETERS = (
     "phase",
     "open",

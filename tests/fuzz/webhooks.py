@@ -99,7 +99,7 @@ def target(shop: Shop) -> Target:
 
     def cases(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
         forged = st.sampled_from(("",) * 12 + tuple(FORGED))
-        methods = st.sampled_from(("POST",) * 12 + ("GET", "PUT", "HEAD", "BREW"))
+        methods = st.sampled_from(("POST",) * 12 + ("GET", "PUT", "HEAD", "PROPFIND"))
         chunks = st.sampled_from((None, None, None, 1, 4096))
         events = bodies(seeds.EVENTS, seeds.EVENT_WORDS, corpus)
         prints = bodies(seeds.PRINT_WEBHOOKS, seeds.PRINT_WORDS, corpus)

@@ -78,7 +78,7 @@ TABLE: dict[str, tuple[bytes, list[object]]] = {
     "chunks": (head(CHUNKED) + b"1\r\na\r\n2\r\nbc\r\n0\r\n\r\n", ["/", b"abc", "end"]),
     "chunks with extensions": (head(CHUNKED) + b'3;a;b="c"\r\nabc\r\n0;d\r\n\r\n', ["/", b"abc", "end"]),
     "headers behind": (head(CHUNKED) + b"0\r\nx: y\r\nz:\r\n\r\n" + GET, ["/", "end", "/", "end"]),
-    "a length behind": (head(CHUNKED) + b"0\r\ncontent-length: 3\r\n\r\n" + GET, ["/", 400]),
+    "a length behind": (head(CHUNKED) + b"0\r\ncontent-length: 3\r\n\r\n" + GET, ["/", "end", "/", "end"]),
     "HTTP/1.0": (head(line="GET / HTTP/1.0"), ["/", "end"]),
     "HTTP/0.9": (b"GET /\r\n\r\n", [400]),
     "HTTP/1.2": (head(line="GET / HTTP/1.2"), [400]),
@@ -97,8 +97,8 @@ TABLE: dict[str, tuple[bytes, list[object]]] = {
     "no coding": (head("transfer-encoding: identity"), [501]),
     "chunks in capitals": (head("Transfer-Encoding:  CHUNKED ") + b"0\r\n\r\n", ["/", "end"]),
     "chunks twice": (head(CHUNKED, CHUNKED) + b"0\r\n\r\n", [400]),
-    "chunks and a length": (head(CHUNKED, "content-length: 3") + b"0\r\n\r\n", [400]),
-    "a length and chunks": (head("content-length: 3", CHUNKED) + b"0\r\n\r\n", [400]),
+    "chunks and a length": (head(CHUNKED, "content-length: 3") + b"5\r\nhello\r\n0\r\n\r\n", ["/", b"hello", "end"]),
+    "a length and chunks": (head("content-length: 3", CHUNKED) + b"5\r\nhello\r\n0\r\n\r\n", ["/", b"hello", "end"]),
     "the same length twice": (head("content-length: 3", "content-length: 3") + b"abc", [400]),
     "a list of lengths": (head("content-length: 3, 3") + b"abc", [400]),
     "a negative length": (head("content-length: -3") + b"abc", [400]),
@@ -382,3 +382,10 @@ def test_h11_takes_much_of_what_is_taken_here() -> None:
     taken = [data for data, outcome in TABLE.values() if outcome[-1:] == ["end"]]
     agreed = [data for data in taken if meanings(read(data)) == h11_meanings(data)]
     assert len(agreed) >= 15
+
+
+@pytest.mark.parametrize("fields", [("content-length: 3", CHUNKED), (CHUNKED, "content-length: 3")])
+def test_where_chunks_and_a_length_come_the_connection_ends(fields: tuple[str, str]) -> None:
+    (first, *_) = read(head(*fields) + b"0\r\n\r\n")
+    assert isinstance(first, Head)
+    assert not first.keep_alive

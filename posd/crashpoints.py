@@ -66,7 +66,7 @@ POINTS = frozenset(
         "replace.committed",
         "replace.old_aside",
         "replace.in_place",
-        # on the writer's thread, whatever is committed
+        # around each COMMIT, whatever is in it
         "writer.before_commit",
         "writer.committed",
     }

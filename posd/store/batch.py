@@ -59,8 +59,9 @@ class Written(msgspec.Struct):
 class Batch:
     """Functions in one transaction: what one of them raises undoes what it wrote, and nothing else.
 
-    `begin`, `go_on` until it says that all have run, `commit`. Any of the first two may raise sqlite3.Error: then
-    nothing is written, and `failed` tells what the callers hear.
+    `begin`, `go_on` until it says that all have run, `commit`. Where it does not say so and the transaction is gone, it
+    is to be begun again. Any of the first two may raise sqlite3.Error: then nothing is written, and `failed` tells what
+    the callers hear.
 
     A savepoint for each of the functions is two statements more, so first it is tried without. Where one raises that
     had written something, which is rare, all are rolled back and run again, each in a savepoint.
@@ -98,7 +99,7 @@ class Batch:
         end = time.perf_counter() + seconds
         while len(self._results) < len(self._functions):
             if not run(self._functions[len(self._results)]):
-                self._start_over()
+                self._forget_all()
                 return False
             if time.perf_counter() > end:
                 break
@@ -133,13 +134,12 @@ class Batch:
         if not self._db.in_transaction:
             raise RolledBack(error) from error
 
-    def _start_over(self) -> None:
-        self._db.execute("ROLLBACK")
+    def _forget_all(self) -> None:
+        self.roll_back()
         self._unit = Unit(self._db)
         self._before = self._db.total_changes
         self._results = []
         self._in_savepoints = True
-        self._db.execute("BEGIN IMMEDIATE")
 
     @property
     def wrote(self) -> bool:
@@ -153,7 +153,7 @@ class Batch:
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            self._roll_back()
+            self.roll_back()
             outcome = uncertain(error) if broken(error) else _unavailable(error)
             return Written([outcome] * len(self._functions), distrusted=broken(error))
         crash_point("writer.committed")
@@ -162,10 +162,11 @@ class Batch:
     def failed(self, error: "sqlite3.Error | RolledBack") -> Written:
         """Tell what the callers hear where `begin` or `go_on` raised: nothing is written."""
         cause = error.cause if isinstance(error, RolledBack) else error
-        self._roll_back()
+        self.roll_back()
         return Written([_unavailable(cause)] * len(self._functions), distrusted=broken(cause))
 
-    def _roll_back(self) -> None:
+    def roll_back(self) -> None:
+        """Undo all, where anything is open."""
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
@@ -179,6 +180,8 @@ class RolledBack(Exception):
 
 def _raised(error: Exception) -> Exception:
     """Return what the caller of a function hears of what it raised."""
+    if isinstance(error, StopIteration):  # which no future takes
+        error = RuntimeError(f"a function of a commit raised {error!r}")
     return _unavailable(error) if _is_trouble(error) else error
 
 

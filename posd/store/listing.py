@@ -31,7 +31,10 @@ def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[Transaction], st
     for key, text in page.metadata.items():
         # A text by its value; a number, true or false as it stands in the till's JSON.
         path = f'$."{key}"'
-        conditions.append(("(metadata ->> ? = ? OR metadata -> ? = ?)", (path, text, path, text)))
+        if text.startswith('"'):
+            conditions.append(("metadata ->> ? = ?", (path, text)))
+        else:
+            conditions.append(("(metadata ->> ? = ? OR metadata -> ? = ?)", (path, text, path, text)))
     if page.index() in _LONG and page.metadata:
         word, places = words.word(*next(iter(page.metadata.items()))), page.places("w.at", "w.id")
         found = transactions.select_by_word(db, word, *joined([*places, *conditions]), page.limit + 1)

@@ -6,12 +6,17 @@ transaction may have it; who looks by it looks at the transactions too.
 
 import sqlite3
 
-import msgspec
-
 #: Characters of a word that are kept.
 LENGTH = 100
 
-_METADATA = msgspec.json.Decoder(dict[str, msgspec.Raw])
+#: As migration 0007 has it, of one transaction: the words, by its metadata, `created_at` and id.
+_WORDS = f"""
+SELECT substr(e.key || '=' || CASE e.type WHEN 'text' THEN e.atom ELSE ?1 -> e.fullkey END, 1, {LENGTH}), ?2, ?3
+  FROM json_each(CASE WHEN json_valid(?1) THEN ?1 ELSE '{{}}' END) e
+ WHERE instr(e.key, '"') = 0 AND instr(e.key, '\\') = 0
+"""  # noqa: S608 - a constant of this file
+_KEEP = f"INSERT OR IGNORE INTO transaction_words (word, at, id) {_WORDS}"
+_DROP = f"DELETE FROM transaction_words WHERE (word, at, id) IN ({_WORDS})"  # noqa: S608
 
 
 def word(key: str, text: str) -> str:
@@ -22,23 +27,13 @@ def word(key: str, text: str) -> str:
 def keep(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
     """Write down the words of a new transaction. Nothing is written where it has no metadata."""
     if metadata != b"{}":
-        rows = {(item, created_at, identity) for item in _words(metadata)}
-        db.executemany("INSERT OR IGNORE INTO transaction_words (word, at, id) VALUES (?,?,?)", sorted(rows))
+        db.execute(_KEEP, (_text(metadata), created_at, identity)).close()
 
 
 def drop(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
     """Take the words of a transaction out: what it has now is to be kept anew, or it goes itself."""
-    rows = [(item, created_at, identity) for item in _words(metadata)]
-    db.executemany("DELETE FROM transaction_words WHERE (word, at, id) = (?,?,?)", rows)
+    db.execute(_DROP, (_text(metadata), created_at, identity)).close()
 
 
-def _words(metadata: bytes) -> set[str]:
-    try:
-        members = _METADATA.decode(metadata)
-        return {word(key, _text(bytes(value).strip())) for key, value in members.items()}
-    except (msgspec.DecodeError, UnicodeError):  # of a damaged file: it can be found otherwise
-        return set()
-
-
-def _text(value: bytes) -> str:
-    return msgspec.json.decode(value, type=str) if value.startswith(b'"') else value.decode()
+def _text(metadata: bytes) -> str:
+    return metadata.decode(errors="replace")  # they are UTF-8, except in a damaged file

@@ -21,7 +21,7 @@ from posd.store.opening import connect_again, open_database, tell_damage
 T = TypeVar("T")
 
 #: Functions in one COMMIT; more would make the first of them wait for the last.
-MAX_BATCH = 256
+MAX_BATCH = 128
 #: Functions that may wait; past it callers hear at once that they should come again, and memory stays bounded.
 MAX_WAITING = 4096
 #: So long functions run before the loop turns to other things, in seconds; each takes a twentieth of that.
@@ -62,6 +62,8 @@ class Writer:
         """
         if self._closing:
             raise StorageUnavailable("posd is stopping")
+        if not self.running:
+            raise StorageUnavailable("the writer has ended; restart posd")
         if len(self._waiting) >= MAX_WAITING:
             raise StorageUnavailable("too many writes are waiting for the disk")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -122,14 +124,21 @@ class Writer:
 
     async def _transact(self, functions: Sequence[Function]) -> Written:
         """Run the functions here, in slices; wait for a lock or for the disk on the connection's thread."""
-        batch = Batch(self._connection._conn, functions)
+        db = self._connection._conn
+        batch = Batch(db, functions)
         try:
-            if not batch.begin():
-                await hand_over(self._connection, batch.wait_to_begin)
-            while not batch.go_on(SLICE_SECONDS):  # noqa: ASYNC110 - it waits for nothing
+            while True:
+                if not db.in_transaction and not batch.begin():
+                    await hand_over(self._connection, batch.wait_to_begin)
+                if batch.go_on(SLICE_SECONDS):
+                    break
                 await asyncio.sleep(0)
         except (sqlite3.Error, RolledBack) as error:
             return batch.failed(error)
+        except BaseException:
+            with suppress(sqlite3.Error):
+                batch.roll_back()  # else the lock would stay, and no other connection could be opened
+            raise
         if not batch.wrote:
             return batch.commit()
         return await hand_over(self._connection, batch.commit)
@@ -161,8 +170,9 @@ async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Conn
 
 
 def impatient(db: sqlite3.Connection) -> sqlite3.Connection:
-    """Return a connection that does not wait for a lock: it is used on the event loop."""
+    """Return a connection for the event loop: it does not wait for a lock, nor write or sync before its COMMIT."""
     db.execute("PRAGMA busy_timeout = 0").close()
+    db.execute("PRAGMA cache_spill = OFF").close()
     return db
 
 

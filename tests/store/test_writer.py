@@ -36,7 +36,7 @@ def run_batch(db: sqlite3.Connection, functions: Sequence[Function]) -> Written:
     running = Batch(db, functions)
     assert running.begin()
     while not running.go_on(0):
-        pass
+        assert db.in_transaction or running.begin()
     return running.commit()
 
 
@@ -265,3 +265,42 @@ async def test_a_commit_of_nothing_says_nothing_of_the_disk(tmp_path: Path) -> N
     await writer.write(lambda unit: unit.db.execute("INSERT INTO marks VALUES ('', 'x', '')").close())
     assert writer.error is None
     await writer.close()
+
+
+async def test_nothing_is_written_to_the_disk_before_the_commit(tmp_path: Path) -> None:
+    """The functions run on the loop: what they change stays in memory, however much it is."""
+    path = tmp_path / "posd.db"
+    store = await Store.open(path, tmp_path / "lock")
+    wal = path.with_name("posd.db-wal")
+    sizes = []
+
+    def large(unit: Unit) -> None:
+        unit.db.execute(
+            "INSERT INTO quarantine (received_at, channel, subject, reason, peer, body)"
+            " VALUES ('t','c','s','r','p', zeroblob(500000))"
+        )
+        sizes.append(wal.stat().st_size)
+
+    before = wal.stat().st_size
+    await asyncio.gather(*(store.write(large) for _ in range(16)))
+    assert set(sizes[1:]) == {sizes[1]}, "the first may have been a commit of its own"
+    assert sizes[0] == before
+    assert wal.stat().st_size > 16 * 500_000
+    await store.close()
+
+
+async def test_what_is_no_error_of_a_function_leaves_no_transaction_open(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(batch.Batch, "go_on", lambda *_: (_ for _ in ()).throw(MemoryError("as if")))
+        with pytest.raises(CommitUncertain):
+            await store.write(insert("lost"))
+    await store.write(insert("again"))
+    assert await store.read(reasons) == ["again"]
+
+
+async def test_a_function_that_runs_out_of_something_is_heard(store: Store) -> None:
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await store.write(lambda _unit: next(iter(())))
+    assert await store.write(insert("again")) == "again"

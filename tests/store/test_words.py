@@ -21,8 +21,6 @@ SCALARS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=120) 
 SCALARS |= st.none() | st.decimals(allow_nan=False, allow_infinity=False).map(str)
 _ASCII = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]))
 VALUES = SCALARS | st.lists(st.integers() | _ASCII, max_size=2)
-    st.integers() | st.text(st.characters(codec="ascii", exclude_categories=["Cc"])), max_size=2
-)
 
 
 @pytest.fixture

@@ -21,7 +21,9 @@ from posd.web.answers import CLOSE, Answer, Heads
 from posd.web.exchange import Exchange
 from posd.web.requests import End, Head, Refused, Requests
 
-#: So much is read at a time, in bytes: who sends many requests at once does not hold up all others by it.
+#: So much is taken from a connection at a time, in bytes: it is held until all of it was looked at.
+READ_BYTES = 16 * 1024
+#: So much is looked at at a time: who sends many requests at once does not hold up all others by it.
 PIECE_BYTES = 2048
 
 #: So long a request waits that came before the answer to the one before. No terminal and no till is in such haste, and
@@ -311,7 +313,13 @@ class Connection(TCPServer):
 
     async def _read_data(self) -> None:
         self.protocol = Http11(self.protocol, in_turn=self._in_turn)  # type: ignore[assignment]
-        await super()._read_data()
+        while not self.reader.at_eof():
+            try:
+                data = await self.reader.read(READ_BYTES)
+            except OSError:
+                break
+            await self.protocol.handle(RawData(data))
+        await self.protocol.handle(Closed())
         await self.idle_task.stop()
 
     async def _initiate_server_close(self) -> None:

@@ -20,6 +20,7 @@ async def serve_stock(app: Starlette, certificate: Path, key: Path) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     sock = socket.create_server(("127.0.0.1", 0))
     config = http_config(KEEP_ALIVE_SECONDS)
+    config.keep_alive_max_requests = 2**31  # it would close after a thousand, which posd does not
     config.certfile, config.keyfile, config.alpn_protocols = str(certificate), str(key), ["http/1.1"]
     print(sock.getsockname()[1], flush=True)
     config.bind = [f"fd://{sock.detach()}"]

@@ -81,10 +81,6 @@ LAN_KEEP_ALIVE_SECONDS = 15.0
 MAX_LOCAL_CONNECTIONS = 4096
 LOCAL_KEEP_ALIVE_SECONDS = 75.0
 
-#: When garbage is searched for: objects made since the last search, and searches of the younger ones before one of the
-#: older. Little of posd's garbage needs a search, and each costs time in the middle of a callback.
-GARBAGE = (10_000, 10, 10)
-
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIGURATION = 2
@@ -240,7 +236,6 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     notify(READY="1", STATUS=f"listening on {config.webhooks.host}:{lan.port}")
     await fleet.warm_up()
     gc.freeze()  # what stays for good is not searched for garbage: a search holds everything up for a moment
-    gc.set_threshold(*GARBAGE)
     gc.enable()
 
 

@@ -39,7 +39,7 @@ PAGE_BYTES = 2048
 #: back once.
 LOG_PAGES = 2000
 #: What a reading connection keeps of the database, in KiB: it reads few pages, and the system keeps the file anyway.
-READER_CACHE_KIB = 512
+READER_CACHE_KIB = 256
 #: The WAL file is cut back to this size after a checkpoint, in bytes, so that one burst does not keep the disk.
 JOURNAL_SIZE_LIMIT = 4 * 1024 * 1024
 

@@ -48,7 +48,7 @@ class Control:
         bound = bind(self._host, self._port)
         port = bound.getsockname()[1]
         try:
-            await self._listener.start(bound)
+            self._listener.start(bound)
         except SettingsError:
             bound.close()
             raise

@@ -9,6 +9,7 @@ import ipaddress
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -68,57 +69,80 @@ class Listener:
         self._config.keep_alive_timeout = IDLE_SECONDS
         self._config.keep_alive_max_requests = 2**31
         self._context = WorkerContext(None)
-        self._server: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._bound: socket.socket | None = None
+        #: What is open, each with what hangs up on it.
+        self._connections: dict[asyncio.Task[None], Callable[[], None]] = {}
 
-    async def start(self, bound: socket.socket) -> None:
+    def start(self, bound: socket.socket) -> None:
         """Listen. Raises SettingsError where somebody else does so there by now; the socket is still bound then."""
         try:
-            self._server = await asyncio.start_server(
-                self._connected,
-                sock=bound,
-                backlog=BACKLOG,
-                ssl=self._tls,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls else None,
-            )
+            bound.listen(BACKLOG)
         except OSError as error:
             raise _not_had("{}:{}".format(*bound.getsockname()[:2]), error) from error
+        self._bound = bound
+        asyncio.get_running_loop().add_reader(bound, self._accept, bound)
 
     def close(self) -> None:
         """Close the socket: nobody gets in any more."""
-        if self._server is not None:
-            self._server.close()
+        if self._bound is not None:
+            asyncio.get_running_loop().remove_reader(self._bound)
+            self._bound.close()
+            self._bound = None
 
     async def stop(self) -> None:
         """Close the socket and every connection, idle or not."""
         self.close()
         await self._context.terminated.set()
-        for writer in self._connections.values():
-            _hang_up(writer)
+        for hang_up in self._connections.values():
+            hang_up()
         if self._connections:
             _, late = await asyncio.wait(list(self._connections), timeout=STOP_SECONDS)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, bound: socket.socket) -> None:
+        # Not asyncio's server: Python 3.11 loses a connection that it accepted right before its `close`.
+        with suppress(OSError):  # it has gone again, or there is no file descriptor for it
+            connection, _ = bound.accept()
+            task = asyncio.get_running_loop().create_task(self._serve(connection))
+            self._connections[task] = partial(_shut, connection)
+            task.add_done_callback(self._connections.pop)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        timeout = HANDSHAKE_SECONDS if self._tls else None
+        try:
+            connection.setblocking(False)
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=timeout
+            )
+        except (OSError, EOFError):  # ssl.SSLError and time-outs are OSErrors
+            connection.close()
+            return
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in a task
-        self._connections[task] = writer
+        self._connections[task] = partial(_hang_up, transport)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        state: LifespanState = {HANG_UP: partial(_hang_up, transport)}
         try:
-            loop = asyncio.get_running_loop()
-            state: LifespanState = {HANG_UP: partial(_hang_up, writer)}
             await TCPServer(self._app, loop, self._config, self._context, state, reader, writer)
-        except asyncio.CancelledError:
-            pass  # by `stop`; Python 3.11 would print a traceback for a connection that ends as cancelled
         finally:
-            del self._connections[task]
+            _hang_up(transport)
 
 
-def _hang_up(writer: asyncio.StreamWriter) -> None:
+def _shut(connection: socket.socket) -> None:
+    """End a connection whose TLS handshake is under way: its transport, asyncio's alone until then, reads the end."""
+    with suppress(OSError):  # the other side has gone
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _hang_up(transport: asyncio.Transport) -> None:
     """Close a connection at once, whatever was still to be sent."""
     with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
-        writer.transport.abort()
+        transport.abort()
 
 
 def _not_had(address: str, error: Exception) -> SettingsError:

@@ -57,7 +57,7 @@ class Network:
         if self._listener is None:
             tls = None if self._certificates is None else self._certificates.context(self.certificate)
             listener = Listener(app, tls)
-            await listener.start(self._bound)
+            listener.start(self._bound)
             self._listener = listener
 
     async def refuse(self) -> None:

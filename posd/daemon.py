@@ -16,13 +16,15 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from posd import __version__, logs, sockets, tls
+from posd import __version__, logs, sockets, tls, watchdog
 from posd.config import Config, HeaderError
 from posd.core import print_schedule
+from posd.core.callbacks import Channel
 from posd.core.printing import PrintJob
 from posd.core.transactions import Transaction
 from posd.core.watching import Limits
 from posd.notify import notify
+from posd.reload import Reloading
 from posd.services import print_recovery
 from posd.services.aborts import Aborts
 from posd.services.address_changes import AddressChanges
@@ -49,7 +51,7 @@ from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from posd.terminals.liveness import Liveness
-from posd.web import webhooks
+from posd.web import answering, webhooks
 from posd.web.alerts import Distrust
 from posd.web.backup import BackupCalls, tell_restores
 from posd.web.certificate import Pair, ServedCertificate
@@ -80,6 +82,11 @@ LAN_KEEP_ALIVE_SECONDS = 15.0
 #: Waiting tills and streams on the local sockets.
 MAX_LOCAL_CONNECTIONS = 4096
 LOCAL_KEEP_ALIVE_SECONDS = 75.0
+
+#: Seconds between two calls of posd's own to its webhook listener, until one comes through.
+ANSWER_RETRY_SECONDS = 1.0
+#: An id that no payment has: what is called under it has no effect.
+NO_PAYMENT = "00000000-0000-0000-0000-000000000000"
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -130,15 +137,17 @@ async def serve(config: Config) -> None:
 
 async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     """Construct and start all parts; what has to be undone is pushed to the stack, last first."""
+    inherited = sockets.Inherited()
     certificate = await ServedCertificate.open(_pair(config), now)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, certificate, os.isatty(0))
+    reload = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, reload, os.isatty(0))
     _make_state_directory(config.database.path.parent)
     stack.callback(os.close, sockets.lock_directory(config.local_api.directory))
     refuse_lost(config.database.path, config.database.callback_key)
     store = await Store.open(config.database.path, config.database.lock)
     stack.push_async_callback(store.close)
     try:
-        fleet = Fleet(config.terminals, now)
+        fleet = Fleet(config.terminals, config.profile, now)
     except (OSError, HeaderError) as error:
         raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
     stack.push_async_callback(fleet.close)
@@ -169,15 +178,15 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     interfaces = Interfaces()
     interfaces.listen(certificate.look)
     discovery = Discovery(config.discovery, fleet, interfaces, now)
-    intents = Intents(fleet, config.profile, outstanding, ZoneInfo(config.merchant.timezone))
+    intents = Intents(fleet, outstanding, ZoneInfo(config.merchant.timezone))
     payments = Payments(store, fleet, intents, callback_urls, outstanding, now)
-    aborts = Aborts(store, fleet, config.profile, outstanding, now)
-    searching = Searching(store, fleet, config.profile, config.merchant.id, outstanding, now)
+    aborts = Aborts(store, fleet, outstanding, now)
+    searching = Searching(store, fleet, config.merchant.id, outstanding, now)
     reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
     inbox.on_unusable = reconciler.unusable
     turns = Turns()
-    printing = Printing(store, fleet, config.profile, callback_urls, turns, config.print_.document_member, now)
-    spooler = Spooler(store, fleet, config.profile, turns, _polling(config), now)
+    printing = Printing(store, fleet, callback_urls, turns, config.print_.document_member, now)
+    spooler = Spooler(store, fleet, turns, _polling(config), now)
     print_inbox.on_unusable = spooler.unusable
     fleet.on_return = partial(_returned, reconciler, spooler)
     liveness = Liveness(fleet, config.discovery.check_seconds, reconciler.open_terminals)
@@ -204,7 +213,8 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         + ServiceCalls(web, fleet, health.checks).routes
         + MetricsCalls(certificate, distrust).routes
     )
-    listeners = [lan, *_local_listeners(config, local, noise)]
+    listeners = [lan, *_local_listeners(config, local, inherited, noise)]
+    inherited.close()
     stack.push_async_callback(_close, listeners)
     stack.push_async_callback(printing.close)
     stack.push_async_callback(payments.drain, CALL_GRACE_SECONDS)
@@ -215,6 +225,12 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     stack.callback(backups.stop)
     for listener in listeners:
         listener.start()
+    at = f"{config.webhooks.host}:{lan.port}"
+    notify(STATUS=f"starting: waiting until {at} answers")
+    await _until_it_answers(config.webhooks.host, lan.port, certificate, callback_urls)
+    status = partial(_status, at, fleet, reconciler)
+    reloading = Reloading(config, fleet, callback_urls, certificate, _pair, status)
+    stack.push_async_callback(_cancel, asyncio.create_task(reloading.run(reload), name="reloading"))
     stack.push_async_callback(_cancel, asyncio.create_task(reconciler.run(), name="reconciler"))
     stack.push_async_callback(_cancel, asyncio.create_task(spooler.run(), name="print-spooler"))
     stack.push_async_callback(_cancel, asyncio.create_task(certificate.run(), name="certificate"))
@@ -228,12 +244,13 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         "posd.started",
         version=__version__,
         pid=os.getpid(),
-        listen=f"{config.webhooks.host}:{lan.port}",
+        listen=at,
         directory=str(config.local_api.directory),
         database=str(config.database.path),
         fleet=list(fleet.serials),
     )
-    notify(READY="1", STATUS=f"listening on {config.webhooks.host}:{lan.port}")
+    notify(READY="1", STATUS=status())
+    stack.push_async_callback(_cancel, asyncio.create_task(watchdog.run(store.alive, status), name="watchdog"))
     await fleet.warm_up()
     gc.freeze()  # what stays for good is not searched for garbage: a search holds everything up for a moment
     gc.enable()
@@ -288,12 +305,36 @@ def _returned(reconciler: Reconciler, spooler: Spooler, terminal: str) -> None:
     spooler.returned(terminal)
 
 
-def _local_listeners(config: Config, app: LocalApp, noise: Noise) -> list[Listener]:
+async def _until_it_answers(host: str, port: int, certificate: ServedCertificate, urls: CallbackUrls) -> None:
+    """Return when the webhook listener answers as terminals call it: posd is not ready before."""
+    path = urls.path(Channel.TRANSACTION, NO_PAYMENT)
+    told = None
+    while (trouble := await answering.trouble(host, port, certificate.served, path)) is not None:
+        if trouble != told:
+            log.error(
+                "listener.no_answer",
+                error=trouble,
+                listen=f"{host}:{port}",
+                detail="posd is ready when its own call comes through; look at the firewall of this machine",
+                retry_s=ANSWER_RETRY_SECONDS,
+            )
+            told = trouble
+        await asyncio.sleep(ANSWER_RETRY_SECONDS)
+
+
+def _status(at: str, fleet: Fleet, reconciler: Reconciler) -> str:
+    """Say in one line how it is, for the service manager."""
+    words = f"listening on {at}; {sum(map(fleet.reachable, fleet.serials))} of {len(fleet.serials)} terminals reachable"
+    busy = reconciler.open_terminals()
+    return f"{words}; payments open on {', '.join(sorted(busy))}" if busy else words
+
+
+def _local_listeners(config: Config, app: LocalApp, inherited: sockets.Inherited, noise: Noise) -> list[Listener]:
     api = config.local_api
     return [
         Listener(
             app,
-            sockets.unix_socket(path, group),
+            inherited.take(path) or sockets.unix_socket(path, group),
             name=path.name,
             noise=noise,
             keep_alive_seconds=LOCAL_KEEP_ALIVE_SECONDS,
@@ -316,12 +357,12 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-def _told_to_reload(certificate: ServedCertificate, on_terminal: bool) -> None:
-    """Load the certificate anew (SIGHUP); stop where it means that the terminal posd was started on was closed."""
+def _told_to_reload(reload: asyncio.Event, on_terminal: bool) -> None:
+    """Reload (SIGHUP); stop where it means that the terminal posd was started on was closed."""
     if on_terminal and not os.isatty(0):
         signal.raise_signal(signal.SIGTERM)
     else:
-        certificate.ask()
+        reload.set()
 
 
 def _told_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:

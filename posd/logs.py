@@ -62,6 +62,9 @@ FIELDS = frozenset(
 _OWN = frozenset({"event", "level", "logger", "timestamp", "exc_info", "exception", "_record", "_from_structlog"})
 _ALLOWED = FIELDS | _OWN
 
+#: What a logger is told lines by.
+_METHODS = ("debug", "info", "warning", "error", "exception", "critical")
+
 _ENCODER = msgspec.json.Encoder(enc_hook=repr)
 
 
@@ -128,6 +131,18 @@ def _render(_logger: Any, _name: str, fields: MutableMapping[str, Any]) -> bytes
         return json.dumps(fields, default=repr).encode()
 
 
+def set_level(level: str) -> None:
+    """Change the level at which lines are written, of all loggers at once: each keeps its class."""
+    leveled = structlog.make_filtering_bound_logger(level)
+    for method in _METHODS:
+        setattr(structlog.get_config()["wrapper_class"], method, getattr(leveled, method))
+
+
+def _logger_class(level: str) -> type[Any]:
+    """Return a class of our own: structlog has one for each level, for everybody."""
+    return type("Logger", (structlog.make_filtering_bound_logger(level),), {})
+
+
 def configure(level: str) -> None:
     """Send every log line, ours and the libraries', to stdout as JSON."""
     shared: list[structlog.typing.Processor] = [
@@ -142,7 +157,7 @@ def configure(level: str) -> None:
     structlog.configure(
         processors=[allow_listed, tracebacks, _render],
         logger_factory=Lines,
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=_logger_class(level),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stdout)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from posd import locks
 
+#: The first descriptor that the service manager passes (SD_LISTEN_FDS_START).
+FIRST_DESCRIPTOR = 3
 #: Owner and group may connect, nobody else.
 SOCKET_MODE = 0o660
 
@@ -37,6 +39,40 @@ def lock_directory(directory: Path) -> int:
             f"cannot use {directory} for the sockets ({error.strerror}); create it, writable for posd, "
             "or set local_api.directory"
         ) from error
+
+
+class Inherited:
+    """The listening sockets that the service manager has made and passed on (sd_listen_fds(3)), by path.
+
+    They outlive the daemon: while it is started again, tills wait in their queues.
+    """
+
+    def __init__(self) -> None:
+        """Take them; no child of this process gets them."""
+        count = os.environ.pop("LISTEN_FDS", "")
+        for_us = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
+        os.environ.pop("LISTEN_FDNAMES", None)
+        descriptors = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)) if for_us and count.isdecimal() else ()
+        self._sockets: dict[str, socket.socket] = {}
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+            passed = socket.socket(fileno=descriptor)
+            self._sockets[os.path.realpath(str(passed.getsockname()))] = passed
+
+    def take(self, path: Path) -> socket.socket | None:
+        """Return the socket of that path, None where it was not passed."""
+        return self._sockets.pop(os.path.realpath(path), None)
+
+    def close(self) -> None:
+        """Raise SocketError where one was passed that nobody took: whoever calls there would wait for ever."""
+        if self._sockets:
+            names = ", ".join(self._sockets)
+            for passed in self._sockets.values():
+                passed.close()
+            raise SocketError(
+                f"the service manager passes the socket {names}, which is not one of posd's; make ListenStream= in "
+                "posd.socket and local_api.directory in the configuration agree"
+            )
 
 
 def unix_socket(path: Path, group: str) -> socket.socket:

@@ -15,7 +15,7 @@ import structlog
 from posd.core.aborts import AbortAnswer, judge_abort
 from posd.core.entries import AbortAnswered, AbortRequested
 from posd.core.problems import Problem
-from posd.core.profile import Profile, resolve_path
+from posd.core.profile import resolve_path
 from posd.core.starts import Attempt, NotSent, Replied
 from posd.core.transactions import Phase, Transaction, past_point_of_no_return
 from posd.crashpoints import crash_point
@@ -33,12 +33,9 @@ log = structlog.get_logger("posd.aborts")
 class Aborts:
     """Use case of the till: abort. The reconciler uses it as a probe."""
 
-    def __init__(
-        self, store: Store, fleet: Fleet, profile: Profile, outstanding: Outstanding, now: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, store: Store, fleet: Fleet, outstanding: Outstanding, now: Callable[[], datetime]) -> None:
         self._store = store
         self._fleet = fleet
-        self._profile = profile
         self._outstanding = outstanding
         self._now = now
 
@@ -57,7 +54,7 @@ class Aborts:
             return False
         if transaction.terminal not in self._fleet or transaction.type is None:
             return True
-        return self._profile.table(self._fleet.access_mode(transaction.terminal))[transaction.type].abortable
+        return self._fleet.rows(transaction.terminal)[transaction.type].abortable
 
     async def probe(self, client_transaction_id: str) -> AbortAnswer | None:
         """Ask whether anything runs, by an abort within the same fences; None where none may be sent now."""
@@ -121,7 +118,7 @@ class Aborts:
                 f"terminal {terminal} is at {newest[0]} now, and nothing shows that this is the device that was sent "
                 f"the payment at {sent_to}"
             )
-        row = self._profile.table(self._fleet.access_mode(terminal))["abort"]
+        row = self._fleet.rows(terminal)["abort"]
         path = resolve_path(row, terminal_serial=terminal)
         shown: list[str | None] = []
         attempt = await self._fleet.device(terminal).call(

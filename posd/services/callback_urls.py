@@ -88,12 +88,20 @@ class CallbackUrls:
         `listen_host` is what it is bound to: where that is one address, nobody listens on the others.
         """
         self._keys = keys
-        self._advertise_host = advertise_host
         self._port = port
-        self._public_url = public_url.rstrip("/")
+        self.use(advertise_host, public_url)
         bound = ipaddress.ip_address(listen_host)
         # As the system writes it, to be compared with this machine's addresses; without a scope, as in `_facing`.
         self._bound = "" if bound.is_unspecified else str(bound).partition("%")[0]
+
+    def use(self, advertise_host: str, public_url: str) -> None:
+        """Take what the configuration says now, for addresses that are made from now on."""
+        self._advertise_host = advertise_host
+        self._public_url = public_url.rstrip("/")
+
+    def path(self, channel: Channel, subject: str) -> str:
+        """Return the path of the URL for one subject."""
+        return callbacks.path(channel, subject, callbacks.token(self._keys[0], channel, subject))
 
     async def url(self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local") -> str:
         """Return the URL for one subject; see `give`."""
@@ -107,7 +115,7 @@ class CallbackUrls:
 
         Raise Problem terminal_offline where this machine has no way to that terminal.
         """
-        path = callbacks.path(channel, subject, callbacks.token(self._keys[0], channel, subject))
+        path = self.path(channel, subject)
         if access_mode == "cloud":
             assert self._public_url  # noqa: S101 - the configuration has no cloud terminal without it
             return Callback(f"{self._public_url}{path}", None)

@@ -6,7 +6,7 @@ from itertools import islice
 import msgspec
 
 from posd.core.problems import Problem
-from posd.core.profile import Profile, resolve_path
+from posd.core.profile import resolve_path
 from posd.core.requests import start_body
 from posd.core.transactions import OperationType, Phase, Transaction, may_be_paid
 from posd.services.chains import place
@@ -37,9 +37,8 @@ class Existing(msgspec.Struct, frozen=True):
 class Intents:
     """Records intents, inside a commit. `zone` is the merchant's: its calendar decides what a void is."""
 
-    def __init__(self, fleet: Fleet, profile: Profile, outstanding: Outstanding, zone: tzinfo) -> None:
+    def __init__(self, fleet: Fleet, outstanding: Outstanding, zone: tzinfo) -> None:
         self._fleet = fleet
-        self._profile = profile
         self._outstanding = outstanding
         self._zone = zone
 
@@ -73,7 +72,7 @@ class Intents:
 
     def _request(self, transaction: Transaction, callback_url: str) -> Intended:
         """Return the one request that starts it."""
-        table = self._profile.table(self._fleet.access_mode(transaction.terminal))
+        table = self._fleet.rows(transaction.terminal)
         row = table[transaction.type or OperationType.CHARGE]
         path = resolve_path(row, terminal_serial=transaction.terminal)
         return Intended(transaction, row.method, f"{transaction.sent_to}{path}", start_body(transaction, callback_url))

@@ -22,7 +22,7 @@ from posd.core.print_entries import Polled, Stuck
 from posd.core.print_events import Answer, Answered, NoAnswer, read_poll
 from posd.core.print_schedule import NEVER, Away, Limits, Plan
 from posd.core.printing import PrintAttentionCode, PrintJob
-from posd.core.profile import Profile, resolve_path
+from posd.core.profile import resolve_path
 from posd.core.starts import NotSent
 from posd.core.times import parse_iso
 from posd.core.transactions import Phase
@@ -54,14 +54,12 @@ class Spooler:
         self,
         store: Store,
         fleet: Fleet,
-        profile: Profile,
         turns: Turns,
         limits: Limits,
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
         self._fleet = fleet
-        self._profile = profile
         self._turns = turns
         self._limits = limits
         self._now = now
@@ -210,7 +208,7 @@ class Spooler:
         address = await self._fleet.choose(terminal)
         if address is None:
             return False
-        row = self._profile.table(self._fleet.access_mode(terminal))["print-job"]
+        row = self._fleet.rows(terminal)["print-job"]
         path = resolve_path(row, terminal_serial=terminal, print_job_id=job.asked_as)
         body = b"{}" if row.method == "POST" else None
         crash_point("print_poll.before_send")

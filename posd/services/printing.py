@@ -23,7 +23,7 @@ from posd.core.print_replies import NAMES
 from posd.core.print_requests import PrintRequest, differing_fields, print_body, read_print
 from posd.core.printing import PrintJob
 from posd.core.problems import Problem
-from posd.core.profile import Profile, resolve_path
+from posd.core.profile import resolve_path
 from posd.core.requests import Fault, MalformedJson
 from posd.core.starts import Attempt, Lost, NotSent, Replied
 from posd.core.times import iso
@@ -55,7 +55,6 @@ class Printing:
         self,
         store: Store,
         fleet: Fleet,
-        profile: Profile,
         callback_urls: CallbackUrls,
         turns: Turns,
         document_member: str,
@@ -63,7 +62,6 @@ class Printing:
     ) -> None:
         self._store = store
         self._fleet = fleet
-        self._profile = profile
         self._callback_urls = callback_urls
         self._turns = turns
         self._document_member = document_member
@@ -275,7 +273,7 @@ class Printing:
                 return NotSent(f"that its turn had come could not be recorded: {error}")
             except Problem as problem:
                 return NotSent(problem.detail)
-        row = self._profile.table(self._fleet.access_mode(terminal))["print"]
+        row = self._fleet.rows(terminal)["print"]
         path = resolve_path(row, terminal_serial=terminal)
         body = print_body(job, url, self._document_member)
         log.info("print.started", print_job=identity, terminal=terminal)

@@ -10,7 +10,7 @@ import structlog
 from posd.core import searches
 from posd.core.entries import Searched
 from posd.core.events import NotAnEvent, TransactionEvent, read_event
-from posd.core.profile import Profile, resolve_path
+from posd.core.profile import resolve_path
 from posd.core.rows import Row
 from posd.core.searches import Answer, Found, NoAnswer, read_reply
 from posd.core.times import iso
@@ -44,14 +44,12 @@ class Searching:
         self,
         store: Store,
         fleet: Fleet,
-        profile: Profile,
         merchant_id: str,
         outstanding: Outstanding,
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
         self._fleet = fleet
-        self._profile = profile
         self._merchant_id = merchant_id
         self._outstanding = outstanding
         self._now = now
@@ -61,7 +59,7 @@ class Searching:
         return terminal in self._fleet and all(self._row(terminal, name).confirmed for name in ("search", "abort"))
 
     def _row(self, terminal: str, operation: str = "search") -> Row:
-        return self._profile.table(self._fleet.access_mode(terminal))[operation]
+        return self._fleet.rows(terminal)[operation]
 
     def _name(self, terminal: str) -> str:
         """What identifies this search among others: method, path and pointer."""

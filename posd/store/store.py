@@ -54,6 +54,10 @@ class Store:
         """See Writer.write."""
         return await self._writer.write(function)
 
+    async def alive(self) -> None:
+        """Return once the thread that commits has answered. Raise StorageUnavailable where none will."""
+        await self._writer.alive()
+
     @property
     def write_error(self) -> str | None:
         """Why the newest commit failed, None where it did not."""

@@ -71,6 +71,12 @@ class Writer:
         self._wake.set()
         return await future
 
+    async def alive(self) -> None:
+        """Return once the thread that commits has answered. Raise StorageUnavailable where nothing is run any more."""
+        if not self.running:
+            raise StorageUnavailable("the writer has ended")
+        await hand_over(self._connection, lambda: None)
+
     @property
     def running(self) -> bool:
         """Whether functions are still run; only a fault of posd's own can end that before `close`."""

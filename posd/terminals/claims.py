@@ -107,6 +107,11 @@ class Claims:
         return len(self._claims)
 
     @property
+    def announcements(self) -> tuple[Announcement, ...]:
+        """What is announced now, in the order in which it was."""
+        return tuple(claim.announcement for claim in self._claims if not claim.replaced)
+
+    @property
     def best(self) -> tuple[Claim, Candidate] | None:
         """The claim to believe and its address to use, None without any."""
         claim = next(iter(self), None)

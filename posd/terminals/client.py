@@ -180,6 +180,11 @@ class Device:
         expected = trust.called(url, self._server_name)
         return trust.words(error, certificate, expected, self._ca_file, datetime.now(UTC))
 
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self._deadlines)
+
     def hurry(self) -> None:
         """End the calls under way now, as if their time were up; later ones are not sent."""
         self._hurried = True

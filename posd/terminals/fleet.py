@@ -7,7 +7,6 @@ network says nothing of it.
 """
 
 import asyncio
-import functools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,10 +20,10 @@ import structlog
 
 from posd.config import TerminalConfig
 from posd.core.problems import Problem
-from posd.core.profile import AccessMode
+from posd.core.profile import DEFAULT, AccessMode, Profile, Table
 from posd.core.starts import Attempt, NotSent
 from posd.core.times import iso
-from posd.terminals import members, trust
+from posd.terminals import members
 from posd.terminals.announcements import Announcement
 from posd.terminals.claims import Rivals, Verdict
 from posd.terminals.members import Member, Source, Started
@@ -61,13 +60,17 @@ class Fleet:
     """The terminals by serial, their addresses, and the devices to call them by."""
 
     def __init__(
-        self, terminals: tuple[TerminalConfig, ...], now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        terminals: tuple[TerminalConfig, ...],
+        profile: Profile = DEFAULT,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used."""
-        contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
-        self._members: Mapping[str, Member] = {
-            terminal.serial: Member(terminal, members.maker(terminal, contexts)) for terminal in terminals
-        }
+        self._members = members.made(terminals)
+        self._profile = profile
+        #: Who was in the fleet and is not any more, and what members were before they changed: calls go on with them.
+        self._former: dict[str, Member] = {}
+        self._outdated: list[Member] = []
         self._hurried = False
         self._now = now
         self._strangers: dict[str, Announcement] = {}
@@ -77,6 +80,8 @@ class Fleet:
         self.no_address = NOT_ANNOUNCED
         #: Called with the serial of a terminal that can be reached again, or is announced anew.
         self.on_return: Callable[[str], None] = lambda _serial: None
+        #: Called when the fleet is another one.
+        self.on_change: Callable[[], None] = lambda: None
         #: Called with whatever says when a terminal is to be looked at again.
         self.on_news: Callable[[str, News], None] = lambda _serial, _news: None
 
@@ -110,15 +115,45 @@ class Fleet:
             )
         return serial
 
+    def adopt(self, made: dict[str, Member], profile: Profile) -> None:
+        """Be another fleet from now on (see `members.made`), called by another profile.
+
+        What is known of a terminal stays known. Calls under way go on as they began, also to one that is gone.
+        """
+        known = self._former | self._members
+        for serial, member in made.items():
+            if (old := known.pop(serial, None)) is not None:
+                member.take_over(old)
+                self._outdated.append(old)
+        for member in known.values():
+            self._strangers |= {item.name: item for item in member.claims.announcements}
+        self._former, self._members, self._profile = known, made, profile
+        self._outdated = [member for member in self._outdated if member.is_called and member.device.busy]
+        for stranger in list(self._strangers.values()):
+            if stranger.serial in made:
+                self.announce(stranger)
+        if self._hurried:
+            self.hurry()
+        self.on_change()
+        self.network_changed()
+
     def access_mode(self, serial: str) -> AccessMode:
         """Return how a fleet member is called: on the local network or through the cloud."""
-        return self._members[serial].config.access_mode
+        return self._member(serial).config.access_mode
+
+    def rows(self, serial: str) -> Table:
+        """Return how a fleet member does what: the table of the profile that it is called by."""
+        return self._profile.table(self.access_mode(serial))
 
     def base_url(self, serial: str) -> tuple[str, Source] | None:
         """Return the address of a fleet member by what is known now and where it comes from, None where none is."""
-        member = self._members[serial]
+        member = self._member(serial)
         best = member.best
         return None if best is None else (best.base_url, member.source)
+
+    def reachable(self, serial: str) -> bool:
+        """Whether the last call or look at a fleet member got through."""
+        return self._members[serial].reachable is True
 
     def hosts(self) -> set[str]:
         """Return the hosts of the addresses that are configured or have answered, of the terminals of this network."""
@@ -135,7 +170,7 @@ class Fleet:
         Where several are announced they are connected to first, unless it is known already which of them is right: so
         a call goes to one address, once, and that is one that answers, if any does.
         """
-        member = self._members[serial]
+        member = self._member(serial)
         if member.configured is None and len(member.candidates) > 1:
             # That none answers is not believed for long: a terminal that starts again does not announce itself anew.
             since = time.monotonic() - (FRESH_SECONDS if member.reachable else CHECK_SECONDS)
@@ -146,7 +181,7 @@ class Fleet:
 
     def device(self, serial: str) -> "Device":
         """Return the client for calls to a fleet member."""
-        return self._device(self._members[serial])
+        return self._device(self._member(serial))
 
     def _device(self, member: Member) -> "Device":
         made = member.device
@@ -163,11 +198,11 @@ class Fleet:
 
         A fingerprint: where it shows the certificate of that. See `Member.same_as`.
         """
-        return self._members[serial].same_as(sent_to, base_url)
+        return self._member(serial).same_as(sent_to, base_url)
 
     def was_same_device(self, serial: str, sent_to: str, base_url: str, certificate: str | None) -> bool:
         """Whether what showed this certificate at `base_url` is the device that the newest start went to."""
-        same = self._members[serial].same_as(sent_to, base_url)
+        same = self._member(serial).same_as(sent_to, base_url)
         return same if isinstance(same, bool) else certificate == same
 
     def announce(self, announcement: Announcement) -> bool:
@@ -225,13 +260,13 @@ class Fleet:
 
     def starts(self, serial: str, base_url: str, certificate: str | None) -> None:
         """Note that a start goes to the device at that address, which showed this certificate (fingerprint)."""
-        member = self._members[serial]
+        member = self._member(serial)
         member.started = Started(base_url, certificate)
         self.shows(serial, base_url, certificate)
 
     def shows(self, serial: str, base_url: str, certificate: str | None) -> None:
         """Note the certificate (fingerprint) that verified at an address of a terminal."""
-        for candidate in self._members[serial].find(base_url):
+        for candidate in self._member(serial).find(base_url):
             candidate.certificate = certificate
 
     def reached(
@@ -255,12 +290,12 @@ class Fleet:
 
     def can_be_looked_at(self, serial: str) -> bool:
         """Whether there is a device on this network to look at."""
-        member = self._members[serial]
+        member = self._member(serial)
         return member.on_lan and member.best is not None
 
     async def check(self, serial: str) -> None:
         """Look at all addresses of a terminal: connect, and close again. Join the looks that are under way."""
-        member = self._members[serial]
+        member = self._member(serial)
         looks = {self._look(member, item.base_url) for item in member.candidates} if member.on_lan else None
         if looks:
             await asyncio.wait(looks)
@@ -324,7 +359,12 @@ class Fleet:
             await device.close()
 
     def _devices(self) -> "list[Device]":
-        return [member.device for member in self._members.values() if member.is_called]
+        known = (*self._members.values(), *self._former.values(), *self._outdated)
+        return [member.device for member in known if member.is_called]
+
+    def _member(self, serial: str) -> Member:
+        """Return a terminal that is in the fleet, or was when somebody looked."""
+        return self._members.get(serial) or self._former[serial]
 
     def _look(self, member: Member, base_url: str) -> "asyncio.Task[None]":
         """Connect to an address; join the look that is under way."""

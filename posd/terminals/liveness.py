@@ -26,13 +26,15 @@ class Liveness:
     def __init__(self, fleet: Fleet, every: float, busy: Callable[[], Collection[str]]) -> None:
         self._fleet = fleet
         self._busy = busy
-        start = time.monotonic() - pulse.SPACING_SECONDS
-        self._pulses = {serial: Pulse(start) for serial in fleet.serials}
-        self._every = {serial: every * (1 - SPREAD * random.random()) for serial in fleet.serials}  # noqa: S311
+        self._seconds = every
+        self._pulses: dict[str, Pulse] = {}
+        self._every: dict[str, float] = {}
         self._looks: dict[str, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(MAX_LOOKS)
         self._wake = asyncio.Event()
+        self._fit()
         fleet.on_news = self._take
+        fleet.on_change = self._fit
 
     async def run(self) -> None:
         """Look at whatever is due, until cancelled."""
@@ -50,6 +52,14 @@ class Liveness:
                 look.cancel()
             if looks:
                 await asyncio.wait(looks)
+
+    def _fit(self) -> None:
+        """Have a pulse for each terminal of the fleet, and for no other."""
+        start = time.monotonic() - pulse.SPACING_SECONDS
+        serials = self._fleet.serials
+        pauses = {serial: self._seconds * (1 - SPREAD * random.random()) for serial in serials}  # noqa: S311
+        self._pulses = {serial: self._pulses.get(serial, Pulse(start)) for serial in serials}
+        self._every = {serial: self._every.get(serial, pauses[serial]) for serial in serials}
 
     def _start_looks(self) -> float | None:
         """Start the looks that are due; return in how many seconds the next is, None for never."""
@@ -77,7 +87,9 @@ class Liveness:
 
     def _take(self, serial: str, news: News) -> None:
         """Hear of a terminal from the fleet, on the loop."""
-        now, item = time.monotonic(), self._pulses[serial]
+        now, item = time.monotonic(), self._pulses.get(serial)
+        if item is None:  # a look at a terminal that has left the fleet
+            return
         match news:
             case News.WANTED:
                 item = pulse.want(item)

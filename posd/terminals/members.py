@@ -1,5 +1,6 @@
 """One terminal of the fleet: its configuration, where it is, and what is known of it now (design 2 and 8)."""
 
+import functools
 import importlib
 import ssl
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from posd.config import TerminalConfig
-from posd.terminals import authentication
+from posd.terminals import authentication, trust
 from posd.terminals.claims import Candidate, Claims, Verdict
 
 if TYPE_CHECKING:
@@ -51,6 +52,15 @@ class Member:
         self.last_seen: str | None = None
         self.brand: str | None = None
         self.model: str | None = None
+
+    def take_over(self, old: "Member") -> None:
+        """Know what was known of the terminal before its configuration was read anew."""
+        self.started, self.last_seen, self.brand, self.model = old.started, old.last_seen, old.brand, old.model
+        if self.config == old.config:
+            self.claims, self.configured = old.claims, old.configured
+        elif self.on_lan:  # an address that answered is looked at anew: perhaps another certificate is right now
+            for announcement in old.claims.announcements:
+                self.claims.announce(announcement)
 
     @cached_property
     def device(self) -> "Device":
@@ -147,6 +157,15 @@ class Member:
             candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
         if verdict is Verdict.ANSWERS:
             self.last_seen = at
+
+
+def made(terminals: Iterable[TerminalConfig]) -> dict[str, Member]:
+    """Resolve trust and headers of each terminal; return the members by serial. Blocking.
+
+    Raise OSError or HeaderError where a file cannot be used.
+    """
+    contexts = functools.cache(trust.context)  # reading the system's CAs takes long: once is enough
+    return {terminal.serial: Member(terminal, maker(terminal, contexts)) for terminal in terminals}
 
 
 def maker(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.SSLContext]) -> "Callable[[], Device]":

@@ -75,6 +75,7 @@ class ServedCertificate:
         self._now = now
         self._check_seconds = check_seconds
         self._asked = False
+        self._taken = asyncio.Event()
         self._wake = asyncio.Event()
         self._reminded: dict[str, float] = {}
         self._renewal_after = 0.0
@@ -108,10 +109,16 @@ class ServedCertificate:
         """What is served now."""
         return self._served
 
-    def ask(self) -> None:
+    def use(self, pair: Pair) -> None:
+        """Serve another pair, from the next look on, if it can be served."""
+        self._pair = pair
+
+    async def reload(self) -> None:
         """Load the files now, and say what came of it (SIGHUP)."""
         self._asked = True
+        self._taken.clear()
         self._wake.set()
+        await self._taken.wait()
 
     def look(self) -> None:
         """Look now whether anything has to be done (this machine's addresses changed)."""
@@ -136,6 +143,8 @@ class ServedCertificate:
             asked, self._asked = self._asked, False
             state, wanted = await self._look()
             await self._take_up(state, asked=asked)
+            if asked:
+                self._taken.set()
             await self._renew_where_due(wanted)
             self._remind_of_the_end()
             with suppress(TimeoutError):

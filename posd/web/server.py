@@ -40,6 +40,9 @@ READ_AHEAD_BYTES = 4 * 1024
 WRITE_AHEAD_BYTES = 16 * 1024
 #: The buffer of each TLS connection, in bytes: a record. asyncio's own is 256 KiB, for each of hundreds.
 TLS_BUFFER_BYTES = 16 * 1024
+#: How long what was accepted last has to say something before idle connections are closed at a stop, in seconds: who
+#: has just connected to a socket has sent a request, or is about to.
+LAST_WORDS_SECONDS = 0.05
 #: Connections that wait to be accepted: a burst of terminals after an outage fits, and in a flood none waits for long.
 LAN_BACKLOG = 1024
 #: A thousand tills at once: a Unix socket fails a non-blocking connect at once where the queue is full. The kernel may
@@ -118,11 +121,15 @@ class Listener:
     async def close(self, grace_seconds: float) -> None:
         """Accept nothing more, close idle connections, let requests under way end, then cut what is left."""
         if self._accepting is not None and not self._accepting.done():
-            # First the reader: a connection of this very moment would be accepted for a future that is cancelled.
+            # First the reader, then a turn: a connection of this very moment would be accepted for a future that is
+            # cancelled.
             asyncio.get_running_loop().remove_reader(self._sock)
+            await asyncio.sleep(0)
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
         self._sock.close()
+        if self._gate is None and self._connections:
+            await asyncio.sleep(LAST_WORDS_SECONDS)
         await self._context.terminate_idle()
         if self._connections:
             await asyncio.wait(self._connections, timeout=grace_seconds)

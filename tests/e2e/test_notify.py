@@ -1,44 +1,163 @@
-"""What the service manager hears."""
+"""What the service manager hears, and the sockets that it passes."""
 
 import asyncio
-import socket
+import threading
 from pathlib import Path
+from uuid import uuid4
 
-from posd import tls
+import pytest
+
+from posd import tls, watchdog
+from posd.store.errors import StorageUnavailable
+from posd.store.store import Store
+from posd.store.writer import hand_over
+from tests.e2e.conftest import CHARGE
 from tests.support.daemon import Daemon, toml
+from tests.support.events import body
+from tests.support.https import deliver
+from tests.support.manager import manager, passed_socket
 from tests.support.terminal import ScriptedTerminal
+
+#: Restarts under load, and calls that each till makes at least after each.
+RESTARTS = 4
+CALLS = 6
+TILLS = 4
 
 
 async def test_ready_when_it_serves_and_stopping_when_it_was_told_to(home: Path, terminal: ScriptedTerminal) -> None:
-    loop = asyncio.get_running_loop()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(home / "notify"))
-        manager.setblocking(False)
-
-        async def heard() -> dict[str, str]:
-            text = (await asyncio.wait_for(loop.sock_recv(manager, 4096), 60)).decode()
-            return dict(line.split("=", 1) for line in text.splitlines())
-
+    with manager(home) as heard:
         tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-        posd = Daemon(home, toml(home, terminal.toml), {"NOTIFY_SOCKET": str(home / "notify")})
+        posd = Daemon(home, toml(home, terminal.toml), heard.environment)
         await posd.start(wait=False)
-        ready = await heard()
+        assert "waiting until 127.0.0.1:" in (await heard.heard())["STATUS"]
+        ready = await heard.heard()
         assert (ready["READY"], "listening on 127.0.0.1:" in ready["STATUS"]) == ("1", True)
         assert (await posd.call("GET", "/health")).json["status"] == "ok"
         assert await posd.stop() == 0
-        assert (await heard())["STOPPING"] == "1"
+        assert (await heard.heard_of("STOPPING"))["STOPPING"] == "1"
 
 
 async def test_what_keeps_it_from_starting_is_its_status(home: Path) -> None:
-    loop = asyncio.get_running_loop()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(home / "notify"))
-        manager.setblocking(False)
-        posd = Daemon(home, toml(home, ""), {"NOTIFY_SOCKET": str(home / "notify")})
+    with manager(home) as heard:
+        posd = Daemon(home, toml(home, ""), heard.environment)
         await posd.start(wait=False)
-        text = (await asyncio.wait_for(loop.sock_recv(manager, 4096), 60)).decode()
-        assert text.startswith("STATUS=cannot start: ")
-        assert "posd tls init" in text
+        said = await heard.heard()
+        assert said["STATUS"].startswith("cannot start: ")
+        assert "posd tls init" in said["STATUS"]
         assert posd.process is not None
         assert await posd.process.wait() == 2
         await posd.stop()
+
+
+async def test_signs_of_life_with_the_status_in_words(home: Path, terminal: ScriptedTerminal) -> None:
+    identity = str(uuid4())
+    with manager(home) as heard:
+        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        posd = Daemon(home, toml(home, terminal.toml), {**heard.environment, "WATCHDOG_USEC": "300000"})
+        await posd.start()
+        assert "payments open" not in (await heard.heard_of("WATCHDOG"))["STATUS"]
+        await posd.call("PUT", f"/transactions/{identity}", CHARGE)
+        while "1 of 1 terminals reachable; payments open on SN-" not in (await heard.heard_of("WATCHDOG"))["STATUS"]:
+            pass
+        assert await deliver(terminal.requests[0].callback, body(identity, "TERMINAL_CANCELED"), posd.ca) == 200
+        while "payments open" in (await heard.heard_of("WATCHDOG"))["STATUS"]:
+            pass
+        assert await posd.stop() == 0
+
+
+async def test_no_sign_of_life_while_the_disk_holds_the_writer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    with manager(home) as heard:
+        monkeypatch.setenv("NOTIFY_SOCKET", heard.environment["NOTIFY_SOCKET"])
+        monkeypatch.setenv("WATCHDOG_USEC", "3000")
+        store = await Store.open(home / "posd.db", home / "posd.db.lock")
+        giving = asyncio.create_task(watchdog.run(store.alive, lambda: "well"))
+        assert (await heard.heard())["WATCHDOG"] == "1"
+        stuck = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def hang() -> None:
+            loop.call_soon_threadsafe(stuck.set)
+            released.wait()
+
+        hanging = hand_over(store._writer._connection, hang)
+        await stuck.wait()
+        heard.waiting()
+        # Many turns of the loop, and as many signs if the loop were enough.
+        for _ in range(50):
+            await asyncio.to_thread(lambda: None)
+        await asyncio.sleep(0.05)  # ten times the pause between two signs
+        assert len(heard.waiting()) <= 1  # one that was on its way
+        released.set()
+        await hanging
+        assert (await heard.heard())["WATCHDOG"] == "1"
+        giving.cancel()
+        await asyncio.wait({giving})
+        await store.close()
+        with pytest.raises(StorageUnavailable):
+            await store.alive()
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "30000000"}, None),
+        ({"NOTIFY_SOCKET": "/n"}, watchdog.STATUS_SECONDS),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "30000000"}, 10),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, watchdog.STATUS_SECONDS),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "soon"}, watchdog.STATUS_SECONDS),
+    ],
+)
+def test_how_often_a_sign_is_given(
+    environment: dict[str, str], expected: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert watchdog.pause() == expected
+
+
+async def test_no_call_fails_over_restarts_on_a_passed_socket(home: Path, terminal: ScriptedTerminal) -> None:
+    """Tills call without a pause, each over a fresh connection: they are answered, or told to ask again."""
+    answers: dict[int, int] = {}
+    news = asyncio.Event()
+    over = False
+    with passed_socket(home / "run" / "till.sock") as (entering, descriptor):
+        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        posd = Daemon(home, toml(home, terminal.toml), entering=entering, passing=(descriptor,))
+
+        async def till() -> None:
+            while not over:
+                status = (await posd.call("GET", "/transactions?open=true")).status
+                answers[status] = answers.get(status, 0) + 1
+                news.set()
+
+        async with asyncio.timeout(100), asyncio.TaskGroup() as group:
+            for _ in range(TILLS):
+                group.create_task(till())  # before it was ever started: they wait in the queue of the socket
+            await posd.start()
+            for _ in range(RESTARTS):
+                enough = sum(answers.values()) + CALLS * TILLS
+                while sum(answers.values()) < enough:
+                    news.clear()
+                    await news.wait()
+                assert await posd.stop() == 0
+                await posd.start()
+            over = True
+        assert set(answers) <= {200, 503}
+        assert answers[200] >= RESTARTS * CALLS * TILLS
+        assert (home / "run" / "till.sock").is_socket()
+        assert (await posd.call("GET", "/version", socket=posd.admin_socket)).status == 200
+        await posd.stop()
+
+
+async def test_a_passed_socket_that_is_not_posds_is_refused_with_what_to_do(home: Path) -> None:
+    with passed_socket(home / "elsewhere" / "till.sock") as (entering, descriptor):
+        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        posd = Daemon(home, toml(home, ""), entering=entering, passing=(descriptor,))
+        code, said = await posd.cannot_start()
+        assert code == 1
+        assert f"{home}/elsewhere/till.sock" in said
+        assert "ListenStream=" in said

@@ -39,11 +39,11 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
         (tmp_path / "config.toml").write_text(toml(tmp_path, terminal.toml))
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals), Outstanding()
-        intents = Intents(fleet, config.profile, outstanding, UTC)
+        fleet, outstanding = Fleet(config.terminals, config.profile), Outstanding()
+        intents = Intents(fleet, outstanding, UTC)
         payments = Payments(store, fleet, intents, CallbackUrls((b"k" * 32,), "", 1), outstanding, now)
         inbox = Inbox(store, fleet, "", outstanding, now)
-        aborts = Aborts(store, fleet, config.profile, outstanding, now)
+        aborts = Aborts(store, fleet, outstanding, now)
         await payments.start(identity, BODY)
         assert await inbox.receive(identity, body(identity, "APPROVAL_REQUESTED", "CARD_PRESENTED"), "peer") == 200
 

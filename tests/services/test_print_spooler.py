@@ -47,8 +47,8 @@ async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[Spooler]:
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
     await store.write(lambda unit: print_jobs.insert(unit, JOB, "intent"))
-    fleet = Fleet(config.terminals)
-    spooler = Spooler(store, fleet, config.profile, Turns(), Limits(3600, 3600, 3600), now)
+    fleet = Fleet(config.terminals, config.profile)
+    spooler = Spooler(store, fleet, Turns(), Limits(3600, 3600, 3600), now)
     try:
         yield spooler
     finally:

@@ -149,14 +149,14 @@ class House:
         config = load(home / "config.toml")
         self.home, self.network, self.clock, self.store = home, network, clock, store
         self.outstanding = Outstanding()
-        self.fleet = WiredFleet(config.terminals)
+        self.fleet = WiredFleet(config.terminals, config.profile)
         self.fleet.network = network
         urls = CallbackUrls((bytes(32),), "127.0.0.1", 1)
-        intents = Intents(self.fleet, config.profile, self.outstanding, UTC)
+        intents = Intents(self.fleet, self.outstanding, UTC)
         self.payments = Payments(store, self.fleet, intents, urls, self.outstanding, clock)
         self.inbox = Inbox(store, self.fleet, config.merchant.id, self.outstanding, clock)
-        self.aborts = Aborts(store, self.fleet, config.profile, self.outstanding, clock)
-        searching = Searching(store, self.fleet, config.profile, config.merchant.id, self.outstanding, clock)
+        self.aborts = Aborts(store, self.fleet, self.outstanding, clock)
+        searching = Searching(store, self.fleet, config.merchant.id, self.outstanding, clock)
         settings = Settings(Limits(0.0, 0.0, 0.0), settle=0.0, probe_with_abort=True)
         self.reconciler = Reconciler(store, searching, self.aborts, self.outstanding, settings, clock)
         self.operators = Operators(store, self.outstanding, clock)

@@ -46,6 +46,8 @@ class Daemon:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: A command that runs it, such as one that enters a network namespace and becomes what follows.
     entering: tuple[str, ...] = ()
+    #: Descriptors that it inherits.
+    passing: tuple[int, ...] = ()
     process: asyncio.subprocess.Process | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
@@ -90,6 +92,7 @@ class Daemon:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=os.environ | dict(self.environment),
+            pass_fds=self.passing,
         )
         self._reading = asyncio.create_task(self._read())
         if wait:

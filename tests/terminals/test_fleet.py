@@ -11,10 +11,13 @@ import pytest
 import trustme
 from structlog.testing import capture_logs
 
-from posd.config import load
+from posd.config import TerminalConfig, load
+from posd.core.profile import DEFAULT
 from posd.core.starts import NotSent, Replied
+from posd.terminals import members
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import CHECK_SECONDS, MAX_STRANGERS, Fleet, News
+from posd.terminals.liveness import Liveness
 from tests.support.daemon import toml
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -398,3 +401,67 @@ def test_strangers_without_end_are_forgotten_the_oldest_first() -> None:
     known = [item["serial"] for item in fleet.documents({}, everything=True)]
     assert known == [f"S{number}" for number in range(10, MAX_STRANGERS + 10)]
     assert all(item["in_fleet"] is False for item in fleet.documents({}, everything=True))
+
+
+def configured(home: Path, entries: str) -> tuple[TerminalConfig, ...]:
+    (home / "config.toml").write_text(toml(home, entries))
+    return load(home / "config.toml").terminals
+
+
+async def test_what_is_known_of_a_terminal_stays_known_when_the_configuration_is_read_anew(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, _ = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    fleet.announce(announced("one", right))
+    await fleet.check(SERIAL)
+    fleet.starts(SERIAL, right.base_url, right.fingerprint)
+    before = shown(fleet)
+    assert before["reachable"] is True
+
+    fleet.adopt(members.made(load(tmp_path / "config.toml").terminals), DEFAULT)
+    assert shown(fleet) == before
+    assert fleet.same_device(SERIAL, right.base_url, "https://elsewhere") == right.fingerprint
+
+    # Trusted otherwise now: it is where it was, and has to show anew that it is the right one.
+    pinned = f'[[terminals]]\nserial = "{SERIAL}"\nfingerprint_sha256 = "{"0" * 64}"\n{PATIENT}'
+    fleet.adopt(members.made(configured(tmp_path, pinned)), DEFAULT)
+    assert (shown(fleet)["base_url"], shown(fleet)["reachable"]) == (before["base_url"], None)
+    await fleet.check(SERIAL)
+    assert "has fingerprint" in shown(fleet)["reason"]
+    await fleet.close()
+
+
+async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_is_a_stranger(
+    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+) -> None:
+    right, other = terminals
+    fleet = fleet_of(tmp_path, trusting(right))
+    fleet.announce(announced("one", right))
+    fleet.announce(announced("two", other, serial="SN-NEW"))
+    busy: list[str] = []
+    liveness = Liveness(fleet, 0, lambda: busy)
+    entry = f'[[terminals]]\nserial = "SN-NEW"\nca_file = "{other.ca_file}"\n{PATIENT}'
+    fleet.adopt(members.made(configured(tmp_path, entry)), DEFAULT)
+    assert fleet.serials == ("SN-NEW",)
+    documents = list(fleet.documents({}, everything=True))
+    assert [(item["serial"], item.get("in_fleet")) for item in documents] == [("SN-NEW", None), (SERIAL, False)]
+    reached, heard = asyncio.Event(), fleet.on_news
+
+    def hear(serial: str, news: News) -> None:
+        heard(serial, news)
+        if news is News.REACHED:
+            reached.set()
+
+    fleet.on_news = hear
+    looking = asyncio.create_task(liveness.run())
+    await asyncio.wait_for(reached.wait(), 60)  # announced, so it is looked at by itself
+    assert shown(fleet)["reachable"] is True
+    looking.cancel()
+    await asyncio.wait({looking})
+    # Who was about to call the one that has gone still can.
+    assert fleet.device(SERIAL) is not None
+    assert fleet.access_mode(SERIAL) == "local"
+    fleet.adopt(members.made(configured(tmp_path, entry + f'[[terminals]]\nserial = "{SERIAL}"\n')), DEFAULT)
+    assert fleet.base_url(SERIAL) is not None
+    await fleet.close()

@@ -29,10 +29,10 @@ async def test_a_call_that_looks_up_the_id_in_the_middle_of_its_start_joins_it(t
         (home / "config.toml").write_text(toml(home, terminal.toml))
         config = load(home / "config.toml")
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals), Outstanding()
+        fleet, outstanding = Fleet(config.terminals, config.profile), Outstanding()
         urls = CallbackUrls((b"k" * 32,), "", 1)
         payments = Payments(
-            store, fleet, Intents(fleet, config.profile, outstanding, UTC), urls, outstanding, lambda: datetime.now(UTC)
+            store, fleet, Intents(fleet, outstanding, UTC), urls, outstanding, lambda: datetime.now(UTC)
         )
         content = json.dumps({"amount": AMOUNT}).encode()
         calls = [asyncio.create_task(payments.start(identity, content))]

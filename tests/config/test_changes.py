@@ -1,0 +1,57 @@
+"""What a changed configuration changes at once, and what only a restart takes up."""
+
+from pathlib import Path
+
+import pytest
+
+from posd.config import Config, parse
+from posd.config.changes import TAKEN_UP, needs_restart, taken_up
+from posd.config.schema import SECTIONS, keys
+
+TERMINAL = '[[terminals]]\nserial = "SN-1"\n'
+#: Another value for each key that can be taken up.
+OTHER = {
+    "logging.level": '"debug"',
+    "terminal_defaults.scheme": '"http"',
+    "webhooks.advertise_host": '"posd.local"',
+    "webhooks.public_url": '"https://posd.example"',
+}
+
+
+def read(text: str) -> Config:
+    return parse(text, file=Path("/etc/posd/config.toml"), check_files=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("", TERMINAL, ("terminals added: SN-1",)),
+        (TERMINAL, "", ("terminals removed: SN-1",)),
+        (TERMINAL, TERMINAL, ()),
+        (TERMINAL, TERMINAL + 'base_url = "https://127.0.0.1"\n', ("terminals changed: SN-1",)),
+        (TERMINAL, TERMINAL.replace("1", "2"), ("terminals added: SN-2", "terminals removed: SN-1")),
+        ("", '[profile.charge]\npath = "/x"\n', ("the profile",)),
+    ],
+)
+def test_terminals_and_the_profile(before: str, after: str, words: tuple[str, ...]) -> None:
+    assert taken_up(read(before), read(after)) == words
+    assert needs_restart(read(before), read(after)) == ()
+
+
+@pytest.mark.parametrize("key", OTHER)
+def test_what_is_taken_up(key: str) -> None:
+    section, name = key.split(".")
+    new = read(f"[{section}]\n{name} = {OTHER[key]}\n")
+    assert taken_up(read(""), new) == (key,)
+    assert needs_restart(read(""), new) == ()
+
+
+def test_everything_else_needs_a_restart() -> None:
+    text = '[merchant]\nid = "M"\n[webhooks]\nlisten = "127.0.0.1:1"\n[print]\nstuck_seconds = 7\ntext_member = "t"\n'
+    assert needs_restart(read(""), read(text)) == ("merchant.id", "webhooks.listen", "print.stuck_seconds")
+    assert taken_up(read(""), read(text)) == ()
+
+
+def test_what_is_named_exists() -> None:
+    known = {f"{name}.{key}" for name, section in SECTIONS.items() for key in keys(section)} | set(SECTIONS)
+    assert known >= TAKEN_UP

@@ -1,0 +1,163 @@
+"""SIGHUP: a changed configuration is taken up while payments go on; one that is wrong changes nothing."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from posd import tls
+from tests.e2e.conftest import CHARGE
+from tests.support.daemon import Daemon, running, toml
+from tests.support.events import body
+from tests.support.https import deliver
+from tests.support.manager import manager
+from tests.support.shop import held
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+
+@pytest.fixture
+async def other(home: Path) -> AsyncIterator[ScriptedTerminal]:
+    """A second terminal, which the configuration does not name at first."""
+    async with scripted_terminal(home, "SN-OTHER") as terminal:
+        yield terminal
+
+
+async def reloaded(posd: Daemon, terminals: str, extra: str = "", event: str = "config.loaded") -> dict[str, Any]:
+    """Write another configuration, send SIGHUP, and wait for the line of the log that says what came of it."""
+    text = toml(posd.directory, terminals, extra).replace("127.0.0.1:0", f"127.0.0.1:{posd.port}")
+    return await sent(posd, text, event)
+
+
+async def sent(posd: Daemon, text: str, event: str) -> dict[str, Any]:
+    posd.config_file.write_text(text)
+    assert posd.process is not None
+    lines = len(posd.lines)
+    posd.process.send_signal(signal.SIGHUP)
+    return await posd.log_line(event, after=lines)
+
+
+async def charge(posd: Daemon, terminal: str | None = None) -> tuple[str, Any]:
+    identity = str(uuid4())
+    reply = await posd.call("PUT", f"/transactions/{identity}", {**CHARGE, "terminal": terminal})
+    return identity, reply.json | {"http": reply.status}
+
+
+async def test_terminals_come_and_go(posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal) -> None:
+    line = await reloaded(posd, terminal.toml + other.toml)
+    assert line["detail"] == "terminals added: SN-OTHER"
+    assert line["fleet"] == ["SN-TEST", "SN-OTHER"]
+    open_there, document = await charge(posd, "SN-OTHER")
+    assert document["phase"] == "active"
+    serials = [item["serial"] for item in (await posd.call("GET", "/terminals?check=true")).json["terminals"]]
+    assert serials == ["SN-TEST", "SN-OTHER"]
+
+    assert (await reloaded(posd, terminal.toml))["detail"] == "terminals removed: SN-OTHER"
+    assert (await charge(posd, "SN-OTHER"))[1]["code"] == "unknown_terminal"
+    assert (await charge(posd))[1]["phase"] == "active"  # there is one terminal, again
+    # What is open on the one that has gone is believed, and shown as before.
+    event = body(open_there, "APPROVAL", "APPROVAL_REQUESTED", "SN-OTHER")
+    assert await deliver(other.requests[0].callback, event, posd.ca) == 200
+    assert (await posd.outcome(open_there))["result"] == "approved"
+    assert other.starts_of(open_there) == 1
+
+
+async def test_a_call_under_way_to_a_terminal_that_goes_is_answered(
+    posd: Daemon, terminal: ScriptedTerminal, other: ScriptedTerminal
+) -> None:
+    await reloaded(posd, terminal.toml + other.toml)
+    script = held(other.acknowledge)
+    other.start = script
+    calling = asyncio.create_task(charge(posd, "SN-OTHER"))
+    await script.arrived.wait()
+    await reloaded(posd, terminal.toml)
+    script.release.set()
+    _, document = await calling
+    assert (document["http"], document["phase"], document["status"]) == (201, "active", "TERMINAL_ACKNOWLEDGED")
+
+
+async def test_the_address_the_headers_and_the_paths_are_the_new_ones(
+    home: Path, terminal: ScriptedTerminal, other: ScriptedTerminal
+) -> None:
+    (home / "token").write_text("first\n")
+    with_token = f'headers = {{X-Token = {{file = "{home}/token"}}}}\n'
+    async with running(home, terminal.toml + with_token) as posd:
+        first, _ = await charge(posd)
+        assert terminal.requests[0].headers["x-token"] == "first"
+        event = body(first, "TERMINAL_CANCELED", "CARD_PRESENTED", "SN-TEST")
+        assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200
+
+        (home / "token").write_text("second\n")  # the file alone: the configuration says the same
+        path = '[profile.charge]\npath = "/v2/charge"\n'
+        moved = other.toml.replace("SN-OTHER", "SN-TEST").replace("SN-TEST.ca", "SN-OTHER.ca") + with_token
+        line = await reloaded(posd, moved, path)
+        assert line["detail"] == "terminals changed: SN-TEST; the profile"
+        other.serial = "SN-TEST"
+        _, document = await charge(posd)
+        assert document["phase"] == "active"
+        assert (other.requests[0].path, other.requests[0].headers["x-token"]) == ("/v2/charge", "second")
+        assert len(terminal.requests) == 1
+
+
+async def test_the_level_of_the_log_is_the_new_one(posd: Daemon, terminal: ScriptedTerminal) -> None:
+    quiet = '[logging]\nlevel = "warning"\n[reconcile]\nsettle_seconds = 77\n'
+    lines = len(posd.lines)
+    await reloaded(posd, terminal.toml, quiet, event="config.needs_restart")
+    first, _ = await charge(posd)
+    event = body(first, "TERMINAL_CANCELED", "CARD_PRESENTED", "SN-TEST")
+    assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200
+    await reloaded(posd, terminal.toml)
+    found = [line["event"] for line in posd.lines[lines:] if line["level"] == "info"]
+    assert set(found) <= {"config.loaded", "certificate.loaded"}, found  # of the second
+    second, _ = await charge(posd)
+    await posd.log_line("payment.started", transaction=second)
+
+
+WRONG = {
+    "toml": ("[[terminals", "is not valid TOML"),
+    "key": ('[[terminals]]\nserial = "SN-TEST"\nbase_urll = "x"\n', "base_urll"),
+    "file": ('[[terminals]]\nserial = "SN-TEST"\nbase_url = "https://127.0.0.1:1"\nca_file = "/none"\n', "/none"),
+    "ca": ('[[terminals]]\nserial = "SN-TEST"\nbase_url = "https://127.0.0.1:1"\nca_file = "config.toml"\n', "CA file"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+async def test_a_wrong_one_is_refused_and_the_old_goes_on(posd: Daemon, terminal: ScriptedTerminal, case: str) -> None:
+    terminals, words = WRONG[case]
+    lines = len(posd.lines)
+    line = await reloaded(posd, terminals, event="config.refused")
+    assert line["level"] == "error"
+    assert words in line["error"]
+    assert "posd config check" in line["detail"]
+    await posd.log_line("certificate.loaded", after=lines)  # the certificate is looked at all the same
+    assert (await charge(posd, "SN-TEST"))[1]["phase"] == "active"
+    assert len(terminal.requests) == 1
+
+
+async def test_what_only_a_restart_takes_up_is_named(posd: Daemon, terminal: ScriptedTerminal) -> None:
+    extra = "[reconcile]\nsettle_seconds = 77\n"
+    line = await reloaded(posd, terminal.toml, extra, event="config.needs_restart")
+    assert "reconcile.settle_seconds" in line["detail"]
+    assert "systemctl restart posd" in line["detail"]
+    line = await reloaded(posd, terminal.toml, extra, event="config.needs_restart")  # still
+    assert "reconcile.settle_seconds" in line["detail"]
+    lines = len(posd.lines)
+    await reloaded(posd, terminal.toml)
+    await posd.log_line("certificate.loaded", after=lines)
+    assert not [line for line in posd.lines[lines:] if line["event"] == "config.needs_restart"]
+
+
+async def test_the_service_manager_hears_of_it(home: Path, terminal: ScriptedTerminal) -> None:
+    tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    with manager(home) as heard:
+        posd = Daemon(home, toml(home, terminal.toml), heard.environment)
+        await posd.start()
+        await heard.heard_of("READY")
+        for text, event in ((posd.config, "config.loaded"), ("[", "config.refused")):
+            await sent(posd, text, event)
+            assert int((await heard.heard_of("RELOADING"))["MONOTONIC_USEC"]) > 0
+            assert "listening on" in (await heard.heard_of("READY"))["STATUS"]
+        assert await posd.stop() == 0

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from posd.cli.api import Api, Unreachable, probe
+from posd.cli.completing import payments
 from posd.cli.output import Output
-from posd.config import load
 
 #: key in click's `ctx.meta` of the path given by --socket.
 SOCKET_META = "posd.socket"
@@ -18,7 +18,9 @@ OUTPUT_META = "posd.output"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-id_argument = click.argument("transaction_id", metavar="ID", type=click.UUID)
+id_argument = click.argument("transaction_id", metavar="ID", type=click.UUID, shell_complete=payments("open=true"))
+#: of a command that takes any payment, not only an open one.
+any_id_argument = click.argument("transaction_id", metavar="ID", type=click.UUID, shell_complete=payments(""))
 
 
 def json_option(command: Command) -> Command:
@@ -49,6 +51,8 @@ def configured_socket(config_path: str) -> Path:
 
     Raise ConfigError.
     """
+    from posd.config import load  # most of the time that a command takes to begin, and not needed with --socket
+
     # Not the files that it names: the daemon's private key is not for a till's user to read.
     config = load(Path(config_path), check_files=False)
     local = config.local_api

@@ -15,6 +15,7 @@ import click
 import msgspec
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from posd.cli.completing import files
 from posd.cli.config import load_or_exit
 from posd.cli.connection import connect, json_option
 from posd.cli.deciding import asks, caller
@@ -34,7 +35,7 @@ Look = Callable[[str, int, int], None]
 
 
 @click.command()
-@click.argument("path", metavar="FILE")
+@click.argument("path", metavar="FILE", shell_complete=files)
 @json_option
 @click.pass_context
 def backup(ctx: click.Context, output: Output, path: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 #: command -> "module:attribute" of its click command, in the order in which the help shows them.
 Targets = Mapping[str, str]
@@ -19,6 +20,11 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self._targets)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the names of the commands, and the group's own options; no command is imported for that."""
+        names = [CompletionItem(name) for name in self._targets if name.startswith(incomplete)]
+        return names + super(click.Group, self).shell_complete(ctx, incomplete)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         target = self._targets.get(cmd_name)

@@ -8,6 +8,7 @@ import click
 from posd.cli import parameters
 from posd.cli.advice import Advice, attention_advice
 from posd.cli.api import Api
+from posd.cli.completing import serials
 from posd.cli.connection import connect, json_option
 from posd.cli.output import Output, asked, moment
 from posd.cli.progress import show_advice
@@ -22,7 +23,7 @@ COMMANDS_FOR = 5
 @click.command("list")
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
 @click.option("--phase", type=click.Choice(["starting", "in_doubt", "active", "final"]), help="Only this phase.")
-@click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
+@click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
 @click.option("--attention", is_flag=True, help="Only those that a person should look at.")
 @click.option("--since", type=parameters.moment, metavar="TIME", help="From this time on.")
 @click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time.")

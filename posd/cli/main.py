@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from posd import __version__
+from posd.cli.completing import files
 from posd.cli.entry import CONFIG_FILE, CONFIG_VARIABLE
 from posd.cli.lazy import LazyGroup
 
@@ -45,6 +46,7 @@ COMMANDS: Mapping[str, str] = {
     "restore": "posd.cli.data:restore",
     "verify": "posd.cli.data:verify",
     "doctor": "posd.cli.doctor.command:doctor",
+    "completion": "posd.cli.completion:completion",
 }
 
 
@@ -75,6 +77,7 @@ class Commands(LazyGroup):
     default=CONFIG_FILE,
     show_default=True,
     metavar="FILE",
+    shell_complete=files,
     help="Configuration file (also POSD_CONFIG).",
 )
 @click.option(

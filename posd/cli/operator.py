@@ -10,6 +10,7 @@ import click
 from posd.cli import print_deciding
 from posd.cli.advice import next_step
 from posd.cli.api import Api, Reply
+from posd.cli.completing import attention_codes, payments
 from posd.cli.connection import connect, id_argument, json_option
 from posd.cli.deciding import agree, decide, not_open, refuse, signed
 from posd.cli.exit_codes import ExitCode, for_transaction
@@ -102,7 +103,7 @@ def release(
 
 
 @click.command()
-@click.argument("identity", metavar="ID")
+@click.argument("identity", metavar="ID", shell_complete=payments("open=true", jobs="open=true"))
 @click.argument("result", metavar="RESULT", type=click.Choice([*RESOLVED_AS, *PRINT_RESULTS]))
 @click.option("--reference", type=click.UUID, metavar="UUID", help="The acquirer's reference (approved only).")
 @signed
@@ -159,8 +160,8 @@ def resolve(
 
 
 @click.command()
-@click.argument("identity", metavar="ID")
-@click.argument("code")
+@click.argument("identity", metavar="ID", shell_complete=payments("attention=true", jobs="attention=true"))
+@click.argument("code", shell_complete=attention_codes)
 @click.option("--print-job", is_flag=True, help="ID is that of a print job (one that is no UUID always is).")
 @signed
 @json_option

@@ -6,6 +6,8 @@ from typing import Any
 import click
 
 from posd.cli import history
+from posd.cli.completing import print_jobs as jobs_to_name
+from posd.cli.completing import serials
 from posd.cli.connection import connect, json_option
 from posd.cli.listing import MORE, read_pages, show_what_to_do
 from posd.cli.output import Output, moment
@@ -16,10 +18,10 @@ from posd.cli.printing import finish, wait
 
 
 @click.command("print-jobs")
-@click.argument("identity", metavar="[ID]", type=job_id, required=False)
+@click.argument("identity", metavar="[ID]", type=job_id, required=False, shell_complete=jobs_to_name())
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
 @click.option("--attention", is_flag=True, help="Only those that a person should look at.")
-@click.option("--terminal", metavar="SERIAL", help="Only this terminal.")
+@click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
 @click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
 @click.option("--wait", "waiting", is_flag=True, help="With ID: wait for its end (exit codes as of posd print).")

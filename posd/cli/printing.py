@@ -9,6 +9,7 @@ import click
 
 from posd.cli.api import Api, Reply
 from posd.cli.awaiting import begin, deadline_in, timeout_option
+from posd.cli.completing import files, serials
 from posd.cli.connection import connect, json_option
 from posd.cli.exit_codes import ExitCode, for_print_job
 from posd.cli.output import Output
@@ -19,8 +20,13 @@ from posd.cli.waiting import Snapshot, TimedOut, follow_print_job
 
 
 @click.command("print")
-@click.argument("file", metavar="FILE")
-@click.option("--terminal", metavar="SERIAL", help="The terminal; may be left out where there is only one.")
+@click.argument("file", metavar="FILE", shell_complete=files)
+@click.option(
+    "--terminal",
+    metavar="SERIAL",
+    shell_complete=serials,
+    help="The terminal; may be left out where there is only one.",
+)
 @click.option("--reference", metavar="TEXT", help="What it belongs to: the terminal gives it back, lists show it.")
 @click.option("--reprint-of", type=job_id, metavar="ID", help="The print job of which this is a reprint.")
 @click.option("--text", "as_text", is_flag=True, help="Print FILE as text, even where it is a JSON object.")

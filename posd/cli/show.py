@@ -9,14 +9,14 @@ import click
 from posd.cli import history
 from posd.cli.advice import next_step
 from posd.cli.chain import Link, links, show_chain
-from posd.cli.connection import connect, id_argument, json_option
+from posd.cli.connection import any_id_argument, connect, json_option
 from posd.cli.output import Output, Pair, asked, inline, moment
 from posd.cli.progress import event_extra, show_attention, show_outcome
 from posd.cli.words import SEARCH_ENTRIES
 
 
 @click.command()
-@id_argument
+@any_id_argument
 @click.option("--history", "only_history", is_flag=True, help="Only what happened, in order.")
 @json_option
 @click.pass_context

@@ -12,6 +12,7 @@ import click
 from posd.cli import parameters
 from posd.cli.api import Api, Reply
 from posd.cli.awaiting import begin, deadline_in, finish, leave_open, timeout_option, wait
+from posd.cli.completing import Complete, payments, serials
 from posd.cli.connection import connect, json_option
 from posd.cli.errors import ABOUT_META
 from posd.cli.exit_codes import ExitCode
@@ -26,6 +27,14 @@ PARTS: Mapping[str, str] = {
     "subtotal_iva0": "What is not taxed (the same as AMOUNT).",
     "iva": "The tax.",
     "tip": "A tip.",
+}
+
+#: type -> what a shell offers for ORIGINAL.
+ORIGINALS: Mapping[str, Complete] = {
+    "re-auth": payments("phase=final", "pre-auth", approved=True),
+    "capture": payments("phase=final", "pre-auth", approved=True),
+    "post-tip": payments("phase=final", "charge", approved=True),
+    "void": payments("phase=final", "charge", "capture", "pre-auth", approved=True),
 }
 
 #: paragraphs of the help.
@@ -120,11 +129,16 @@ def _command(row: Start) -> click.Command:
 def _parameters(row: Start) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
     another = "Although the --sale has another (split payment)."
     if row.original:
-        yield click.argument("original", required=False)
+        yield click.argument("original", required=False, shell_complete=ORIGINALS[row.type])
         yield click.option("--reference", type=click.UUID, metavar="UUID", help="Instead of ORIGINAL: its reference.")
         another = f"Although ORIGINAL has another {OPERATIONS[row.type].noun}, or the --sale has one."
     yield click.argument("amount", required=False)
-    yield click.option("--terminal", metavar="SERIAL", help="The terminal; may be left out where there is only one.")
+    yield click.option(
+        "--terminal",
+        metavar="SERIAL",
+        shell_complete=serials,
+        help="The terminal; may be left out where there is only one.",
+    )
     for name, words in PARTS.items():
         yield click.option(f"--{name.replace('_', '-')}", type=parameters.amount, metavar="AMOUNT", help=words)
     yield click.option(

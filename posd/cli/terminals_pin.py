@@ -12,6 +12,7 @@ import msgspec
 
 from posd import tls
 from posd.cli.api import Problem, Unreachable
+from posd.cli.completing import serials
 from posd.cli.config import load_or_exit
 from posd.cli.connection import connect, json_option
 from posd.cli.exit_codes import ExitCode
@@ -52,7 +53,7 @@ class Address:
 
 
 @click.command()
-@click.argument("serial")
+@click.argument("serial", shell_complete=serials)
 @click.option(
     "--address", metavar="HOST[:PORT]", help=f"Where it is; else the address that posd knows. [{DEFAULT_PORT}]"
 )

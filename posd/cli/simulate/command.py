@@ -38,8 +38,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--serial", "serials", multiple=True, help="Serial number; repeatable, a terminal for each. [default: SN-0001]"
 )
 @click.option("--terminals", type=click.IntRange(1, MAX_TERMINALS), help="So many terminals: SN-0001, SN-0002, ...")
-@click.option("--brand", default="Simulated", show_default=True)
-@click.option("--model", default="SIM-1", show_default=True)
+@click.option("--brand", default="Simulated", show_default=True, help="Brand that its events and certificate name.")
+@click.option("--model", default="SIM-1", show_default=True, help="Model that its events name.")
 @click.option("--merchant-id", default="MERCHANT-0001", show_default=True, help="merchant_id of the events.")
 @click.option(
     "--listen",

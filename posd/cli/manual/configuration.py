@@ -1,0 +1,78 @@
+"""posd.toml(5): the configuration file, from the comments of config.example.toml, where every key stands."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from posd.cli.manual import roff
+
+SECTION = re.compile(r"\[\[?(?P<name>[\w.-]+)\]\]?")
+KEY = re.compile(r"(?P<key>\w+ = .+)")
+
+
+def example_file() -> Path:
+    """Return the example in the source tree; an installed posd has none beside it."""
+    return Path(__file__).parents[3] / "config.example.toml"
+
+
+def man_page(example: str) -> str:
+    """Write the page, for section 5. The comments above a key are what it says."""
+    lines = [*roff.heading("posd.toml", 5), ".SH NAME", r"posd.toml \- the configuration file of posd"]
+    lines += [".SH SYNOPSIS", ".B /etc/posd/config.toml", ".SH DESCRIPTION", *_body(example.splitlines())]
+    lines += [".SH FILES", *roff.definitions([("/etc/posd/config.toml", "Where posd looks for it (see --config).")])]
+    lines += roff.see_also(("posd(1)", "posd-config(1)", "posd-run(1)", "posd-doctor(1)"))
+    return "\n".join(lines) + "\n"
+
+
+def _body(lines: list[str]) -> Iterator[str]:
+    comment: list[str] = []
+    begins = True  # nothing but comments since the head of the file, or of the section
+    for line in lines:
+        if line.startswith("#"):
+            comment.append(line[1:].removeprefix(" ") if len(line) > 1 else "")
+        elif match := SECTION.fullmatch(line.strip()):
+            title = line.strip()
+            yield f".SH {roff.escaped(title)}" if "." not in match["name"] else f".SS {roff.escaped(title)}"
+            yield from _comment(comment)
+            comment, begins = [], True
+        elif KEY.fullmatch(line.strip()):
+            if line.startswith("method = "):  # what stands above the first key of a row is about the row
+                yield from _comment(comment)
+                comment = []
+            if begins and "" in comment:  # what stands above the last empty line is about the section
+                last = len(comment) - comment[::-1].index("")
+                yield from _comment(comment[: last - 1])
+                comment = comment[last:]
+            yield from (".TP", f"\\fB{roff.escaped(line.strip())}\\fR", *_within(comment))
+            comment, begins = [], False
+        elif comment and begins and not line.strip():
+            # Of the head of the file; what stands below the keys of a section belongs to the next one.
+            yield from _comment(comment)
+            comment, begins = [], False
+    yield from _comment(comment)
+
+
+def _comment(lines: list[str]) -> Iterator[str]:
+    """Write a comment: paragraphs between empty lines; lines that are indented are kept as they are."""
+    words: list[str] = []
+    for line in [*lines, ""]:
+        if line and not line.startswith(" "):
+            words.append(line)
+            continue
+        if words:
+            yield from roff.paragraphs((" ".join(words),))
+            words = []
+        if line:
+            yield from roff.verbatim([line.strip()])
+
+
+def _within(lines: list[str]) -> Iterator[str]:
+    """Write the comment of a key: its paragraphs belong under it."""
+    first = True
+    for line in _comment(lines):
+        if first and line == ".PP":
+            continue
+        yield ".IP" if line == ".PP" else line
+        first = False
+    if first:
+        yield r"\&"

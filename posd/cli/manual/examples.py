@@ -1,0 +1,179 @@
+"""One to three real examples for every command. A test parses each by click, and fails where a command has none."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Example(NamedTuple):
+    """What is typed, and what it does."""
+
+    line: str
+    does: str
+
+
+_ID = "7f3c2a10-5b1e-4c6d-9a4f-0d2b8e6c1a55"
+_CONFIG = "--config ./config.toml"
+
+#: command -> its examples, of the commands that this version has.
+_PRESENT: Mapping[str, Sequence[Example]] = {
+    "": (
+        Example("posd demo", "Everything on one machine, with nothing to configure:"),
+        Example("posd status", "Is the daemon well, and what is open?"),
+        Example("posd --socket /run/posd/till.sock list --open", "The same socket that the tills use:"),
+    ),
+    "run": (
+        Example("posd run", "As the service does it:"),
+        Example(f"posd {_CONFIG} run", "By another configuration, for a trial:"),
+    ),
+    "demo": (
+        Example("posd demo", "A payment and a receipt, shown step by step:"),
+        Example("posd demo --keep", "Leave it running, and be told what to type next:"),
+    ),
+    "simulate": (
+        Example("posd simulate --list", "Which bad days there are, and the amount that brings each about:"),
+        Example(
+            "posd simulate --serial SIM-1 --state ./sim --trust /var/lib/posd/tls/ca.crt",
+            "A terminal that trusts posd's certificate:",
+        ),
+        Example("posd simulate --terminals 3 --scenario decline --speed 10", "Three that decline, ten times as fast:"),
+    ),
+    "charge": (
+        Example("posd charge --subtotal-iva 10.00 --iva 1.20", "A sale of 11.20, with its tax:"),
+        Example("posd charge 11.20 --terminal SN-0001 --sale till-3/1042", "Without tax, once for this sale:"),
+        Example(f"posd charge 11.20 --id {_ID}", "With an id of your own, so that it can be repeated safely:"),
+    ),
+    "preauth": (Example("posd preauth 100.00 --terminal SN-0001", "Reserve 100.00 on a card:"),),
+    "reauth": (Example(f"posd reauth {_ID} 150.00", "Change what the pre-authorization reserves:"),),
+    "capture": (
+        Example(f"posd capture {_ID} 95.50", "Charge 95.50 of what the pre-authorization reserves:"),
+        Example(
+            f"posd capture --reference {_ID} 95.50", "One that posd does not know, by the reference of the acquirer:"
+        ),
+    ),
+    "tip": (Example(f"posd tip {_ID} 2.00", "Add a tip of 2.00 to an approved charge:"),),
+    "void": (Example(f"posd void {_ID}", "Take an approved charge back:"),),
+    "await": (
+        Example(f"posd await {_ID}", "Wait for the outcome, however long it takes:"),
+        Example(f"posd await {_ID} --timeout 30 --json", "For half a minute; exit code 4 where it is still open:"),
+    ),
+    "abort": (Example(f"posd abort {_ID}", "Ask the terminal to give up; then wait for the outcome:"),),
+    "show": (
+        Example(f"posd show {_ID}", "Everything about a payment:"),
+        Example(f"posd show {_ID} --history", "Only what happened, in order:"),
+    ),
+    "list": (
+        Example("posd list --attention", "What a person should look at, with what to type:"),
+        Example("posd list --open --terminal SN-0001", "What is open on one terminal:"),
+        Example("posd list --since 2026-11-20 --until 2026-11-21 --all --json", "A day for a program, a page a line:"),
+    ),
+    "print": (
+        Example("posd print receipt.txt --terminal SN-0001", "Print a text:"),
+        Example("posd print receipt.txt --reference 'ticket 1042' --no-wait", "Hand it over, and do not wait:"),
+        Example("posd print receipt.txt --reprint-of job-1042", "Once more, as a reprint of the first:"),
+    ),
+    "print-jobs": (
+        Example("posd print-jobs --attention", "Jobs that a person should look at:"),
+        Example("posd print-jobs job-1042 --wait", "Wait for the end of one:"),
+    ),
+    "reconcile": (Example(f"posd reconcile {_ID}", "Ask the terminal now what became of it:"),),
+    "release": (
+        Example(
+            f"posd release {_ID} --operator Ana --note 'terminal was restarted'",
+            "Free the terminal; the payment stays open:",
+        ),
+    ),
+    "resolve": (
+        Example(
+            f"posd resolve {_ID} approved --operator Ana --note 'in the bank portal, ticket 000123'",
+            "Book a payment as approved, by your word:",
+        ),
+        Example(
+            "posd resolve job-1042 COMPLETED --note 'the receipt came out'",
+            "Say that a print job came out of the printer:",
+        ),
+    ),
+    "acknowledge": (
+        Example(f"posd acknowledge {_ID} gap --note 'outcome is known'", "Clear one attention, having looked at it:"),
+        Example("posd acknowledge job-1042 print_stuck --print-job --note 'paper was out'", "One of a print job:"),
+    ),
+    "quarantine": (
+        Example("posd quarantine", "What terminals sent and posd could not use:"),
+        Example("posd quarantine 3", "One of them, in full:"),
+    ),
+    "reprocess": (Example("posd reprocess", "Apply what can be applied now, and compare all else:"),),
+    "terminals": (
+        Example("posd terminals", "Where each terminal is, and why one cannot be reached:"),
+        Example("posd terminals --watch", "The same, as it changes, until Ctrl-C:"),
+        Example("posd terminals --all", "Also those that the configuration does not name:"),
+    ),
+    "terminals find": (
+        Example("posd terminals find", "Who announces itself on this network:"),
+        Example("posd terminals find --subnet 192.168.1.0/24", "Look at every address of a network:"),
+    ),
+    "terminals pin": (
+        Example("posd terminals pin SN-0001", "Show the certificate, to be compared with the terminal's display:"),
+        Example("posd terminals pin SN-0001 --address 192.168.1.50", "At an address that posd does not know yet:"),
+    ),
+    "status": (
+        Example("posd status", "Is it well, and what is open?"),
+        Example("posd status --json", "For a program; the exit code says whether it is well:"),
+    ),
+    "config": (Example("posd config check", "Name every mistake in the configuration:"),),
+    "config check": (
+        Example("posd config check", "Before posd is started, or told to take it up:"),
+        Example(f"posd {_CONFIG} config check", "Another file, before it goes to /etc/posd:"),
+    ),
+    "config show": (
+        Example("posd config show", "What is in force, defaults included; no secret is shown:"),
+        Example("posd config show --profile", "With the paths of the terminals' API, and which are assumptions:"),
+    ),
+    "tls": (Example("posd tls status", "What terminals see, and until when:"),),
+    "tls init": (
+        Example("posd tls init", "For all names and addresses of this machine:"),
+        Example("posd tls init --name pos-1.shop.lan --address 192.168.1.10", "For more of them:"),
+    ),
+    "tls status": (Example("posd tls status", "What terminals see, and until when:"),),
+    "tls renew": (
+        Example("posd tls renew", "A new certificate by the same CA, taken up without a restart:"),
+        Example("posd tls renew --if-needed", "Only where it ends soon:"),
+    ),
+    "tls ca": (
+        Example("posd tls ca > posd-ca.crt", "The CA certificate, to be put on every terminal:"),
+        Example("posd tls ca --fingerprint", "Its fingerprint, to compare with what a terminal shows:"),
+    ),
+    "backup": (Example("posd backup /var/lib/posd/backup/posd.db", "While payments run:"),),
+    "restore": (
+        Example("posd restore /var/lib/posd/backup/posd.db", "With posd stopped; what the backup lacks is taken over:"),
+        Example("posd restore --without-backup", "Make a new database of what can be read of the present one:"),
+        Example("posd restore --seen --note 'compared with the bank'", "Afterwards: say that it was looked at:"),
+    ),
+    "verify": (
+        Example("posd verify", "The database in use:"),
+        Example("posd verify /var/lib/posd/backup/posd.db", "A backup:"),
+    ),
+    "doctor": (
+        Example("posd doctor", "What is wrong here, what does it mean, what is to be done?"),
+        Example("posd doctor --json", "For a program:"),
+    ),
+    "completion": (
+        Example("posd completion bash > /etc/bash_completion.d/posd", "For bash, for everybody:"),
+        Example("posd completion zsh > ~/.zfunc/_posd", "For zsh; the directory has to be in fpath:"),
+        Example("posd completion fish > ~/.config/fish/completions/posd.fish", "For fish:"),
+    ),
+}
+
+#: The same for commands that this version may not have: they are read where the command exists.
+ANNOUNCED: Mapping[str, Sequence[Example]] = {
+    "logs": (
+        Example("posd logs -f", "The journal of the daemon in words, as it grows:"),
+        Example(f"posd logs --transaction {_ID}", "What it says of one payment:"),
+        Example("posd logs -p warning", "Only what somebody should look at:"),
+    ),
+    "metrics": (Example("posd metrics", "The metrics in Prometheus' format:"),),
+    "report": (Example("posd report", "The totals of today, by terminal and type:"),),
+    "watch": (Example("posd watch", "Terminals, open payments and what needs attention, live:"),),
+    "prune": (Example("posd prune", "Delete what is older than the retention says:"),),
+}
+
+#: command -> its examples.
+EXAMPLES: Mapping[str, Sequence[Example]] = {**_PRESENT, **ANNOUNCED}

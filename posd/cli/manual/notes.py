@@ -1,0 +1,165 @@
+"""What click does not know of a command: what its exit codes say, and what else to read."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+#: What the codes say of most commands ("Command line" in the local API's contract).
+DONE = (0, "Done.")
+REFUSED = (1, "Refused by posd, or not done; the message says why.")
+USAGE = (2, "Wrong usage, an invalid request or a wrong configuration.")
+UNREACHABLE = (3, "The daemon cannot be reached.")
+OPEN = (4, "Still open: the wait was cut short (Ctrl-C included); what was started goes on.")
+
+GENERAL = (DONE, REFUSED, USAGE, UNREACHABLE, OPEN)
+#: Of commands that call the daemon and wait for nothing.
+ASKS = GENERAL[:4]
+#: Of commands that need no daemon.
+ALONE = GENERAL[:3]
+
+_PAYS = (
+    (0, "Approved; with --no-wait: started."),
+    (1, "Declined, rejected, canceled, not started, or refused by posd."),
+    USAGE,
+    (3, "The daemon cannot be reached. Where the message says that it may have started, repeat it with the same --id."),
+    (4, "Still open: the wait was cut short (Ctrl-C included), and the payment goes on. See posd-await(1)."),
+)
+_STANDS = (
+    (0, "The payment is approved."),
+    (1, "It ended otherwise, or posd refused; the message says which."),
+    USAGE,
+    UNREACHABLE,
+    (4, "It is still open."),
+)
+
+#: command -> its exit codes, where the general words would say too little. "tls" stands for all of its commands.
+EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
+    "": GENERAL,
+    "run": (
+        (0, "Stopped as it was told (SIGTERM, Ctrl-C)."),
+        (1, "Something is in the way: another daemon, a port in use, a database that cannot be opened."),
+        (2, "The configuration or the certificate is wrong. systemd does not start it again."),
+    ),
+    "demo": ((0, "The payment was approved and the receipt printed."), (1, "Something went wrong."), USAGE),
+    "simulate": ((0, "Stopped."), (1, "It could not go on."), USAGE),
+    **dict.fromkeys(("charge", "preauth", "reauth", "capture", "tip", "void"), _PAYS),
+    "await": _STANDS,
+    "reconcile": _STANDS,
+    "release": ASKS,
+    "resolve": ASKS,
+    "acknowledge": ASKS,
+    "abort": (
+        (0, "The terminal was asked, or may have been. The outcome still has to be awaited."),
+        (1, "Refused: it has ended, the bank was already asked, or the terminal runs nothing."),
+        USAGE,
+        UNREACHABLE,
+    ),
+    "show": ASKS,
+    "list": ASKS,
+    "print": ((0, "Printed."), (1, "Failed, or refused."), USAGE, UNREACHABLE, OPEN),
+    "print-jobs": (
+        (0, "Done; with --wait: printed."),
+        (1, "Refused; with --wait: failed."),
+        USAGE,
+        UNREACHABLE,
+        OPEN,
+    ),
+    "quarantine": ASKS,
+    "reprocess": (
+        (0, "Done, and all that is stored agrees with the recorded events."),
+        (1, "Something differs; it is listed."),
+        USAGE,
+        UNREACHABLE,
+        (4, "The wait was cut short; posd goes on with it."),
+    ),
+    "terminals": ASKS,
+    "status": (
+        (0, "The daemon is well, whatever the payments are."),
+        (1, "It is degraded or failing; the checks say what fails."),
+        USAGE,
+        UNREACHABLE,
+    ),
+    "config": ((0, "The configuration is right."), (2, "It is wrong; every mistake is named.")),
+    "tls": ((0, "Done; of status: all is well."), (1, "Not done; of status: something is wrong."), USAGE),
+    "backup": (
+        (0, "Written and checked."),
+        (1, "Refused, or it could not be written."),
+        USAGE,
+        UNREACHABLE,
+        (4, "The wait was cut short; posd may go on with it."),
+    ),
+    "restore": (
+        (0, "Done."),
+        (1, "Nothing was changed: posd runs, a file cannot be used, or nobody said yes."),
+        (2, "Wrong usage, or the file is no backup of posd."),
+        (3, "With --seen: the daemon cannot be reached."),
+    ),
+    "verify": (
+        (0, "The database is whole and agrees with itself."),
+        (1, "Something is wrong with it; it is listed."),
+        (2, "Wrong usage, or the file is no database of posd."),
+    ),
+    "doctor": ((0, "Nothing has failed."), (1, "Something has."), (2, "The configuration cannot be read.")),
+    "completion": ((0, "Done."), USAGE),
+    # Those that follow are read where such a command exists.
+    "logs": ALONE,
+    "metrics": ASKS,
+    "report": ASKS,
+    "watch": ASKS,
+    "prune": ASKS,
+}
+
+#: Commands that belong together, for SEE ALSO.
+FAMILIES: Sequence[Sequence[str]] = (
+    ("charge", "preauth", "reauth", "capture", "tip", "void", "await", "abort", "show", "list"),
+    ("list", "show", "reconcile", "release", "resolve", "acknowledge", "quarantine", "reprocess"),
+    ("print", "print-jobs", "resolve", "acknowledge"),
+    ("status", "watch", "logs", "metrics", "report", "doctor", "terminals"),
+    ("backup", "restore", "verify", "prune"),
+    ("run", "config", "tls", "terminals", "doctor", "status"),
+    ("demo", "simulate"),
+    ("completion", "config"),
+)
+
+#: variable -> what it does; for posd(1).
+ENVIRONMENT: Mapping[str, str] = {
+    "POSD_CONFIG": "The configuration file, where --config does not name one.",
+    "POSD_SOCKET": "The daemon's socket, where --socket does not name one.",
+    "POSD_DEBUG": "Set: a fault of posd itself is shown with where it happened. For who repairs posd.",
+    "NO_COLOR": "Set: no colours.",
+}
+
+#: path -> what it is; for posd(1).
+FILES: Mapping[str, str] = {
+    "/etc/posd/config.toml": "The configuration; see posd.toml(5).",
+    "/run/posd/till.sock": "The socket of the tills: group posd-till.",
+    "/run/posd/admin.sock": "The socket of the people who look after it: group posd-admin. It can do everything.",
+    "/var/lib/posd/posd.db": "The database. Every payment is in it.",
+    "/var/lib/posd/callback.key": "The secret by which posd knows that a callback is genuine.",
+    "/var/lib/posd/tls/": "The local CA and the certificate that terminals see.",
+}
+
+
+def exits_of(path: Sequence[str]) -> tuple[tuple[int, str], ...]:
+    """Return what the exit codes of a command say; those of its group where it has no row of its own."""
+    for length in range(len(path), 0, -1):
+        if row := EXITS.get(" ".join(path[:length])):
+            return tuple(row)
+    return GENERAL
+
+
+def related(path: Sequence[str], children: Sequence[str]) -> Iterator[str]:
+    """Yield the names of pages to read beside that of a command, of those that exist."""
+    from posd.cli.main import COMMANDS
+
+    if not path:
+        yield from (f"posd-{child}(1)" for child in children)
+        yield "posd.toml(5)"
+        return
+    yield "posd(1)"
+    here = "-".join(("posd", *path))
+    own = [f"{here}-{child}(1)" for child in children]
+    if len(path) > 1:
+        own.append("-".join(("posd", *path[:-1])) + "(1)")
+    names = [name for family in FAMILIES if path[0] in family for name in family]
+    own += [f"posd-{name}(1)" for name in dict.fromkeys(names) if name in COMMANDS and name != path[0]]
+    yield from own
+    yield "posd.toml(5)"

@@ -1,0 +1,169 @@
+"""The manual: every command has a whole page, its examples can be typed, and no page makes groff complain."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from posd.cli.main import COMMANDS
+from posd.cli.manual import configuration
+from posd.cli.manual.examples import ANNOUNCED, EXAMPLES
+from posd.cli.manual.markdown import markdown
+from posd.cli.manual.notes import EXITS, FAMILIES
+from posd.cli.manual.pages import Page, pages
+from posd.cli.manual.roff import escaped, man_page, told
+from tests.cli.manual.parsing import parse, words_of
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "commands.md"
+PAGES = pages()
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@every_page
+def test_a_page_is_whole(page: Page) -> None:
+    command = " ".join(page.path[1:])
+    assert page.summary, f"{page.command}: give the command a docstring"
+    assert page.synopsis.startswith(page.command)
+    assert page.examples, f"{page.command} has no example: add a row {command!r} to posd/cli/manual/examples.py"
+    assert page.exits[0][0] == 0, f"{page.command}: the first exit code of its row in posd/cli/manual/notes.py is 0"
+    assert [code for code, _ in page.exits] == sorted({code for code, _ in page.exits})
+    for option in page.options:
+        assert option.help, f"{page.command} {option.typed}: give the option a help="
+    if len(page.path) > 1:
+        assert page.path[1] in EXITS, f"add a row {page.path[1]!r} to EXITS in posd/cli/manual/notes.py"
+        assert any(page.path[1] in family for family in FAMILIES), (
+            f"add {page.path[1]!r} to a family of FAMILIES in posd/cli/manual/notes.py, for SEE ALSO"
+        )
+
+
+def test_defaults_are_told() -> None:
+    limit = next(
+        option
+        for page in PAGES
+        if page.command == "posd list"
+        for option in page.options
+        if option.typed.startswith("--limit")
+    )
+    assert limit.extra == "default: 50; 1<=x<=500"
+
+
+@every_page
+def test_the_examples_can_be_typed(page: Page) -> None:
+    for example in page.examples:
+        words = words_of(example.line)
+        parse(words)
+        assert all(part in words for part in page.path[1:]), f"{example.line} is no example of {page.command}"
+
+
+def test_a_wrong_example_would_be_found() -> None:
+    for line in ("posd charge 1 --termnal SN-0001", "posd showw ID", "posd show 7", "posd tls bake"):
+        with pytest.raises(click.UsageError):
+            parse(words_of(line))
+
+
+def test_no_example_is_of_a_command_that_does_not_exist() -> None:
+    known = {" ".join(page.path[1:]) for page in PAGES}
+    assert set(EXAMPLES) - known <= set(ANNOUNCED)
+
+
+def test_what_is_read_beside_a_page_exists() -> None:
+    names = {f"{page.name}(1)" for page in PAGES} | {"posd.toml(5)"}
+    assert {name for page in PAGES for name in page.see_also} <= names
+    mentioned = {name for page in PAGES for name in re.findall(r"posd[a-z.-]*\([15]\)", man_page(page))}
+    assert {name for name in mentioned if "\\" not in name} <= names
+
+
+def test_every_command_has_a_page() -> None:
+    assert set(COMMANDS) == {page.path[1] for page in PAGES if len(page.path) == 2}
+
+
+def test_the_reference_is_what_the_commands_say() -> None:
+    assert REFERENCE.read_text(encoding="utf-8") == markdown(PAGES), (
+        "docs/commands.md is not what the commands say: python -m posd.cli.manual --markdown docs/commands.md"
+    )
+
+
+def test_roff_shows_every_character_as_it_is() -> None:
+    assert escaped("a\\b -- 'c' …") == r"a\(rsb \-\- \(aqc\(aq \[u2026]"
+    assert told(".dotted") == r"\&.dotted"
+    assert told("see --note, `posd show` and posd-show(1)") == (
+        r"see \fB\-\-note\fR, \fBposd show\fR and \fBposd\-show\fR(1)"
+    )
+
+
+@pytest.fixture(scope="module")
+def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The man pages, made as the package makes them."""
+    directory = tmp_path_factory.mktemp("manual")
+    made = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "posd.cli.manual",
+            "--man",
+            str(directory),
+            "--markdown",
+            str(directory / "commands.md"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (made.returncode, made.stderr) == (0, "")
+    return directory
+
+
+def test_the_command_writes_every_page(manual: Path) -> None:
+    assert {file.name for file in (manual / "man1").iterdir()} == {f"{page.name}.1" for page in PAGES}
+    assert [file.name for file in (manual / "man5").iterdir()] == ["posd.toml.5"]
+    assert (manual / "commands.md").read_text(encoding="utf-8") == markdown(PAGES)
+
+
+def test_every_key_of_the_configuration_is_on_its_page() -> None:
+    example = configuration.example_file().read_text(encoding="utf-8")
+    page = configuration.man_page(example)
+    for line in example.splitlines():
+        if line and not line.startswith("#"):
+            assert escaped(line.strip()) in page
+    for word in re.findall(r"[A-Za-z]{5,}", " ".join(line for line in example.splitlines() if line.startswith("#"))):
+        assert word in page
+
+
+@pytest.mark.skipif(not shutil.which("groff"), reason="needs groff (Debian: groff-base)")
+def test_groff_takes_every_page_without_a_word(manual: Path) -> None:
+    for file in sorted(manual.glob("man?/*")):
+        done = subprocess.run(
+            ["groff", "-man", "-ww", "-Tutf8", "-rLL=80n", str(file)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), file.name
+        shown = re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
+        assert max(map(len, shown.splitlines())) <= 80, file.name
+        sections = {"NAME", "SYNOPSIS", "DESCRIPTION", "SEE ALSO"}
+        if file.suffix == ".1":
+            sections |= {"OPTIONS", "EXIT STATUS", "EXAMPLES"}
+        assert sections <= set(shown.splitlines()), file.name
+
+
+@pytest.mark.skipif(not shutil.which("man"), reason="needs man (Debian: man-db)")
+def test_man_shows_every_page_without_a_warning(manual: Path) -> None:
+    environment = os.environ | {"MANWIDTH": "80", "LC_ALL": "C.UTF-8", "MANPAGER": "cat"}
+    for file in sorted(manual.glob("man?/*")):
+        done = subprocess.run(
+            ["man", "--warnings", "-l", str(file)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), file.name

@@ -1,0 +1,202 @@
+"""Completion in the shells themselves: what is offered after words, from the commands and from a real daemon."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from posd.cli.demo.machine import Machine
+from posd.cli.main import COMMANDS
+from tests.cli.processes import PATIENCE, posd, posd_process
+
+in_zsh = pytest.mark.skipif(not shutil.which("zsh"), reason="needs zsh")
+in_fish = pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")
+
+#: bash has no way to ask what a line would be completed to: this does what readline does.
+BASH = """
+. "$SCRIPT"
+COMP_LINE="$LINE"; COMP_POINT=${#LINE}
+read -r -a COMP_WORDS <<< "$LINE"
+[[ "$LINE" == *" " ]] && COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+compopt() { echo OPTION "$@"; }
+[[ "$(complete -p posd)" == "complete -o nosort -F _posd_completion posd" ]] || exit 9
+_posd_completion posd "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+#: zsh completes on a terminal alone: its completion system is replaced by words that write what they are given.
+ZSH = """
+compdef() { :; }
+_describe() { print -l -- "${(@P)3}"; }
+_path_files() { print FILES; }
+compadd() { print -l -- "${(@P)@[-1]}"; }
+words=("${(@Q)${(z)LINE}}")
+[[ "$LINE" == *" " ]] && words+=("")
+CURRENT=${#words}
+source "$SCRIPT"
+_posd_completion
+"""
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Machine]:
+    with Machine(speed=200.0, announce=False) as machine:
+        machine.start()
+        machine.use_address()
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def payment(shop: Machine) -> str:
+    """An open payment."""
+    identity = str(uuid.uuid4())
+    started = posd(
+        "charge", "5", "--id", identity, "--metadata", "scenario=wait-for-abort", "--no-wait", config=shop.config_path
+    )
+    assert started.returncode == 0, started.stderr
+    return identity
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The scripts, as a package would install them, and a `posd` beside them that shells find."""
+    directory = tmp_path_factory.mktemp("completion")
+    program = directory / "bin" / "posd"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m posd "$@"\n')
+    program.chmod(0o755)
+    found = {}
+    for shell in ("bash", "zsh", "fish"):
+        made = posd("completion", shell)
+        assert (made.returncode, made.stderr) == (0, "")
+        found[shell] = directory / shell
+        found[shell].write_text(made.stdout)
+    return found
+
+
+def complete(scripts: dict[str, Path], shell: str, line: str, config: Path | str = "/nonexistent") -> list[str]:
+    """Return the words that a shell offers at the end of the line."""
+    script = scripts[shell]
+    path = f"{script.parent / 'bin'}:{os.environ['PATH']}"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("POSD_")}
+    environment |= {"LINE": line, "SCRIPT": str(script), "PATH": path, "POSD_CONFIG": str(config)}
+    run = {
+        "bash": ["bash", "--norc", "-c", BASH],
+        "zsh": ["zsh", "-f", "-c", ZSH],
+        "fish": ["fish", "--no-config", "-c", 'source "$SCRIPT"; complete -C "$LINE"'],
+    }[shell]
+    done = subprocess.run(
+        run, capture_output=True, text=True, env=environment, check=False, timeout=PATIENCE, cwd=script.parent
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return [word for word in done.stdout.splitlines() if word]
+
+
+def test_bash_completes_commands_options_and_values(scripts: dict[str, Path]) -> None:
+    assert complete(scripts, "bash", "posd ") == list(COMMANDS)
+    assert complete(scripts, "bash", "posd re") == [name for name in COMMANDS if name.startswith("re")]
+    assert complete(scripts, "bash", "posd tls ") == ["init", "status", "renew", "ca"]
+    assert complete(scripts, "bash", "posd show --h") == ["--history", "--help"]
+    assert complete(scripts, "bash", "posd list --phase a") == ["active"]
+    assert complete(scripts, "bash", "posd restore ") == ["OPTION -o default"]
+    assert complete(scripts, "bash", "posd --config x") == ["OPTION -o default"]
+
+
+def test_bash_completes_what_the_daemon_knows(scripts: dict[str, Path], shop: Machine, payment: str) -> None:
+    for command in ("show", "await", "abort", "reconcile", "release", "resolve"):
+        assert complete(scripts, "bash", f"posd {command} ", shop.config_path) == [payment]
+    assert complete(scripts, "bash", f"posd abort {payment[:3]}", shop.config_path) == [payment]
+    other = "0" if payment[0] != "0" else "1"
+    assert complete(scripts, "bash", f"posd abort {other}", shop.config_path) == []
+    assert complete(scripts, "bash", "posd charge 1 --terminal ", shop.config_path) == [shop.serial]
+    assert complete(scripts, "bash", f"posd --socket {shop.till_socket} terminals pin ") == [shop.serial]
+    assert complete(scripts, "bash", "posd acknowledge ", shop.config_path) == []
+    released = posd("release", payment, "--note", "it hangs", config=shop.config_path)
+    assert released.returncode == 0, released.stderr
+    assert complete(scripts, "bash", "posd acknowledge ", shop.config_path) == [payment]
+    assert "released" in complete(scripts, "bash", f"posd acknowledge {payment} ", shop.config_path)
+
+
+def test_without_a_daemon_nothing_is_offered_and_nothing_is_said(scripts: dict[str, Path], tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(f'[local_api]\ndirectory = "{tmp_path}"\n')
+    for file in ("/nonexistent", config):
+        for line in ("posd show ", "posd terminals pin ", "posd acknowledge ", "posd print-jobs "):
+            assert complete(scripts, "bash", line, file) == []
+
+
+@in_zsh
+def test_zsh_completes(scripts: dict[str, Path], shop: Machine, payment: str) -> None:
+    assert complete(scripts, "zsh", "posd tls ") == ["init", "status", "renew", "ca"]
+    assert complete(scripts, "zsh", "posd restore ") == ["FILES"]
+    offered = complete(scripts, "zsh", "posd show ", shop.config_path)
+    assert offered == [f"{payment}:{shop.serial} charge TERMINAL_ACKNOWLEDGED"]
+
+
+@in_zsh
+def test_zsh_itself_takes_the_script(scripts: dict[str, Path], tmp_path: Path) -> None:
+    functions = tmp_path / "functions"
+    functions.mkdir()
+    shutil.copy(scripts["zsh"], functions / "_posd")
+    done = subprocess.run(
+        ["zsh", "-f", "-c", f"fpath=({functions} $fpath); autoload -U compinit; compinit -D; print $_comps[posd]"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "_posd\n", "")
+
+
+@in_fish
+def test_fish_completes(scripts: dict[str, Path], shop: Machine, payment: str) -> None:
+    assert set(COMMANDS) <= set(complete(scripts, "fish", "posd "))
+    assert complete(scripts, "fish", "posd show ", shop.config_path) == [
+        f"{payment}\t{shop.serial} charge TERMINAL_ACKNOWLEDGED"
+    ]
+
+
+def test_completing_a_name_imports_no_command() -> None:
+    code = """
+import sys
+from posd.cli.entry import main
+sys.argv = ["posd"]
+try:
+    main()
+except SystemExit:
+    pass
+import json
+loaded = [name for name in sys.modules if name.startswith("posd.") or name in ("httpx2", "rich", "msgspec")]
+print(json.dumps(loaded), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
+        env=os.environ | {"COMP_WORDS": "posd sh", "COMP_CWORD": "1", "_POSD_COMPLETE": "bash_complete"},
+    )
+    assert done.stdout == "plain,show\n"
+    assert set(json.loads(done.stderr)) == {
+        "posd.cli",
+        "posd.cli.completing",
+        "posd.cli.entry",
+        "posd.cli.lazy",
+        "posd.cli.main",
+    }
+
+
+def test_another_shell_is_refused_with_those_that_there_are() -> None:
+    refused = posd_process("completion", "tcsh")
+    assert refused.returncode == 2
+    for shell in ("bash", "zsh", "fish"):
+        assert shell in refused.stderr

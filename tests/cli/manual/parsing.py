@@ -22,11 +22,15 @@ PLACEHOLDERS = {
     "NAME": "Ana",
     "TEXT": "a note",
     "HEX": "00",
+    "DIR": "directory",
     "N": "1",
 }
 
 #: what ends a command in a shell.
 OPERATORS = frozenset({"|", "||", "&&", ";", ">", ">>", "<", "&"})
+
+#: a line of a shell that runs posd: what may stand before it, and its words.
+LINE = re.compile(r"\s*(?:sudo (?:-u \S+ )?|time )*posd (?P<rest>.+)")
 
 #: code of a Markdown text: blocks of a shell, and words in backticks.
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -37,21 +41,19 @@ INLINE = re.compile(r"`(posd [^`]+)`")
 def commands_of(markdown: str) -> Iterator[str]:
     """Yield every posd command of a Markdown text, of its shell blocks and in backticks."""
     for block in BLOCK.findall(markdown):
-        yield from (line for line in block.replace("\\\n", " ").splitlines() if re.search(r"\bposd [a-z-]", line))
+        yield from filter(LINE.fullmatch, block.replace("\\\n", " ").splitlines())
     yield from INLINE.findall(FENCED.sub("", markdown))
 
 
 def words_of(line: str) -> list[str]:
-    """Return the words of the first posd command in a line of a shell, without `posd`; empty where there is none."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    """Return the words of a line that runs posd, without `posd` itself, up to a pipe, redirection and the like."""
+    match = LINE.fullmatch(line)
+    assert match, f"{line!r} does not run posd"
+    lexer = shlex.shlex(match["rest"], posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words = list(lexer)
-    starts = [place for place, word in enumerate(words) if word == "posd" or word.endswith("/posd")]
-    if not starts:
-        return []
-    rest = words[starts[0] + 1 :]
-    end = next((place for place, word in enumerate(rest) if word in OPERATORS), len(rest))
-    return [PLACEHOLDERS.get(word, word) for word in rest[:end]]
+    end = next((place for place, word in enumerate(words) if word in OPERATORS), len(words))
+    return [PLACEHOLDERS.get(word, word) for word in words[:end]]
 
 
 def name_of(words: list[str]) -> str:
@@ -79,6 +81,7 @@ def parse(words: list[str]) -> None:
         try:
             ctx = command.make_context(name, rest, parent=ctx)
         except click.BadParameter as error:
-            if "does not exist" in error.message:  # the file is only an example
+            asked = isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "note"
+            if asked or "does not exist" in error.message:  # asked for on a terminal; a file that is only an example
                 return
             raise

@@ -1,0 +1,92 @@
+"""docs/operations.md: it knows every code, its commands can be typed, its links lead somewhere, its log lines exist."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from posd.cli.exit_codes import ExitCode
+from posd.cli.main import COMMANDS
+from posd.core.printing import PrintAttentionCode
+from posd.core.problems import PROBLEMS
+from posd.core.transactions import AttentionCode
+from tests.cli.manual.parsing import FENCED, commands_of, name_of, parse, words_of
+
+ROOT = Path(__file__).parents[3]
+GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+SOURCES = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "posd").rglob("*.py"))
+
+#: Commands and options of the guide that this version does not have yet: the beginning of each. To be emptied.
+NOT_YET = ("logs", "metrics", "report", "watch", "prune", "backup --into")
+
+#: A log event's name as the guide writes it; names of files look alike.
+LOG_EVENT = re.compile(r"`((?:payment|print|posd|webhook|listener|discovery|store|certificate|interfaces)\.[a-z_]+)`")
+FILES = frozenset({"posd.db", "posd.toml"})
+
+
+def headings() -> dict[str, str]:
+    """Return every section: what a link to it says (as GitHub makes it) -> its text."""
+    parts = re.split(r"^#{1,4} (.+)$", FENCED.sub("", GUIDE), flags=re.MULTILINE)
+    return {
+        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): text
+        for title, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def anchors(kind: str) -> set[str]:
+    """Return what is marked as a code of this kind."""
+    return set(re.findall(rf'<a id="{kind}-([^"]+)"></a>', GUIDE))
+
+
+def symptoms() -> Iterator[str]:
+    """Yield where the table of contents leads to, but the tables of codes."""
+    contents = headings()["what-do-you-see"]
+    yield from (place for place in re.findall(r"^- \[.+\]\(#(.+)\)$", contents, re.MULTILINE) if "every-" not in place)
+
+
+@pytest.mark.parametrize(
+    ("kind", "codes"),
+    [
+        ("attention", {code.value for code in AttentionCode}),
+        ("print", {code.value for code in PrintAttentionCode}),
+        ("problem", set(PROBLEMS)),
+        ("exit", {str(code.value) for code in ExitCode}),
+    ],
+)
+def test_every_code_is_in_the_guide_and_none_that_does_not_exist(kind: str, codes: set[str]) -> None:
+    assert anchors(kind) == codes
+    for code in codes - {"0", "1", "2", "3", "4"}:
+        assert f'<a id="{kind}-{code}"></a>`{code}`' in GUIDE
+
+
+@pytest.mark.parametrize("line", sorted(set(commands_of(GUIDE))))
+def test_every_command_can_be_typed(line: str) -> None:
+    words = words_of(line)
+    if " ".join(words).startswith(NOT_YET) and (name_of(words) not in COMMANDS or words[:2] == ["backup", "--into"]):
+        pytest.skip("not in this version yet")
+    parse(words)
+
+
+def test_every_link_leads_somewhere() -> None:
+    places = set(headings()) | set(re.findall(r'<a id="([^"]+)">', GUIDE))
+    links = re.findall(r"\]\(([^)]+)\)", GUIDE)
+    assert len(links) > 60
+    for link in links:
+        file, _, place = link.partition("#")
+        assert not file or (ROOT / "docs" / file).is_file(), link
+        assert file or place in places, link
+
+
+@pytest.mark.parametrize("place", list(symptoms()))
+def test_a_symptom_says_what_is_seen_what_it_means_for_the_money_and_what_to_do(place: str) -> None:
+    section = headings()[place]
+    for part in ("**You see**", "**The money**", "**Now**"):
+        assert part in section, f"{place} lacks {part}"
+
+
+def test_every_log_line_that_is_named_exists() -> None:
+    named = set(LOG_EVENT.findall(GUIDE)) - FILES
+    assert len(named) >= 8
+    for name in named:
+        assert f'"{name}"' in SOURCES, f"{name} is no log line of posd"

@@ -102,6 +102,15 @@ ATTENTION_ADVICE: Mapping[str, Advice] = {
     ),
 }
 
+#: the same where no abort may be sent any more, for an advice that speaks of one.
+NOT_ABORTABLE: Mapping[str, Advice] = {
+    "stalled": Advice(
+        "The terminal has been silent for long, and this {noun} can no longer be aborted. Look at its screen and its "
+        "receipt, and ask it. Once the receipt or the acquirer says how it ended, settle the {noun}:",
+        ("posd reconcile {id}", "posd resolve {id} RESULT"),
+    ),
+}
+
 #: advice for an attention code that this version does not know.
 UNKNOWN_ATTENTION = Advice(
     "Tell store IT, and update the posd command: it does not know this yet.", ("posd show {id}",)
@@ -141,6 +150,8 @@ def attention_advice(code: str, transaction: Mapping[str, Any]) -> Advice:
     """Return what to do about an attention of a transaction of that type."""
     operation = words_of(transaction)
     advice = ATTENTION_ADVICE.get(code, UNKNOWN_ATTENTION)
+    if not transaction["abortable"]:
+        advice = NOT_ABORTABLE.get(code, advice)
     return Advice(operation.fill(advice.words), advice.commands)
 
 

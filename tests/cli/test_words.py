@@ -57,6 +57,14 @@ def test_an_advice_says_what_to_do_and_what_to_type(code: str, kind: str | None)
     assert not set(words) & set("{}")
 
 
+def test_no_advice_names_an_abort_that_posd_would_refuse() -> None:
+    for code in CODES:
+        _, commands = attention_advice(code, transaction(abortable=False))
+        assert commands
+        assert not [command for command in commands if command.startswith("posd abort")]
+    assert "posd abort {id}" in attention_advice("stalled", transaction()).commands
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_is_named_can_be_typed_and_stands_in_a_line(command: str) -> None:
     typed = command.format(id=ID)

@@ -10,12 +10,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import httpx2
 import msgspec
 
 from posd.core.jsontext import number
+
+if TYPE_CHECKING:
+    import httpx2  # where it is used: it takes longer than all else, and a shell that completes calls nothing by it
 
 #: seconds: a Unix socket connects at once; only a full backlog makes it wait.
 CONNECT_SECONDS = 5.0
@@ -90,6 +92,8 @@ class Api:
     """The local API behind one Unix socket. Threads may share it."""
 
     def __init__(self, socket: Path) -> None:
+        import httpx2
+
         self.socket = socket
         # An empty TLS context: no TLS is spoken on a Unix socket, and loading the system's CAs would cost 20 ms.
         transport = httpx2.HTTPTransport(
@@ -127,6 +131,8 @@ class Api:
 
         Raise Problem or Unreachable; a stream that breaks off raises Unreachable too.
         """
+        import httpx2
+
         headers = {"Last-Event-ID": after} if after else {}
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
         probe(self.socket)
@@ -149,6 +155,8 @@ class Api:
         also: Collection[int] = (),
         seconds: float = REPLY_SECONDS,
     ) -> Reply:
+        import httpx2
+
         content = None if body is None else _encode(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
         timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
@@ -168,7 +176,9 @@ class Api:
         except ValueError as error:
             raise _foreign(response.status_code, raw) from error
 
-    def _unreachable(self, error: httpx2.TransportError, seconds: float = REPLY_SECONDS) -> Unreachable:
+    def _unreachable(self, error: "httpx2.TransportError", seconds: float = REPLY_SECONDS) -> Unreachable:
+        import httpx2
+
         unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
         timed_out = isinstance(error, httpx2.ReadTimeout)
         reason = f"it did not answer within {seconds:g} s" if timed_out else str(error)

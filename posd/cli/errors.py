@@ -11,7 +11,6 @@ from posd.cli.api import Problem, Unreachable
 from posd.cli.connection import OUTPUT_META
 from posd.cli.exit_codes import ExitCode, for_problem
 from posd.cli.output import Output
-from posd.config import ConfigError
 
 #: key in click's `ctx.meta` of the id of what a command refers to, which a refusal may be about; None without one.
 ABOUT_META = "posd.about"
@@ -35,6 +34,8 @@ class Failure(click.ClickException):
 
 def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
     """Turn an exception that ended a command into what its user reads; `meta` is click's `ctx.meta`."""
+    from posd.config import ConfigError  # of the little that a command needs where all goes well, it would be most
+
     output: Output = meta.get(OUTPUT_META) or Output(as_json=False)
     match error:
         case Unreachable():

@@ -111,12 +111,19 @@ class Api:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._http.close()
 
-    def get(self, path: str, params: Mapping[str, str] | None = None, *, also: Collection[int] = ()) -> Reply:
+    def get(
+        self,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        also: Collection[int] = (),
+        seconds: float = REPLY_SECONDS,
+    ) -> Reply:
         """GET `path` (below /v1). `also` names 4xx and 5xx that are answers here, where they do not bear a problem.
 
-        Raise Problem or Unreachable.
+        Wait `seconds` for the answer. Raise Problem or Unreachable.
         """
-        return self._call("GET", path, params=params, also=also)
+        return self._call("GET", path, params=params, also=also, seconds=seconds)
 
     def put(self, path: str, body: object) -> Reply:
         """PUT `body` as JSON. Raise Problem or Unreachable."""

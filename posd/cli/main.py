@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, str] = {
     "quarantine": "posd.cli.quarantine:quarantine",
     "reprocess": "posd.cli.quarantine:reprocess",
     "terminals": "posd.cli.terminals:terminals",
+    "watch": "posd.cli.watch.command:watch",
     "status": "posd.cli.status:status",
     "config": "posd.cli.config:config",
     "tls": "posd.cli.tls:tls",

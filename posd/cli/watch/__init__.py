@@ -1,0 +1,1 @@
+"""`posd watch`: a live view of terminals, payments and what needs a person."""

@@ -1,0 +1,224 @@
+"""What is known of the shop, and what the person at the screen looks at. Nothing here reads or writes anything."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, NamedTuple
+
+from posd.cli.watch.rates import Rates
+
+#: A document of the local API.
+Document = Mapping[str, Any]
+
+#: How long a payment that ended stays on the screen: a person should see how it ended.
+LINGER = timedelta(seconds=10)
+
+
+class Section(Enum):
+    """The lists of the screen."""
+
+    TERMINALS = "TERMINALS"
+    OPEN = "OPEN"
+    ATTENTION = "ATTENTION"
+
+
+class Kind(Enum):
+    """What a row is about, by the path below which the local API shows it."""
+
+    TERMINAL = "terminals"
+    PAYMENT = "transactions"
+    PRINT_JOB = "print-jobs"
+
+
+#: What names a row, whatever else changes: its list, its kind, its id, the attention's code.
+Key = tuple[Section, Kind, str, str]
+
+
+class Row(NamedTuple):
+    """A line of a list. `attention` is that which the row is about; `ended` is what the feed said of the end."""
+
+    section: Section
+    kind: Kind
+    identity: str
+    document: Document
+    attention: Document | None = None
+    ended: Document | None = None
+
+    @property
+    def key(self) -> Key:
+        """What names the row."""
+        return self.section, self.kind, self.identity, "" if self.attention is None else self.attention["code"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """What the daemon answered last. `cut` names the lists of which there is more than was asked for."""
+
+    health: Document = field(default_factory=dict)
+    version: str = ""
+    terminals: Sequence[Document] = ()
+    open: Sequence[Document] = ()
+    attention: Sequence[Document] = ()
+    open_prints: Sequence[Document] = ()
+    print_attention: Sequence[Document] = ()
+    cut: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The daemon cannot be asked: why, since when, and when it is tried again."""
+
+    reason: str
+    since: datetime
+    again_at: datetime
+
+
+@dataclass
+class State:
+    """All that is known: what the daemon answered, whether it still does, what the feed told."""
+
+    shop: Shop = field(default_factory=Shop)
+    away: Away | None = None
+    rates: Rates = field(default_factory=Rates)
+    _ended: dict[str, Row] = field(default_factory=dict)
+
+    def answered(self, shop: Shop) -> None:
+        """Take what the daemon answered."""
+        self.shop = shop
+        self.away = None
+
+    def unreachable(self, reason: str, now: datetime, pause: float) -> None:
+        """Take that it did not answer, and is tried again after `pause` seconds."""
+        since = now if self.away is None else self.away.since
+        self.away = Away(reason, since, now + timedelta(seconds=pause))
+
+    def changed(self, change: Document, now: datetime) -> None:
+        """Take a change of the feed."""
+        ended = self.rates.take(change)
+        if not ended or datetime.fromisoformat(change["at"]) < now - LINGER:
+            return
+        unknown = {"type": None, "amount": None, "created_at": None}
+        known = next((item for item in self.shop.open if item["client_transaction_id"] == change["id"]), unknown)
+        document = {**known, "client_transaction_id": change["id"], "terminal": change["terminal"]}
+        self._ended[change["id"]] = Row(Section.OPEN, Kind.PAYMENT, change["id"], document, ended=change)
+
+    def forget_feed(self) -> None:
+        """Count anew: what was counted is of another database, or will be told again."""
+        self.rates = Rates()
+        self._ended.clear()
+
+    def rows(self, now: datetime) -> list[Row]:
+        """Return the rows of all lists in their order on the screen."""
+        return [*self._terminals(), *self._open(now), *self._attention()]
+
+    def _terminals(self) -> list[Row]:
+        runs = {item["terminal"]: item for item in self.shop.open if not item["released"]}
+        rows = [
+            Row(Section.TERMINALS, Kind.TERMINAL, item["serial"], {**item, "runs": runs.get(item["serial"])})
+            for item in self.shop.terminals
+        ]
+        # Where there is not room for all, those that cannot be reached are to be seen.
+        return sorted(rows, key=lambda row: row.document["reachable"] is not False)
+
+    def _open(self, now: datetime) -> list[Row]:
+        self._ended = {
+            identity: row
+            for identity, row in self._ended.items()
+            if row.ended is not None and datetime.fromisoformat(row.ended["at"]) >= now - LINGER
+        }
+        payments = [
+            Row(Section.OPEN, Kind.PAYMENT, item["client_transaction_id"], item)
+            for item in self.shop.open
+            if item["client_transaction_id"] not in self._ended
+        ]
+        prints = [Row(Section.OPEN, Kind.PRINT_JOB, item["print_job_id"], item) for item in self.shop.open_prints]
+        oldest_first = sorted([*payments, *prints], key=lambda row: str(row.document["created_at"]))
+        return [*oldest_first, *reversed(self._ended.values())]
+
+    def _attention(self) -> list[Row]:
+        rows = [
+            Row(Section.ATTENTION, kind, item[name], item, attention)
+            for kind, name, items in (
+                (Kind.PAYMENT, "client_transaction_id", self.shop.attention),
+                (Kind.PRINT_JOB, "print_job_id", self.shop.print_attention),
+            )
+            for item in items
+            for attention in item["attention"]
+        ]
+        rows.sort(key=lambda row: str((row.attention or {}).get("since")), reverse=True)
+        return sorted(rows, key=lambda row: row.document["phase"] == "final")  # open ones first: they block
+
+
+class Page(NamedTuple):
+    """What covers the lists: the help, or everything about one row (None until the daemon told)."""
+
+    title: str
+    of: Row | None = None
+    told: Document | None = None
+
+
+class Status(NamedTuple):
+    """What is said on the bottom line, in which style, until when (None: until something else is said)."""
+
+    text: str
+    style: str = ""
+    until: datetime | None = None
+
+
+@dataclass
+class Ui:
+    """What the person looks at. `selected` is the row that keys act on, once somebody chose one."""
+
+    selected: Key | None = None
+    place: int = 0
+    page: Page | None = None
+    scroll: int = 0
+    status: Status | None = None
+    #: A question that y answers with yes and any other key with no, and the row that it is about.
+    asking: tuple[str, Row] | None = None
+
+
+def marked(ui: Ui, rows: Sequence[Row]) -> Row | None:
+    """Return the row that is marked: the one chosen; while none was, what presses most."""
+    if ui.selected is not None:
+        return next((row for row in rows if row.key == ui.selected), None)
+    for section in (Section.ATTENTION, Section.OPEN):
+        for row in rows:
+            if row.section is section:
+                return row
+    return rows[0] if rows else None
+
+
+def settle(ui: Ui, rows: Sequence[Row]) -> None:
+    """Mark the row in the place of one that is gone: of the same list, else of what presses most."""
+    if ui.selected is None:
+        return
+    keys = [row.key for row in rows]
+    if ui.selected in keys:
+        ui.place = keys.index(ui.selected)
+        return
+    same = [place for place, key in enumerate(keys) if key[0] is ui.selected[0]]
+    ui.selected = keys[min(max(ui.place, same[0]), same[-1])] if same else None
+
+
+def move(ui: Ui, rows: Sequence[Row], steps: int) -> None:
+    """Mark another row: so many further, at most to the first or the last."""
+    chosen = marked(ui, rows)
+    if chosen is not None:
+        place = [row.key for row in rows].index(chosen.key)
+        ui.selected = rows[min(max(0, place + steps), len(rows) - 1)].key
+
+
+def next_section(ui: Ui, rows: Sequence[Row]) -> None:
+    """Mark the first row of the next list that has any."""
+    chosen = marked(ui, rows)
+    if chosen is None:
+        return
+    order = list(Section)
+    start = order.index(chosen.section)
+    for section in [*order[start + 1 :], *order[: start + 1]]:
+        for row in rows:
+            if row.section is section:
+                ui.selected = row.key
+                return

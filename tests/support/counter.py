@@ -1,0 +1,160 @@
+"""A shop of processes for what a person sees: simulated terminals, a daemon that can be killed and started, payments."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+from posd import tls
+from posd.cli.api import Api, Problem, Unreachable
+from tests.support.ports import reserve
+
+#: seconds: far above what anything here takes.
+PATIENCE = 60.0
+
+CONFIG = """
+[local_api]
+directory = "{home}/run"
+till_group = ""
+admin_group = ""
+
+[webhooks]
+listen = "127.0.0.1:{port}"
+
+[database]
+path = "{home}/state/posd.db"
+
+[discovery]
+enabled = false
+
+[terminal_defaults]
+scheme = "http"
+"""
+
+T = TypeVar("T")
+
+
+class Counter:
+    """Context manager: the processes of a shop in a directory, ended at its end."""
+
+    def __init__(self, home: Path, terminals: int = 1, *, speed: float = 200.0, extra: str = "") -> None:
+        """`extra` is more of the daemon's configuration; a serial without a simulated terminal can stand in it."""
+        self.home = home
+        self.serials = [f"SN-{number:04}" for number in range(1, terminals + 1)]
+        self.socket = home / "run" / "admin.sock"
+        self.config = home / "config.toml"
+        self._ledger = home / "ledger"
+        self._speed = speed
+        self._extra = extra
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        for name in ("run", "state", "terminals", "ledger"):
+            (self.home / name).mkdir()
+        made = tls.init(self.home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        ports = [reserve() for _ in self.serials]
+        entries = "".join(
+            f'[[terminals]]\nserial = "{serial}"\nbase_url = "http://127.0.0.1:{port}"\n'
+            for serial, port in zip(self.serials, ports, strict=True)
+        )
+        self.config.write_text(CONFIG.format(home=self.home, port=reserve()) + entries + self._extra)
+        for serial, port in zip(self.serials, ports, strict=True):
+            (self.home / "terminals" / serial).mkdir()
+            options = {
+                "--serial": serial,
+                "--listen": f"127.0.0.1:{port}",
+                "--trust": made.ca_certificate,
+                "--state": self.home / "terminals" / serial,
+                "--ledger": self._ledger / f"{serial}.jsonl",
+                "--speed": self._speed,
+                "--wait-seconds": 0,
+            }
+            words = [str(word) for pair in options.items() for word in pair]
+            self._start(serial, "simulate", "--http", "--no-mdns", "--json", *words)
+        self.start_daemon()
+        self.until(lambda: self._reachable(), "no terminal answers")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for name in list(self._processes):
+            self._end(name, signal.SIGKILL)
+
+    def start_daemon(self) -> None:
+        """Start the daemon, and wait until it answers."""
+        self._start("posd", "--config", str(self.config), "run")
+        self.until(lambda: self.get("/version") is not None, "posd does not answer")
+
+    def kill_daemon(self) -> None:
+        """Pull the plug of the daemon."""
+        self._end("posd", signal.SIGKILL)
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """Return an answer of the local API, None where there is none."""
+        try:
+            with Api(self.socket) as api:
+                return api.get(path, query).body
+        except (Unreachable, Problem):
+            return None
+
+    def charge(self, amount: float = 11.2, serial: str = "", *, scenario: str = "", **request: Any) -> str:
+        """Start a payment; return its id. It goes as the terminal's scenario of that name."""
+        identity = str(uuid4())
+        metadata = {"scenario": scenario} if scenario else {}
+        body = {"terminal": serial or self.serials[0], "amount": {"subtotal_iva0": amount}, "metadata": metadata}
+        with Api(self.socket) as api:
+            api.put(f"/transactions/{identity}", body | request)
+        return identity
+
+    def transaction(self, identity: str) -> Any:
+        """Return a payment as the local API shows it."""
+        return self.get(f"/transactions/{identity}")
+
+    def ended(self, identity: str) -> Any:
+        """Wait for the outcome of a payment, and return it."""
+        return self.until(lambda: self.transaction(identity)["outcome"], "it does not end")
+
+    def ledger(self, serial: str = "") -> list[dict[str, Any]]:
+        """Return what really happened at a terminal."""
+        lines = (self._ledger / f"{serial or self.serials[0]}.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def until(self, look: Callable[[], T | None], otherwise: str) -> T:
+        """Look until there is something; fail with these words where there never is."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := look()):
+            assert time.monotonic() < deadline, f"{otherwise}: {self.tail()}"
+            time.sleep(0.05)
+        return found
+
+    def tail(self) -> str:
+        """Return the end of the daemon's log."""
+        return (self.home / "posd.log").read_text()[-2000:]
+
+    def _reachable(self) -> bool:
+        listed = self.get("/terminals", {"check": "true"})
+        by_serial = {item["serial"]: item["reachable"] for item in listed["terminals"]} if listed else {}
+        return all(by_serial.get(serial) for serial in self.serials)
+
+    def _start(self, name: str, *arguments: str) -> None:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")}
+        with (self.home / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "posd", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def _end(self, name: str, number: signal.Signals) -> None:
+        process = self._processes.pop(name)
+        process.send_signal(number)
+        process.wait(PATIENCE)

@@ -1,4 +1,4 @@
-"""A shop of processes for what a person sees: simulated terminals, a daemon that can be killed and started, payments."""
+"""A shop of processes, for what a person sees of it: simulated terminals, and a daemon that can be killed."""
 
 import json
 import os

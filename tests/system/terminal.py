@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 #: seconds: far above what anything here takes.
 PATIENCE = 60.0

@@ -18,7 +18,7 @@ from posd.cli.watch.control import Do, Wish, press
 from posd.cli.watch.keys import ESCAPE_SECONDS, Decoder
 from posd.cli.watch.render import View, frame, furthest, page_room
 from posd.cli.watch.screen import ENTER, LEAVE, Screen
-from posd.cli.watch.source import Acted, Answered, Changed, Fault, Message, NoAnswer, Source, Told
+from posd.cli.watch.source import Acted, Answered, Changed, Ended, Fault, Message, NoAnswer, Source, Told
 from posd.cli.watch.state import Kind, Row, Shop, State, Status, Ui, settle
 from posd.cli.watch.telling import what
 from posd.cli.words import SEARCHES, meaning, state
@@ -234,6 +234,8 @@ class App:
                 for change in changes:
                     self._state.changed(change, now)
                 self._ask_again({change["id"] for change in changes})
+            case Ended(document):
+                self._state.known(document)
             case Acted():
                 self._acted(message, now)
             case Told(row, told):

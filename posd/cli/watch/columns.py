@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 from posd.cli import print_words, words
 from posd.cli.advice import attention_advice
-from posd.cli.operations import words_of
 from posd.cli.output import asked
 from posd.cli.terminals import why
 from posd.cli.watch.cells import Glyphs, Line, Span, clip, fit, text_of, width
-from posd.cli.watch.state import Kind, Row, Section
+from posd.cli.watch.state import Document, Kind, Row, Section
 
 #: What stands before a row: the mark of the selected one.
 MARK = 2
@@ -85,7 +84,12 @@ def _seen(row: Row, now: datetime) -> Line:
 
 def _place(row: Row, _now: datetime) -> Line:
     reasons = why(row.document)
-    return (("; ".join(reasons), "yellow") if reasons else (row.document["base_url"] or "no address", "dim"),)
+    return (("; ".join(reasons), "yellow") if reasons else (address(row.document), "dim"),)
+
+
+def address(terminal: Document) -> str:
+    """Return where a terminal is, short: its host and port."""
+    return str(terminal["base_url"] or "no address").partition("://")[2] or "no address"
 
 
 def _age(row: Row, now: datetime) -> Line:
@@ -151,11 +155,22 @@ def _to_do(row: Row, _now: datetime) -> Line:
     return ((attention_advice(code, row.document).words, ""),)
 
 
+def _runs(row: Row, _now: datetime) -> Line:
+    """Return what a terminal runs; `runs` of its document is the open payment on it, where that is known."""
+    payment = row.document.get("runs")
+    if payment is None:
+        if row.document["transaction"]:
+            return (("busy", ""),)
+        return (("free", "dim") if row.document["reachable"] else ("-", "dim"),)
+    text = words.state(payment)
+    return ((f"{payment['type'] or 'transaction'}: ", ""), (text, "bold red" if text == "in doubt" else ""))
+
+
 COLUMNS: Mapping[Section, Sequence[Column]] = {
     Section.TERMINALS: (
         Column(_serial, 20, rank=1),
         Column(_reachable, 13, rank=2),
-        Column(lambda row, now: runs(row, now), 26, rank=3, least=25),
+        Column(_runs, 26, rank=3, least=25),
         Column(_seen, 10, rank=5, least=9),
         Column(_place, 200, rank=4),
     ),
@@ -177,18 +192,6 @@ COLUMNS: Mapping[Section, Sequence[Column]] = {
 }
 #: The last column needs so many cells, or it goes.
 LEAST_REST = 12
-
-
-def runs(row: Row, now: datetime) -> Line:
-    """Return what a terminal runs; `runs` of its document is the open payment on it, where that is known."""
-    payment = row.document.get("runs")
-    if payment is None:
-        if row.document["transaction"]:
-            return (("busy", ""),)
-        return (("free", "dim") if row.document["reachable"] else ("-", "dim"),)
-    held = Row(Section.OPEN, Kind.PAYMENT, payment["client_transaction_id"], payment)
-    noun = words_of(payment).noun if payment["type"] else "transaction"
-    return ((f"{noun}: ", ""), *state(held, now))
 
 
 #: Cells between two columns, and whether each keeps its least width: the first of these that leaves no column out.

@@ -21,9 +21,6 @@ from posd.cli.watch.screen import styled
 from posd.cli.watch.source import FIRST_PAUSE, LONGEST_PAUSE, look
 from posd.cli.watch.state import Shop, State, Ui
 
-#: columns of a text where nothing says how many there are.
-COLUMNS = 80
-
 NEEDS_A_TERMINAL = (
     "posd watch draws on a terminal, and this is none. Use posd watch --once (the same as text), posd watch --json (a "
     "JSON line for each change), posd list --open or posd status"
@@ -82,8 +79,7 @@ def _write(api: Api, output: Output, shop: Shop) -> None:
         for change in page:
             state.rates.take(change)
     colour = output.rich and not os.environ.get("NO_COLOR")
-    columns = output.stdout.width if output.rich else COLUMNS
-    for line in once(View(state, Ui(), now, glyphs()), columns):
+    for line in once(View(state, Ui(), now, glyphs()), output.stdout.width):
         click.echo(styled(line, colour=colour).rstrip() if output.rich else "".join(text for text, _ in line).rstrip())
 
 

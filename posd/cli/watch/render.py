@@ -11,13 +11,18 @@ from posd.cli.watch.control import why_not_abortable
 from posd.cli.watch.keys import BINDINGS
 from posd.cli.watch.rates import Summary
 from posd.cli.watch.state import Kind, Page, Row, Section, State, Ui, marked
-from posd.cli.watch.telling import below, heading, page_lines
+from posd.cli.watch.telling import below, heading, in_full, page_lines
 
 #: The least lines of a screen that has room for ...
 TITLES_FROM = 9  #: the names of the lists,
 RATES_FROM = 12  #: the rates,
-BELOW_FROM = 16  #: what to do about the selected row,
-SPACIOUS_FROM = 30  #: and more of that.
+BELOW_FROM = 16  #: what to do about the selected row.
+
+#: Lines of the screen -> the most lines of what to do; the first that fits.
+BELOW_LINES = ((30, 8), (24, 4), (BELOW_FROM, 3))
+
+#: Cells of a line that is not cut.
+UNBOUNDED = 1_000_000
 
 #: What stands in a list that is empty.
 NOTHING: Mapping[Section, str] = {
@@ -38,7 +43,7 @@ class View(NamedTuple):
 
 def frame(view: View, columns: int, height: int) -> list[Line]:
     """Return the lines of the screen: `height` at most, each at most `columns` cells."""
-    top = [_header(view, columns), *_notice(view, columns)]
+    top = [_header(view, columns), *_notice(view, columns, height)]
     bottom = _bottom(view, columns)
     if view.ui.page is None:
         lines = _lists(view, columns, height, top, bottom)
@@ -53,7 +58,7 @@ def frame(view: View, columns: int, height: int) -> list[Line]:
 def once(view: View, columns: int) -> list[Line]:
     """Return everything in lines, as many as it takes: what `posd watch --once` writes."""
     rows = view.state.rows(view.now)
-    lines = [_header(view, columns), *_notice(view, columns)]
+    lines = [_header(view, columns), *_notice(view, columns, UNBOUNDED)]
     for section in Section:
         shown = [row for row in rows if row.section is section]
         lines.append(_title(view, section, shown, (0, len(shown)), columns))
@@ -62,10 +67,10 @@ def once(view: View, columns: int) -> list[Line]:
             lines.append(layout.line(row, marked=False))
             if section is Section.ATTENTION:
                 lines.append(((f"         {heading(row)}", "dim"),))
-                lines += [(("         ", ""), *line) for line in below(row, columns - 9, 20)]
+                lines += [(("         ", ""), *line) for line in in_full(row, columns - 9)]
         lines += [((f"  {NOTHING[section]}", "dim"),)] * (not shown)
     lines.append(_rates(view.state.rates.summary(view.now)))
-    return [clip_line(line, columns, view.glyphs) for line in lines]
+    return [clip_line(line, UNBOUNDED, view.glyphs) for line in lines]  # nothing cuts a command
 
 
 def share(room: int, needs: Sequence[int]) -> list[int]:
@@ -85,7 +90,7 @@ def _lists(view: View, columns: int, height: int, top: list[Line], bottom: list[
     titles = height >= TITLES_FROM
     told: list[Line] = []
     if chosen is not None and height >= BELOW_FROM:
-        most = 7 if height >= SPACIOUS_FROM else 3
+        most = next(lines for least, lines in BELOW_LINES if height >= least)
         told = [_rule(heading(chosen), columns), *below(chosen, columns, most)]
     rates = [_rates(view.state.rates.summary(view.now))] if height >= RATES_FROM else []
     sections = {section: [row for row in rows if row.section is section] for section in Section}
@@ -160,8 +165,9 @@ def _header(view: View, columns: int) -> Line:
     return (*left, (" " * max(1, gap), ""), (right, "")) if gap > 0 else tuple(left)
 
 
-def _notice(view: View, columns: int) -> list[Line]:
-    """Return what is wrong with posd itself, in two lines at most."""
+def _notice(view: View, columns: int, height: int) -> list[Line]:
+    """Return what is wrong with posd itself, in three lines at most, in fewer on a small screen."""
+    room = 3 if height >= BELOW_FROM else 2
     away = view.state.away
     if away is not None:
         left = max(0, round((away.again_at - view.now).total_seconds()))
@@ -169,13 +175,13 @@ def _notice(view: View, columns: int) -> list[Line]:
             f"posd cannot be reached since {away.since.astimezone():%H:%M:%S}; trying again in {left} s. Payments go "
             f"on at the terminals; what is shown below is from then. Why: {away.reason}"
         )
-        return _lines(at_most(wrap(text, columns), 3, columns), "red")
+        return _lines(at_most(wrap(text, columns), room, columns), "red")
     checks = view.state.shop.health.get("checks") or {}
     bad = {name: check for name, check in checks.items() if check.get("status") != "ok"}
     style = "red" if any(check.get("status") == "failing" for check in bad.values()) else "yellow"
     told = [wrap(f"{name.replace('_', ' ')} {check_text(check)}", columns) for name, check in bad.items()]
     most = max(1, 2 // len(told)) if told else 0
-    return _lines([line for lines in told for line in at_most(lines, most, columns)][:3], style)
+    return _lines([line for lines in told for line in at_most(lines, most, columns)][:room], style)
 
 
 def _lines(texts: Sequence[str], style: str) -> list[Line]:
@@ -239,7 +245,7 @@ def furthest(view: View, columns: int, height: int) -> int:
 
 def page_room(view: View, columns: int, height: int) -> int:
     """Return how many lines of a page are seen at once."""
-    return max(1, height - 1 - len(_notice(view, columns)) - 2 - len(_bottom(view, columns)))
+    return max(1, height - 1 - len(_notice(view, columns, height)) - 2 - len(_bottom(view, columns)))
 
 
 def _page(view: View, page: Page, columns: int, height: int, top: list[Line], bottom: list[Line]) -> list[Line]:

@@ -7,6 +7,7 @@ payment comes to need a person) are in no feed.
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from posd.cli.errors import problem_text
 from posd.cli.operator import RECONCILE_SECONDS
 from posd.cli.watch import feed
 from posd.cli.watch.rates import WINDOW
-from posd.cli.watch.state import Kind, Row, Shop
+from posd.cli.watch.state import LINGER, Kind, Row, Shop
 
 #: seconds between two looks while the feed is silent.
 LOOK_SECONDS = 10.0
@@ -31,6 +32,8 @@ ANSWER_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 #: The most payments of a list; more do not fit on any screen.
 MOST = 200
+#: The most payments that ended between two looks of which more is asked for.
+MOST_ENDED = 10
 
 #: list of the shop -> its call.
 LISTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -63,6 +66,12 @@ class Changed(NamedTuple):
     anew: bool = False
 
 
+class Ended(NamedTuple):
+    """A payment that the feed said has ended."""
+
+    document: Mapping[str, Any]
+
+
 class Acted(NamedTuple):
     """What became of an action (`abort` or `reconcile`) on a row."""
 
@@ -85,7 +94,7 @@ class Fault(NamedTuple):
     error: Exception
 
 
-Message = Answered | NoAnswer | Changed | Acted | Told | Fault
+Message = Answered | NoAnswer | Changed | Ended | Acted | Told | Fault
 
 
 def look(api: Api, before: Shop, wanted: frozenset[str] = EVERYTHING) -> Shop:
@@ -144,6 +153,7 @@ class Source:
         self._woken = threading.Event()
         self._lock = threading.Lock()
         self._wanted: set[str] = set()
+        self._ended: list[str] = []
 
     def start(self) -> None:
         """Begin to look and to follow the feed."""
@@ -202,6 +212,7 @@ class Source:
         while not self._closed.is_set():
             try:
                 self._shop = look(api, self._shop, wanted)
+                self._look_at_ended(api)
             except (Problem, Unreachable) as error:
                 self._take(NoAnswer(words(error), pause))
                 self._closed.wait(pause)
@@ -218,6 +229,14 @@ class Source:
                 self._woken.clear()
             if not woken or time.monotonic() >= full_look_at:
                 wanted = EVERYTHING
+
+    def _look_at_ended(self, api: Api) -> None:
+        """Ask for the newest of those that ended: a quick one was in no list of open ones."""
+        with self._lock:
+            ended, self._ended = self._ended[-MOST_ENDED:], []
+        for identity in ended:
+            with suppress(Problem):  # then it is shown with what the feed said
+                self._take(Ended(api.get(f"/transactions/{identity}", seconds=ANSWER_SECONDS).body))
 
     def _following(self, api: Api) -> None:
         pause, place = FIRST_PAUSE, None
@@ -238,6 +257,15 @@ class Source:
 
     def _changed(self, *changes: feed.Change) -> int:
         self._take(Changed(changes))
+        recent = datetime.now(UTC) - LINGER
+        with self._lock:
+            self._ended += [
+                change["id"]
+                for change in changes
+                if change["kind"] == "transaction"
+                and change["result"] is not None
+                and datetime.fromisoformat(change["at"]) >= recent
+            ]
         kinds = {change["kind"] for change in changes}
         self._want(
             (PAYMENTS if "transaction" in kinds else frozenset()) | (PRINTS if kinds - {"transaction"} else set())

@@ -103,6 +103,12 @@ class State:
         document = {**known, "client_transaction_id": change["id"], "terminal": change["terminal"]}
         self._ended[change["id"]] = Row(Section.OPEN, Kind.PAYMENT, change["id"], document, ended=change)
 
+    def known(self, document: Document) -> None:
+        """Take a payment that ended as the daemon shows it."""
+        row = self._ended.get(document["client_transaction_id"])
+        if row is not None:
+            self._ended[row.identity] = row._replace(document=document)
+
     def forget_feed(self) -> None:
         """Count anew: what was counted is of another database, or will be told again."""
         self.rates = Rates()

@@ -74,12 +74,23 @@ def advice_of(row: Row) -> tuple[str, Advice]:
 
 def below(row: Row, room: int, most: int) -> list[Line]:
     """Return what stands below the lists of the selected row, in at most `most` lines: the commands come last."""
-    detail, advice = advice_of(row)
+    advice = advice_of(row)[1]
     commands = "   ".join(command.format(id="ID") for command in advice.commands)
-    told = wrap(" ".join(filter(None, (_sentence(detail) if detail else "", advice.words))), room)
+    told = wrap(_told(row), room)
     typed = wrap(commands, room)[:1] if commands else []
     told = at_most(told, most - len(typed), room)
     return [*(((line, ""),) for line in told), *(((line, "cyan"),) for line in typed)]
+
+
+def in_full(row: Row, room: int) -> list[Line]:
+    """Return all that is told of a row, and the commands as they are typed, which nothing breaks."""
+    commands = [command.format(id=row.identity) for command in advice_of(row)[1].commands]
+    return [*(((line, ""),) for line in wrap(_told(row), room)), *(((line, "cyan"),) for line in commands)]
+
+
+def _told(row: Row) -> str:
+    detail, advice = advice_of(row)
+    return " ".join(filter(None, (_sentence(detail) if detail else "", advice.words)))
 
 
 def page_lines(page: Page, room: int) -> list[Line]:

@@ -1,0 +1,141 @@
+"""Shops as the daemon would tell of them, for frames to be made of."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from posd.cli.api import decode
+from posd.cli.watch.cells import UNICODE, Glyphs, text_of
+from posd.cli.watch.render import View, frame
+from posd.cli.watch.state import Shop, State, Ui
+from tests.cli.documents import attention, outcome, transaction
+from tests.cli.print_documents import print_job
+
+NOW = datetime(2026, 11, 20, 14, 30, 15, tzinfo=UTC)
+HEALTH = {"status": "ok", "checks": {"storage": {"status": "ok", "detail": "the database can be read"}}}
+REASON = "nothing listens there: the device is on, but it takes no connections on that port"
+
+
+def at(seconds: float) -> str:
+    """Return the API's time so many seconds ago."""
+    return (NOW - timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def identity(number: int) -> str:
+    """Return an id for tests."""
+    return f"7f3c0000-0000-4000-8000-{number:012}"
+
+
+def exact(document: Any) -> Any:
+    """Return a document as it comes from the API: numbers exact."""
+    return decode(json.dumps(document))
+
+
+def terminal(number: int, **changes: Any) -> dict[str, Any]:
+    """Return a terminal that is reachable and runs nothing."""
+    document = {
+        "serial": f"SN-{number:04}",
+        "brand": "B",
+        "model": "M",
+        "base_url": f"https://192.168.1.{number}:6869",
+        "source": "mdns",
+        "reachable": True,
+        "last_seen": at(3),
+        "transaction": None,
+        "reason": None,
+        "checked_at": at(3),
+        "claims": [],
+    }
+    return document | changes
+
+
+def payment(number: int, seconds: float, status: str | None = "TERMINAL_ACKNOWLEDGED", **changes: Any) -> Any:
+    """Return an open payment, begun so many seconds ago, on the terminal of that number."""
+    document = {
+        "client_transaction_id": identity(number),
+        "terminal": f"SN-{number:04}",
+        "created_at": at(seconds),
+        "status": status,
+        "phase": "active",
+        "next_step": "wait",
+        "abortable": status != "APPROVAL_REQUESTED",
+    }
+    return exact(transaction(**document | changes))
+
+
+def ended(number: int, code: str, seconds: float, detail: str = "") -> Any:
+    """Return a final payment that a person should look at since so many seconds."""
+    event = outcome("approved", {"kind": "event", "event_id": identity(99)}, reached_acquirer=True)
+    marks = [{**attention(code, detail), "since": at(seconds)}]
+    return payment(number, seconds + 10, "APPROVAL", phase="final", outcome=event, next_step="done", attention=marks)
+
+
+def in_doubt(number: int, seconds: float) -> Any:
+    """Return a payment in doubt that needs a person."""
+    marks = [{**attention("in_doubt", "the connection broke off"), "since": at(seconds)}]
+    return payment(number, seconds + 5, None, phase="in_doubt", next_step="ask_person", attention=marks)
+
+
+EMPTY = Shop(health=HEALTH, version="1.2.3")
+DOUBT = in_doubt(4, 700)
+BUSY = Shop(
+    health=HEALTH,
+    version="1.2.3",
+    terminals=[
+        *(terminal(number) for number in range(1, 5)),
+        terminal(5, reachable=False, last_seen=at(4000), reason=REASON),
+    ],
+    open=[
+        payment(3, 2, "APPROVAL_REQUESTED"),
+        payment(2, 15, "CARD_PRESENTED", type="pre-auth"),
+        payment(1, 64),
+        DOUBT,
+    ],
+    attention=[DOUBT, ended(1, "amount_differs", 3700, "asked for 11.20, authorized 10.00")],
+    open_prints=[print_job(created_at=at(9), status="IN_PROGRESS")],
+)
+CROWDED = Shop(
+    health=HEALTH,
+    version="1.2.3",
+    terminals=[terminal(number) for number in range(1, 41)],
+    open=[payment(number, 3 * number) for number in range(30, 0, -1)],
+    attention=[ended(number, "missing_reference", 60 * number) for number in range(1, 21)],
+)
+
+
+def state_of(shop: Shop, *, rates: bool = True) -> State:
+    """Return the state with that shop; with `rates`, payments ended in the last hour, one just now."""
+    state = State(shop)
+    if rates:
+        for number in range(20):
+            name, begun = identity(1000 + number), 100.0 * (19 - number) + 12
+            state.changed(change(name, begun), NOW)
+            result = "approved" if number % 10 else "declined"
+            state.changed(change(name, begun - 5 - number * 0.3, result), NOW)
+    return state
+
+
+def change(name: str, seconds: float, result: str | None = None) -> dict[str, Any]:
+    """Return a line of the feed, written so many seconds ago."""
+    return {
+        "seq": 1,
+        "at": at(seconds),
+        "kind": "transaction",
+        "id": name,
+        "reason": "",
+        "phase": "final" if result else "active",
+        "status": None,
+        "result": result,
+        "attention": [],
+        "terminal": "SN-0003",
+    }
+
+
+def view(state: State, ui: Ui | None = None, glyphs: Glyphs = UNICODE) -> View:
+    """Return what a frame is made of."""
+    return View(state, ui or Ui(), NOW, glyphs)
+
+
+def text(what: View, columns: int = 80, height: int = 24) -> str:
+    """Return a frame without styles."""
+    return "\n".join(text_of(line).rstrip() for line in frame(what, columns, height)) + "\n"

@@ -43,6 +43,7 @@ class Keyboard:
         self._left = left
         self._taken = taken
         self._hung_up = hung_up
+        self._is_taken = False
         self._typed: Callable[[str], None] | None = None
         self._before = termios.tcgetattr(_STDIN)
         self._loop = asyncio.get_running_loop()
@@ -60,6 +61,11 @@ class Keyboard:
         self._loop.remove_signal_handler(signal.SIGCONT)
         self._give_back()
 
+    def look_again(self) -> None:
+        """Take the terminal where it is ours again: a shell's `fg` says nothing to a process that runs already."""
+        if not self._is_taken and _in_foreground():
+            self._take()
+
     def ask(self, typed: Callable[[str], None]) -> None:
         """Let a person type a line, seen and corrected as anywhere; `typed` is called with it."""
         self._typed = typed
@@ -70,11 +76,13 @@ class Keyboard:
             self._typed = None
             self._single_keys()
             self._loop.add_reader(_STDIN, self._read)
+            self._is_taken = True
             self._taken()
         else:
             self._loop.remove_reader(_STDIN)  # reading there would stop the process
 
     def _give_back(self) -> None:
+        self._is_taken = False
         self._loop.remove_reader(_STDIN)
         self._set(self._before)
 

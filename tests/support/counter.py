@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
+import httpx2
+
 from posd import tls
 from posd.cli.api import Api, Problem, Unreachable
 from tests.support.ports import reserve
@@ -53,6 +55,7 @@ class Counter:
         self._ledger = home / "ledger"
         self._speed = speed
         self._extra = extra
+        self._controls: dict[str, str] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -74,6 +77,7 @@ class Counter:
                 "--state": self.home / "terminals" / serial,
                 "--ledger": self._ledger / f"{serial}.jsonl",
                 "--speed": self._speed,
+                "--control": self._controls.setdefault(serial, f"127.0.0.1:{reserve()}"),
                 "--wait-seconds": 0,
             }
             words = [str(word) for pair in options.items() for word in pair]
@@ -111,6 +115,13 @@ class Counter:
         with Api(self.socket) as api:
             api.put(f"/transactions/{identity}", body | request)
         return identity
+
+    def hand(self, deed: str, serial: str = "") -> None:
+        """Do what hands do at a terminal: present-card, approve, unplug."""
+        serial = serial or self.serials[0]
+        with httpx2.Client(trust_env=False, timeout=PATIENCE) as client:
+            answer = client.post(f"http://{self._controls[serial]}/terminals/{serial}/{deed}", json={})
+        assert answer.status_code == 200, answer.text
 
     def transaction(self, identity: str) -> Any:
         """Return a payment as the local API shows it."""

@@ -28,7 +28,7 @@ FRAME_SECONDS = 0.25
 #: How long it is said what became of an action.
 SAID = timedelta(seconds=20)
 #: seconds: the most that the last frame may take to reach a terminal that does not read.
-LAST_WORDS_SECONDS = 2.0
+LAST_WORDS_SECONDS = 5.0
 
 _STDOUT = 1
 
@@ -140,6 +140,7 @@ class App:
 
     def _tick(self) -> None:
         """Let the clocks go on, once a second."""
+        self._keyboard.look_again()
         self._draw_later()
         now = datetime.now(UTC)
         self._loop.call_later(1.001 - now.microsecond / 1_000_000, self._tick)

@@ -51,7 +51,7 @@ def frame(view: View, columns: int, height: int) -> list[Line]:
         lines = _page(view, view.ui.page, columns, height, top, bottom)
     # On the smallest screens the first and the last line are worth most.
     if len(lines) > height:
-        lines = [*lines[: height - 1], lines[-1]]
+        lines = [*lines[: height - 1], lines[-1]] if height > 1 else lines[:1]
     return [clip_line(line, columns, view.glyphs) for line in lines]
 
 

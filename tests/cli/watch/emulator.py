@@ -5,6 +5,8 @@ import re
 from posd.cli.watch.cells import width
 
 TOKEN = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|([^\x1b])", re.DOTALL)
+#: The begin of a sequence, of which the rest may come.
+BEGUN = re.compile(r"\x1b(\[\??[0-9;]*)?$")
 
 
 class Emulator:
@@ -15,13 +17,20 @@ class Emulator:
         self.cells = [[(" ", "")] * columns for _ in range(height)]
         self.row = self.column = 0
         self.style = ""
+        self.modes: set[str] = set()
+        self._begun = ""
 
     def write(self, text: str) -> None:
         """Follow it. Raise ValueError at what no frame may hold."""
+        text = self._begun + text
+        self._begun = ""
         place = 0
         while place < len(text):
             found = TOKEN.match(text, place)
             if found is None:
+                if BEGUN.match(text, place):
+                    self._begun = text[place:]
+                    return
                 raise ValueError(f"not known: {text[place : place + 20]!r}")
             place = found.end()
             parameters, command, char = found.groups()
@@ -61,5 +70,9 @@ class Emulator:
                 self.cells = [[(" ", "")] * self.columns for _ in range(self.height)]
             case "m":
                 self.style = parameters
+            case "h":
+                self.modes.add(parameters)
+            case "l":
+                self.modes.discard(parameters)
             case _:
                 raise ValueError(f"not known: {command!r} {parameters!r}")

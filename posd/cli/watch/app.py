@@ -140,6 +140,8 @@ class App:
 
     def _tick(self) -> None:
         """Let the clocks go on, once a second."""
+        if self._ended.done():
+            return
         self._keyboard.look_again()
         self._draw_later()
         now = datetime.now(UTC)

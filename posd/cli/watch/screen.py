@@ -110,20 +110,15 @@ def row_of(line: Line, columns: int) -> Row:
 
 
 def spans_of(before: Row, after: Row, end: int) -> list[tuple[int, int]]:
-    """Return the spans of cells to write, first and behind the last; none begins or ends inside a wide character."""
+    """Return the spans of cells to write, first and behind the last."""
     spans: list[tuple[int, int]] = []
     for place in range(end):
         if before[place] == after[place]:
             continue
-        first, last = place, place + 1
-        while first and after[first][0] == "":
-            first -= 1
-        while last < end and after[last][0] == "":
-            last += 1
-        if spans and first - spans[-1][1] <= BRIDGE:
-            spans[-1] = (spans[-1][0], max(last, spans[-1][1]))
+        if spans and place - spans[-1][1] <= BRIDGE:
+            spans[-1] = (spans[-1][0], place + 1)
         else:
-            spans.append((first, last))
+            spans.append((place, place + 1))
     return spans
 
 
@@ -144,4 +139,5 @@ def _move(row: int, column: int) -> str:
 
 
 def _unsure(row: Row) -> bool:
+    """Whether it holds what another terminal may measure otherwise: wide characters, accents, all that is not ours."""
     return any(not char.isascii() and char not in DRAWN for char, _ in row)

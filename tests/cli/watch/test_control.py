@@ -1,12 +1,13 @@
 """What each key does to what is looked at, and what it asks for."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from posd.cli.watch.control import Do, Wish, press, why_not_abortable
-from posd.cli.watch.state import Kind, Page, Row, Section, Status, Ui, marked, settle
-from tests.cli.watch.shops import BUSY, NOW, ended, identity, payment, state_of
+from posd.cli.watch.state import Kind, Page, Row, Section, State, Status, Ui, marked, settle
+from tests.cli.watch.shops import BUSY, EMPTY, NOW, ended, identity, in_doubt, payment, state_of
 
 ROWS = state_of(BUSY).rows(NOW)
 OLD, PAYMENT, READ, PRINT, BANK, GONE = (row for row in ROWS if row.section is Section.OPEN)
@@ -171,6 +172,19 @@ def test_nothing_at_all_can_be_selected_shown_or_aborted() -> None:
     for key in ("down", "end", "tab", "enter", "a", "r", "escape"):
         assert pressed(ui, key, []) is None
     assert (ui.page, ui.asking, marked(ui, [])) == (None, None, None)
+
+
+def test_what_blocks_a_terminal_stands_first_and_then_the_newest() -> None:
+    attention = [ended(1, "gap", 50), ended(2, "gap", 5), in_doubt(3, 99), in_doubt(4, 700)]
+    rows = State(replace(EMPTY, attention=attention)).rows(NOW)
+    assert [row.identity for row in rows] == [identity(number) for number in (3, 4, 2, 1)]
+    assert marked(Ui(), rows) == rows[0]
+
+
+def test_terminals_that_do_not_answer_stand_first_and_open_payments_by_age() -> None:
+    order = [row.identity for row in ROWS if row.section is Section.TERMINALS]
+    assert order == ["SN-0005", "SN-0001", "SN-0002", "SN-0003", "SN-0004"]
+    assert [row.identity for row in (OLD, PAYMENT, READ)] == [identity(4), identity(1), identity(2)]
 
 
 def test_an_ended_payment_lingers_with_what_is_known_of_it() -> None:

@@ -311,6 +311,34 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(shop: Counter) -> None:
         assert seen.ends() == 0
 
 
+def test_a_terminal_that_takes_nothing_holds_nobody(shop: Counter) -> None:
+    keys, device = pty.openpty()
+    fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 300, 0, 0))
+    before = termios.tcgetattr(device)
+    process = subprocess.Popen(
+        [*OWN_TERMINAL, sys.executable, "-m", "posd", "--socket", str(shop.socket), "watch"],
+        stdin=device,
+        stdout=device,
+        stderr=device,
+        env=os.environ | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
+    )
+    try:
+        # Frames of 300 columns fill what the kernel keeps; nobody reads them.
+        deadline = time.monotonic() + PATIENCE
+        while select.select([], [device], [], 0)[1]:
+            assert time.monotonic() < deadline
+            process.send_signal(signal.SIGWINCH)
+            time.sleep(0.05)
+        os.write(keys, b"q")
+        assert process.wait(PATIENCE) == 0
+        assert termios.tcgetattr(device) == before
+    finally:
+        process.kill()
+        process.wait()
+        os.close(keys)
+        os.close(device)
+
+
 def test_what_a_change_takes_on_the_line_is_bounded(shop: Counter) -> None:
     with watched(shop) as seen:
         seen.shows("no payment is open")

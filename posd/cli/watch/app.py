@@ -201,8 +201,9 @@ class App:
         columns, height = self._size()
         view = self._view(now)
         room = page_room(view, columns, height) if self._ui.page else max(1, height // 3)
+        said = self._ui.status
         wish = press(key, self._ui, rows, room=room, furthest=furthest(view, columns, height))
-        if self._ui.status is not None and self._ui.status.until is None and wish is None:
+        if self._ui.status is not None and self._ui.status is not said and wish is None:  # what is under way stays
             self._ui.status = self._ui.status._replace(until=now + SAID)
         if wish is not None:
             self._grant(wish)

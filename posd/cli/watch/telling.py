@@ -5,6 +5,7 @@ from typing import Any
 
 from posd.cli import history, print_words, words
 from posd.cli.advice import Advice, attention_advice, next_step
+from posd.cli.chain import Link
 from posd.cli.operations import words_of
 from posd.cli.output import Pair, asked, inline, moment
 from posd.cli.print_progress import job_pairs
@@ -127,6 +128,7 @@ def _all_of(row: Row, told: Document, room: int) -> Iterator[Line]:
             advices = [(item, print_words.attention_advice(item["code"])) for item in document["attention"]]
         case Kind.PAYMENT:
             yield from _labelled(transaction_pairs(document), room)
+            yield from _labelled([(link.relation, _link_text(link)) for link in told["chain"]], room)
             if document["outcome"] is not None:
                 yield from _head("outcome")
                 style, meaning = words.meaning(document)
@@ -144,6 +146,15 @@ def _all_of(row: Row, told: Document, room: int) -> Iterator[Line]:
     for when, happened, details in history.rows(told["history"], extras):
         for number, line in enumerate(wrap(", ".join(filter(None, (happened, details))), max(1, room - 16))):
             yield ((fit("" if number else when, 15), "dim"), (f" {line}", ""))
+
+
+def _link_text(link: Link) -> str:
+    """Write a transaction beside another: what it is, how it stands, and its id."""
+    if link.transaction is None:
+        return f"{link.transaction_id} ({link.why})"
+    other = link.transaction
+    parts = (other["type"], asked(other["amount"]), words.state(other), link.transaction_id)
+    return "  ".join(str(part) for part in parts if part)
 
 
 def _head(text: str, style: str = "bold") -> Iterator[Line]:

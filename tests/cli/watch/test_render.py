@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd.cli.chain import Link
 from posd.cli.watch.cells import ASCII, UNICODE, text_of, width
 from posd.cli.watch.render import frame, furthest, keys_line, once, share
 from posd.cli.watch.screen import Screen
@@ -230,6 +231,15 @@ def test_a_page_can_be_scrolled_to_its_last_line_and_no_further() -> None:
     assert text(view(state_of(EMPTY), page), 40, 10) == last
     page.scroll -= 11
     assert text(view(state_of(EMPTY), page), 40, 10) != last
+
+
+def test_a_page_names_what_a_payment_derives_from() -> None:
+    known = Link("original", identity(2), ended(2, "gap", 9))
+    lost = Link("derived", identity(3), None, "not known here")
+    page = Page("payment", ROW, {**TOLD, "chain": [known, lost]})
+    shown = text(view(state_of(EMPTY), Ui(page=page)), 100, 60)
+    assert f"charge  11.20  approved  {identity(2)}" in shown
+    assert f"{identity(3)} (not known here)" in shown
 
 
 def test_once_tells_all_with_commands_that_can_be_copied() -> None:

@@ -1,0 +1,50 @@
+"""Where a moment stands in the feed, and what comes behind it."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from posd.cli.api import Api
+from posd.cli.watch import feed
+from posd.cli.watch.feed import Change
+from tests.support.counter import Counter
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[tuple[Api, list[Change]]]:
+    """A feed with some payments in it, and all of its lines."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home, Counter(Path(home)) as shop, Api(shop.socket) as api:
+        assert (feed.newest(api), list(feed.past(api, 0))) == (0, [])
+        assert feed.begin(api, datetime.now().astimezone()) == 0
+        assert feed.holds(api, 0)
+        for amount in (1, 2, 3):
+            shop.ended(shop.charge(amount))
+        yield api, api.get("/feed", {"limit": "500"}).body["changes"]
+
+
+def test_the_newest_line_and_those_that_are_not_there(told: tuple[Api, list[Change]]) -> None:
+    api, changes = told
+    assert len(changes) > 12
+    newest = changes[-1]["seq"]
+    assert feed.newest(api) == newest
+    assert feed.holds(api, newest)
+    assert not feed.holds(api, newest + 1)
+    assert [change for page in feed.past(api, newest) for change in page] == []
+
+
+def test_each_moment_is_found(told: tuple[Api, list[Change]]) -> None:
+    api, changes = told
+    moments = [datetime.fromisoformat(change["at"]) for change in changes]
+    for moment in [*moments, moments[0] - timedelta(hours=1), moments[-1] + timedelta(hours=1)]:
+        begun = feed.begin(api, moment)
+        behind = [change["seq"] for page in feed.past(api, begun) for change in page]
+        assert behind == [change["seq"] for change, at in zip(changes, moments, strict=True) if at >= moment]
+
+
+def test_what_is_there_comes_before_what_is_live(told: tuple[Api, list[Change]]) -> None:
+    api, changes = told
+    lines = feed.live(api, changes[2]["seq"])
+    assert [next(lines)[0]["seq"] for _ in changes[3:]] == [change["seq"] for change in changes[3:]]

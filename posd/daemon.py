@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import re
 import secrets
 import signal
 import ssl
@@ -92,6 +93,9 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_CONFIGURATION = 2
 
+#: Where asyncio's words begin to show objects, and with them what they hold.
+_OBJECTS = re.compile(r"[:(<]")
+
 log = structlog.get_logger("posd.daemon")
 
 
@@ -115,7 +119,11 @@ def run(config: Config) -> int:
         log.error("posd.cannot_start", error=str(error))  # noqa: TRY400 - the message is the whole story
         notify(STATUS=f"cannot start: {error}")
         return EXIT_CONFIGURATION if isinstance(error, CannotStart | tls.TlsError) else EXIT_FAILED
+    except Exception:
+        log.exception("posd.crashed", error_id=secrets.token_hex(8))
+        return EXIT_FAILED
     finally:
+        logs.floods.tell()
         logs.flush()
     return EXIT_OK
 
@@ -132,6 +140,8 @@ async def serve(config: Config) -> None:
         await _start(config, noise, stack)
         await stop.wait()
         notify(STOPPING="1", STATUS="stopping")
+    noise.tell()
+    logs.floods.tell()
     log.info("posd.stopped")
 
 
@@ -381,7 +391,7 @@ def _exception_handler(noise: Noise) -> Any:
         log.error(
             "posd.internal_error",
             error_id=secrets.token_hex(8),
-            detail=str(context.get("message")),
+            detail=_OBJECTS.split(str(context.get("message")), 1)[0],
             exc_info=error if isinstance(error, BaseException) else None,
         )
 

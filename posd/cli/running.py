@@ -22,15 +22,18 @@ def run(config_path: str) -> NoReturn:
     try:
         config = load(Path(config_path))
     except ConfigError as error:
+        from posd.logs import PREFIXES, to_journal
+
+        level = PREFIXES["error"].decode() if to_journal(sys.stderr) else ""
         for problem in error.problems:
-            print(f"posd: {problem}", file=sys.stderr)  # noqa: T201 - it is a command line's answer
+            print(f"{level}posd: {problem}", file=sys.stderr)  # noqa: T201 - it is a command line's answer
         sys.exit(ExitCode.USAGE)
 
     try:
         from posd.daemon import run as run_daemon
 
         code = run_daemon(config)
-    except Exception:  # noqa: BLE001 - the daemon's stderr is a log, where a crash belongs in full
+    except Exception:  # noqa: BLE001 - the daemon logs its own; this is of one that cannot even be imported
         traceback.print_exc()
         code = ExitCode.NOT_DONE
     sys.exit(code)

@@ -16,12 +16,12 @@ def tell(before: PrintJob | None, after: PrintJob) -> None:
     known = {item.code for item in before.attention} if before else set()
     for item in after.attention:
         if item.code not in known:
-            write = log.error if item.code in ERRORS else log.warning
-            write("print.attention", print_job=identity, terminal=terminal, code=item.code, detail=item.detail)
+            (log.error if item.code in ERRORS else log.warning)(
+                "print.attention", print_job=identity, terminal=terminal, code=item.code, detail=item.detail
+            )
     old = (before.decided_by, before.status) if before else (None, None)
     if after.decided_by is not None and old != (after.decided_by, after.status):
-        write = log.info if after.status is PrintStatus.COMPLETED else log.warning
-        write(
+        (log.info if after.status is PrintStatus.COMPLETED else log.warning)(
             "print.outcome",
             print_job=identity,
             terminal=terminal,

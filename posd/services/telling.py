@@ -16,8 +16,9 @@ def tell(before: Transaction | None, after: Transaction) -> None:
     known = {item.code for item in before.attention} if before else set()
     for item in after.attention:
         if item.code not in known:
-            write = log.error if item.code in ERRORS else log.warning
-            write("payment.attention", transaction=identity, terminal=terminal, code=item.code, detail=item.detail)
+            (log.error if item.code in ERRORS else log.warning)(
+                "payment.attention", transaction=identity, terminal=terminal, code=item.code, detail=item.detail
+            )
     old, new = before.outcome if before else None, after.outcome
     if new is not None and (old is None or (old.result, old.status) != (new.result, new.status)):
         log.info(

@@ -115,8 +115,8 @@ def connect_again(path: Path) -> sqlite3.Connection:
     """
     sync_wal(path)
     db = connect_writer(path)
-    busy, log, checkpointed = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    if busy or log != checkpointed:
+    busy, frames, checkpointed = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy or frames != checkpointed:
         db.close()
         raise sqlite3.OperationalError("what was written last is not yet in the database file")
     return db

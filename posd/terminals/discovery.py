@@ -136,7 +136,9 @@ class Discovery:
         if state_change is ServiceStateChange.Removed:
             gone = self._fleet.withdraw(name)
             if gone is not None and gone.serial in self._fleet:
-                self._tell("discovery.gone", gone.serial, gone.hosts[0])
+                (log.info if self._worth_a_line(gone.serial) else log.debug)(
+                    "discovery.gone", terminal=gone.serial, host=gone.hosts[0]
+                )
             return
         if len(self._resolving) < MAX_RESOLVING:
             self._start(zeroconf, service_type, name)
@@ -186,16 +188,14 @@ class Discovery:
             log.debug("discovery.ignored", reason=str(error))
             return 0
         if self._fleet.announce(found):
-            self._tell("discovery.found", found.serial, found.hosts[0], found.port)
+            in_fleet = found.serial in self._fleet
+            (log.info if in_fleet and self._worth_a_line(found.serial) else log.debug)(
+                "discovery.found", terminal=found.serial, host=found.hosts[0], port=found.port, in_fleet=in_fleet
+            )
         return len(found.hosts)
 
-    def _tell(self, event: str, serial: str, host: str, port: int | None = None) -> None:
-        """Log it. Anybody can announce anything, without end: what is not worth a line is for those who look for it."""
-        in_fleet = serial in self._fleet
-        tell = log.info if in_fleet and self._worth_a_line(serial) else log.debug
-        tell(event, terminal=serial, host=host, port=port, in_fleet=in_fleet)
-
     def _worth_a_line(self, serial: str) -> bool:
+        """Anybody can announce anything, without end: what is not worth a line is for those who look for it."""
         now = asyncio.get_running_loop().time()
         lines = self._lines.setdefault(serial, deque(maxlen=MAX_LINES))
         if len(lines) == MAX_LINES and now - lines[0] < LINES_SECONDS:

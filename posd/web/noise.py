@@ -1,7 +1,8 @@
 """What strangers do on the LAN, collapsed: a counter a kind, and at most one log line a minute a kind."""
 
-import time
+import asyncio
 from collections import Counter
+from contextlib import suppress
 
 import structlog
 
@@ -12,18 +13,41 @@ log = structlog.get_logger("posd.listener")
 
 
 class Noise:
-    """Counts refused connections and requests, and tells of them now and then."""
+    """Counts refused connections and requests, and tells of them now and then.
+
+    The first of a kind is told at once; what follows is told as a number when its minute is over.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._untold: Counter[str] = Counter()
-        self._told_at: dict[str, float] = {}
+        #: What was not told yet, of the kinds whose minute runs: how many, the newest peer and its detail.
+        self._untold: dict[str, tuple[int, str, str | None]] = {}
 
     def note(self, kind: str, peer: str, detail: str | None = None) -> None:
-        """Count one more of a kind; the line names the newest peer and how many there were since the last line."""
+        """Count one more of a kind; a line names the newest peer and how many there were since the last line."""
         self.counts[kind] += 1
-        self._untold[kind] += 1
-        now = time.monotonic()
-        if now - self._told_at.get(kind, -LINE_EVERY_SECONDS) >= LINE_EVERY_SECONDS:
-            self._told_at[kind] = now
-            log.warning("listener.refused", kind=kind, peer=peer, count=self._untold.pop(kind), detail=detail)
+        if (untold := self._untold.get(kind)) is not None:
+            self._untold[kind] = (untold[0] + 1, peer, detail)
+            return
+        _tell(kind, 1, peer, detail)
+        with suppress(RuntimeError):  # without a loop there is nobody who comes back to it
+            asyncio.get_running_loop().call_later(LINE_EVERY_SECONDS, self._minute_over, kind)
+            self._untold[kind] = (0, peer, detail)
+
+    def _minute_over(self, kind: str) -> None:
+        count, peer, detail = self._untold.pop(kind, (0, "", None))
+        if count:
+            _tell(kind, count, peer, detail)
+            self._untold[kind] = (0, peer, detail)
+            asyncio.get_running_loop().call_later(LINE_EVERY_SECONDS, self._minute_over, kind)
+
+    def tell(self) -> None:
+        """Tell what is left: posd stops."""
+        for kind, (count, peer, detail) in self._untold.items():
+            if count:
+                _tell(kind, count, peer, detail)
+        self._untold.clear()
+
+
+def _tell(kind: str, count: int, peer: str, detail: str | None) -> None:
+    log.warning("listener.refused", kind=kind, peer=peer, count=count, detail=detail)

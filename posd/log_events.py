@@ -1,0 +1,314 @@
+"""Every line that the daemon can log: its event's name, its levels and fields, what it says and what to do.
+
+To add a line: log it with a literal name and keywords (`log.warning("payment.attention", transaction=…)`), add its row
+here, a new field to `posd.logs.FIELDS`, and write the page anew (`python -m tests.logs`). A test holds the three
+together. The daemon does not import this; `posd logs` does.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Event(NamedTuple):
+    """A row. `says` is the line as a sentence with {field}s; a part in [ ] is left out where a field of it is.
+
+    `do` is for people to do, or why there is nothing to do; every warning and error has it.
+    """
+
+    levels: tuple[str, ...]
+    fields: tuple[str, ...]
+    says: str
+    do: str = ""
+
+
+def _row(levels: str, fields: str, says: str, do: str = "") -> Event:
+    return Event(tuple(levels.split()), tuple(fields.split()), says, do)
+
+
+_DISK = "Check the disk of the database: space, and errors in the kernel's log (journalctl -k). "
+
+EVENTS: Final[Mapping[str, Event]] = {
+    # The daemon itself
+    "posd.started": _row(
+        "info",
+        "version pid listen directory database fleet",
+        "posd {version} is ready (process {pid}): terminals call {listen}, sockets are in {directory}, "
+        "the database is {database}, the fleet is {fleet}",
+    ),
+    "posd.stopping": _row("info", "signal", "posd was told to stop ({signal})"),
+    "posd.stopped": _row("info", "", "posd has stopped in order"),
+    "posd.cannot_start": _row(
+        "error", "error", "posd cannot start: {error}", "Do what the message says; posd doctor looks at the rest."
+    ),
+    "posd.crashed": _row(
+        "error",
+        "error_id",
+        "posd ended by a fault of its own ({error_id})",
+        "systemd starts it again, and open payments are reconciled. If it comes again, report it with this line.",
+    ),
+    "posd.internal_error": _row(
+        "error",
+        "error_id detail transaction print_job method peer",
+        "posd failed in a way that it should not ({error_id})[ for payment {transaction}][ for print job {print_job}]"
+        "[ in a call {method}][ of {peer}][: {detail}]",
+        "Look at the payment (posd show); what was acknowledged is on disk. Report the fault with this line.",
+    ),
+    "posd.library": _row(
+        "warning error",
+        "kind detail",
+        "a library complains: {kind}[: {detail}]",
+        "Nothing, where it comes once. If it goes on, report it with this line.",
+    ),
+    "log.collapsed": _row(
+        "info warning",
+        "kind count transaction print_job terminal code result status",
+        "{count} more lines {kind} were left out[ for payment {transaction}][ for print job {print_job}]"
+        "[ of terminal {terminal}][ ({code})][ ({result})][ ({status})]",
+        "Look at the lines of that event before this one: the same happened again and again.",
+    ),
+    # Payments
+    "payment.started": _row(
+        "info", "transaction terminal type", "the request for a {type} was sent to terminal {terminal}"
+    ),
+    "payment.answered": _row(
+        "info",
+        "transaction terminal judgement phase reason http_status",
+        "terminal {terminal} answered the request[ (HTTP {http_status})]: {judgement}[, because {reason}]"
+        "[; the payment is {phase}]",
+    ),
+    "payment.outcome": _row(
+        "info",
+        "transaction terminal result evidence",
+        "the payment on terminal {terminal} ended: {result}, known by {evidence}",
+    ),
+    "payment.attention": _row(
+        "warning error",
+        "transaction terminal code detail",
+        "the payment on terminal {terminal} needs a look ({code}): {detail}",
+        "posd show ID says what to do; posd list --attention has all of them. An error says that money may have moved "
+        "otherwise than somebody believes.",
+    ),
+    "payment.search": _row(
+        "info",
+        "transaction terminal result reason",
+        "terminal {terminal} was asked for the payment: {result}[, because {reason}]",
+    ),
+    "payment.abort": _row(
+        "info",
+        "transaction terminal kind judgement http_status reason",
+        "terminal {terminal} was asked to stop the payment ({kind})[ (HTTP {http_status})]: {judgement}"
+        "[, because {reason}]",
+    ),
+    "payment.operator": _row(
+        "info",
+        "transaction terminal kind uid code result",
+        "a person (user id {uid}) decided on the payment: {kind}[ {code}][ as {result}]",
+    ),
+    "payment.taken_over": _row(
+        "info",
+        "transaction terminal phase status",
+        "the payment on terminal {terminal} was open when posd ended; it is {phase}[ ({status})] and goes on",
+    ),
+    "payment.commit_uncertain": _row(
+        "warning",
+        "transaction error",
+        "it is not certain that the payment was recorded, so it was not sent: {error}",
+        _DISK + "The till repeats its call with the same id.",
+    ),
+    "payment.not_recorded": _row(
+        "warning",
+        "transaction error retry_s",
+        "what is known of a payment could not be recorded: {error}[; posd tries again in {retry_s} s]",
+        _DISK + "posd tries again by itself; after a restart the payment is in doubt and reconciled.",
+    ),
+    "payment.not_readable": _row(
+        "warning",
+        "transaction error error_id",
+        "it cannot be looked up whether the payment was started ({error_id}): {error}",
+        _DISK + "The till repeats the same call with the same id.",
+    ),
+    # Callbacks of terminals
+    "webhook.event": _row(
+        "info",
+        "transaction verdict status phase",
+        "the terminal reports {status} ({verdict}); the payment is {phase}",
+    ),
+    "webhook.print": _row(
+        "info",
+        "print_job verdict status phase",
+        "the terminal reports the print job as {status} ({verdict}); it is {phase}",
+    ),
+    "webhook.quarantined": _row(
+        "warning",
+        "transaction print_job http_status reason",
+        "a callback was refused (HTTP {http_status}) and kept in quarantine: {reason}",
+        "posd quarantine shows it. Mend the configuration if the reason names it, then posd reprocess.",
+    ),
+    "webhook.too_large": _row(
+        "warning",
+        "transaction print_job limit_bytes peer",
+        "a callback from {peer} is larger than {limit_bytes} bytes and was refused",
+        "The terminal is asked by itself. For events raise webhooks.max_body_bytes if they are rightly so large.",
+    ),
+    "webhook.not_stored": _row(
+        "warning",
+        "transaction print_job error detail",
+        "a callback could not be stored, and the terminal was not told that it was: {error}[; {detail}]",
+        _DISK + "The terminal sends an event again for some minutes; after that posd asks for it.",
+    ),
+    # Print jobs
+    "print.started": _row("info", "print_job terminal", "the print job was sent to terminal {terminal}"),
+    "print.answered": _row(
+        "info",
+        "print_job terminal judgement phase reason http_status",
+        "[terminal {terminal} ]answered the print job[ (HTTP {http_status})]: {judgement}[, because {reason}]"
+        "[; it is {phase}]",
+    ),
+    "print.outcome": _row(
+        "info warning",
+        "print_job terminal status evidence code",
+        "the print job on terminal {terminal} ended: [{status}, ][{code}, ]known by {evidence}",
+        "A warning: it was not printed, or not for certain. posd print-jobs ID says why; print it again as a reprint.",
+    ),
+    "print.attention": _row(
+        "warning error",
+        "print_job terminal code detail",
+        "the print job on terminal {terminal} needs a look ({code}): {detail}",
+        "posd print-jobs ID says what to do; posd print-jobs --attention has all of them.",
+    ),
+    "print.poll": _row(
+        "info",
+        "print_job terminal status result reason",
+        "terminal {terminal} was asked for the print job: {result}[ {status}][, because {reason}]",
+    ),
+    "print.operator": _row(
+        "info",
+        "print_job terminal kind uid code result",
+        "a person (user id {uid}) decided on the print job: {kind}[ {code}][ as {result}]",
+    ),
+    "print.taken_over": _row(
+        "info",
+        "print_job terminal phase status",
+        "the print job on terminal {terminal} was open when posd ended; it is {phase}[ ({status})] and goes on",
+    ),
+    "print.commit_uncertain": _row(
+        "warning",
+        "print_job error",
+        "it is not certain that the print job was recorded, so it was not sent: {error}",
+        _DISK + "The till repeats its call with the same id.",
+    ),
+    "print.not_recorded": _row(
+        "warning",
+        "print_job error",
+        "what is known of a print job could not be recorded: {error}",
+        _DISK + "posd tries again by itself.",
+    ),
+    "print.not_readable": _row(
+        "warning",
+        "print_job error error_id",
+        "it cannot be looked up whether the print job was started ({error_id}): {error}",
+        _DISK + "The till repeats the same call with the same id.",
+    ),
+    # The listener on the LAN
+    "listener.refused": _row(
+        "warning",
+        "kind peer count detail",
+        "refused {count} times: {kind}, the newest from {peer}[ ({detail})]",
+        "Nothing, where it is rare. Many of them: find the device at that address; a terminal whose callbacks have a "
+        "wrong_token was started by another posd or with another callback key.",
+    ),
+    "listener.distrusted": _row(
+        "warning",
+        "peer kind count detail",
+        "{detail} ({count} times)",
+        "Do what the line says: as a rule put ca.crt on the terminal (posd tls ca).",
+    ),
+    # The certificate of that listener
+    "certificate.loaded": _row(
+        "info",
+        "detail fingerprint_sha256 expires",
+        "the certificate was loaded: {detail}; it ends {expires} (SHA-256 {fingerprint_sha256})",
+    ),
+    "certificate.renewed": _row(
+        "info", "detail expires", "the certificate was renewed, because {detail}[; it ends {expires}]"
+    ),
+    "certificate.not_renewed": _row(
+        "warning",
+        "error detail",
+        "the certificate should be renewed ({detail}), and was not: {error}",
+        "posd tls renew, as the user that the files belong to; posd tls status says what is wrong.",
+    ),
+    "certificate.refused": _row(
+        "warning",
+        "error detail retry_s",
+        "the changed certificate cannot be used: {error}[; {detail}][; posd looks again in {retry_s} s]",
+        "Put a certificate and the private key that belongs to it in place; posd takes it up by itself.",
+    ),
+    "certificate.ends": _row("warning", "detail expires", "{detail} (it ends {expires})", "Do what the line says."),
+    # Terminals on the network
+    "discovery.started": _row(
+        "info", "service_types interfaces", "posd listens for announcements of {service_types} on {interfaces}"
+    ),
+    "discovery.found": _row(
+        "debug info",
+        "terminal host port in_fleet",
+        "terminal {terminal} announces itself at {host}[, port {port}] (in the fleet: {in_fleet})",
+    ),
+    "discovery.gone": _row(
+        "debug info", "terminal host reason", "terminal {terminal} is not at {host} any more[: {reason}]"
+    ),
+    "discovery.ignored": _row("debug", "reason", "an announcement was ignored: {reason}"),
+    "discovery.claim": _row(
+        "warning",
+        "terminal host count detail",
+        "{detail}",
+        "Find out which device is the right one; give it a base_url or a fingerprint_sha256 in the configuration.",
+    ),
+    "discovery.unavailable": _row(
+        "warning",
+        "error detail retry_s",
+        "announcements are not heard, or not everywhere: {error}; {detail}[; posd tries again in {retry_s} s]",
+        "Check discovery.interfaces and the network of this machine, or give each terminal a base_url.",
+    ),
+    "interfaces.polled": _row(
+        "info",
+        "error retry_s",
+        "the kernel does not report changed addresses ({error}); posd looks every {retry_s} s",
+    ),
+    "interfaces.unreadable": _row(
+        "warning",
+        "error detail",
+        "the addresses of this machine cannot be read ({error}): {detail}",
+        "Check that the unit's sandbox allows AF_NETLINK; posd works on with what it knows.",
+    ),
+    # The database
+    "store.backup": _row("info", "database count", "a backup was written to {database}: {count} payments"),
+    "store.backup_failed": _row(
+        "error", "error", "no backup was made: {error}", "Do what the message says; then posd backup again."
+    ),
+    "store.restored": _row(
+        "warning",
+        "detail",
+        "the database was restored: {detail}",
+        "Compare the payments since the backup with the terminals; then posd restore --seen.",
+    ),
+    "store.restore_seen": _row(
+        "info", "uid count", "a person (user id {uid}) has seen to what {count} restores asked for"
+    ),
+    "store.reprocessed": _row("info", "count kind", "{count} payments were derived anew from their events: {kind}"),
+    "store.print_jobs_reprocessed": _row(
+        "info", "count kind", "{count} print jobs were derived anew from their webhooks: {kind}"
+    ),
+    "store.difference": _row(
+        "error",
+        "transaction print_job detail",
+        "what was stored differs from what its events say, in: {detail}; it was set right",
+        "Look at the payment (posd show). If the disk is sound, report it: it should not happen.",
+    ),
+    "store.damaged": _row(
+        "error",
+        "database error detail",
+        "the database {database} is damaged ({error}). {detail}",
+        "Do what the line says; nothing was changed or deleted.",
+    ),
+}

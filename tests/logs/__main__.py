@@ -1,0 +1,5 @@
+"""Write docs/logs.md anew from the table of events: `python -m tests.logs`."""
+
+from tests.logs.page import PAGE, page
+
+PAGE.write_text(page())

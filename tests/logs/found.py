@@ -1,0 +1,84 @@
+"""The log lines of the code, found in its text: module, line, event, level, fields."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import posd
+
+PACKAGE = Path(posd.__file__).parent
+#: What is not the daemon.
+APART = ("cli", "simulator", "client")
+#: method of a logger -> the level of its lines.
+LEVELS = {
+    "debug": "debug",
+    "info": "info",
+    "warning": "warning",
+    "error": "error",
+    "exception": "error",
+    "critical": "critical",
+}
+#: Keywords that are no fields of a line.
+NO_FIELDS = {"exc_info"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A call that logs. `open` where it passes fields that its text does not name (`**`)."""
+
+    place: str
+    event: str
+    levels: frozenset[str]
+    fields: frozenset[str]
+    open: bool
+
+
+class NotPlain(AssertionError):
+    """A use of the logger that the table cannot be held against."""
+
+
+def modules() -> Iterator[Path]:
+    """Yield the files of the daemon."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] not in APART:
+            yield path
+
+
+def lines(text: str, name: str) -> Iterator[Line]:
+    """Yield the log lines of a module. Raise NotPlain where `log` is used in another way."""
+    tree = ast.parse(text)
+    plain = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if (methods := _methods(node.func)) is None:
+            continue
+        place = f"{name}:{node.lineno}"
+        plain |= {id(user) for user in ast.walk(node.func) if isinstance(user, ast.Name) and user.id == "log"}
+        first = node.args[0] if len(node.args) == 1 else None
+        if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
+            raise NotPlain(f"{place}: the event of a log line is one literal text, its fields are keywords")
+        names = {keyword.arg for keyword in node.keywords}
+        yield Line(
+            place,
+            first.value,
+            frozenset(LEVELS[method] for method in methods),
+            frozenset(name for name in names if name is not None) - NO_FIELDS,
+            None in names,
+        )
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id == "log" and isinstance(node.ctx, ast.Load) and id(node) not in plain:
+            raise NotPlain(f"{name}:{node.lineno}: call log.LEVEL(…) here, or (log.A if … else log.B)(…)")
+
+
+def _methods(function: ast.expr) -> set[str] | None:
+    """Return the methods of `log` that a call may be of; None where it is a call of something else."""
+    match function:
+        case ast.Attribute(value=ast.Name(id="log"), attr=method) if method in LEVELS:
+            return {method}
+        case ast.IfExp(body=one, orelse=other):
+            found = _methods(one), _methods(other)
+            return None if found[0] is None or found[1] is None else found[0] | found[1]
+        case _:
+            return None

@@ -1,0 +1,92 @@
+"""A fault is told by its kind and place; its message only where it cannot quote anything."""
+
+import errno
+import json
+import sqlite3
+
+import msgspec
+import pytest
+
+from posd import faults, logs
+
+VALUE = "somebody@example.com"
+
+
+class Own(TypeError):
+    """An exception of somebody's, with whatever message."""
+
+
+def raised(error: BaseException) -> BaseException:
+    try:
+        raise error  # noqa: TRY301 - it is to have a traceback
+    except BaseException as caught:  # noqa: BLE001
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (TypeError("unsupported operand type(s) for +: 'int' and 'str'"), True),
+        (AttributeError("'str' object has no attribute 'x'"), True),
+        (sqlite3.OperationalError("database or disk is full"), True),
+        (OSError(errno.ENOSPC, "No space left on device", VALUE), True),
+        (OSError(VALUE), False),
+        (OSError(VALUE, VALUE), False),
+        (ValueError(VALUE), False),
+        (KeyError(VALUE), False),
+        (Own(VALUE), False),
+        (msgspec.ValidationError(VALUE), False),
+        (UnicodeDecodeError("utf-8", VALUE.encode(), 0, 1, VALUE), False),
+        (RuntimeError(VALUE), False),
+    ],
+    ids=repr,
+)
+def test_a_message_is_told_where_it_is_of_the_code_alone(error: Exception, message: bool) -> None:
+    (item,) = faults.told(raised(error))
+    assert item["type"] == type(error).__qualname__
+    assert ("message" in item) is message
+    assert VALUE not in str(item)
+    assert item["frames"] == [f"tests/logs/test_faults.py:{raised.__code__.co_firstlineno + 2} raised"]
+
+
+def test_what_led_to_it_is_told_and_no_chain_is_endless() -> None:
+    first = raised(ValueError(VALUE))
+    second = RuntimeError(VALUE)
+    second.__cause__ = first
+    assert [item["type"] for item in faults.told(raised(second))] == ["RuntimeError", "ValueError"]
+    first.__context__ = second
+    assert len(faults.told(second)) == faults.MAX_CHAIN
+
+
+def test_a_group_names_its_parts() -> None:
+    (item,) = faults.told(raised(ExceptionGroup(VALUE, [ValueError(VALUE), TypeError("x")])))
+    assert [part["type"] for part in item["of"]] == ["ValueError", "TypeError"]
+    assert VALUE not in str(item)
+
+
+def test_a_deep_fault_fits_into_a_line_of_the_journal() -> None:
+    def deep(left: int) -> None:
+        if left:
+            deep(left - 1)
+        raise KeyError(VALUE)
+
+    error: BaseException | None = None
+    for _ in range(10):
+        try:
+            deep(500)
+        except KeyError as caught:
+            caught.__context__ = error
+            error = caught
+    fields = {
+        "event": "posd.internal_error",
+        "exc_info": error,
+        "detail": "x" * 1_000_000,
+        "fleet": ["S" * 64] * 10_000,
+    }
+    line = logs.exceptions(None, "error", logs.allow_listed(logs.Lines(), "error", fields))
+    assert len(json.dumps(line)) < 48 * 1024
+
+
+def test_an_address_of_a_person_is_taken_out_of_words() -> None:
+    fields = {"event": "payment.attention", "detail": f"it says <{VALUE}>, and 5 @ 3", "peer": "10.0.0.1"}
+    assert logs.allow_listed(logs.Lines(), "info", fields)["detail"] == "it says <(an e-mail address)>, and 5 @ 3"

@@ -1,0 +1,126 @@
+"""Lines carry their level where the journal reads them, and are plain JSON elsewhere."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import logging
+import structlog
+from posd import logs
+logs.configure("debug")
+log = structlog.get_logger("posd.test")
+log.debug("a.debug")
+log.info("an.info")
+log.warning("a.warning")
+try:
+    int("nothing")
+except ValueError:
+    log.exception("an.error", error_id="7")
+logging.getLogger("library").warning("of %s", "a library")
+"""
+LEVELS = ["debug", "info", "warning", "error", "warning"]
+
+
+def stream(descriptor: int) -> str:
+    """Return a file as systemd writes it into JOURNAL_STREAM."""
+    found = os.fstat(descriptor)
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def through_pipe(script: str, journal: str | None) -> list[bytes]:
+    """Run a script with a pipe as stdout; `journal` is JOURNAL_STREAM, "stdout" that of the pipe."""
+    read, write = os.pipe()
+    environment = {name: value for name, value in os.environ.items() if name != "JOURNAL_STREAM"}
+    if journal is not None:
+        environment["JOURNAL_STREAM"] = stream(write) if journal == "stdout" else journal
+    with os.fdopen(read, "rb") as output:
+        with os.fdopen(write, "wb") as given:
+            subprocess.run([sys.executable, "-c", script], stdout=given, env=environment, check=True)
+        return output.read().splitlines()
+
+
+def test_the_journal_hears_how_important_each_line_is_and_gets_valid_json() -> None:
+    lines = through_pipe(SCRIPT, "stdout")
+    assert [line[:3] for line in lines] == [b"<7>", b"<6>", b"<4>", b"<3>", b"<4>"]
+    assert [json.loads(line[3:])["level"] for line in lines] == LEVELS
+
+
+@pytest.mark.parametrize("journal", [None, "", "1:2", "nonsense"])
+def test_elsewhere_a_line_is_json_and_nothing_else(journal: str | None) -> None:
+    lines = through_pipe(SCRIPT, journal)
+    assert [json.loads(line)["level"] for line in lines] == LEVELS
+
+
+def test_a_file_that_is_the_journal_gets_levels_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with path.open("wb") as given:
+        environment = os.environ | {"JOURNAL_STREAM": stream(given.fileno())}
+        subprocess.run([sys.executable, "-c", SCRIPT], stdout=given, env=environment, check=True)
+    assert [line[:3] for line in path.read_bytes().splitlines()] == [b"<7>", b"<6>", b"<4>", b"<3>", b"<4>"]
+
+
+def test_what_is_wrong_with_the_configuration_is_an_error_of_the_journal(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[webhooks]\nlisten = 7\nwrong = "secret"\n')
+    with (tmp_path / "journal").open("wb") as given:
+        environment = os.environ | {"JOURNAL_STREAM": stream(given.fileno())}
+        command = [sys.executable, "-m", "posd", "--config", str(config), "run"]
+        ended = subprocess.run(command, stdout=given, stderr=given, env=environment, check=False)
+    lines = (tmp_path / "journal").read_text().splitlines()
+    assert ended.returncode == 2
+    assert len(lines) == 2
+    assert all(line.startswith("<3>posd: ") for line in lines)
+
+
+def test_a_crash_at_the_start_is_one_line_with_an_id_and_without_the_value_it_failed_on() -> None:
+    script = """
+import sys
+from posd import daemon
+class Config:
+    class logging:
+        level = "info"
+async def serve(config):
+    raise ValueError("somebody@example.com")
+daemon.serve = serve
+sys.exit(daemon.run(Config))
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == b""
+    line = json.loads(ended.stdout)
+    assert (line["event"], line["level"]) == ("posd.crashed", "error")
+    assert len(line["error_id"]) == 16
+    assert [(item["type"], "message" in item) for item in line["exception"]] == [("ValueError", False)]
+    assert line["exception"][0]["frames"][-1].endswith(" serve")
+
+
+def test_what_python_would_write_by_itself_is_a_line_without_values() -> None:
+    script = """
+import asyncio, threading, logging
+from posd import logs
+logs.configure("info")
+def fails():
+    raise KeyError("somebody@example.com")
+thread = threading.Thread(target=fails)
+thread.start()
+thread.join()
+class Bad:
+    def __del__(self):
+        raise KeyError("somebody@example.com")
+Bad()
+logging.getLogger("library").error("cannot read %r", "somebody@example.com", exc_info=ValueError("ticket-4711"))
+logging.getLogger("library").error("cannot read somebody@example.com")
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert ended.stderr == b""
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [line["event"] for line in lines] == ["posd.internal_error"] * 2 + ["posd.library"] * 2
+    assert lines[2]["detail"] == "cannot read %r"
+    assert lines[2]["exception"][0]["type"] == "ValueError"
+    assert "somebody" not in ended.stdout.decode()
+    assert "4711" not in ended.stdout.decode()

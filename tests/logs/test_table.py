@@ -1,0 +1,97 @@
+"""The table of events and the code say the same, and the page is made of the table."""
+
+import re
+from collections import defaultdict
+
+import pytest
+
+from posd.floods import LIMITS
+from posd.log_events import EVENTS, Event
+from posd.logs import FIELDS
+from tests.logs.found import PACKAGE, Line, NotPlain, lines, modules
+from tests.logs.page import PAGE, page
+
+FOUND: dict[str, list[Line]] = defaultdict(list)
+for module in modules():
+    for found in lines(module.read_text(), str(module.relative_to(PACKAGE.parent))):
+        FOUND[found.event].append(found)
+
+
+def wanted(event: str) -> str:
+    """Return the row that the code asks for, as it can be put into the table."""
+    levels = {level for line in FOUND[event] for level in line.levels}
+    fields = {field for line in FOUND[event] for field in line.fields}
+    return f'"{event}": _row("{" ".join(sorted(levels))}", "{" ".join(sorted(fields))}", "…", "…"),'
+
+
+@pytest.mark.parametrize("event", sorted(FOUND.keys() | EVENTS.keys()))
+def test_an_event_has_the_row_that_the_code_asks_for(event: str) -> None:
+    places = ", ".join(line.place for line in FOUND.get(event, ()))
+    if event not in EVENTS:
+        pytest.fail(f"{places} logs an event without a row; add to EVENTS in posd/log_events.py:\n    {wanted(event)}")
+    if event not in FOUND:
+        pytest.fail(f"nothing logs {event}; remove its row from EVENTS in posd/log_events.py")
+    row = EVENTS[event]
+    levels = {level for line in FOUND[event] for level in line.levels}
+    fields = {field for line in FOUND[event] for field in line.fields}
+    says = f"in EVENTS of posd/log_events.py, by {places}, the row begins:\n    {wanted(event)}"
+    assert set(row.levels) == levels, says
+    if any(line.open for line in FOUND[event]):
+        assert fields <= set(row.fields), says
+    else:
+        assert set(row.fields) == fields, says
+
+
+@pytest.mark.parametrize(("event", "row"), EVENTS.items(), ids=EVENTS)
+def test_a_row_can_be_used(event: str, row: Event) -> None:
+    assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", event), "an event is words with dots between"
+    assert set(row.fields) <= FIELDS, "a field that no line may have: add it to FIELDS in posd/logs.py"
+    assert set(re.findall(r"{(\w*)}", row.says)) <= set(row.fields)
+    assert re.fullmatch(r"([^][]|\[[^][]*{[^][]*\])+", row.says), "a part in [ ] has a field, and no other part in it"
+    assert row.do or not {"warning", "error", "critical"} & set(row.levels), "say what people do on it, in `do`"
+    assert len(set(row.fields)) == len(row.fields)
+
+
+def test_no_field_is_allowed_that_no_line_has() -> None:
+    assert {field for row in EVENTS.values() for field in row.fields} == FIELDS
+
+
+def test_limits_are_of_events_that_there_are() -> None:
+    for event, limit in LIMITS.items():
+        assert event in EVENTS
+        assert set(limit.by) & set(EVENTS[event].fields) or not limit.by
+
+
+def test_the_page_is_made_of_the_table() -> None:
+    assert PAGE.read_text() == page(), "write it anew: python -m tests.logs"
+
+
+def test_every_logger_is_called_log() -> None:
+    for module in modules():
+        for line in module.read_text().splitlines():
+            assert "structlog.get_logger(" not in line or line.startswith("log = structlog.get_logger("), module
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "log.info(name)",
+        "log.info(f'a.{b}')",
+        "log.info('a.b', 'c')",
+        "tell = log.info",
+        "write = log.error if x else log.info\nwrite('a.b')",
+        "log.bind(a=1).info('a.b')",
+        "f(log)",
+    ],
+)
+def test_what_the_table_cannot_be_held_against_is_found(text: str) -> None:
+    with pytest.raises(NotPlain):
+        list(lines(text, "x.py"))
+
+
+def test_lines_are_found_as_they_are() -> None:
+    text = "(log.error if a else log.warning)('a.b', c=1, exc_info=e)\ndef f():\n    log.exception('c.d', **g)\n"
+    assert list(lines(text, "x.py")) == [
+        Line("x.py:1", "a.b", frozenset({"error", "warning"}), frozenset({"c"}), open=False),
+        Line("x.py:3", "c.d", frozenset({"error"}), frozenset(), open=True),
+    ]

@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, str] = {
     "terminals": "posd.cli.terminals:terminals",
     "watch": "posd.cli.watch.command:watch",
     "status": "posd.cli.status:status",
+    "logs": "posd.cli.logs:logs",
     "config": "posd.cli.config:config",
     "tls": "posd.cli.tls:tls",
     "backup": "posd.cli.data:backup",

@@ -1,0 +1,350 @@
+"""`posd logs`: the daemon's lines in words, whatever is in them and wherever they come from."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from posd.cli.log_lines import MAX_LINE_BYTES, sentence
+from posd.log_events import EVENTS
+from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
+
+ONE = "20b6f0ea-1000-4ec8-94b4-88e4b286e094"
+OTHER = "6c1a4b99-620d-4183-8fc5-93a831a37bd8"
+
+
+def line(event: str, level: str = "info", **fields: object) -> dict[str, object]:
+    return {
+        "timestamp": "2026-11-22T10:42:03.123456Z",
+        "level": level,
+        "event": event,
+        "logger": "posd.test",
+    } | fields
+
+
+LINES = [
+    line("payment.started", transaction=ONE, terminal="SN-1", type="charge"),
+    line("payment.attention", "warning", transaction=ONE, terminal="SN-1", code="gap", detail="an event is missing"),
+    line("payment.attention", "error", transaction=OTHER, terminal="SN-2", code="conflicting_final", detail="two ends"),
+    line("webhook.print", print_job="J-1", verdict="applied", status="COMPLETED", phase="final"),
+    line("of.tomorrow", "debug", terminal="SN-1", new=[1, 2]),
+]
+TEXT = "Traceback of something that is no line of posd's"
+
+
+def log_of(directory: Path, *lines: object) -> str:
+    """Write a log; what is no dictionary is a line as it stands."""
+    path = directory / "posd.log"
+    path.write_bytes(
+        b"".join((item if isinstance(item, bytes) else json.dumps(item).encode()) + b"\n" for item in lines)
+    )
+    return str(path)
+
+
+def ids(shown: str) -> list[str]:
+    """Return the events of lines as they are."""
+    return [json.loads(text)["event"] for text in shown.splitlines()]
+
+
+def piped(
+    *arguments: str, given: bytes = b"", environment: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    process = subprocess.Popen(
+        command(("logs", *arguments), None, None),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TZ": "UTC"} | (environment or {}),
+    )
+    assert process.stdin is not None
+    if given:
+        process.stdin.write(given)
+        process.stdin.close()
+        process.stdin = None
+    return process
+
+
+def test_lines_are_sentences_with_time_and_level_and_what_to_do_once(tmp_path: Path) -> None:
+    done = posd("logs", "--utc", log_of(tmp_path, *LINES, TEXT.encode()))
+    assert (done.returncode, done.stderr) == (0, "")
+    advice = f"    → {EVENTS['payment.attention'].do}"
+    assert done.stdout.splitlines() == [
+        (
+            "2026-11-22 10:42:03.123Z  info     the request for a charge was sent to terminal SN-1"
+            f"  transaction={ONE}  (payment.started)"
+        ),
+        (
+            "2026-11-22 10:42:03.123Z  warning  the payment on terminal SN-1 needs a look (gap): an event is missing"
+            f"  transaction={ONE}  (payment.attention)"
+        ),
+        advice,
+        (
+            "2026-11-22 10:42:03.123Z  error    the payment on terminal SN-2 needs a look (conflicting_final): two ends"
+            f"  transaction={OTHER}  (payment.attention)"
+        ),
+        (
+            "2026-11-22 10:42:03.123Z  info     the terminal reports the print job as COMPLETED (applied); it is final"
+            "  print_job=J-1  (webhook.print)"
+        ),
+        "2026-11-22 10:42:03.123Z  debug    of.tomorrow terminal=SN-1 new=1, 2",
+        TEXT,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wish", "events"),
+    [
+        ((), [item["event"] for item in LINES]),
+        (("--level", "debug"), [item["event"] for item in LINES]),
+        (("--level", "warning"), ["payment.attention", "payment.attention"]),
+        (("-p", "error"), ["payment.attention"]),
+        (("--event", "payment"), ["payment.started", "payment.attention", "payment.attention"]),
+        (("--event", "payment.att"), ["payment.attention", "payment.attention"]),
+        (("--transaction", ONE.upper()), ["payment.started", "payment.attention"]),
+        (("--transaction", ONE, "--level", "warning"), ["payment.attention"]),
+        (("--terminal", "SN-1"), ["payment.started", "payment.attention", "of.tomorrow"]),
+        (("--print-job", "J-1"), ["webhook.print"]),
+        (("-n", "2"), ["webhook.print", "of.tomorrow"]),
+        (("-n", "1", "--level", "warning"), ["payment.attention"]),
+        (("--terminal", "SN"), []),
+    ],
+    ids=str,
+)
+def test_what_is_selected_is_shown_and_json_is_as_it_was(
+    tmp_path: Path, wish: tuple[str, ...], events: list[str]
+) -> None:
+    done = posd("logs", "--json", *wish, log_of(tmp_path, TEXT.encode(), *LINES))
+    assert ids(done.stdout) == events
+    assert all(text in map(json.dumps, LINES) for text in done.stdout.splitlines())
+    assert done.returncode == 0
+    assert ("no line of the log matches" in done.stderr) is (not events)
+
+
+def test_a_level_in_front_as_the_journal_takes_it_is_taken_off(tmp_path: Path) -> None:
+    raw = b"<4>" + json.dumps(LINES[1]).encode()
+    assert posd("logs", "--json", log_of(tmp_path, raw)).stdout == json.dumps(LINES[1]) + "\n"
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_each_event_has_a_sentence_with_all_its_fields_and_with_none(event: str) -> None:
+    fields = {name: name.upper() for name in EVENTS[event].fields}
+    whole = sentence(line(event, **fields))
+    assert whole.endswith(f"  ({event})")
+    assert all(value in whole for value in fields.values())
+    assert not set("{}[]") & set(whole)
+    bare = sentence(line(event))
+    assert bare
+    assert not set("{}[]") & set(bare)
+
+
+def test_a_fault_is_folded_and_whole_on_request(tmp_path: Path) -> None:
+    fault = [
+        {"type": "RuntimeError", "frames": ["posd/a.py:1 one", "posd/b.py:2 two"]},
+        {"type": "OSError", "message": "No space left on device", "frames": ["posd/c.py:3 three"]},
+    ]
+    log = log_of(tmp_path, line("posd.internal_error", "error", error_id="7", exception=fault))
+    first, second = posd("logs", log).stdout.splitlines()[1:3]
+    assert first == "    RuntimeError, at posd/b.py:2 two (all calls: --traceback)"
+    assert second == "    because of OSError: No space left on device, at posd/c.py:3 three"
+    assert "      posd/a.py:1 one\n" in posd("logs", "--traceback", log).stdout
+
+
+@pytest.mark.parametrize(
+    "exception",
+    [None, "text", 7, [], {}, [7], [{}], [{"type": None, "frames": None}], [{"frames": [None]}], [[["x"]]]],
+    ids=str,
+)
+@pytest.mark.parametrize("stamp", ["x", "", None, 7, "2026-11-22", {}], ids=str)
+def test_a_line_that_is_odd_is_shown_nevertheless(tmp_path: Path, exception: object, stamp: object) -> None:
+    odd = line("posd.internal_error", "error", error_id="7", exception=exception) | {"timestamp": stamp, "level": stamp}
+    done = posd("logs", log_of(tmp_path, odd))
+    assert done.returncode == 0
+    assert "posd failed in a way that it should not (7)" in done.stdout
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202e‮\x00"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        json.dumps(line("payment.attention", "warning", terminal="S", code="c", detail=HOSTILE)).encode(),
+        json.dumps(
+            line("x" + HOSTILE, HOSTILE, **{HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}), ensure_ascii=False
+        ).encode(),
+        json.dumps(line("posd.crashed", error_id="1", exception=[{"type": HOSTILE, "frames": [HOSTILE]}])).encode(),
+        HOSTILE.replace("\n", "").encode(),
+        b"\xff\xfe{\x1b[31m",
+        b"{" * 5000 + b"\x1b[31m",
+        b'{"event": "\x9b31m"}',
+    ],
+    ids=range(7),
+)
+@pytest.mark.parametrize("options", [(), ("--json",), ("--traceback",)], ids=str)
+def test_nothing_that_a_stranger_sent_steers_the_screen(tmp_path: Path, raw: bytes, options: tuple[str, ...]) -> None:
+    log = log_of(tmp_path, raw)
+    seen = posd_on_terminal("logs", *options, log, socket=tmp_path / "none")
+    assert seen.returncode == 0
+    own = {"\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m"}
+    left = seen.written
+    for code in own:  # the colours of posd's own
+        left = left.replace(code, "")
+    assert not [char for char in left if not char.isprintable() and char not in "\r\n"]
+    assert "owned" not in left or "\\u001b]0;owned" in left or "\ufffd]0;owned" in left
+    if not options:  # nor does it in a pipe that ends on one
+        assert not [char for char in posd("logs", log).stdout if not char.isprintable() and char != "\n"]
+
+
+def test_on_a_screen_levels_have_colours_and_ids_stay_whole(tmp_path: Path) -> None:
+    seen = posd_on_terminal("logs", log_of(tmp_path, *LINES), socket=tmp_path / "none")
+    assert "\x1b[33m" in seen.written
+    assert "\x1b[31m\x1b[1m" in seen.written
+    assert all(len(text) <= 80 for text in seen.screen.splitlines())
+    assert ONE in seen.screen
+
+
+def test_a_line_without_end_is_shown_cut_and_costs_no_memory(tmp_path: Path) -> None:
+    process = piped("-", given=b"x" * (3 * MAX_LINE_BYTES) + b"\n" + json.dumps(LINES[0]).encode())
+    shown, _ = process.communicate(timeout=PATIENCE)
+    *cut, last = shown.decode().splitlines()
+    assert len(cut) <= 4
+    assert all(len(text) < 5000 for text in cut)
+    assert "more characters" in cut[0]
+    assert "(payment.started)" in last
+
+
+def test_broken_utf_8_is_json_as_it_was() -> None:
+    raw = b'{"event": "a.b", "detail": "\xff"}'
+    shown, _ = piped("--json", "-", given=raw + b"\n").communicate(timeout=PATIENCE)
+    assert shown in (b"", raw + b"\n")
+    assert (
+        b"\\ufffd" in piped("-", given=raw).communicate(timeout=PATIENCE)[0]
+        or b"\xef\xbf\xbd" in (piped("-", given=raw).communicate(timeout=PATIENCE)[0])
+    )
+
+
+def test_a_pipe_that_is_closed_ends_it_without_a_word(tmp_path: Path) -> None:
+    log = log_of(tmp_path, *LINES * 20_000)
+    with piped(log) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        process.wait(PATIENCE)
+    assert said == b""
+
+
+def test_without_utc_times_are_local(tmp_path: Path) -> None:
+    zone = {"TZ": "America/Guayaquil"}
+    shown, _ = piped("-", given=json.dumps(LINES[0]).encode(), environment=zone).communicate(timeout=PATIENCE)
+    assert shown.startswith(b"2026-11-22 05:42:03.123  info ")
+
+
+def test_lines_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+    journal = stub(tmp_path, f"echo '{json.dumps(LINES[0])}'\nexec sleep 1000")
+    process = piped("--follow", environment=journal)
+    assert process.stdout is not None
+    assert b"(payment.started)" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    said, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said, errors) == (0, b"", b"")
+
+
+def stub(directory: Path, script: str) -> dict[str, str]:
+    """Return an environment in which journalctl is a script."""
+    path = directory / "bin" / "journalctl"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return {"PATH": f"{path.parent}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        ((), "--lines=200"),
+        (("--follow",), "--lines=20 --follow"),
+        (("-n", "7"), "--lines=7"),
+        (("--all",), "--lines=all"),
+        (("--since", "today", "--until", "-1h"), "--lines=all --since=today --until=-1h"),
+        (("--level", "error"), "--lines=200 --priority=err"),
+        (("--event", "payment"), "--lines=all"),
+        (("--event", "payment", "-f"), "--lines=20 --follow"),
+        (("--unit", "posd@2"), "--lines=200"),
+    ],
+    ids=str,
+)
+def test_the_journal_is_asked_for_what_it_can_select(tmp_path: Path, arguments: tuple[str, ...], asked: str) -> None:
+    environment = stub(tmp_path, f'echo "$@" > {tmp_path}/asked')
+    done = piped(*arguments, environment=environment).communicate(timeout=PATIENCE)
+    unit = "posd@2" if "--unit" in arguments else "posd"
+    assert (tmp_path / "asked").read_text() == f"--unit={unit} --output=cat --no-pager {asked}\n"
+    assert b"Traceback" not in done[1]
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        (
+            "echo 'No journal files were opened due to insufficient permissions.' >&2; exit 1",
+            1,
+            "systemd-journal",
+        ),
+        (
+            "echo 'Hint: You are currently not seeing messages from other users and the system.' >&2",
+            1,
+            "systemd-journal",
+        ),
+        ("echo 'Failed to parse timestamp: x' >&2; exit 1", 1, "Failed to parse timestamp: x"),
+        ("exit 3", 1, "journalctl failed: exit code 3"),
+        ("echo '-- No entries --'", 0, "no line of the log matches"),
+    ],
+    ids=range(5),
+)
+def test_a_journal_that_cannot_be_read_is_a_clear_message(tmp_path: Path, script: str, code: int, said: str) -> None:
+    process = piped(environment=stub(tmp_path, script))
+    shown, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, shown) == (code, b"")
+    assert said in errors.decode()
+    assert b"Traceback" not in errors
+
+
+def test_without_a_journal_files_are_named(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "posd", "logs"], env={"PATH": str(tmp_path)}, capture_output=True, check=False
+    )
+    assert process.returncode == 1
+    assert b"cannot run journalctl" in process.stderr
+    assert b"posd logs -" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("/nowhere/posd.log",), 1, "cannot read /nowhere/posd.log: No such file"),
+        (("/",), 1, "cannot read /: Is a directory"),
+        (("--follow", "x.log"), 2, "tail -f FILE | posd logs -"),
+        (("--since", "today", "-"), 2, "tail -f FILE | posd logs -"),
+        (("--all", "-n", "3"), 2, "not both"),
+        (("--level", "loud"), 2, "loud"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], code: int, said: str) -> None:
+    done = posd("logs", *arguments)
+    assert done.returncode == code
+    assert said in done.stderr
+
+
+def test_the_table_is_shown() -> None:
+    done = posd("logs", "--events", "--event", "payment.")
+    assert "payment.attention  (warning, error)" in done.stdout
+    assert EVENTS["payment.attention"].do in done.stdout
+    assert "print.poll" not in done.stdout
+    assert json.loads(posd("logs", "--events", "--json").stdout).keys() == EVENTS.keys()

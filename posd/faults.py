@@ -54,10 +54,11 @@ def _message(error: BaseException) -> str | None:
 def frames(trace: TracebackType | None) -> list[str]:
     """Return the calls of a traceback, the outermost first, as `file:line function`."""
     calls = deque(traceback.walk_tb(trace), MAX_FRAMES)
-    return [f"{_place(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}" for frame, line in calls]
+    return [f"{place(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}" for frame, line in calls]
 
 
-def _place(filename: str) -> str:
+def place(filename: str) -> str:
+    """Return a file's name as it is told: from the package on, or of others the last two parts."""
     path = Path(filename)
     try:
         return str(path.relative_to(_HERE))

@@ -14,6 +14,7 @@ import secrets
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -264,6 +265,11 @@ class Libraries(logging.Handler):
             return
 
 
+def warned(_message: object, category: type[Warning], filename: str, lineno: int, *_given: object) -> None:
+    """Tell of a warning of Python's: of what kind, and where."""
+    log.warning("posd.library", kind=f"{category.__name__} ({faults.place(filename)}:{lineno})")
+
+
 def crashed(error: BaseException, detail: str) -> None:
     """Tell of an exception that nobody has handled, once and with an id."""
     log.error("posd.internal_error", error_id=secrets.token_hex(8), detail=detail, exc_info=error)
@@ -297,4 +303,5 @@ def configure(level: str) -> None:
     root.setLevel(logging.WARNING)
     # What Python itself would write to stderr, values and all.
     threading.excepthook = lambda hook: crashed(hook.exc_value or SystemError(), "a thread ended by it")
+    warnings.showwarning = warned
     sys.unraisablehook = lambda hook: crashed(hook.exc_value or SystemError(), "it came where nothing can be raised")

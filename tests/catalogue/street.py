@@ -23,6 +23,8 @@ LIMITS = """
 first_event_grace_seconds = 4
 stall_seconds = 12
 stall_after_request_seconds = 6
+[logging]
+level = "debug"
 """
 DISCOVERY = 'enabled = true\ninterfaces = ["127.0.0.1"]'
 #: In real seconds: nothing that answers is given up, however much else the machine does.

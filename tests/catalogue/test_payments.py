@@ -1,6 +1,7 @@
 """Every payment scenario of the catalogue, played against a real daemon: what it says is what the file says."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,10 +9,13 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
+from posd.log_events import EVENTS
 from posd.simulator.catalogue import payments
 from tests.catalogue.playing import Played, Said
 from tests.catalogue.street import Street, street
+from tests.support.secrets import Secrets
 from tests.support.shop import nothing_to_correct
+from tests.support.webhooks import disk
 
 #: Attentions that a slow machine can raise where none is expected.
 BY_TIME = {"in_doubt", "gap", "stalled", "no_callback"}
@@ -101,3 +105,18 @@ async def test_it_stays_so(opened: Street, playing: dict[str, "asyncio.Task[Play
 async def test_it_follows_from_what_was_recorded(opened: Street, playing: dict[str, "asyncio.Task[Played]"]) -> None:
     await asyncio.gather(*playing.values())
     await nothing_to_correct(opened.daemon)
+
+
+async def test_its_log_names_events_of_the_table_and_no_secret(
+    opened: Street, playing: dict[str, "asyncio.Task[Played]"]
+) -> None:
+    await asyncio.gather(*playing.values())
+    with disk(opened.daemon) as db:
+        bodies = [bytes(row[0]).decode("utf-8", "replace") for row in db.execute("SELECT body FROM events")]
+    secrets = Secrets({f"chip {said}": said for text in bodies for said in re.findall("9F2608[0-9A-F]+", text)})
+    assert len(secrets.values) > 20
+    secrets.add_requests(text for simulator in opened.simulators.values() for text in simulator.requests)
+    assert len(secrets.values) > len(payments())
+    assert secrets.found_in(opened.daemon.lines) == []
+    assert {line["event"] for line in opened.daemon.lines} <= EVENTS.keys()
+    assert not [line for line in opened.daemon.lines if "dropped" in line]

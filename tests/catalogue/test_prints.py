@@ -8,9 +8,11 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
+from posd.log_events import EVENTS
 from posd.simulator.print_catalogue import DEFAULT_PRINT_SCENARIO, prints
 from posd.simulator.print_scenario import Memory
 from tests.catalogue.print_street import PrintPlay, Said, print_street
+from tests.support.secrets import Secrets
 
 Playing = dict[str, "asyncio.Task[PrintPlay]"]
 
@@ -81,3 +83,15 @@ def test_a_file_says_when_it_happens_and_fits_together(name: str) -> None:
 def test_the_ordinary_receipt_is_the_default() -> None:
     assert DEFAULT_PRINT_SCENARIO in prints()
     assert not prints()[DEFAULT_PRINT_SCENARIO].advice
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_its_log_names_events_of_the_table_and_no_secret(playing: Playing) -> None:
+    played = [await task for task in playing.values()]
+    secrets = Secrets({})
+    secrets.add_requests(text for play in played for text in play.simulator.print_requests)
+    assert len(secrets.values) >= len(prints()) - 5
+    lines = [line for daemon in {id(play.daemon): play.daemon for play in played}.values() for line in daemon.lines]
+    assert secrets.found_in(lines) == []
+    assert {line["event"] for line in lines} <= EVENTS.keys()
+    assert not [line for line in lines if "dropped" in line]

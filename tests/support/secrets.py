@@ -1,0 +1,112 @@
+"""What must never stand in a log, and how it could be written there."""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+#: Of each of these a test puts a value of its own somewhere; none may come out of the log. place -> what lies there
+PLACES: Mapping[str, str] = {
+    "metadata": "what the till writes beside a payment",
+    "metadata_name": "its names are the till's as well",
+    "option": "further fields of a request",
+    "sale": "the till's key of the basket",
+    "unknown_field": "a field of a request that posd does not know, its name and its value",
+    "broken_request": "a till's body that is not JSON",
+    "query": "a query of a till's call",
+    "query_name": "a name in a query",
+    "path": "a path of a till's call",
+    "till_header": "a header of a till's call",
+    "operator": "who decided",
+    "note": "why",
+    "document": "what is printed",
+    "external_reference": "the till's reference of what is printed",
+    "header_value": "a header for terminals, in the configuration",
+    "header_file": "a header for terminals, in a file",
+    "header_credential": "a header for terminals, in a credential of systemd",
+    "event_metadata": "what an event echoes",
+    "receipt_holder": "a name on a receipt",
+    "receipt_card": "the digits of a card",
+    "receipt_authorization": "what the acquirer authorized it by",
+    "receipt_extra": "whatever else the acquirer says",
+    "failure": "the acquirer's words of a decline",
+    "refusal": "what a terminal answers when it refuses",
+    "reply_header": "a header of a terminal's answer",
+    "no_http": "an answer that is no HTTP",
+    "search_reply": "what a search answers",
+    "broken_event": "an authentic body that is no event",
+    "foreign_event": "an authentic event of another merchant's terminal",
+    "print_error": "a terminal's words of a print job that failed",
+    "broken_print": "an authentic body that is no print webhook",
+    "wrong_token": "a token that somebody tries",
+    "stranger_path": "a path that somebody calls",
+    "stranger_query": "its query",
+    "stranger_header": "a header that somebody sends",
+    "stranger_host": "the Host that somebody calls",
+    "stranger_body": "a body that somebody sends",
+    "stranger_bytes": "bytes that are neither TLS nor HTTP",
+    "server_name": "the name that somebody calls in TLS",
+    "fault": "the message of a fault of posd's own",
+}
+
+
+def marks() -> dict[str, str]:
+    """Return a value for each place: words that stand nowhere else, as they could be in a path, a name, a header."""
+    return {place: f"mark{number:02}.{place.replace('_', '-')}.qx7" for number, place in enumerate(PLACES)}
+
+
+def forms(value: str | bytes) -> Iterator[str]:
+    """Yield how a value could be written: plain, escaped, quoted for a URL, in base64, in hex."""
+    raw = value.encode() if isinstance(value, str) else value
+    plain = raw.decode("utf-8", "replace")
+    yield plain
+    yield json.dumps(plain)[1:-1]
+    yield quote(raw, safe="")
+    yield repr(raw)[2:-1]
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        for lead in (b"", b"0", b"00"):  # it may stand anywhere in what was encoded
+            text = encode(lead + raw).decode().rstrip("=")
+            yield text[4 if lead else 0 : -2]
+    yield binascii.hexlify(raw).decode()
+
+
+class Secrets:
+    """Values by what they are."""
+
+    def __init__(self, values: Mapping[str, str | bytes]) -> None:
+        self.values = dict(values)
+
+    def add_callbacks(self, name: str, urls: Iterable[str]) -> None:
+        """Add the tokens of callback addresses."""
+        for number, url in enumerate(urls):
+            self.values[f"{name} {number}"] = urlsplit(url).path.rsplit("/", 1)[1]
+
+    def add_requests(self, requests: Iterable[str]) -> None:
+        """Add the tokens of requests that a terminal got."""
+        documents = [json.loads(text) for text in requests]
+        for name in ("events_webhook_url", "webhookUrl"):
+            self.add_callbacks(name, (item[name] for item in documents if item.get(name)))
+
+    def add_key(self, path: Path) -> None:
+        """Add the keys of a callback key file."""
+        for number, line in enumerate(path.read_bytes().split()):
+            self.values[f"callback key {number}"] = line
+            for decode in (binascii.unhexlify, base64.b64decode):
+                try:
+                    self.values[f"callback key {number} by {decode.__name__}"] = decode(line)
+                except ValueError:
+                    continue
+
+    def found_in(self, lines: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Return which of them stand in lines of a log, and where."""
+        texts = [json.dumps(line, ensure_ascii=False).lower() for line in lines]
+        whole = "\n".join(texts)
+        found = []
+        for name, value in self.values.items():
+            for form in {form.lower() for form in forms(value) if len(form) >= 6}:
+                if form in whole:
+                    found += [f"{name} ({form}) in {text}" for text in texts if form in text][:3]
+        return found

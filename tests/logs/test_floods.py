@@ -1,0 +1,254 @@
+"""What repeats without end is told a few times, then counted, and nothing is lost from the count."""
+
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd import floods
+from posd.floods import LIMITS, MAX_KEYS, MINUTE, TROUBLE, Limit, Windows, limit_of
+from posd.log_events import EVENTS
+from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
+from tests.logs.test_secrets import AMOUNT, faulty
+from tests.support.daemon import Daemon, running
+from tests.support.events import body
+from tests.support.https import deliver
+from tests.support.terminal import Request, ScriptedTerminal, http
+
+LIMIT = Limit(3, MINUTE)
+#: More than any limit lets through.
+FLOOD = 60
+
+
+def test_the_first_lines_of_a_window_pass_and_the_rest_are_counted() -> None:
+    windows = Windows()
+    assert [windows.admit(("a", "info"), LIMIT, now) for now in (0, 1, 2, 3, 59)] == [True] * 3 + [False] * 2
+    assert windows.admit(("b", "info"), LIMIT, 3)
+    assert windows.next_end() == 60
+    assert windows.take(59.9) == []
+    assert windows.take(60) == [(("a", "info"), 2)]
+    assert windows.next_end() is None
+    assert windows.admit(("a", "info"), LIMIT, 60)
+
+
+def test_what_was_left_out_is_told_however_late_somebody_asks() -> None:
+    windows = Windows()
+    assert [windows.admit(("a", "info"), LIMIT, 0) for _ in range(5)].count(True) == 3
+    assert not windows.admit(("a", "info"), LIMIT, 1000)  # its end was not told yet
+    assert windows.take(1001) == [(("a", "info"), 3)]
+
+
+def test_a_window_that_ended_with_nothing_to_tell_begins_anew() -> None:
+    windows = Windows()
+    assert all(windows.admit(("a", "info"), LIMIT, at) for at in (0, 1, 2, 61, 62, 63))
+    assert windows.next_end() is None
+
+
+def test_a_flood_of_keys_shares_one_and_the_table_stays_small() -> None:
+    windows = Windows()
+    passed = sum(windows.admit(("a", "info", number), LIMIT, 0) for number in range(10 * MAX_KEYS))
+    assert passed == MAX_KEYS + LIMIT.lines
+    assert len(windows._windows) == MAX_KEYS + 1
+    assert windows.take(60) == [(("a", "info"), 9 * MAX_KEYS - LIMIT.lines)]
+    assert windows.admit(("a", "info", -1), LIMIT, 60)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 100)), max_size=200), st.integers(1, 3))
+def test_each_line_is_written_or_counted(lines: list[tuple[str, float]], keys: int) -> None:
+    windows, now, written, told = Windows(keys), 0.0, 0, 0
+    for key, pause in lines:
+        now += pause
+        written += windows.admit((key, "info", key), LIMIT, now)
+        if pause > 50:
+            told += sum(count for _, count in windows.take(now))
+    assert written + told + sum(count for _, count in windows.take(float("inf"))) == len(lines)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_whatever_people_should_look_at_has_a_limit(event: str) -> None:
+    for level in EVENTS[event].levels:
+        limit = limit_of({"event": event, "level": level})
+        assert level in ("debug", "info") or limit is not None
+    assert LIMITS.get(event, TROUBLE).lines >= 1
+
+
+def test_a_payment_without_trouble_is_never_left_out() -> None:
+    for event in ("payment.started", "payment.answered", "payment.outcome", "print.started", "print.answered"):
+        assert limit_of({"event": event, "level": "info"}) is None
+    assert "transaction" in LIMITS["payment.attention"].by
+    assert "transaction" in LIMITS["webhook.event"].by
+
+
+def test_the_end_of_a_window_is_told_by_itself_and_of_all_at_the_end() -> None:
+    """With a second for a minute: the lines of a loop, of a thread, and what is left when all is over."""
+    script = """
+import asyncio, threading
+from posd import floods, logs
+floods.TROUBLE = floods.Limit(2, 0.2)
+import structlog
+logs.configure("warning")
+log = structlog.get_logger("posd.test")
+async def main():
+    for number in range(5):
+        log.warning("a.flood", transaction=str(number))
+    while logs.floods._timer is not None:
+        await asyncio.sleep(0)
+    await asyncio.to_thread(lambda: [log.error("a.flood") for _ in range(4)])
+asyncio.run(main())
+logs.floods.tell()
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [(line["event"], line["level"], line.get("count")) for line in lines] == [
+        ("a.flood", "warning", None),
+        ("a.flood", "warning", None),
+        ("log.collapsed", "warning", 3),
+        ("a.flood", "error", None),
+        ("a.flood", "error", None),
+        ("log.collapsed", "warning", 2),
+    ]
+    assert lines[2]["kind"] == "a.flood"
+
+
+async def counted(posd: Daemon, event: str, **fields: object) -> tuple[int, int]:
+    """Stop the daemon; return how many lines of that event there are, and how many are counted as left out."""
+    await posd.stop()
+    wanted = fields.items()
+    lines = [line for line in posd.lines if line["event"] == event and wanted <= line.items()]
+    told = [line for line in posd.lines if line["event"] == "log.collapsed" and line["kind"] == event]
+    return len(lines), sum(line["count"] for line in told if wanted <= line.items())
+
+
+async def started(posd: Daemon, terminal: ScriptedTerminal) -> tuple[str, str]:  # noqa: F811
+    """Start a payment; return its id and the address of its callbacks."""
+    identity = str(uuid4())
+    assert (await posd.call("PUT", f"/transactions/{identity}", {"amount": AMOUNT})).status == 201
+    return identity, terminal.requests[-1].callback
+
+
+async def test_a_proven_terminal_that_sends_the_same_nonsense_for_ever(
+    home: Path,  # noqa: F811
+    terminal: ScriptedTerminal,  # noqa: F811
+) -> None:
+    async with running(home, terminal.toml) as posd:
+        identity, callback = await started(posd, terminal)
+        for number in range(FLOOD):
+            assert await deliver(callback, f'{{"n": {number}}}'.encode(), posd.ca) == 400
+        lines, left_out = await counted(posd, "webhook.quarantined", transaction=identity)
+    assert (lines, left_out) == (LIMITS["webhook.quarantined"].lines, FLOOD - LIMITS["webhook.quarantined"].lines)
+    assert len(posd.lines) < 40
+
+
+async def test_a_proven_terminal_that_sends_too_much_for_ever(
+    home: Path,  # noqa: F811
+    terminal: ScriptedTerminal,  # noqa: F811
+) -> None:
+    async with running(home, terminal.toml) as posd:
+        identity, callback = await started(posd, terminal)
+        for _ in range(FLOOD // 3):
+            assert await deliver(callback, b" " * 1_100_000, posd.ca) == 413
+        lines, left_out = await counted(posd, "webhook.too_large", transaction=identity)
+    assert (lines, left_out) == (5, FLOOD // 3 - 5)
+
+
+async def test_a_proven_terminal_that_tells_the_same_anew_for_ever(
+    home: Path,  # noqa: F811
+    terminal: ScriptedTerminal,  # noqa: F811
+) -> None:
+    async with running(home, terminal.toml) as posd:
+        identity, callback = await started(posd, terminal)
+        same = str(uuid4())
+        for number in range(FLOOD):
+            content = body(identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED", event_id=same, n=number)
+            assert await deliver(callback, content, posd.ca) == 200
+        lines, left_out = await counted(posd, "webhook.event", transaction=identity)
+    assert (lines, left_out) == (LIMITS["webhook.event"].lines, FLOOD - LIMITS["webhook.event"].lines)
+
+
+async def test_a_till_that_calls_wrongly_and_aborts_for_ever(
+    home: Path,  # noqa: F811
+    terminal: ScriptedTerminal,  # noqa: F811
+) -> None:
+    async def nothing_runs(_request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(http(409, b"{}"))
+
+    terminal.abort = nothing_runs
+    async with running(home, terminal.toml) as posd:
+        identity, _ = await started(posd, terminal)
+        before = len(posd.lines)
+        for number in range(FLOOD):
+            assert (await posd.call("PUT", f"/transactions/{number}", b"{")).status in (400, 422)
+            assert (await posd.call("GET", "/nothing")).status == 404
+            assert (await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})).status == 409
+        assert len(posd.lines) - before <= 2
+        for _ in range(FLOOD):
+            await posd.call("POST", f"/transactions/{identity}/abort")
+        lines, left_out = await counted(posd, "payment.abort", transaction=identity)
+    assert lines == LIMITS["payment.abort"].lines
+    assert left_out >= FLOOD - 2 * lines
+
+
+@contextmanager
+def full_disk(posd: Daemon) -> Iterator[None]:
+    """Let no file of the daemon grow for the block: each COMMIT fails."""
+    assert posd.process is not None
+    pid = posd.process.pid
+    limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    size = posd.database.with_name("posd.db-wal").stat().st_size
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+
+
+async def test_a_disk_that_takes_nothing(
+    home: Path,  # noqa: F811
+    terminal: ScriptedTerminal,  # noqa: F811
+) -> None:
+    async with running(home, terminal.toml) as posd:
+        identity, callback = await started(posd, terminal)
+        with full_disk(posd):
+            for number in range(FLOOD):
+                content = body(identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED", n=number)
+                assert await deliver(callback, content, posd.ca) == 503
+        content = body(identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED")
+        assert await deliver(callback, content, posd.ca) == 200
+        lines, left_out = await counted(posd, "webhook.not_stored")
+    assert (lines, left_out) == (TROUBLE.lines, FLOOD - TROUBLE.lines)
+    assert len(posd.lines) < 60
+
+
+async def test_a_fault_that_each_call_runs_into(
+    home: Path,  # noqa: F811
+    terminal: ScriptedTerminal,  # noqa: F811
+) -> None:
+    async with running(home, terminal.toml, environment=faulty(home)) as posd:
+        for _ in range(FLOOD):
+            assert (await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})).status == 500
+        lines, left_out = await counted(posd, "posd.internal_error")
+        assert lines == floods.TROUBLE.lines
+        assert lines + left_out >= 3 * FLOOD
+        assert len(posd.lines) < 100
+        posd.lines = []  # of faults that were meant to be
+
+
+async def test_strangers_are_one_line_and_at_the_end_a_number(
+    home: Path,  # noqa: F811
+    terminal: ScriptedTerminal,  # noqa: F811
+) -> None:
+    async with running(home, terminal.toml) as posd:
+        for _ in range(FLOOD // 2):
+            await deliver(f"https://127.0.0.1:{posd.port}/nothing", b"", posd.ca)
+        await posd.stop()
+    told = [line for line in posd.lines if line.get("kind") == "unknown_path"]
+    assert [line["count"] for line in told] == [1, FLOOD // 2 - 1]

@@ -265,7 +265,14 @@ class Libraries(logging.Handler):
             return
 
 
-def warned(_message: object, category: type[Warning], filename: str, lineno: int, *_given: object) -> None:
+def warned(
+    message: Warning | str,  # noqa: ARG001 - warnings.showwarning; what it quotes is not told
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
     """Tell of a warning of Python's: of what kind, and where."""
     log.warning("posd.library", kind=f"{category.__name__} ({faults.place(filename)}:{lineno})")
 

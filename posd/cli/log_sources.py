@@ -8,9 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO
 
-import click
-
-from posd.cli.exit_codes import ExitCode
 from posd.cli.log_lines import MAX_LINE_BYTES
 
 #: What journalctl says where it may not read all of the journal.
@@ -19,10 +16,8 @@ NO_ENTRIES = b"-- No entries --"
 STDIN = "-"
 
 
-class NoLog(click.ClickException):
+class NoLog(Exception):
     """There is no log to read; the message says why and what to do."""
-
-    exit_code = int(ExitCode.NOT_DONE)
 
 
 class Lines:

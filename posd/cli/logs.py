@@ -11,6 +11,8 @@ import msgspec
 
 from posd.cli import log_lines, log_sources
 from posd.cli.connection import json_option
+from posd.cli.errors import Failure
+from posd.cli.exit_codes import ExitCode
 from posd.cli.log_lines import LEVELS, Selection, Words
 from posd.cli.output import Output, escaped
 from posd.log_events import EVENTS
@@ -84,13 +86,23 @@ def logs(
         options += [f"--priority={PRIORITIES[level]}"] if level else []
         source = log_sources.of_journal(unit, [*options, "--follow"] if follow else options)
     words = Words(utc, output.stdout.width if output.rich else None, tracebacks)
-    with suppress(KeyboardInterrupt), source as found:
-        selected = _selected(found, selection)
-        if newest is not None and counted and not follow:
-            selected = iter(deque(selected, newest))
-        told = _write(_raw(output, selected) if output.as_json else _worded(words, selected), live=follow)
-        if not told and not follow:
-            output.note("no line of the log matches")
+    told = False
+    try:
+        with suppress(KeyboardInterrupt), source as found:
+            selected = _selected(found, selection)
+            if newest is not None and counted and not follow:
+                selected = iter(deque(selected, newest))
+            told = _write(_raw(output, selected) if output.as_json else _worded(words, selected), live=follow)
+    except log_sources.NoLog as error:
+        raise Failure(str(error), ExitCode.NOT_DONE, output) from error
+    if not told and not follow:
+        output.note(_nothing(selection, None if file else unit))
+
+
+def _nothing(selection: Selection, unit: str | None) -> str:
+    if not selection.all:
+        return "no line of the log matches"
+    return "the log is empty" if unit is None else f"the journal has no line of {unit} (systemctl status {unit})"
 
 
 def _selected(found: Iterable[bytes], selection: Selection) -> Iterator[Found]:

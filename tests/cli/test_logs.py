@@ -303,7 +303,7 @@ def test_the_journal_is_asked_for_what_it_can_select(tmp_path: Path, arguments: 
         ),
         ("echo 'Failed to parse timestamp: x' >&2; exit 1", 1, "Failed to parse timestamp: x"),
         ("exit 3", 1, "journalctl failed: exit code 3"),
-        ("echo '-- No entries --'", 0, "no line of the log matches"),
+        ("echo '-- No entries --'", 0, "the journal has no line of posd (systemctl status posd)"),
     ],
     ids=range(5),
 )

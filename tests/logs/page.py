@@ -28,6 +28,9 @@ newest fault first, each with `type`, `frames` and, where it names nothing of a 
 A line that comes again and again is written a few times and then counted (the column "at most"): `log.collapsed` says \
 how many were left out. What counts apart stands behind "each".
 
+What a line says is its sentence as `posd logs` writes it: {field} stands for a field's value, and a part in [ ] is \
+left out where a field of it is not there.
+
 | level | journal | what it says |
 | --- | --- | --- |
 | `debug` | 7 | what somebody who looks for it wants to see; written with `logging.level = "debug"` |

@@ -53,6 +53,17 @@ EVENTS: Final[Mapping[str, Event]] = {
         "[ in a call {method}][ of {peer}][: {detail}]",
         "Look at the payment (posd show); what was acknowledged is on disk. Report the fault with this line.",
     ),
+    "posd.hung": _row(
+        "error",
+        "error detail",
+        "posd gives no sign of life any more: {error}; {detail}",
+        _DISK + "posd could not reach its database.",
+    ),
+    "config.loaded": _row("info", "detail fleet", "the configuration was loaded: {detail}; the fleet is {fleet}"),
+    "config.refused": _row(
+        "error", "error detail", "the changed configuration is refused: {error}; {detail}", "Do what the line says."
+    ),
+    "config.needs_restart": _row("warning", "detail", "{detail}", "Do what the line says, when no payment is open."),
     "posd.library": _row(
         "warning error",
         "kind detail",
@@ -216,6 +227,12 @@ EVENTS: Final[Mapping[str, Event]] = {
         "refused {count} times: {kind}, the newest from {peer}[ ({detail})]",
         "Nothing, where it is rare. Many of them: find the device at that address; a terminal whose callbacks have a "
         "wrong_token was started by another posd or with another callback key.",
+    ),
+    "listener.no_answer": _row(
+        "error",
+        "error detail listen retry_s",
+        "terminals would get no answer at {listen}: {error}; {detail}[; posd tries again in {retry_s} s]",
+        "Check the firewall of this machine, and that nothing else listens there; posd doctor says more.",
     ),
     "listener.distrusted": _row(
         "warning",

@@ -39,9 +39,13 @@ left out where a field of it is not there.
 | `error` | 3 | something for a person to look at, now |
 """
 
+#: Limits that are not by posd.floods.
+OWN_WAY = {"listener.refused": "1 a minute, each `kind`", "listener.distrusted": "1 an hour, each `peer`"}
+
 #: first part of an event's name -> the heading of its table.
 GROUPS = {
     "posd": "The daemon",
+    "config": "The configuration",
     "log": "The log",
     "payment": "Payments",
     "webhook": "Callbacks of terminals",
@@ -76,8 +80,8 @@ def at_most(event: str, row: Event) -> str:
     limit = LIMITS.get(event, TROUBLE if SEVERE & set(row.levels) else None)
     if limit is None or event == "log.collapsed":
         return ""
-    if event.startswith("listener."):
-        return {"listener.refused": "1 a minute, each `kind`"}.get(event, "1 an hour, each `peer`")
+    if event in OWN_WAY:
+        return OWN_WAY[event]
     return _words(limit, row)
 
 

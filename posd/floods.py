@@ -114,16 +114,16 @@ class Windows:
 
     def _make_room(self, now: float) -> bool:
         """Drop the windows that ended with nothing to tell; whether there is room now."""
-        self._windows = {key: item for key, item in self._windows.items() if item.ends > now or item.left_out}
+        self._windows = {key: item for key, item in list(self._windows.items()) if item.ends > now or item.left_out}
         return len(self._windows) < self._max_keys
 
     def next_end(self) -> float | None:
         """When the first window ends that has something to tell; None where none has."""
-        return min((item.ends for item in self._windows.values() if item.left_out), default=None)
+        return min((item.ends for item in list(self._windows.values()) if item.left_out), default=None)
 
     def take(self, now: float) -> list[tuple[Key, int]]:
         """Take out the windows that ended: the keys of which lines were left out, and how many."""
-        over = [(key, item.left_out) for key, item in self._windows.items() if item.ends <= now]
+        over = [(key, item.left_out) for key, item in list(self._windows.items()) if item.ends <= now]
         for key, _ in over:
             del self._windows[key]
         return [(key, count) for key, count in over if count]

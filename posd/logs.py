@@ -137,7 +137,8 @@ class Floods:
     """Leaves out what repeats without end, and tells when its time is over how much that was (posd.floods)."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Garbage collection can run here, and an object that fails at its end is a line as well.
+        self._lock = threading.RLock()
         self.forget()
 
     def forget(self) -> None:

@@ -36,6 +36,16 @@ def write(report: Report) -> bytes:
         "by_brand": _sums(report, brand=sums.brand_of),
         "by_currency": _sums(report, currency=sums.currency_of),
         "by_part": [{"part": part.name, "total": _money(part.total)} for part in report.parts],
+        "reserved": [
+            {
+                "type": kind,
+                "became": became or None,
+                "number": item.payments + item.reversals,
+                "amount": _money(item.total),
+            }
+            for item in report.reserved
+            for kind, became in (item.name,)
+        ],
         "by_day": [{"day": day.isoformat(), **_sum(item)} for day, item in figures.by_day(report)],
         "by_hour": [{"hour": item.name[0], **_sum(item)} for item in figures.by_hour(report)],
         "results": [

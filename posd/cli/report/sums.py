@@ -110,6 +110,11 @@ class Report:
         return by(self.counted, *keys)
 
     @property
+    def reserved(self) -> Sequence[Sum]:
+        """What was reserved, and released, by what has become of it by now; it is in no total."""
+        return by(self.sections[Section.RESERVED], kind_of, lambda item: item.became or "")
+
+    @property
     def parts(self) -> Sequence[Part]:
         """The total by the parts of the amounts, as the tills sent them."""
         found: dict[str, Decimal] = {}

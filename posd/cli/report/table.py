@@ -125,6 +125,13 @@ def _totals(output: Output, report: Report) -> None:
     output.line()
     parts = [(PART_NAMES.get(part.name, part.name), money(part.total)) for part in report.parts]
     output.table(("part, as the till sent it", "total"), _aligned(output, parts, 1))
+    if report.reserved:
+        held = [
+            (kind_name(item.name[0]), item.name[1] or "-", str(item.payments + item.reversals), money(item.total))
+            for item in report.reserved
+        ]
+        output.line()
+        output.table(("reserved, in no total", "by now", "number", "amount"), _aligned(output, held, 2, 3))
     output.line()
     ended = [item.facts.result or "open" for item in report.payments]
     counts = [(result_name(result), ended.count(result)) for result in figures.RESULTS]

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 
 from posd.cli.advice import attention_advice
 from posd.cli.report.counting import Payment
-from posd.cli.report.html.markup import Safe, amount, table, tag
+from posd.cli.report.html.details import clock
+from posd.cli.report.html.markup import Safe, amount, cell, table, tag
 from posd.cli.report.sums import Report
 from posd.cli.report.words import in_totals, kind_name, notes, open_line, question, wrong_clocks
 
+#: Payments in question that are named at the head of the page.
+QUESTIONS = 40
 #: Payments that are named under one attention.
 NAMED = 20
 
@@ -26,20 +29,22 @@ def _questions(report: Report) -> list[Safe]:
         return []
     rows = [
         (
-            f"{report.span.local(item.facts.at):%Y-%m-%d %H:%M}",
-            item.facts.terminal,
+            clock(report, item),
+            cell(item.facts.terminal),
             kind_name(item.kind),
             amount(item.amount),
             in_totals(item),
             question(item),
             tag("span", item.facts.id, class_="id"),
         )
-        for item in items
+        for item in items[:QUESTIONS]
     ]
     columns = ("time", "terminal", "type", "amount", "counted", "what is not settled", "transaction")
     lead = [tag("p", line, class_="lead")] if (line := open_line(report)) else []
     found = table("In question: did money move?", columns, rows, numbers=("amount",), class_="rows")
-    return [*lead, tag("div", found, class_="scroll")]
+    more = len(items) - QUESTIONS
+    rest = [tag("p", f"And {more} more, marked below as in question.")] if more > 0 else []
+    return [*lead, tag("div", found, class_="scroll"), *rest]
 
 
 def _differing(report: Report) -> list[Safe]:
@@ -62,10 +67,9 @@ def _unsure(report: Report) -> list[Safe]:
     return [table("By a person's word, or corrected since", columns, rows, numbers=("amount",), class_="rows")]
 
 
-def _named(report: Report, item: Payment) -> tuple[str, str, str, str]:
+def _named(report: Report, item: Payment) -> tuple[str, Safe, str, Safe]:
     facts = item.facts
-    at = f"{report.span.local(facts.at):%Y-%m-%d %H:%M}"
-    return at, facts.terminal, kind_name(item.kind), facts.ticket or facts.id
+    return clock(report, item), cell(facts.terminal), kind_name(item.kind), cell(facts.ticket or facts.id)
 
 
 def _attention(report: Report) -> list[Safe]:

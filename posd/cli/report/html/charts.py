@@ -49,14 +49,14 @@ def columns(name: str, title: str, sums: Sequence[Sum], described: str) -> Safe:
     most = max([float(item.charged) for item in sums], default=0.0)
     least = min([float(item.reversed) for item in sums], default=0.0)
     ticks = scale(least, most)
-    low, high = ticks[0], ticks[-1]
+    low, high = max(ticks[0], least * 1.2), ticks[-1]
     unit = (height - TOP - bottom) / (high - low)
 
     def y(value: float) -> float:
         return TOP + (high - value) * unit
 
     step = (WIDTH - LEFT - RIGHT) / max(len(sums), 1)
-    parts = [_line(tick, y(tick)) for tick in ticks]
+    parts = [_line(tick, y(tick)) for tick in ticks if tick >= low]
     every = max(1, round(max((len(item.name[0]) for item in sums), default=1) * CHARACTER / step + 0.5))
     for number, item in enumerate(sums):
         x = LEFT + number * step

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from posd.cli.report.counting import Payment, Section
-from posd.cli.report.html.markup import Safe, amount, join, table, tag
+from posd.cli.report.html.markup import Safe, amount, cell, join, table, tag
 from posd.cli.report.sums import Report, summed
 from posd.cli.report.words import kind_name, notes, result_name
 
 #: Payments that the page shows: beyond it a browser becomes slow; a CSV has them all.
 MOST = 10_000
+
+#: Characters of a UUID, as references are.
+UUID = 36
 
 #: section -> its caption.
 CAPTIONS: Mapping[Section, str] = {
@@ -34,30 +37,28 @@ def details(report: Report, metadata: str | None) -> Safe:
 def _table(report: Report, section: Section, metadata: str | None) -> Safe:
     items = report.sections[section]
     columns: dict[str, Callable[[Payment], str]] = {
-        "time": lambda item: _time(report, item),
-        "terminal": lambda item: item.facts.terminal,
+        "time": lambda item: clock(report, item, seconds=True),
+        "terminal": lambda item: cell(item.facts.terminal),
         "type": lambda item: kind_name(item.kind),
         "amount": lambda item: amount(item.amount),
     }
     if section is Section.NOT_CHARGED:
-        columns["result"] = lambda item: result_name(item.facts.result or "")
-        columns["reason"] = lambda item: item.facts.failure or "\N{EN DASH}"
+        columns["result"] = lambda item: cell(result_name(item.facts.result or ""))
+        columns["reason"] = lambda item: cell(item.facts.failure)
+        columns["transaction"] = lambda item: _identity(item, item.facts.id)
     elif section is Section.OPEN:
         columns["state"] = lambda item: item.facts.state
+        columns["transaction"] = lambda item: _identity(item, item.facts.id)
     else:
-        columns["card"] = lambda item: item.brand or "\N{EN DASH}"
-        columns["ticket"] = lambda item: item.facts.ticket or "\N{EN DASH}"
-        columns["reference"] = lambda item: tag("span", item.facts.reference or "\N{EN DASH}", class_="id")
+        columns["card"] = lambda item: cell(item.brand)
+        columns["ticket"] = lambda item: cell(item.facts.ticket)
+        columns["reference"] = lambda item: _identity(item, item.facts.reference or "\N{EN DASH}")
     if section is Section.RESERVED:
-        columns["by now"] = lambda item: item.became or "\N{EN DASH}"
+        columns["by now"] = lambda item: cell(item.became)
     if any(item.facts.sale for item in items):
-        columns["sale"] = lambda item: item.facts.sale or "\N{EN DASH}"
+        columns["sale"] = lambda item: cell(item.facts.sale)
     if metadata is not None:
-        columns[metadata] = lambda item: item.facts.note or "\N{EN DASH}"
-    if section in (Section.NOT_CHARGED, Section.OPEN):
-        columns["transaction"] = lambda item: tag("span", item.facts.id, class_="id")
-    if any(notes(item) for item in items):
-        columns["note"] = lambda item: tag("span", "; ".join(notes(item)), class_="flag")
+        columns[metadata] = lambda item: cell(item.facts.note)
     rows = [[read(item) for read in columns.values()] for item in items]
     foot: Sequence[str] = ()
     if section is Section.COUNTED:
@@ -69,7 +70,15 @@ def _table(report: Report, section: Section, metadata: str | None) -> Safe:
     )
 
 
-def _time(report: Report, item: Payment) -> Safe:
+def _identity(item: Payment, identity: str) -> Safe:
+    """Write what a payment is known by, and under it what stands out about it."""
+    flags = notes(item)
+    flag = tag("span", "; ".join(flags), class_="flag") if flags else Safe("")
+    return join((tag("span", identity, class_="id" if len(identity) <= UUID else "id w"), flag))
+
+
+def clock(report: Report, item: Payment, *, seconds: bool = False) -> str:
+    """Write when a payment counts: without the date where that is the report's own."""
     local = report.span.local(item.facts.at)
     one = len(report.span.days) == 1 and local.date() == report.span.first
-    return join((f"{local:%H:%M:%S}" if one else f"{local:%Y-%m-%d %H:%M:%S}",))
+    return local.strftime(("" if one else "%Y-%m-%d ") + ("%H:%M:%S" if seconds else "%H:%M"))

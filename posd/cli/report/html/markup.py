@@ -16,6 +16,9 @@ class Safe(str):
 #: What a cell or a line can be.
 Cell = str
 
+#: Characters of a text that stands in one line.
+SHORT = 14
+
 
 def text(value: str) -> Safe:
     """Return a text as HTML; what is HTML already stays as it is. Characters that HTML has no form for are replaced."""
@@ -36,6 +39,13 @@ def tag(name: str, *content: str, **attributes: str) -> Safe:
         f' {key.rstrip("_").replace("_", "-")}="{escape(value, quote=True)}"' for key, value in attributes.items()
     )
     return Safe(f"<{name}{given}>{join(content)}</{name}>")
+
+
+def cell(value: str | None) -> Safe:
+    """Write a text that comes from outside: a short one is never broken, a long one wherever it has to be."""
+    if not value:
+        return Safe("&ndash;")
+    return tag("span", value, class_="s" if len(value) <= SHORT else "w")
 
 
 def amount(value: Decimal | None) -> Safe:

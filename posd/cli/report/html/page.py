@@ -13,7 +13,7 @@ from posd.cli.report.exact import money
 from posd.cli.report.html import charts
 from posd.cli.report.html.alert import alert
 from posd.cli.report.html.details import details
-from posd.cli.report.html.markup import Safe, amount, join, table, tag
+from posd.cli.report.html.markup import Safe, amount, cell, join, table, tag
 from posd.cli.report.sums import Report, Sum
 from posd.cli.report.words import PART_NAMES, RULES, days, kind_name, result_name
 
@@ -93,13 +93,16 @@ def number(count: int, noun: str) -> str:
 
 def _totals(report: Report) -> Safe:
     if not report.counted:
-        return tag("section", tag("h2", "Totals"), tag("p", "Nothing was charged."))
+        nothing = tag("p", "Nothing was charged.")
+        return tag("section", tag("h2", "Totals"), nothing, _reserved(report) if report.reserved else Safe(""))
     tables = [
         _sums(report, "By terminal", "terminal", report.by(sums.terminal_of), wide=True),
         _kinds(report),
         _sums(report, "By card", "card", report.by(sums.brand_of)),
         _parts(report),
     ]
+    if report.reserved:
+        tables.append(_reserved(report))
     if len(report.currencies) > 1:
         tables.append(_sums(report, "By currency", "currency", report.by(sums.currency_of), wide=True))
     if len(report.span.days) > 1:
@@ -114,7 +117,7 @@ def _sums(report: Report, caption: str, column: str, rows: Sequence[Sum], *, wid
         table(
             caption,
             (column, *_SUM_COLUMNS),
-            [(item.name[0], *_figures(item)) for item in rows],
+            [(cell(item.name[0]), *_figures(item)) for item in rows],
             numbers=_SUM_COLUMNS,
             foot=("total", *_figures(report.total)) if len(rows) > 1 else (),
         ),
@@ -139,7 +142,7 @@ def _kinds(report: Report) -> Safe:
     keys = (sums.terminal_of, sums.kind_of) if several else (sums.kind_of,)
     for item in report.by(*keys):
         *terminal, kind = item.name
-        rows.append((*terminal, kind_name(kind), str(item.payments + item.reversals), amount(item.total)))
+        rows.append((*map(cell, terminal), kind_name(kind), str(item.payments + item.reversals), amount(item.total)))
     total = report.total
     names = ("terminal", "type", "number", "total") if several else ("type", "number", "total")
     last = ("total", *("",) * several, str(total.payments + total.reversals), amount(total.total))
@@ -151,6 +154,15 @@ def _parts(report: Report) -> Safe:
     rows = [(PART_NAMES.get(part.name, part.name), amount(part.total)) for part in report.parts]
     last = ("total", amount(report.total.total))
     return tag("div", table("By part, as the till sent it", ("part", "total"), rows, numbers=("total",), foot=last))
+
+
+def _reserved(report: Report) -> Safe:
+    rows = [
+        (kind_name(item.name[0]), cell(item.name[1]), str(item.payments + item.reversals), amount(item.total))
+        for item in report.reserved
+    ]
+    columns = ("type", "by now", "number", "amount")
+    return tag("div", table("Reserved, in no total", columns, rows, numbers=("number", "amount")))
 
 
 def _charts(report: Report) -> Safe:
@@ -183,7 +195,7 @@ def _charts(report: Report) -> Safe:
 
 
 def _over_time(report: Report) -> list[Safe]:
-    charged = charts.legend(["approved"]) if not report.total.reversals else charts.legend(["approved", "reversed"])
+    charged = charts.legend(["approved", "reversed"] if report.total.reversals else ["approved"])
     one = len(report.span.days) == 1
     title = "Approved by hour"
     hours = figures.by_hour(report)

@@ -21,6 +21,7 @@ from posd.cli.report.days import Span, read_day
 from posd.cli.report.html import page
 from posd.cli.report.reading import Progress
 from posd.cli.report.sums import Report
+from posd.cli.report.words import number
 from posd.config import ConfigError, load
 
 
@@ -73,7 +74,7 @@ def report(
         _print(page.write(made, metadata=metadata))
     elif html is not None:
         write_file(Path(html), page.write(made, metadata=metadata))
-        output.line(f"Written: {html}, {len(made.payments)} payments.")
+        output.line(f"Written: {html}, {number(len(made.payments), 'payment')}.")
         if made.in_question or made.attention:
             output.line("It begins with what needs attention.", "yellow")
     else:

@@ -1,6 +1,7 @@
 """The report on a terminal: payments first, then totals, and last, next to the prompt, what is not settled."""
 
 from collections.abc import Callable, Sequence
+from textwrap import wrap
 
 from posd.cli.advice import attention_advice
 from posd.cli.listing import show_what_to_do
@@ -23,6 +24,9 @@ from posd.cli.report.words import (
     reversed_amount,
     wrong_clocks,
 )
+
+#: Characters of an id, as references are; what stands below one is broken to its width.
+UUID = 36
 
 Column = tuple[str, Callable[[Payment], str]]
 
@@ -79,13 +83,15 @@ def _table(
     if output.narrow:
         rows = [_stacked(row, "\n") for row in rows]
         names = _stacked(names, ", ")
-    output.table(names, rows, whole=names[-1])
+    short = all(len(line) <= UUID for row in rows for line in row[-1].split("\n"))
+    output.table(names, rows, whole=names[-1] if output.narrow and short else "")
 
 
 def _stacked(row: Sequence[str], between: str) -> list[str]:
     """Put terminal under type, and all that follows the id under that."""
     time, kind, terminal, number, identity, *rest = row
-    return [time, f"{kind}{between}{terminal}", number, between.join((identity, *rest))]
+    lines = [line for text in rest for line in wrap(text, UUID)] if between == "\n" else rest
+    return [time, f"{kind}{between}{terminal}", number, between.join((identity, *lines))]
 
 
 def _time(report: Report, item: Payment) -> str:

@@ -68,6 +68,11 @@ def day(value: date) -> str:
     return f"{value:%A} {value.day} {value:%B} {value.year}"
 
 
+def number(count: int, noun: str) -> str:
+    """Write how many there are of something."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def kind_name(kind: str) -> str:
     """Write what a payment is."""
     return KIND_NAMES.get(kind, kind)
@@ -126,8 +131,8 @@ def open_line(report: Report) -> str:
     unknown = len(items) - len(known)
     shown = ", ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
     without = f"{unknown} of unknown amount" if unknown else ""
-    counted = "1 payment" if len(items) == 1 else f"{len(items)} payments"
-    return f"Not in the totals: {counted} that may have moved money ({'; '.join(filter(None, (shown, without)))})."
+    amounts = "; ".join(filter(None, (shown, without)))
+    return f"Not in the totals: {number(len(items), 'payment')} that may have moved money ({amounts})."
 
 
 def wrong_clocks(report: Report) -> str:

@@ -24,8 +24,9 @@ def text(value: str) -> Safe:
     """Return a text as HTML; what is HTML already stays as it is. Characters that HTML has no form for are replaced."""
     if isinstance(value, Safe):
         return value
-    clean = "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in value)
-    return Safe(escape(clean))
+    if not value.isprintable():
+        value = "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in value)
+    return Safe(escape(value))
 
 
 def join(parts: Iterable[str], between: str = "") -> Safe:

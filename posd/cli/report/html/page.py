@@ -15,7 +15,7 @@ from posd.cli.report.html.alert import alert
 from posd.cli.report.html.details import details
 from posd.cli.report.html.markup import Safe, amount, cell, join, table, tag
 from posd.cli.report.sums import Report, Sum
-from posd.cli.report.words import PART_NAMES, RULES, days, kind_name, result_name
+from posd.cli.report.words import PART_NAMES, RULES, days, kind_name, number, result_name
 
 #: Whatever comes into the page by mistake is not fetched and not run.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -84,11 +84,6 @@ def _tile(words: str, value: Safe, kind: str = "tile") -> Safe:
 def currency(report: Report) -> str:
     """Return the currency where all that is counted has the same one."""
     return report.currencies[0] if len(report.currencies) == 1 else ""
-
-
-def number(count: int, noun: str) -> str:
-    """Write how many there are of something."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _totals(report: Report) -> Safe:

@@ -48,9 +48,9 @@ def report(
     metadata: str | None,
     timezone: str | None,
 ) -> None:
-    """Total the payments of DAY: today, yesterday, or a date such as 2026-11-20; without DAY, today.
+    """Total the payments of a day, or of several.
 
-    A day is one in the merchant's time zone. A payment counts when the terminal says that it ended, with the amount
+    DAY is today, yesterday, or a date such as 2026-11-20; without it, today. A day is one in the merchant's time zone. A payment counts when the terminal says that it ended, with the amount
     that was authorized. What is open, or not known for sure, stands apart and is in no total. Exit code 0, also then.
     """
     if sum((output.as_json, as_table, html is not None)) > 1:

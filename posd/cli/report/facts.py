@@ -59,6 +59,7 @@ class Facts:
     by_person: bool
     corrects: str | None
     asks_person: bool
+    abortable: bool
     attention: tuple[tuple[str, str], ...]
     note: str | None
 
@@ -113,6 +114,7 @@ def read(document: Mapping[str, Any], metadata: str | None = None) -> Facts:
         by_person=any(item["kind"] == "operator" for item in outcome.get("evidence", ())),
         corrects=superseded if superseded != outcome.get("result") else None,
         asks_person=document["next_step"] == "ask_person",
+        abortable=document["abortable"],
         attention=tuple((item["code"], item["detail"]) for item in document["attention"]),
         note=inline(document["metadata"].get(metadata)) or None if metadata else None,
     )

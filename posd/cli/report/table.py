@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from textwrap import wrap
 
-from posd.cli.advice import attention_advice
 from posd.cli.listing import show_what_to_do
 from posd.cli.output import Output
 from posd.cli.report import figures, sums
@@ -13,6 +12,7 @@ from posd.cli.report.sums import Report, Sum
 from posd.cli.report.words import (
     PART_NAMES,
     RULES,
+    advice,
     amount,
     days,
     in_totals,
@@ -185,11 +185,7 @@ def _unsettled(output: Output, report: Report) -> None:
         output.line(wrong_clocks(report), "yellow")
     show_what_to_do(
         output,
-        (
-            (code, attention_advice(code, {"type": item.facts.type}), item.facts.id)
-            for item in report.attention
-            for code, _ in item.facts.attention
-        ),
+        ((code, advice(code, item), item.facts.id) for item in report.attention for code, _ in item.facts.attention),
     )
     if report.elsewhere:
         output.line()

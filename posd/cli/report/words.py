@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
 
+from posd.cli.advice import Advice, attention_advice
 from posd.cli.operations import words_of
 from posd.cli.report.counting import Basis, Payment, Section
 from posd.cli.report.days import Span
@@ -115,6 +116,12 @@ def question(payment: Payment) -> str:
                 "The terminal or a person said different things about it; its first final counts. Check "
                 f"{operation.whether}, and how often."
             )
+
+
+def advice(code: str, payment: Payment) -> Advice:
+    """Return what to do about an attention of a payment."""
+    facts = payment.facts
+    return attention_advice(code, {"type": facts.type, "abortable": facts.abortable})
 
 
 def in_totals(payment: Payment) -> str:

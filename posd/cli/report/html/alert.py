@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from posd.cli.advice import attention_advice
 from posd.cli.report.counting import Payment
 from posd.cli.report.html.details import clock
 from posd.cli.report.html.markup import Safe, amount, cell, table, tag
 from posd.cli.report.sums import Report
-from posd.cli.report.words import in_totals, kind_name, notes, open_line, question, wrong_clocks
+from posd.cli.report.words import advice, in_totals, kind_name, notes, open_line, question, wrong_clocks
 
 #: Payments in question that are named at the head of the page.
 QUESTIONS = 40
@@ -76,7 +75,7 @@ def _attention(report: Report) -> list[Safe]:
     concerned: dict[tuple[str, str], list[Payment]] = {}
     for item in report.attention:
         for code, _ in item.facts.attention:
-            words = attention_advice(code, {"type": item.facts.type}).words.rstrip()
+            words = advice(code, item).words.rstrip()
             concerned.setdefault((code, _ended(words)), []).append(item)
     found = []
     for (code, words), items in concerned.items():

@@ -50,8 +50,9 @@ def report(
 ) -> None:
     """Total the payments of a day, or of several.
 
-    DAY is today, yesterday, or a date such as 2026-11-20; without it, today. A day is one in the merchant's time zone. A payment counts when the terminal says that it ended, with the amount
-    that was authorized. What is open, or not known for sure, stands apart and is in no total. Exit code 0, also then.
+    DAY is today, yesterday, or a date such as 2026-11-20; without it, today. A day is one in the merchant's time zone.
+    A payment counts when the terminal says that it ended, with the amount that was authorized. What is open, or not
+    known for sure, stands apart and is in no total. Exit code 0, also then.
     """
     if sum((output.as_json, as_table, html is not None)) > 1:
         raise click.UsageError("--json, --csv and --html are three ways to write the report: choose one")

@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "abort": "posd.cli.aborting:abort",
     "show": "posd.cli.show:show",
     "list": "posd.cli.listing:list_",
+    "report": "posd.cli.report.command:report",
     "print": "posd.cli.printing:print_",
     "print-jobs": "posd.cli.print_jobs:print_jobs",
     "reconcile": "posd.cli.operator:reconcile",

@@ -170,7 +170,11 @@ ANNOUNCED: Mapping[str, Sequence[Example]] = {
         Example("posd logs -p warning", "Only what somebody should look at:"),
     ),
     "metrics": (Example("posd metrics", "The metrics in Prometheus' format:"),),
-    "report": (Example("posd report", "The totals of today, by terminal and type:"),),
+    "report": (
+        Example("posd report", "The totals of today, by terminal and type:"),
+        Example("posd report yesterday --html yesterday.html", "A page of yesterday, to look at or to print:"),
+        Example("posd report --from 2026-11-01 --to 2026-11-30 --csv", "A month for a spreadsheet:"),
+    ),
     "watch": (Example("posd watch", "Terminals, open payments and what needs attention, live:"),),
     "prune": (Example("posd prune", "Delete what is older than the retention says:"),),
 }

@@ -1,0 +1,194 @@
+"""The report on a terminal: payments first, then totals, and last, next to the prompt, what is not settled."""
+
+from collections.abc import Callable, Sequence
+from textwrap import wrap
+
+from posd.cli.listing import show_what_to_do
+from posd.cli.output import Output
+from posd.cli.report import figures, sums
+from posd.cli.report.counting import Payment, Section
+from posd.cli.report.exact import money
+from posd.cli.report.sums import Report, Sum
+from posd.cli.report.words import (
+    PART_NAMES,
+    RULES,
+    advice,
+    amount,
+    days,
+    in_totals,
+    kind_name,
+    notes,
+    open_line,
+    question,
+    result_name,
+    reversed_amount,
+    wrong_clocks,
+)
+
+#: Characters of an id, as references are; what stands below one is broken to its width.
+UUID = 36
+
+Column = tuple[str, Callable[[Payment], str]]
+
+
+def show(output: Output, report: Report, *, metadata: str | None = None) -> None:
+    """Write the report."""
+    span = report.span
+    output.line(f"Card payments of {days(span)}", "bold")
+    of = f"terminal {report.terminal}" if report.terminal else "all terminals"
+    output.line(f"{of}; a day is one in {span.zone.key}{'' if report.made_at >= span.end else '; it is not over yet'}")
+    if not report.payments:
+        output.line()
+        output.line("No payments.")
+    _payments(output, report, metadata)
+    if report.payments:
+        _totals(output, report)
+    _unsettled(output, report)
+
+
+def _payments(output: Output, report: Report, metadata: str | None) -> None:
+    shown: Sequence[tuple[str, Sequence[Section]]] = (
+        ("Counted", (Section.COUNTED,)),
+        ("Reserved, not charged", (Section.RESERVED,)),
+        ("Not charged", (Section.NOT_CHARGED,)),
+        ("Not in the totals", (Section.UNCLEAR, Section.OPEN)),
+    )
+    for title, wanted in shown:
+        items = [item for section in wanted for item in report.sections[section]]
+        if not items:
+            continue
+        output.line()
+        output.line(title, "bold")
+        _table(output, report, items, by_reference=wanted[0] in (Section.COUNTED, Section.RESERVED), metadata=metadata)
+
+
+def _table(
+    output: Output, report: Report, items: Sequence[Payment], *, by_reference: bool, metadata: str | None
+) -> None:
+    """Write a table of payments; where the terminal is narrow, two columns stand in one, below each other."""
+    columns: list[Column] = [
+        ("time", lambda item: _time(report, item)),
+        ("type", lambda item: kind_name(item.kind)),
+        ("terminal", lambda item: item.facts.terminal),
+        ("amount", lambda item: amount(item.amount)),
+    ]
+    if by_reference:
+        columns += [("reference", lambda item: item.facts.reference or item.facts.id), ("ticket", _ticket)]
+    else:
+        columns += [("transaction", lambda item: item.facts.id), ("state", _state)]
+    if metadata is not None:
+        columns.append((metadata, lambda item: item.facts.note or "-"))
+    names = [name for name, _ in columns]
+    rows = _aligned(output, [[read(item) for _, read in columns] for item in items], 3)
+    if output.narrow:
+        rows = [_stacked(row, "\n") for row in rows]
+        names = _stacked(names, ", ")
+    short = all(len(line) <= UUID for row in rows for line in row[-1].split("\n"))
+    output.table(names, rows, whole=names[-1] if output.narrow and short else "")
+
+
+def _stacked(row: Sequence[str], between: str) -> list[str]:
+    """Put terminal under type, and all that follows the id under that."""
+    time, kind, terminal, number, identity, *rest = row
+    lines = [line for text in rest for line in wrap(text, UUID)] if between == "\n" else rest
+    return [time, f"{kind}{between}{terminal}", number, between.join((identity, *lines))]
+
+
+def _time(report: Report, item: Payment) -> str:
+    local = report.span.local(item.facts.at)
+    one = len(report.span.days) == 1 and local.date() == report.span.first
+    return f"{local:%H:%M:%S}" if one else f"{local:%m-%d %H:%M}"
+
+
+def _ticket(item: Payment) -> str:
+    return "; ".join([item.facts.ticket or "no ticket", *filter(None, (item.became,)), *notes(item)])
+
+
+def _state(item: Payment) -> str:
+    return "; ".join([result_name(item.facts.state), *filter(None, (item.facts.failure,)), *notes(item)])
+
+
+def _totals(output: Output, report: Report) -> None:
+    total = report.total
+    tables: list[tuple[str, Sequence[Sum], Callable[[str], str]]] = [
+        ("terminal", report.by(sums.terminal_of), str),
+        ("type", report.by(sums.kind_of), kind_name),
+        ("card", report.by(sums.brand_of), str),
+    ]
+    if len(report.currencies) > 1:
+        tables.append(("currency", report.by(sums.currency_of), str))
+    if len(report.span.days) > 1:
+        tables.append(("day", [item for _, item in figures.by_day(report) if item.payments or item.reversals], str))
+    output.line()
+    output.line("Totals", "bold")
+    for column, items, named in tables:
+        rows = [(named(item.name[0]), *_figures(item)) for item in items]
+        if column == "terminal":
+            rows.append(("total", *_figures(total)))
+        output.line()
+        names = (column, "payments", "charged", "voids", "reversed", "total")
+        output.table(names, _aligned(output, rows, 1, 2, 3, 4, 5))
+    output.line()
+    parts = [(PART_NAMES.get(part.name, part.name), money(part.total)) for part in report.parts]
+    output.table(("part, as the till sent it", "total"), _aligned(output, parts, 1))
+    if report.reserved:
+        held = [
+            (kind_name(item.name[0]), item.name[1] or "-", str(item.payments + item.reversals), money(item.total))
+            for item in report.reserved
+        ]
+        output.line()
+        output.table(("reserved, in no total", "by now", "number", "amount"), _aligned(output, held, 2, 3))
+    output.line()
+    ended = [item.facts.result or "open" for item in report.payments]
+    counts = [(result_name(result), ended.count(result)) for result in figures.RESULTS]
+    times = figures.times(report)
+    took = f"; half of them within {times.median:f} s, 95 % within {times.p95:f} s" if times.count else ""
+    output.line("Results: " + ", ".join(f"{count} {name}" for name, count in counts if count) + took)
+    currency = f" {report.currencies[0]}" if len(report.currencies) == 1 else ""
+    output.line(f"Total: {money(total.total)}{currency}", "bold green")
+    for rule in RULES:
+        output.line(rule, "dim")
+
+
+def _figures(item: Sum) -> tuple[str, ...]:
+    voids = str(item.reversals) if item.reversals else "-"
+    payments, charged = (str(item.payments), money(item.charged)) if item.payments else ("-", "-")
+    return payments, charged, voids, reversed_amount(item.reversed), money(item.total)
+
+
+def _aligned(output: Output, rows: Sequence[Sequence[str]], *places: int) -> list[list[str]]:
+    """Set columns flush right for people; a pipe gets the values alone."""
+    found = [list(row) for row in rows]
+    if output.rich:
+        for place in places:
+            width = max((len(row[place]) for row in found), default=0)
+            for row in found:
+                row[place] = row[place].rjust(width)
+    return found
+
+
+def _unsettled(output: Output, report: Report) -> None:
+    if line := open_line(report):
+        output.line()
+        output.line(line, "bold yellow")
+    for item in report.in_question:
+        output.line(f"{item.facts.id}  {item.facts.terminal}  {amount(item.amount)}, {in_totals(item)}")
+        output.line(question(item), indent=4)
+    for item in report.differing:
+        facts = item.facts
+        output.line(f"{facts.id}  {facts.terminal}  {amount(item.amount)}, {in_totals(item)}")
+        output.line(f"Authorized {amount(facts.authorized)}, asked for {amount(facts.requested)}.", indent=4)
+    if len(report.currencies) > 1:
+        output.line(f"The totals add up amounts in several currencies: {', '.join(report.currencies)}.", "bold red")
+    if report.wrong_clocks:
+        output.line()
+        output.line(wrong_clocks(report), "yellow")
+    show_what_to_do(
+        output,
+        ((code, advice(code, item), item.facts.id) for item in report.attention for code, _ in item.facts.attention),
+    )
+    if report.elsewhere:
+        output.line()
+        output.line(
+            f"Payments of other days that need attention too: {report.elsewhere} (posd list --attention).", "yellow"
+        )

@@ -1,0 +1,60 @@
+"""Days of the merchant: where they begin and end, and what people may write."""
+
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.cli.report.days import Span, read_day
+
+TODAY = date(2026, 3, 1)
+ZONES = ["America/Guayaquil", "Europe/Madrid", "America/Sao_Paulo", "America/Havana", "Australia/Lord_Howe", "UTC"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "hours"),
+    [
+        ("America/Guayaquil", date(2026, 11, 20), 24),
+        ("Europe/Madrid", date(2026, 3, 29), 23),
+        ("Europe/Madrid", date(2026, 10, 25), 25),
+        ("America/Sao_Paulo", date(2018, 11, 4), 23),  # midnight itself is skipped
+        ("America/Havana", date(2026, 11, 1), 25),  # midnight comes twice
+        ("Australia/Lord_Howe", date(2026, 10, 4), 23.5),
+    ],
+)
+def test_a_day_has_the_hours_that_pass_between_two_midnights(zone: str, day: date, hours: float) -> None:
+    span = Span(day, day, ZoneInfo(zone))
+    assert span.end - span.start == timedelta(hours=hours)
+    passed = list(span.hours())
+    assert (passed[0].start, passed[-1].end) == (span.start, span.end)
+    assert all(before.end == after.start for before, after in pairwise(passed))
+
+
+def test_an_hour_that_the_clock_shows_twice_is_two_hours() -> None:
+    labels = [hour.label for hour in Span(date(2026, 10, 25), date(2026, 10, 25), ZoneInfo("Europe/Madrid")).hours()]
+    assert labels[:5] == ["00", "01", "02", "02", "03"]
+
+
+@given(st.sampled_from(ZONES), st.integers(0, 60 * 365 * 24 * 60))
+def test_every_moment_is_of_exactly_one_day(zone: str, minutes: int) -> None:
+    moment = datetime(1990, 1, 1, tzinfo=UTC) + timedelta(minutes=minutes)
+    local = moment.astimezone(ZoneInfo(zone)).date()
+    near = [local + timedelta(days=number) for number in range(-2, 3)]
+    assert [day for day in near if Span(day, day, ZoneInfo(zone)).holds(moment)] == [local]
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [("today", TODAY), ("yesterday", date(2026, 2, 28)), ("2024-02-29", date(2024, 2, 29))],
+)
+def test_days_that_can_be_written(text: str, day: date) -> None:
+    assert read_day(text, TODAY) == day
+
+
+@pytest.mark.parametrize("text", ["", "2026-02-30", "20261120", "2026-W10-1", "9999-12-31", "0001-01-01", "tomorrow"])
+def test_what_is_no_day_is_refused_with_what_can_be_written(text: str) -> None:
+    with pytest.raises(ValueError, match="write one as 2026-11-20, or today, or yesterday"):
+        read_day(text, TODAY)

@@ -66,6 +66,10 @@ POINTS = frozenset(
         "replace.committed",
         "replace.old_aside",
         "replace.in_place",
+        # retention: when the payments are gone, when the feed's lines are, and while the space is given back
+        "prune.payments_removed",
+        "prune.feed_removed",
+        "prune.space_returned",
         # around each COMMIT, whatever is in it
         "writer.before_commit",
         "writer.committed",

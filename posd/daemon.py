@@ -44,6 +44,7 @@ from posd.services.printing import Printing
 from posd.services.reconciler import Reconciler, Settings
 from posd.services.recovery import recover
 from posd.services.reprocess import Reprocessing
+from posd.services.retention import Retention
 from posd.services.searching import Searching
 from posd.store.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.store.opening import refuse_lost, unusable
@@ -64,6 +65,7 @@ from posd.web.metrics import MetricsCalls
 from posd.web.noise import Noise
 from posd.web.print_jobs import PrintJobCalls
 from posd.web.quarantine import QuarantineCalls
+from posd.web.retention import RetentionCalls
 from posd.web.server import Listener
 from posd.web.service import ServiceCalls
 from posd.web.transactions import TransactionCalls
@@ -211,6 +213,13 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     reprocessing = Reprocessing(store, inbox, outstanding, now)
     operators = Operators(store, outstanding, now)
     web = Context(store, now)
+    retention = Retention(
+        store,
+        config.database.path,
+        config.database.retention_days,
+        lambda identity: bool(outstanding.of(identity)) or printing.under_way(identity),
+        now,
+    )
     backups = BackupCalls(web, store, config.database.path, keys)
     health = Health(web, lan, discovery if config.discovery.enabled else None, certificate, distrust, now)
     local = LocalApp(
@@ -220,6 +229,7 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         + PrintJobCalls(web, printing, PrintOperators(store, printing, now)).routes
         + QuarantineCalls(web, reprocessing, PrintReprocessing(store, print_inbox)).routes
         + backups.routes
+        + RetentionCalls(retention).routes
         + ServiceCalls(web, fleet, health.checks).routes
         + MetricsCalls(certificate, distrust).routes
     )
@@ -233,6 +243,7 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     stack.push_async_callback(reconciler.close)
     stack.callback(store.hub.drain)
     stack.callback(backups.stop)
+    stack.callback(retention.stop)
     for listener in listeners:
         listener.start()
     at = f"{config.webhooks.host}:{lan.port}"
@@ -247,6 +258,7 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     stack.push_async_callback(_cancel, asyncio.create_task(interfaces.run(), name="interfaces"))
     stack.push_async_callback(_cancel, asyncio.create_task(liveness.run(), name="liveness"))
     stack.push_async_callback(_cancel, asyncio.create_task(address_changes.run(), name="address-changes"))
+    stack.push_async_callback(_cancel, asyncio.create_task(retention.run(), name="retention"))
     if config.discovery.enabled:
         browsing = asyncio.create_task(discovery.run(), name="discovery")
         stack.push_async_callback(_cancel, browsing)

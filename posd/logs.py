@@ -29,6 +29,8 @@ from posd.floods import SEVERE, Windows, limit_of
 #: Every field that a log line may have, beside event, level, logger, timestamp and exception.
 FIELDS = frozenset(
     {
+        "before",
+        "bytes_returned",
         "code",
         "count",
         "database",
@@ -45,6 +47,7 @@ FIELDS = frozenset(
         "in_fleet",
         "interfaces",
         "judgement",
+        "kept",
         "kind",
         "limit_bytes",
         "listen",
@@ -54,6 +57,8 @@ FIELDS = frozenset(
         "pid",
         "port",
         "print_job",
+        "print_jobs",
+        "quarantined",
         "reason",
         "result",
         "retry_s",

@@ -43,6 +43,7 @@ PROBLEM_CODES: Mapping[str, ExitCode] = {
     "already_derived": ExitCode.NOT_DONE,
     "unknown_original": ExitCode.NOT_DONE,
     "not_found": ExitCode.NOT_DONE,
+    "pruned": ExitCode.NOT_DONE,
     "past_point_of_no_return": ExitCode.NOT_DONE,
     "already_final": ExitCode.NOT_DONE,
     "nothing_running": ExitCode.NOT_DONE,

@@ -45,9 +45,10 @@ COMMANDS: Mapping[str, str] = {
     "logs": "posd.cli.logs:logs",
     "config": "posd.cli.config:config",
     "tls": "posd.cli.tls:tls",
-    "backup": "posd.cli.data:backup",
-    "restore": "posd.cli.data:restore",
-    "verify": "posd.cli.data:verify",
+    "backup": "posd.cli.data.backup:backup",
+    "restore": "posd.cli.data.restore:restore",
+    "verify": "posd.cli.data.verify:verify",
+    "prune": "posd.cli.data.prune:prune",
     "doctor": "posd.cli.doctor.command:doctor",
     "completion": "posd.cli.completion:completion",
 }

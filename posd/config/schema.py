@@ -125,7 +125,7 @@ class DatabaseConfig:
     """`[database]`, and what lies beside the file."""
 
     path: Path = key(read.path, "/var/lib/posd/posd.db")
-    retention_days: int = key(read.whole(1, 36_500), 400)
+    retention_days: int = key(read.whole(0, 36_500), 400)
 
     @property
     def callback_key(self) -> Path:

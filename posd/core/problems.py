@@ -15,6 +15,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "already_derived": (409, "The original has another such operation"),
     "unknown_original": (422, "Nothing can be derived from that original"),
     "not_found": (404, "Not found"),
+    "pruned": (410, "Its record was removed"),
     "past_point_of_no_return": (409, "The acquirer was already asked"),
     "already_final": (409, "It has already ended"),
     "nothing_running": (409, "The terminal runs nothing"),

@@ -21,7 +21,7 @@ from posd.core.transactions import Phase, Transaction, past_point_of_no_return
 from posd.crashpoints import crash_point
 from posd.services.outstanding import Outstanding
 from posd.services.records import free_if_ended, record
-from posd.store import journal, leases, transactions
+from posd.store import journal, leases, pruned, transactions
 from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
@@ -134,7 +134,7 @@ class Aborts:
         """Return the transaction if an abort may be sent for it, and note in its journal that it is."""
         transaction = transactions.get(unit.db, client_transaction_id)
         if transaction is None:
-            raise Problem("not_found", f"cannot abort: no transaction {client_transaction_id} is known here")
+            raise pruned.missing_payment(unit.db, client_transaction_id, "cannot abort: ")
         _require_open(transaction)
         if past_point_of_no_return(transaction):
             raise Problem(

@@ -13,7 +13,7 @@ from posd.core.problems import Problem
 from posd.core.reversals import end_of_day
 from posd.core.times import iso, parse_iso
 from posd.core.transactions import OperationType, Outcome, Transaction
-from posd.store import chains, finals, transactions
+from posd.store import chains, finals, pruned, transactions
 from posd.store.batch import Unit
 
 #: Transactions that an `already_derived` names.
@@ -44,6 +44,12 @@ def _under_original(unit: Unit, transaction: Transaction, kind: OperationType) -
         return _under_reference(unit, transaction, kind)
     original = transactions.get(unit.db, transaction.original)
     if original is None:
+        if (removed := pruned.payment(unit.db, transaction.original)) is not None:
+            raise _unknown(
+                kind,
+                f"{transaction.original} ended {removed.result} on {removed.ended_on}, and its record was removed when "
+                "the days passed for which records are kept; give its `transaction_reference` instead",
+            )
         raise _unknown(
             kind, f"no transaction {transaction.original} is known here; check the id, or give `transaction_reference`"
         )

@@ -17,13 +17,14 @@ from posd.core.decisions import Seen, advance, rebuild, recognise
 from posd.core.entries import Quarantined, Reapplied, Touched
 from posd.core.events import NotAnEvent, TransactionEvent, read_event
 from posd.core.lifecycle import Verdict
+from posd.core.retention import Pruned, contradicts
 from posd.core.times import iso
 from posd.core.transactions import Phase, Transaction
 from posd.crashpoints import crash_point
 from posd.services.outstanding import Outstanding
 from posd.services.records import free_if_ended, hold_if_reopened
 from posd.services.telling import tell
-from posd.store import events, journal, transactions
+from posd.store import events, journal, pruned, transactions
 from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.events import QuarantinedBody
@@ -140,6 +141,8 @@ class Inbox:
         seen = recognise(body, bodies)
         if seen is Seen.REPEATED:
             return Receipt(200)  # before all else: the configuration may have changed since it was taken
+        if before is None and (removed := pruned.payment(unit.db, identity)) is not None:
+            return self._after_removal(unit, removed, event, body, peer, at)
         refusal = self._unwelcome(unit, event)
         if refusal is not None:
             return self._quarantine(unit, identity, refusal, body, peer, at)
@@ -155,13 +158,30 @@ class Inbox:
         hold_if_reopened(unit, stored, after)
         return Receipt(200, verdict, event.status, before=before, after=after)
 
+    def _after_removal(
+        self, unit: Unit, removed: Pruned, event: TransactionEvent, body: bytes, peer: str, at: datetime
+    ) -> Receipt:
+        """Take an event of a payment that retention has removed: nothing new, or kept where it says otherwise."""
+        if not contradicts(removed, event.status):
+            return Receipt(200)
+        reason = (
+            f"its payment had ended {removed.result} on {removed.ended_on} and was removed by retention; now the "
+            f"terminal says {event.status}. Look at it with the acquirer"
+        )
+        events.quarantine(unit, Channel.TRANSACTION, removed.client_transaction_id, reason, peer, iso(at), body)
+        return Receipt(200, reason=reason)
+
     def reapply(self, unit: Unit, item: QuarantinedBody) -> Receipt | None:
         """Apply a body of the quarantine if it can be used now (runs inside a commit); None where it still cannot."""
         try:
             event = _read(item.body, item.subject)
         except Refusal:
             return None
-        if self._unwelcome(unit, event) is not None:
+        known = transactions.get(unit.db, item.subject)
+        removed = pruned.payment(unit.db, item.subject) if known is None else None
+        if removed is not None and contradicts(removed, event.status):
+            return None  # it is there to be looked at
+        if removed is None and self._unwelcome(unit, event) is not None:
             return None
         receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now())
         if not events.unquarantine(unit, item) and (known := transactions.get(unit.db, item.subject)) is not None:

@@ -11,7 +11,7 @@ from posd.core.requests import start_body
 from posd.core.transactions import OperationType, Phase, Transaction, may_be_paid
 from posd.services.chains import place
 from posd.services.outstanding import Outstanding
-from posd.store import chains, leases, transactions
+from posd.store import chains, leases, pruned, transactions
 from posd.store.batch import Unit
 from posd.terminals.fleet import Fleet
 
@@ -45,11 +45,12 @@ class Intents:
     def record(self, unit: Unit, draft: Transaction, callback_url: str) -> Intended | Existing:
         """Take the terminal and record the transaction, or return what is known under its id.
 
-        Raise Problem unknown_original, already_derived, sale_conflict or terminal_busy: nothing is recorded.
+        Raise Problem pruned, unknown_original, already_derived, sale_conflict or terminal_busy: nothing is recorded.
         """
         existing = transactions.get(unit.db, draft.client_transaction_id)
         if existing is not None:
             return Existing(existing)
+        pruned.refuse_payment(unit.db, draft.client_transaction_id)
         transaction = place(unit, draft, self._zone)
         intended = self._request(transaction, callback_url)  # nothing of it can fail once the intent is on disk
         self._guard_sale(unit, transaction)

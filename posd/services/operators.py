@@ -16,7 +16,7 @@ from posd.crashpoints import crash_point
 from posd.services.outstanding import Outstanding
 from posd.services.records import record
 from posd.services.telling import tell
-from posd.store import leases, transactions
+from posd.store import leases, pruned, transactions
 from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
@@ -59,7 +59,7 @@ class Operators:
     def _decide(self, unit: Unit, client_transaction_id: str, decision: Decision) -> tuple[Transaction, Transaction]:
         before = transactions.get(unit.db, client_transaction_id)
         if before is None:
-            raise Problem("not_found", f"no transaction {client_transaction_id} is known here; check the id")
+            raise pruned.missing_payment(unit.db, client_transaction_id)
         if isinstance(decision, Dismissed):
             if before.attention_of(decision.code) is None:
                 raise Problem("not_found", f"attention {decision.code} is not open on {client_transaction_id}")

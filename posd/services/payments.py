@@ -8,6 +8,7 @@ start of the daemon turns into `in_doubt`.
 
 import asyncio
 import secrets
+import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -30,7 +31,7 @@ from posd.services.outstanding import Outstanding
 from posd.services.records import record
 from posd.services.running import Running
 from posd.services.telling import tell
-from posd.store import transactions
+from posd.store import pruned, transactions
 from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
@@ -118,7 +119,7 @@ class Payments:
 
     async def _look_up(self, client_transaction_id: str) -> Transaction | None:
         try:
-            return await self._store.look_up(partial(transactions.get, client_transaction_id=client_transaction_id))
+            return await self._store.look_up(partial(_known, client_transaction_id=client_transaction_id))
         except StorageUnavailable as error:
             # No 503 here: it would say that nothing was sent under this id, and that is not known.
             raise _not_known(client_transaction_id, error) from error
@@ -270,6 +271,14 @@ class Payments:
         if before is None or self._newest.get(transaction.client_transaction_id) is not transaction:
             return None, None
         return before, record(unit, before, Attempted(attempt), now, self._outstanding)
+
+
+def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | None:
+    """Return the transaction of that id, None where it is free. Raise Problem `pruned`."""
+    found = transactions.get(db, client_transaction_id)
+    if found is None:
+        pruned.refuse_payment(db, client_transaction_id)
+    return found
 
 
 def _written(transaction: Transaction) -> None:

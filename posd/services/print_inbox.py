@@ -8,6 +8,7 @@
 | PENDING, IN_PROGRESS                                  | 200   | kept, and taken like a poll's answer; no end         |
 | a state that posd does not know                       | 200   | kept; attention `unknown_status`; no end             |
 | of a job that the database does not know              | 200   | kept; the job is rebuilt from it, attention `orphan` |
+| of a job that retention has removed                   | 200   | nothing                                              |
 | no print webhook, or one that names another job       | 400   | quarantine, attention, a poll at once                |
 | a body over the limit                                 | 413   | attention, a poll at once                            |
 | storage cannot commit now, shutting down              | 503   | nothing; a poll finds it                             |
@@ -31,7 +32,7 @@ from posd.core.printing import PrintJob, belongs, rebuild
 from posd.core.times import iso
 from posd.crashpoints import crash_point
 from posd.services.print_telling import tell
-from posd.store import events, print_jobs
+from posd.store import events, print_jobs, pruned
 from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.events import QuarantinedBody
@@ -130,6 +131,8 @@ class PrintInbox:
     def _apply(self, unit: Unit, identity: str, report: Report, body: bytes, peer: str, at: datetime) -> Receipt:
         """Record a webhook and its effect (runs inside the commit)."""
         before = print_jobs.get(unit.db, identity)
+        if before is None and pruned.print_job(unit.db, identity) is not None:
+            return Receipt(200)  # retention has removed it; no word of a printer is worth more than that
         stored = before or rebuild(report, identity, at)
         if not belongs(stored, report.job_id or ""):
             reason = "the body names another print job than the callback address"

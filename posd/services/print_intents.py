@@ -7,7 +7,7 @@ from posd.core.printing import PrintJob
 from posd.core.problems import Problem
 from posd.core.starts import Attempt
 from posd.core.transactions import Phase
-from posd.store import print_jobs
+from posd.store import print_jobs, pruned
 from posd.store.batch import Unit
 
 
@@ -15,6 +15,7 @@ def record_intent(unit: Unit, draft: PrintJob) -> bool:
     """Record a new job (runs inside the commit); tell whether its id was free. Raise Problem unknown_original."""
     if print_jobs.get(unit.db, draft.print_job_id) is not None:
         return False
+    pruned.refuse_print_job(unit.db, draft.print_job_id)
     if draft.reprint_of is not None and print_jobs.get(unit.db, draft.reprint_of) is None:
         raise Problem(
             "unknown_original",

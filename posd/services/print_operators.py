@@ -14,7 +14,7 @@ from posd.core.transactions import Phase
 from posd.crashpoints import crash_point
 from posd.services.print_telling import tell
 from posd.services.printing import Printing
-from posd.store import print_jobs
+from posd.store import print_jobs, pruned
 from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
@@ -54,7 +54,7 @@ class PrintOperators:
     def _decide(self, unit: Unit, identity: str, decision: Decision) -> tuple[PrintJob, PrintJob]:
         before = print_jobs.get(unit.db, identity)
         if before is None:
-            raise Problem("not_found", f"no print job {identity} is known here; check the id")
+            raise pruned.missing_print_job(unit.db, identity)
         if isinstance(decision, Dismissed):
             if before.attention_of(decision.code) is None:
                 raise Problem("not_found", f"attention {decision.code} is not open on {identity}")

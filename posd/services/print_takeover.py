@@ -46,7 +46,11 @@ class _TakeOver:
         newer = print_merge.newer(self._db)
         unreadable = {identity for identity in newer if not self._readable(identity)}
         if not self._sound:
-            named = {identity for identity in ids if not print_merge.in_old(self._db, identity)}
+            named = {
+                identity
+                for identity in ids
+                if not (print_merge.in_old(self._db, identity) or print_merge.is_removed(self._db, identity))
+            }
             unreadable |= named | print_merge.without_row(self._db)
         newer = [identity for identity in newer if identity not in unreadable]
         doubtful = [identity for identity in sorted(unreadable) if self._may_derive(identity)]

@@ -10,6 +10,7 @@ to that terminal may take, or at once where very many do: then with the job as i
 
 import asyncio
 import secrets
+import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
@@ -34,7 +35,7 @@ from posd.services.callback_urls import CallbackUrls
 from posd.services.print_telling import tell
 from posd.services.print_turns import MAX_HELD, MAX_WAITING, Ticket, Turns
 from posd.services.running import Running
-from posd.store import print_jobs
+from posd.store import print_jobs, pruned
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
 from posd.terminals.fleet import Fleet
@@ -126,7 +127,7 @@ class Printing:
 
     async def _look_up(self, print_job_id: str) -> PrintJob | None:
         try:
-            return await self._store.look_up(partial(print_jobs.get, print_job_id=print_job_id))
+            return await self._store.look_up(partial(_known, print_job_id=print_job_id))
         except StorageUnavailable as error:
             # No 503 here: it would say that nothing was sent under this id, and that is not known.
             raise _not_known(print_job_id, str(error)) from error
@@ -134,7 +135,7 @@ class Printing:
     async def _again(self, print_job_id: str) -> PrintJob:
         """Return the job that was there already when the intent was to be recorded: a webhook was faster."""
         known = await self._look_up(print_job_id)
-        assert known is not None  # noqa: S101 - ids are never removed
+        assert known is not None  # noqa: S101 - an id that was there is never free again
         return known
 
     async def _plan(self, print_job_id: str, request: PrintRequest, faults: tuple[Fault, ...]) -> PrintJob:
@@ -322,6 +323,14 @@ class Printing:
             log.warning("print.not_recorded", print_job=identity, error=str(error))
         else:
             log.error("posd.internal_error", error_id=secrets.token_hex(8), print_job=identity, exc_info=error)
+
+
+def _known(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
+    """Return the job of that id, None where it is free. Raise Problem `pruned`."""
+    found = print_jobs.get(db, print_job_id)
+    if found is None:
+        pruned.refuse_print_job(db, print_job_id)
+    return found
 
 
 def _require_same(known: PrintJob, request: PrintRequest, faults: tuple[Fault, ...]) -> None:

@@ -10,6 +10,7 @@ to each terminal, and a few at a time to the fleet, whatever has piled up: an ou
 import asyncio
 import random
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
@@ -42,7 +43,7 @@ from posd.services.outstanding import Outstanding
 from posd.services.records import record
 from posd.services.searching import Asked, Searching
 from posd.services.telling import tell
-from posd.store import transactions
+from posd.store import pruned, transactions
 from posd.store.batch import Change, Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
@@ -416,9 +417,14 @@ class Reconciler:
 
     async def _read(self, client_transaction_id: str) -> Transaction:
         try:
-            found = await self._store.look_up(partial(transactions.get, client_transaction_id=client_transaction_id))
+            return await self._store.look_up(partial(_known, client_transaction_id=client_transaction_id))
         except StorageUnavailable as error:
             raise Problem("storage_unavailable", f"cannot reconcile: {error}; check the disk") from error
-        if found is None:
-            raise Problem("not_found", f"cannot reconcile: no transaction {client_transaction_id} is known here")
-        return found
+
+
+def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction:
+    """Return the transaction of that id. Raise Problem."""
+    found = transactions.get(db, client_transaction_id)
+    if found is None:
+        raise pruned.missing_payment(db, client_transaction_id, "cannot reconcile: ")
+    return found

@@ -127,7 +127,8 @@ class Reprocessing:
     async def _correct(self, identity: str, report: Report) -> None:
         def work(unit: Unit) -> tuple[Derived, dict[str, Any], Transaction] | None:
             row = transactions.get(unit.db, identity)
-            assert row is not None  # noqa: S101 - started ids are never removed
+            if row is None:
+                return None  # retention has removed it meanwhile
             item = derive(unit.db, row)
             differing = difference(item)
             if not differing:

@@ -19,7 +19,7 @@ from posd.core.times import iso
 from posd.crashpoints import crash_point
 from posd.services.callback_urls import KeyFileError, load_keys
 from posd.services.takeover import Taken, take_over
-from posd.store import backup, files, marks, merge, replacing
+from posd.store import backup, files, marks, merge, replacing, shrinking
 from posd.store.backup import Contents, NotABackup
 from posd.store.errors import StoreError
 from posd.store.marks import OldFile, Restored
@@ -170,6 +170,7 @@ class Restore:
                 )
         db.execute("PRAGMA journal_mode = DELETE").close()
         migrate(db, self._fresh)
+        shrinking.make_shrinkable(db)
         db.execute(f"DROP TABLE IF EXISTS {KEY_TABLE}")
 
     def _take_over(self, db: sqlite3.Connection, look: Look) -> tuple[OldFile, Taken]:

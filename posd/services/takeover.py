@@ -46,6 +46,7 @@ def take_over(
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
         merge.number_above(db, sound=sound)
+        merge.keep_removed(db)
         taken = _TakeOver(db, reader, now, sound=sound).run(ids)
         prints = print_takeover.take_over(db, reader, print_ids, sound=sound, now=now)
         return msgspec.structs.replace(taken, prints=prints)
@@ -63,7 +64,9 @@ class _TakeOver:
         newer = merge.newer(self._db)
         unreadable = {identity for identity in newer if not self._readable(identity)}
         if not self._sound:
-            unreadable |= merge.without_row(self._db) | {item for item in ids if not merge.in_old(self._db, item)}
+            unreadable |= merge.without_row(self._db) | {
+                item for item in ids if not (merge.in_old(self._db, item) or merge.is_removed(self._db, item))
+            }
         for identity in unreadable.intersection(newer):
             del newer[identity]
         doubtful = [identity for identity in sorted(unreadable) if self._may_derive(identity)]

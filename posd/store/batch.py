@@ -41,6 +41,7 @@ class Unit:
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
         self.changes: list[Change] = []
+        self.moved_pages = False  # something is to be committed that SQLite does not count as a change of a row
 
 
 Function = Callable[[Unit], Any]
@@ -144,7 +145,7 @@ class Batch:
     @property
     def wrote(self) -> bool:
         """Whether there is anything to commit; if not, `commit` waits for nothing."""
-        return self._db.total_changes != self._before
+        return self._unit.moved_pages or self._db.total_changes != self._before
 
     def commit(self) -> Written:
         """Commit what was written, and tell what became of all. Blocks until it is on disk."""

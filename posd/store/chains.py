@@ -87,3 +87,26 @@ def family(db: sqlite3.Connection, transaction: Transaction) -> Iterator[str]:
             seen.add(identity)
             yield identity
             waiting += derived_ids(db, identity)
+
+
+def whole(db: sqlite3.Connection, transaction: Transaction, most: int) -> list[Transaction]:
+    """Return all that a transaction is linked with, itself first: by original, or by a reference that one of them gave
+    or was sent under. Of more than `most` no more are looked for.
+    """
+    found, waiting = {transaction.client_transaction_id: transaction}, [transaction]
+    while waiting and len(found) <= most:
+        item = waiting.pop()
+        for identity in _beside(db, item):
+            if identity not in found and (other := transactions.get(db, identity)) is not None:
+                found[identity] = other
+                waiting.append(other)
+    return list(found.values())
+
+
+def _beside(db: sqlite3.Connection, item: Transaction) -> Iterator[str]:
+    """Yield the ids next to a transaction in its chain."""
+    yield from (name for name in (item.original, item.derives_from) if name is not None)
+    yield from _ids(db, "derives_from = ?", item.client_transaction_id).values()
+    for reference in {name.upper() for name in (item.given_reference, item.transaction_reference) if name}:
+        yield from _ids(db, "given_reference = ?", reference).values()
+        yield from _ids(db, _SENT_UNDER, reference).values()

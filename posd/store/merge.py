@@ -17,7 +17,7 @@ import msgspec
 from posd.core.entries import Entry
 from posd.core.events import NotAnEvent, read_event
 from posd.core.transactions import Phase
-from posd.store import journal, leases, marks, transactions, words
+from posd.store import journal, leases, marks, pruning, transactions, words
 from posd.store.batch import Unit
 
 #: What a row raises that is damaged, when somebody reads it.
@@ -145,7 +145,8 @@ def newer(db: sqlite3.Connection) -> dict[str, tuple[int, int | None]]:
     rows = db.execute(
         "SELECT o.client_transaction_id, o.rowid, o.final_event FROM old.transactions o"
         " LEFT JOIN main.transactions n ON n.client_transaction_id = o.client_transaction_id"
-        f" WHERE n.revision IS NULL OR o.revision > n.revision OR (o.revision = n.revision AND ({more}))"
+        f" WHERE (n.revision IS NULL OR o.revision > n.revision OR (o.revision = n.revision AND ({more})))"
+        " AND o.client_transaction_id NOT IN (SELECT client_transaction_id FROM main.pruned_transactions)"
         " ORDER BY o.rowid"
     )
     return {identity: (place, final_event) for identity, place, final_event in rows}
@@ -155,8 +156,31 @@ def without_row(db: sqlite3.Connection) -> set[str]:
     """Return the ids that `old` names somewhere without having a row of them."""
     names = " UNION ".join(f"SELECT {rows.owner} FROM old.{rows.table}" for rows in (EVENTS, JOURNAL))
     names += " UNION SELECT id FROM old.changes WHERE kind = ? UNION SELECT client_transaction_id FROM old.leases"
-    query = f"{names} EXCEPT SELECT client_transaction_id FROM old.transactions"
+    query = (
+        f"{names} EXCEPT SELECT client_transaction_id FROM old.transactions"
+        " EXCEPT SELECT client_transaction_id FROM main.pruned_transactions"
+    )
     return {row[0] for row in db.execute(query, (CHANGES.kind,))}
+
+
+def keep_removed(db: sqlite3.Connection) -> None:
+    """Let what retention had removed from `old` stay removed: its ids come over, and what `db` has of it goes."""
+    for identity in _ids(db, "client_transaction_id", "transactions", "pruned_transactions"):
+        pruning.forget(db, identity)
+    for identity in _ids(db, "print_job_id", "print_jobs", "pruned_print_jobs"):
+        pruning.forget_job(db, identity)
+    for table in ("pruned_transactions", "pruned_print_jobs"):
+        db.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM old.{table}")
+
+
+def _ids(db: sqlite3.Connection, key: str, here: str, removed: str) -> list[str]:
+    query = f"SELECT {key} FROM main.{here} JOIN old.{removed} USING ({key})"
+    return [row[0] for row in db.execute(query).fetchall()]
+
+
+def is_removed(db: sqlite3.Connection, identity: str) -> bool:
+    """Whether retention has removed that transaction."""
+    return _exists(db, "SELECT 1 FROM main.pruned_transactions WHERE client_transaction_id = ?", identity)
 
 
 def in_old(db: sqlite3.Connection, identity: str) -> bool:

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from posd import locks
-from posd.store import files, replacing
+from posd.store import files, replacing, shrinking
 from posd.store.errors import StoreError
 
 #: How long a statement waits for a lock that another process holds, in milliseconds; then callers hear 503.
@@ -70,6 +70,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
         "journal_mode = WAL",
         "synchronous = FULL",
         "foreign_keys = ON",
+        "secure_delete = ON",  # what retention removes is not left in the file
         f"wal_autocheckpoint = {LOG_PAGES}",
         f"journal_size_limit = {JOURNAL_SIZE_LIMIT}",
         "trusted_schema = OFF",
@@ -176,6 +177,9 @@ def open_database(path: Path) -> sqlite3.Connection:
         raise unusable(path, error) from error
     try:
         migrate(db, path)
+        if path.stat().st_size <= shrinking.SMALL_BYTES:
+            with suppress(sqlite3.Error):  # the disk is nearly full: it works as it is
+                shrinking.make_shrinkable(db)
     except sqlite3.Error as error:
         db.close()
         raise unusable(path, error) from error
@@ -204,6 +208,7 @@ def _make(path: Path) -> None:
     files.create_private(fresh)
     with closing(sqlite3.connect(fresh, isolation_level=None)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL").close()  # see posd/store/space.py
         # Now, and not by the first writer: that would go through a journal which a power loss can bring back.
         db.execute("PRAGMA journal_mode = WAL").close()
         migrate(db, fresh)

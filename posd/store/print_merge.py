@@ -38,9 +38,10 @@ def newer(db: sqlite3.Connection) -> list[str]:
     rows = db.execute(
         "SELECT o.print_job_id FROM old.print_jobs o"
         " LEFT JOIN main.print_jobs n ON n.print_job_id = o.print_job_id"
-        " WHERE n.revision IS NULL OR o.revision > n.revision OR (o.revision = n.revision AND"
+        " WHERE (n.revision IS NULL OR o.revision > n.revision OR (o.revision = n.revision AND"
         " (SELECT count(*) FROM old.print_journal x WHERE x.print_job_id = o.print_job_id)"
-        " > (SELECT count(*) FROM main.print_journal x WHERE x.print_job_id = o.print_job_id)) ORDER BY o.rowid"
+        " > (SELECT count(*) FROM main.print_journal x WHERE x.print_job_id = o.print_job_id)))"
+        " AND o.print_job_id NOT IN (SELECT print_job_id FROM main.pruned_print_jobs) ORDER BY o.rowid"
     )
     return [identity for (identity,) in rows]
 
@@ -48,8 +49,16 @@ def newer(db: sqlite3.Connection) -> list[str]:
 def without_row(db: sqlite3.Connection) -> set[str]:
     """Return the ids that `old` names somewhere without having a row of them."""
     names = "SELECT print_job_id FROM old.print_journal UNION SELECT id FROM old.changes WHERE kind = ?"
-    query = f"{names} EXCEPT SELECT print_job_id FROM old.print_jobs"
+    query = (
+        f"{names} EXCEPT SELECT print_job_id FROM old.print_jobs EXCEPT SELECT print_job_id FROM main.pruned_print_jobs"
+    )
     return {row[0] for row in db.execute(query, (print_jobs.KIND,))}
+
+
+def is_removed(db: sqlite3.Connection, identity: str) -> bool:
+    """Whether retention has removed that job."""
+    query = "SELECT 1 FROM main.pruned_print_jobs WHERE print_job_id = ?"
+    return db.execute(query, (identity,)).fetchone() is not None
 
 
 def in_old(db: sqlite3.Connection, identity: str) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 
 from posd.core.callbacks import Channel
 from posd.core.print_requests import is_print_job_id
-from posd.core.transactions import Phase
+from posd.core.transactions import Phase, Result
 from posd.core.uuids import canonical_uuid
 from posd.store import print_jobs
 from posd.store.opening import migrations, schema_version
@@ -28,7 +28,14 @@ from posd.store.pages import Pages, Record, Value, records
 PAGES_AT_A_TIME = 256
 
 PHASES = frozenset(Phase)
+RESULTS = frozenset(Result)
+DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
+
+
+def is_ended(result: Value, day: Value) -> bool:
+    """Whether these are how a removed payment ended, and when."""
+    return result in RESULTS and DAY.fullmatch(str(day)) is not None
 
 
 class Salvaged(msgspec.Struct):
@@ -173,6 +180,12 @@ class _Collector:
     def _take_entry(self, values: Sequence[Value]) -> None:
         """Take an entry of an index, or the row of a table that is one."""
         match values:
+            case [str(identity), str(), None | str(), str(result), str(day)] if is_id(identity) and is_ended(
+                result, day
+            ):
+                self._keep("pruned_transactions", values)
+            case [str(identity), None | str(), None | str(), str(day)] if is_print_id(identity) and DAY.fullmatch(day):
+                self._keep("pruned_print_jobs", values)
             case [Channel.PRINT, str(identity), int()] if is_print_id(identity):  # quarantine
                 self._print_ids.add(identity)
             case [*_, str(time), str(identity), int()] if is_time(time) and is_print_id(identity):
@@ -188,6 +201,13 @@ class _Collector:
             case _:
                 identity = next((str(value) for value in values[:4] if is_id(value)), "")
                 self._ids |= {identity} - {""}
+
+    def _keep(self, table: str, values: Sequence[Value]) -> None:
+        """Insert what retention has left of what it removed."""
+        places = ", ".join("?" * len(values))
+        with suppress(sqlite3.OperationalError):  # of a schema that had no such table: then it is something else
+            insert = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - a constant
+            self._rows += self._db.execute(insert, tuple(values)).rowcount
 
     def _put(self, table: _Table, rowid: int, row: dict[str, Value]) -> None:
         """Insert a row; of one that was found twice (on a page that is not in use any more) the newer state counts."""

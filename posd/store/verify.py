@@ -18,6 +18,7 @@ from posd.store.merge import UNREADABLE, history_behind, text
 from posd.store.opening import KEY_TABLE, connect_reader, is_damage, schema_version
 from posd.store.print_verify import faults
 from posd.store.print_verify import history as print_history
+from posd.store.pruned import faults as removed_faults
 
 #: Findings of one kind that are listed; the rest is counted.
 MAX_SHOWN = 20
@@ -65,6 +66,10 @@ KINDS = {
     "print_job": ("a print job is not what its record says, or not both ended and decided", _DERIVE),
     "history": ("the newest row of the history does not say what the payment or print job says", _DERIVE),
     "lease": ("a terminal is held by a payment of another terminal", "free it: posd release ID"),
+    "pruned": (
+        "what retention left of a payment or print job cannot be understood, or that is there all the same",
+        "remove it again: posd prune. Where that does not help: " + _RESTORE,
+    ),
     "key": ("the backup has no callback key: if that is lost too, callbacks under way are refused", _ANOTHER),
     "interrupted": ("a restore was interrupted in its last step", "start posd, or restore again: it is finished then"),
 }
@@ -134,6 +139,7 @@ class _Check:
                 "print jobs": self._print_jobs,
                 "the history": self._history,
                 "leases": self._leases,
+                "what was removed": self._removed,
             }
         for name, part in parts.items():
             try:
@@ -250,6 +256,11 @@ class _Check:
             # Between the end of a payment and the end of its last call it keeps its terminal; a start frees it.
             if row is not None and row[0] != terminal:
                 self._found("lease", f"terminal {terminal}", f"held by {identity}, which is on {row[0]}")
+
+    def _removed(self) -> None:
+        self._look("checking what was removed", 0, 0)
+        for fault in removed_faults(self._db):
+            self._found(*fault)
 
     def _key(self) -> None:
         if self._backup and not self._count(KEY_TABLE):

@@ -14,7 +14,7 @@ from posd.core.requests import MalformedJson
 from posd.core.transactions import Phase
 from posd.services.print_operators import PrintOperators
 from posd.services.printing import Printing
-from posd.store import paging, print_jobs, print_listing
+from posd.store import paging, print_jobs, print_listing, pruned
 from posd.store.print_listing import Page
 from posd.web import parameters, print_views, waiting
 from posd.web.context import Context
@@ -139,7 +139,7 @@ def _identity(request: Request) -> str:
 def _get(db: sqlite3.Connection, identity: str) -> PrintJob:
     job = print_jobs.get(db, identity)
     if job is None:
-        raise Problem("not_found", f"no print job {identity} is known here; check the id")
+        raise pruned.missing_print_job(db, identity)
     return job
 
 

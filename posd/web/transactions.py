@@ -18,7 +18,7 @@ from posd.services.aborts import Aborts
 from posd.services.operators import Operators
 from posd.services.payments import Payments
 from posd.services.reconciler import Reconciler
-from posd.store import events, listing, paging, transactions
+from posd.store import events, listing, paging, pruned, transactions
 from posd.store.batch import Change
 from posd.store.listing import Page
 from posd.web import parameters, streams, views, waiting
@@ -171,10 +171,7 @@ class TransactionCalls:
         return json_response(await self._context.read(read))
 
     async def _get(self, identity: str) -> Transaction:
-        found = await self._context.look_up(partial(transactions.get, client_transaction_id=identity))
-        if found is None:
-            raise _unknown(identity)
-        return found
+        return await self._context.look_up(partial(_known, identity=identity))
 
     async def _document(self, transaction: Transaction) -> dict[str, Any]:
         now = self._context.now()
@@ -202,10 +199,7 @@ def _ended(change: Change) -> bool:
 
 
 def _final_outcome(db: Any, identity: str) -> dict[str, Any] | None:
-    transaction = transactions.get(db, identity)
-    if transaction is None:
-        raise _unknown(identity)
-    return views.outcome_document(db, transaction)
+    return views.outcome_document(db, _known(db, identity))
 
 
 def _messages(db: Any, identity: str, after: int) -> list[Message]:
@@ -233,5 +227,9 @@ def _phase(text: str) -> Phase:
         raise ValueError(f"must be one of {', '.join(Phase)}") from error
 
 
-def _unknown(identity: str) -> Problem:
-    return Problem("not_found", f"no transaction {identity} is known here; check the id")
+def _known(db: sqlite3.Connection, identity: str) -> Transaction:
+    """Return the transaction of that id. Raise Problem."""
+    found = transactions.get(db, identity)
+    if found is None:
+        raise pruned.missing_payment(db, identity)
+    return found

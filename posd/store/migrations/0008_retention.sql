@@ -1,0 +1,16 @@
+-- What retention has removed: an id that was started once is never started again. Nothing of a person is in it.
+
+CREATE TABLE pruned_transactions (
+    client_transaction_id TEXT PRIMARY KEY,
+    terminal              TEXT NOT NULL,
+    type                  TEXT,
+    result                TEXT NOT NULL,
+    ended_on              TEXT NOT NULL  -- the day, in UTC
+) WITHOUT ROWID;
+
+CREATE TABLE pruned_print_jobs (
+    print_job_id TEXT PRIMARY KEY,
+    terminal     TEXT,
+    status       TEXT,
+    ended_on     TEXT NOT NULL
+) WITHOUT ROWID;

@@ -61,6 +61,7 @@ POINTS = frozenset(
         "backup.copied",
         "backup.checked",
         "backup.renamed",
+        "backup.rotated",
         "restore.built",
         "restore.keys_written",
         "replace.committed",

@@ -152,6 +152,20 @@ class Api:
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
 
+    def receive(self, path: str, body: object, *, seconds: float) -> Iterator[bytes]:
+        """POST `body` and yield the bytes of the answer as they come. Raise Problem or Unreachable: they end early."""
+        timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
+        probe(self.socket)
+        try:
+            with self._http.stream(
+                "POST", path, content=_encode(body), headers={"Content-Type": "application/json"}, timeout=timeout
+            ) as response:
+                if response.status_code >= 400:
+                    raise _problem(response.status_code, response.read())
+                yield from response.iter_raw()
+        except httpx2.TransportError as error:
+            raise self._unreachable(error, seconds) from error
+
     def _call(
         self,
         method: str,

@@ -1,7 +1,7 @@
 """Calls on the database as a whole: an online backup, and the word of a person who has looked at a restore."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,18 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.core.jsontext import Object, decode
 from posd.core.operators import read_decision
 from posd.core.problems import Problem
 from posd.core.requests import MalformedJson
 from posd.core.times import iso
-from posd.store import backup, marks
+from posd.store import backup, marks, rotation
 from posd.store.backup import BadTarget, Stopped
 from posd.store.batch import Unit
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.marks import Restored
+from posd.store.rotation import Rotated
 from posd.store.store import Store
+from posd.web.backup_request import Sent, invalid, read_backup
 from posd.web.context import Context
 from posd.web.local import Route, json_response
 
@@ -52,22 +53,42 @@ class BackupCalls:
         self._stopping = True
 
     async def backup(self, request: Request) -> Response:
-        """`POST /backup`: copy the database to `path`; payments go on meanwhile."""
-        target = Path(_path(request.state.body))
+        """`POST /backup`: copy the database to `path`, or `into` a directory of which the newest are kept, or into the
+        answer (`send`); payments go on meanwhile.
+        """
+        asked = read_backup(request.state.body)
+        now = self._context.now()
+        stopping = lambda: self._stopping  # noqa: E731
+        work: Callable[[], Any]
+        if asked.send:
+            work = partial(rotation.write_unnamed, self._database, self._keys, iso(now), stopping)
+        elif asked.into is not None:
+            work = partial(rotation.write, self._database, asked.into, asked.keep, self._keys, now, stopping)
+        else:
+            assert asked.path is not None  # noqa: S101 - one of the three is asked for
+            work = partial(backup.write, self._database, asked.path, self._keys, iso(now), stopping)
         async with self._one_at_a_time:
-            at = iso(self._context.now())
-            copy = partial(backup.write, self._database, target, self._keys, at, lambda: self._stopping)
-            try:
-                written = await asyncio.to_thread(copy)
-            except BadTarget as error:
-                raise _invalid(f"/path {error}", [{"path": "/path", "message": str(error)}]) from error
-            except StorageUnavailable as error:
-                log.error("store.backup_failed", error=str(error))  # noqa: TRY400 - the message is the whole story
-                raise Problem("storage_unavailable", f"no backup was made: {error}") from error
-            except Stopped as error:
-                raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
-        log.info("store.backup", database=written.path, count=written.transactions)
-        return json_response(msgspec.structs.asdict(written))
+            done = await self._do(work, asked.field)
+        if isinstance(done, tuple):
+            written, descriptor = done
+            log.info("store.backup", detail="sent to who asked", count=written.transactions)
+            return Sent(descriptor, written.bytes)
+        log.info("store.backup", database=done.path, count=done.transactions)
+        if isinstance(done, Rotated) and done.unusable:
+            words = f"these beside it cannot be used, and are not counted: {', '.join(done.unusable)}"
+            log.warning("store.backups_unusable", directory=str(asked.into), detail=words)
+        return json_response(msgspec.structs.asdict(done))
+
+    async def _do(self, work: Callable[[], Any], field: str) -> Any:
+        try:
+            return await asyncio.to_thread(work)
+        except BadTarget as error:
+            raise invalid(f"/{field} {error}", [{"path": f"/{field}", "message": str(error)}]) from error
+        except (StorageUnavailable, OSError) as error:
+            log.error("store.backup_failed", error=str(error))  # noqa: TRY400 - the message is the whole story
+            raise Problem("storage_unavailable", f"no backup was made: {error}") from error
+        except Stopped as error:
+            raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
 
     async def seen(self, request: Request) -> Response:
         """`POST /restore/seen`: a person has done what the restore asked for; health is ok again."""
@@ -78,7 +99,7 @@ class BackupCalls:
             raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was changed") from error
         if faults:
             what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
-            raise _invalid(what, [{"path": fault.path, "message": fault.message} for fault in faults])
+            raise invalid(what, [{"path": fault.path, "message": fault.message} for fault in faults])
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         try:
             restores = await self._store.write(partial(_see, at=iso(self._context.now()), detail=detail))
@@ -100,28 +121,3 @@ async def tell_restores(store: Store) -> None:
     """Log, at the daemon's start, what a restore left to be looked at. Raise StorageUnavailable."""
     for item in await store.read(marks.unseen_restores):
         log.warning("store.restored", detail=item.words)
-
-
-def _path(body: bytes) -> str:
-    """Return the one field of the body. Raise Problem."""
-    try:
-        document = decode(body)
-    except ValueError as error:
-        raise Problem("malformed_json", f"the body is not JSON ({error}); no backup was made") from error
-    if not isinstance(document, Object):
-        raise _invalid("the body must be a JSON object", [{"path": "", "message": "must be a JSON object"}])
-    errors = [
-        {"path": f"/{name}", "message": "is not a field of this call; the field is path"}
-        for name in document
-        if name != "path"
-    ]
-    path = document.get("path")
-    if not isinstance(path, str) or not path or document.repeated:
-        errors.append({"path": "/path", "message": "is required once: the absolute path of the file to write"})
-    if errors:
-        raise _invalid("; ".join(f"{error['path']} {error['message']}" for error in errors), errors)
-    return str(path)
-
-
-def _invalid(what: str, errors: list[dict[str, str]]) -> Problem:
-    return Problem("invalid_request", f"nothing was done: {what}", errors=errors)

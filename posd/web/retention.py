@@ -10,6 +10,7 @@ from posd.core.jsontext import Object, decode
 from posd.core.problems import Problem
 from posd.services.retention import Retention, Stopped
 from posd.store.errors import CommitUncertain, StorageUnavailable
+from posd.web.backup_request import whole_number
 from posd.web.local import Route, json_response
 
 #: The most days that can be named, as in the configuration.
@@ -69,7 +70,7 @@ class RetentionCalls:
             if not days and not errors:
                 message = "is required, for the configuration keeps everything (database.retention_days is 0)"
                 errors.append({"path": "/older_than_days", "message": message})
-        elif isinstance(days, bool) or not isinstance(days, int) or not 0 <= days <= MOST_DAYS:
+        elif whole_number(days, 0, MOST_DAYS) is None:
             errors.append({"path": "/older_than_days", "message": f"must be a whole number of 0 to {MOST_DAYS}"})
         if not isinstance(dry_run, bool):
             errors.append({"path": "/dry_run", "message": "must be true or false"})

@@ -92,10 +92,26 @@ def test_backup_says_what_is_wrong_with_the_path(tmp_path: Path) -> None:
     assert "/path: is a directory; name a file in it" in done.stderr
 
 
-def test_backup_to_standard_output_is_not_a_file_named_minus(tmp_path: Path) -> None:
-    done = posd("backup", "-", socket=tmp_path / "s")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "name the FILE to write, or --into DIRECTORY"),
+        (("/b.db", "--into", "/b"), "name the FILE to write, or --into DIRECTORY"),
+        (("/b.db", "--keep", "3"), "--keep belongs to --into"),
+        (("--into", "/b", "--keep", "0"), "0 is not in the range"),
+        (("-", "--json"), "a backup is bytes"),
+    ],
+)
+def test_backup_says_what_is_wrong_with_the_command(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    done = posd("backup", *arguments, socket=tmp_path / "s")
     assert done.returncode == 2
-    assert "name a file" in done.stderr
+    assert words in done.stderr
+
+
+def test_a_backup_is_not_written_to_a_terminal(tmp_path: Path) -> None:
+    seen = posd_on_terminal("backup", "-", socket=tmp_path / "s")
+    assert seen.returncode == 2
+    assert "a backup is bytes" in seen.screen
 
 
 def test_backup_without_a_daemon_exits_3(tmp_path: Path) -> None:

@@ -13,10 +13,13 @@ from typing import Literal
 
 import httpx2
 
+from posd.store import backup
 from tests.crash import wires
 from tests.crash.printing import prints
 from tests.crash.wires import Wire, events_are, start_is
 from tests.crash.world import Payment, World
+from tests.store.filled import MORNING, filling, name
+from tests.store.printed import print_out
 from tests.support.shop import AMOUNT
 
 Plot = Callable[[World], Awaitable[None]]
@@ -102,7 +105,7 @@ async def one_basket(world: World) -> None:
     async with asyncio.TaskGroup() as group:
         paying = group.create_task(world.pay(world.payment))
         await world.at_terminal(world.payment, "event", status="TERMINAL_ACKNOWLEDGED")
-        for _ in range(2):
+        for place in (old, None):
             reply = await world.put(second)
             assert reply.json.get("code") == "sale_conflict", f"the basket was taken again: {reply.status} {reply.json}"
             await paying
@@ -174,6 +177,49 @@ async def is_backed_up(world: World) -> None:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)], "the backup is damaged"
         known = db.execute("SELECT client_transaction_id FROM transactions").fetchall()
         assert (world.payment.identity,) in known, f"the backup has {known}, and not what was there before it"
+
+
+async def is_backed_up_again(world: World) -> None:
+    """The same into a directory of which one is kept, with an older one there."""
+    directory = world.daemon.directory / "backups"
+    old = directory / "posd-20200101T000000Z.db"
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.pay(world.payment))
+        for _ in range(2):
+            reply = await world.call("POST", "/backup", {"into": str(directory), "keep": 1}, admin=True)
+            assert reply.status == 200, f"the backup was answered {reply.status}: {reply.json}"
+            if place is not None:
+                Path(reply.json["path"]).rename(place)
+    (left,) = directory.iterdir()
+    assert left != old, "the newest backup is not the one that is kept"
+    assert backup.check(left) == 1
+
+
+OLD = 12
+
+
+async def old_payments_before(world: World) -> None:
+    """Payments of two years ago."""
+    world.daemon.database.parent.mkdir(mode=0o700, exist_ok=True)
+    with filling(world.daemon.database, MORNING.replace(year=2024)) as filled:
+        filled.db.execute("BEGIN")
+        for number in range(OLD):
+            filled.pay(number, metadata=b'{"note": "%s"}' % (b"x" * 4000))
+        print_out(filled, "old-1")
+        filled.db.execute("COMMIT")
+
+
+async def is_pruned(world: World) -> None:
+    """What is old is removed while the till pays; no id of it is free then."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(world.pay(world.payment))
+        reply = await world.call("POST", "/prune", {"older_than_days": 300}, admin=True)
+    assert reply.status == 200, f"prune was answered {reply.status}: {reply.json}"
+    for number in range(OLD):
+        call = await world.call("PUT", f"/transactions/{name(number)}", {"amount": AMOUNT})
+        assert (call.status, call.json["result"]) == (410, "approved"), call.json
+    listed = (await world.call("GET", "/feed?limit=500")).json["changes"]
+    assert {line["id"] for line in listed} <= {world.payment.identity}, listed
 
 
 async def backed_up_before(world: World) -> None:
@@ -291,6 +337,8 @@ SCENARIOS: Mapping[str, Scenario] = {
         "aborted when the acquirer was asked", ("approved",), "approve-chip-pin", plot=aborts_too_late
     ),
     "backed-up": Scenario("a backup while a payment runs", ("approved",), "approve-chip-pin", plot=is_backed_up),
+    "backed-up-again": Scenario("backups of which one is kept", ("approved",), plot=is_backed_up_again),
+    "pruned": Scenario("what is old is removed", ("approved",), plot=is_pruned, before=old_payments_before),
     "restored": Scenario(
         "a backup is restored while a payment runs",
         ("approved",),

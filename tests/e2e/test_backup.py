@@ -251,9 +251,15 @@ async def test_what_the_call_answers(posd: Daemon, home: Path) -> None:
     assert (await ask(b"{")).json["code"] == "malformed_json"
     for content, path, words in (
         ([], "", "must be a JSON object"),
-        ({}, "/path", "is required once"),
-        ({"path": 1}, "/path", "is required once"),
-        (b'{"path": "/a", "path": "/b"}', "/path", "is required once"),
+        ({}, "/path", "is required, or `into`"),
+        ({"path": 1}, "/path", "must be a string"),
+        (b'{"path": "/a", "path": "/b"}', "/path", "stands more than once"),
+        ({"path": "/a", "send": True}, "/path", "one of them"),
+        ({"path": "/a", "keep": 3}, "/keep", "belongs to /into"),
+        ({"into": "/a", "keep": 0}, "/keep", "a whole number of 1 to"),
+        ({"into": "a"}, "/into", "must be an absolute path"),
+        ({"into": str(key_file(posd))}, "/into", "cannot be made"),
+        ({"send": 1}, "/send", "true or false"),
         ({"path": str(home / "b.db"), "to": 1}, "/to", "is not a field"),
         ({"path": "b.db"}, "/path", "must be an absolute path"),
         ({"path": str(home / "nowhere" / "b.db")}, "/path", "ReadWritePaths="),

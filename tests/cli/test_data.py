@@ -70,7 +70,8 @@ def test_backup_names_the_file_as_the_daemon_sees_it_and_says_what_was_written(
     assert [json.loads(call.body) for call in stub.calls] == [{"path": str(tmp_path / "b.db")}] * 2
     assert done.returncode == 0
     assert done.stdout == (
-        "Written: /x/b.db, 4.0 MiB, 12 payments.\nThe callback key is in it: keep it as secret as the key.\n"
+        "Written: /x/b.db, 4.0 MiB, 12 payments; read back and found sound.\n"
+        "The callback key is in it: keep it as secret as the key.\n"
     )
     assert done.stderr == ""
     assert json.loads(as_json.stdout) == written

@@ -105,7 +105,7 @@ async def one_basket(world: World) -> None:
     async with asyncio.TaskGroup() as group:
         paying = group.create_task(world.pay(world.payment))
         await world.at_terminal(world.payment, "event", status="TERMINAL_ACKNOWLEDGED")
-        for place in (old, None):
+        for _ in range(2):
             reply = await world.put(second)
             assert reply.json.get("code") == "sale_conflict", f"the basket was taken again: {reply.status} {reply.json}"
             await paying
@@ -182,17 +182,22 @@ async def is_backed_up(world: World) -> None:
 async def is_backed_up_again(world: World) -> None:
     """The same into a directory of which one is kept, with an older one there."""
     directory = world.daemon.directory / "backups"
-    old = directory / "posd-20200101T000000Z.db"
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
-        for _ in range(2):
-            reply = await world.call("POST", "/backup", {"into": str(directory), "keep": 1}, admin=True)
-            assert reply.status == 200, f"the backup was answered {reply.status}: {reply.json}"
-            if place is not None:
-                Path(reply.json["path"]).rename(place)
-    (left,) = directory.iterdir()
-    assert left != old, "the newest backup is not the one that is kept"
-    assert backup.check(left) == 1
+        _make_old(await _back_up_into(world, directory))
+        newest = await _back_up_into(world, directory)
+    assert list(directory.iterdir()) == [newest], "the newest backup is not the one that is kept"
+    assert backup.check(newest) == 1
+
+
+async def _back_up_into(world: World, directory: Path) -> Path:
+    reply = await world.call("POST", "/backup", {"into": str(directory), "keep": 1}, admin=True)
+    assert reply.status == 200, f"the backup was answered {reply.status}: {reply.json}"
+    return Path(reply.json["path"])
+
+
+def _make_old(path: Path) -> None:
+    path.rename(path.with_name("posd-20200101T000000Z.db"))
 
 
 OLD = 12

@@ -10,11 +10,10 @@ local API alone, and a terminal of its own, so that it runs with code of any age
 import asyncio
 import gzip
 import json
-import os
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -200,7 +199,7 @@ class Street:
         await self.call("PUT", f"/transactions/{name(20)}", request)
         self.terminals[0].answer = ACKNOWLEDGED
         capture = {"terminal": "SN-1", "type": "capture", "amount": AMOUNT, "original": name(6)}
-        status, document = await self.call("PUT", f"/transactions/{name(21)}", capture)
+        status, _ = await self.call("PUT", f"/transactions/{name(21)}", capture)
         if status == 201:
             previous = None
             for place, state in enumerate(COURSE):
@@ -231,10 +230,15 @@ async def run(target: Path) -> None:
             transport = httpx2.AsyncHTTPTransport(uds=str(home / "run" / "admin.sock"))
             api = await stack.enter_async_context(httpx2.AsyncClient(transport=transport, timeout=60))
             lan = await stack.enter_async_context(httpx2.AsyncClient(verify=False, timeout=60))
-            await _until(lambda: (home / "run" / "admin.sock").exists())
+            assert process.stdout is not None
+            async for line in process.stdout:
+                if b"posd.started" in line:
+                    break
+            reading = asyncio.create_task(process.stdout.read())
             await Street(home, terminals, api, lan).fill()
         finally:
             process.terminate()
+            await reading
             await process.wait()
         database = home / "state" / "posd.db"
         with closing(sqlite3.connect(database)) as db:
@@ -273,13 +277,7 @@ async def _daemon(config: Path) -> "asyncio.subprocess.Process":
     command = (sys.executable, "-m", "posd", "--config", str(config))
     made = await asyncio.create_subprocess_exec(*command, "tls", "init", stdout=asyncio.subprocess.DEVNULL)
     await made.wait()
-    return await asyncio.create_subprocess_exec(*command, "run", stdout=asyncio.subprocess.DEVNULL, env=os.environ)
-
-
-async def _until(there: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not there():
-            await asyncio.sleep(0.05)
+    return await asyncio.create_subprocess_exec(*command, "run", stdout=asyncio.subprocess.PIPE)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+"""What retention may remove, and what is said of it then: the whole table."""
+
+from datetime import timedelta
+from itertools import product
+
+import msgspec
+import pytest
+
+from posd.core.decisions import attend
+from posd.core.lifecycle import Status
+from posd.core.printing import PrintJob
+from posd.core.retention import (
+    Kept,
+    Pruned,
+    PrunedJob,
+    contradicts,
+    guards_sale,
+    job_refusal,
+    keeps,
+    keeps_together,
+    refusal,
+)
+from posd.core.times import iso
+from posd.core.transactions import RESULTS, AttentionCode, OperationType, Phase, Result, Transaction
+from tests.core.scenarios import NOW
+from tests.core.test_chains import STATES, in_state
+
+LATER = iso(NOW + timedelta(days=400))
+ENDED = ("approved", "approved by a person", "declined", "rejected", "canceled", "not_started")
+
+
+def made(state: str, number: int = 1, **fields: object) -> Transaction:
+    """Return a transaction in a state that nobody has to look at."""
+    return msgspec.structs.replace(in_state(OperationType.CHARGE, state, number), attention=(), **fields)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_has_ended_goes_and_what_is_open_stays(state: str) -> None:
+    assert keeps(made(state), LATER) is (None if state in ENDED else Kept.OPEN)
+
+
+def test_what_somebody_has_to_look_at_stays() -> None:
+    item = attend(made("declined"), AttentionCode.GAP, NOW, "a gap")
+    assert keeps(item, LATER) is Kept.ATTENTION
+
+
+def test_what_changed_since_stays() -> None:
+    item = made("declined", updated_at=LATER)
+    assert keeps(item, LATER) is Kept.RECENT
+    assert keeps(item, iso(NOW + timedelta(days=401))) is None
+
+
+@pytest.mark.parametrize(("phase", "kept"), [(Phase.FINAL, None), (Phase.ACTIVE, Kept.OPEN)])
+def test_print_jobs_likewise(phase: Phase, kept: Kept | None) -> None:
+    job = PrintJob(print_job_id="p", terminal="SN-1", created_at=iso(NOW), updated_at=iso(NOW), phase=phase)
+    assert keeps(job, LATER) is kept
+
+
+@pytest.mark.parametrize(
+    ("states", "kept"),
+    [
+        (("approved",), None),
+        (("open",), Kept.OPEN),
+        (("approved", "declined"), None),
+        (("approved", "open"), Kept.CHAIN),
+        (("open", "in_doubt"), Kept.CHAIN),
+    ],
+)
+def test_a_chain_goes_as_a_whole_or_not_at_all(states: tuple[str, ...], kept: Kept | None) -> None:
+    assert keeps_together([made(state, number) for number, state in enumerate(states)], LATER) is kept
+
+
+@pytest.mark.parametrize(("mine", "theirs"), list(product(ENDED, STATES)))
+def test_a_sale_stays_paid(mine: str, theirs: str) -> None:
+    """What is kept of a sale never looks unpaid because that by which it was paid is gone."""
+    item = made(mine, sale="s")
+    other = made(theirs, 2, sale="s", updated_at=LATER)
+    paid, claims = mine.startswith("approved"), theirs.startswith(("approved", "open", "in_doubt"))
+    assert guards_sale(item, [other], LATER) is (paid and not claims)
+
+
+@pytest.mark.parametrize("others", [[], [made("declined", 2, sale="s")]])
+def test_a_sale_of_which_nothing_is_kept_goes(others: list[Transaction]) -> None:
+    assert not guards_sale(made("approved", sale="s"), others, LATER)
+
+
+def test_what_is_of_no_sale_guards_none() -> None:
+    assert not guards_sale(made("approved"), [made("declined", 2, updated_at=LATER)], LATER)
+
+
+@pytest.mark.parametrize(("result", "status"), list(product(Result, [*Status, "SOMETHING_NEW"])))
+def test_only_another_end_contradicts(result: Result, status: str) -> None:
+    left = Pruned("id", "SN-1", "charge", result, "2026-11-20")
+    stated = {str(final): said for final, said in RESULTS.items()}.get(status)
+    assert contradicts(left, status) is (stated not in (None, result))
+
+
+@pytest.mark.parametrize("result", Result)
+@pytest.mark.parametrize("kind", ["charge", None])
+def test_nobody_takes_the_answer_for_not_charged(result: Result, kind: str | None) -> None:
+    problem = refusal(Pruned("id", "SN-1" if kind else "", kind, result, "2026-11-20"))
+    assert (problem.code, problem.status, problem.extra["result"]) == ("pruned", 410, result)
+    assert f"ended {result} on 2026-11-20" in problem.detail
+    assert ("do not charge again" in problem.detail) is (result is Result.APPROVED)
+    assert ("was not charged" in problem.detail) is (result is not Result.APPROVED)
+
+
+@pytest.mark.parametrize(("status", "words"), [("COMPLETED", "ended COMPLETED"), (None, "without being accepted")])
+def test_a_removed_print_job_says_how_it_ended(status: str | None, words: str) -> None:
+    problem = job_refusal(PrunedJob("p", "SN-1", status, "2026-11-20"))
+    assert (problem.code, problem.extra["print_status"]) == ("pruned", status)
+    assert words in problem.detail

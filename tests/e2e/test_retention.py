@@ -1,0 +1,141 @@
+"""Retention with the real daemon: what is old goes, is never started again, and says how it ended."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from posd.store.verify import verify
+from tests.e2e.test_backup import approve, back_up, posd_command
+from tests.support.events import body
+from tests.support.shop import Shop, open_shop
+
+SECRET = "ada@example.com"
+
+
+async def prune(shop: Shop, **fields: Any) -> Any:
+    reply = await shop.daemon.call("POST", "/prune", {"older_than_days": 0} | fields, socket=shop.daemon.admin_socket)
+    assert reply.status == 200, reply.body
+    return reply.json
+
+
+async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> None:
+    async with open_shop(home) as shop:
+        daemon = shop.daemon
+        paid, ended = await shop.started(metadata={"mail": SECRET}), await shop.started()
+        await approve(paid)
+        await ended.end()
+        open_one = await shop.started()
+        sent = len(shop.terminal.requests)
+        before = (await daemon.call("GET", "/feed?limit=500")).json["changes"]
+
+        told = await prune(shop, dry_run=True)
+        assert (told["removed"]["transactions"], told["kept"]) == (2, {"open": 1})
+        assert (await paid.get())["outcome"]["result"] == "approved", "a dry run removes nothing"
+        done = await prune(shop)
+        assert (done["removed"]["transactions"], done["kept"]) == (2, {"open": 1})
+        line = await daemon.log_line("store.pruned")
+        assert (line["count"], line["kept"]) == (2, {"open": 1})
+
+        for payment, result in ((paid, "approved"), (ended, "canceled")):
+            for reply in (
+                await payment.put(),
+                await daemon.call("PUT", f"/transactions/{payment.identity}", b"no JSON"),
+                await daemon.call("GET", f"/transactions/{payment.identity}"),
+                await daemon.call("GET", f"/transactions/{payment.identity}/outcome"),
+                await daemon.call("GET", f"/transactions/{payment.identity}/events"),
+                await daemon.call("POST", f"/transactions/{payment.identity}/abort"),
+                await daemon.call("POST", f"/transactions/{payment.identity}/reconcile"),
+            ):
+                assert (reply.status, reply.json["code"], reply.json["result"]) == (410, "pruned", result)
+        void = {"type": "void", "original": paid.identity}
+        reply = await daemon.call("PUT", f"/transactions/{uuid4()}", void)
+        assert (reply.status, reply.json["code"]) == (422, "unknown_original")
+        assert "give its `transaction_reference`" in reply.json["detail"]
+        assert len(shop.terminal.requests) == sent, "nothing is sent for what was removed"
+
+        left = (await daemon.call("GET", "/feed?limit=500")).json["changes"]
+        assert left == [change for change in before if change["id"] == open_one.identity]
+        await approve(open_one)
+        newest = (await daemon.call("GET", f"/feed?after={before[-1]['seq']}")).json["changes"]
+        assert {change["id"] for change in newest} == {open_one.identity}, "numbers are never given twice"
+
+        # What comes late: the same end says nothing new, another one is kept to be looked at.
+        assert await paid.event("APPROVAL") == 200
+        assert await ended.event("CARD_PRESENTED") == 200
+        quarantined = await daemon.call("GET", "/quarantine", socket=daemon.admin_socket)
+        assert quarantined.json["quarantine"] == []
+        late = body(ended.identity, "APPROVAL", None, ended.serial)
+        assert [await ended.deliver(late), await ended.deliver(late)] == [200, 200]
+        (kept,) = (await daemon.call("GET", "/quarantine", socket=daemon.admin_socket)).json["quarantine"]
+        assert (kept["subject"], "had ended canceled" in kept["reason"]) == (ended.identity, True)
+        again = await daemon.call("POST", "/reprocess", socket=daemon.admin_socket)
+        assert (again.json["applied"], again.json["quarantined"]) == ([], 1)
+        assert (await daemon.call("GET", f"/transactions/{ended.identity}")).status == 410
+
+        await daemon.stop()
+        assert verify(daemon.database, lambda *_: None).findings == []
+        assert not [path for path in daemon.database.parent.glob("posd.db*") if SECRET.encode() in path.read_bytes()]
+
+
+async def test_a_restore_brings_nothing_back_and_forgets_no_id(home: Path) -> None:
+    async with open_shop(home) as shop:
+        daemon = shop.daemon
+        paid = await shop.started(metadata={"mail": SECRET})
+        moved = await shop.started()
+        await approve(paid)
+        await back_up(daemon, home / "before.db")
+        await approve(moved)
+        await prune(shop)
+        await back_up(daemon, home / "after.db")
+        for copy in ("before.db", "after.db"):
+            await daemon.kill()
+            code, _, said = await posd_command(daemon, "restore", str(home / copy), "--yes")
+            assert code == 0, said
+            await daemon.start()
+            for payment in (paid, moved):
+                reply = await payment.put()
+                assert (reply.status, reply.json["result"]) == (410, "approved"), copy
+                assert len(payment.requests) == 1
+            assert (await daemon.call("GET", "/transactions")).json["transactions"] == []
+            assert verify(daemon.database, lambda *_: None).findings == []
+
+
+@pytest.mark.parametrize(
+    ("content", "path"),
+    [
+        ({"older_than_days": -1}, "/older_than_days"),
+        ({"older_than_days": 1.5}, "/older_than_days"),
+        ({"older_than_days": "1"}, "/older_than_days"),
+        ({"dry_run": 1}, "/dry_run"),
+        ({"days": 1}, "/days"),
+        ([], ""),
+    ],
+)
+async def test_what_the_call_refuses(home: Path, content: Any, path: str) -> None:
+    async with open_shop(home) as shop:
+        daemon = shop.daemon
+        reply = await daemon.call("POST", "/prune", content, socket=daemon.admin_socket)
+        assert (reply.status, reply.json["code"]) == (422, "invalid_request")
+        assert [error["path"] for error in reply.json["errors"]] == [path]
+        assert (await daemon.call("POST", "/prune", {})).json["code"] == "forbidden"
+
+
+async def test_the_command(home: Path) -> None:
+    async with open_shop(home) as shop:
+        paid = await shop.started()
+        await approve(paid)
+        code, _, said = await posd_command(shop.daemon, "prune", "--older-than", "0")
+        assert (code, "say --yes" in said) == (2, True)
+        code, said, _ = await posd_command(shop.daemon, "prune", "--older-than", "0", "--dry-run")
+        assert (code, said.startswith("Would be removed: 1 payment, 0 print jobs")) == (0, True), said
+        code, said, _ = await posd_command(shop.daemon, "prune", "--older-than", "0", "--yes")
+        assert (code, said.startswith("Removed: 1 payment, 0 print jobs")) == (0, True), said
+        assert "Their ids are kept" in said
+        code, _, said = await posd_command(shop.daemon, "show", paid.identity)
+        assert (code, "do not charge again" in said) == (1, True), said
+        with closing(sqlite3.connect(shop.daemon.database)) as db:
+            assert db.execute("SELECT client_transaction_id FROM pruned_transactions").fetchall() == [(paid.identity,)]

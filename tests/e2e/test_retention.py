@@ -27,7 +27,8 @@ async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> Non
         daemon = shop.daemon
         paid, ended = await shop.started(metadata={"mail": SECRET}), await shop.started()
         await approve(paid)
-        await ended.end()
+        assert await ended.event("TERMINAL_ACKNOWLEDGED") == 200
+        assert await ended.event("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED") == 200
         open_one = await shop.started()
         sent = len(shop.terminal.requests)
         before = (await daemon.call("GET", "/feed?limit=500")).json["changes"]
@@ -51,7 +52,7 @@ async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> Non
                 await daemon.call("POST", f"/transactions/{payment.identity}/reconcile"),
             ):
                 assert (reply.status, reply.json["code"], reply.json["result"]) == (410, "pruned", result)
-        void = {"type": "void", "original": paid.identity}
+        void = {"terminal": paid.serial, "type": "void", "original": paid.identity}
         reply = await daemon.call("PUT", f"/transactions/{uuid4()}", void)
         assert (reply.status, reply.json["code"]) == (422, "unknown_original")
         assert "give its `transaction_reference`" in reply.json["detail"]

@@ -106,11 +106,11 @@ class Shop:
         self.terminal.start = self.terminal.abort = self.terminal.search = self.terminal.instead = None
         return Payment(self, str(uuid4()), next(self.quick_serials if quick else self.serials))
 
-    async def started(self) -> Payment:
-        """Return a payment that its terminal has acknowledged."""
+    async def started(self, **request: Any) -> Payment:
+        """Return a payment that its terminal has acknowledged; keyword arguments are fields of the request."""
         payment = self.payment()
         self.terminal.start = acknowledging(payment.serial)
-        assert (await payment.put()).status == 201
+        assert (await payment.put(**request)).status == 201
         return payment
 
     async def in_doubt(self, **request: Any) -> Payment:

@@ -1,0 +1,158 @@
+"""Backups that carry themselves away: into a directory of which the newest are kept, and to standard output."""
+
+import asyncio
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posd.store import backup
+from posd.store.verify import verify
+from tests.e2e.test_backup import approve, back_up, names, posd_command, sound
+from tests.support.daemon import Daemon
+from tests.support.shop import Shop, open_shop
+
+
+async def into(daemon: Daemon, directory: Path, keep: int) -> Any:
+    content = {"into": str(directory), "keep": keep}
+    reply = await daemon.call("POST", "/backup", content, socket=daemon.admin_socket)
+    assert reply.status == 200, reply.body
+    return reply.json
+
+
+async def test_of_a_directory_the_newest_good_ones_are_kept_and_nothing_else_is_touched(home: Path) -> None:
+    async with open_shop(home) as shop:
+        directory = home / "backups" / "posd"
+        first = await into(shop.daemon, directory, 3)
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert (first["kept"], first["removed"], first["unusable"]) == (1, [], [])
+        content = Path(first["path"]).read_bytes()  # noqa: ASYNC240
+        old = [f"posd-2020010{day}T000000Z.db" for day in range(1, 5)]
+        for name in old:
+            (directory / name).write_bytes(content)
+        (directory / "posd-20200109T000000Z.db").write_bytes(content[:5000])  # torn, and newer than those
+        others = {"mine.db", "posd-20200101T000000Z.db.gz", "notes", "xposd-20200101T000000Z.db"}
+        for name in others:
+            (directory / name).write_bytes(content)
+
+        second = await into(shop.daemon, directory, 3)
+        left = names(directory)
+        assert others <= left
+        assert second["removed"] == old[:2] if second["path"] != first["path"] else old[:1]
+        assert second["unusable"] == ["posd-20200109T000000Z.db"]
+        assert {"posd-20200109T000000Z.db", "posd-20200104T000000Z.db", Path(second["path"]).name} <= left
+        assert second["kept"] == 3
+        line = await shop.daemon.log_line("store.backups_unusable")
+        assert "posd-20200109T000000Z.db" in line["detail"]
+        assert sound(Path(second["path"]))
+
+
+async def test_a_backup_that_cannot_be_made_removes_nothing(home: Path) -> None:
+    async with open_shop(home) as shop:
+        directory = home / "backups"
+        made = await into(shop.daemon, directory, 1)
+        Path(made["path"]).rename(directory / "posd-20200101T000000Z.db")  # noqa: ASYNC240
+        (home / "file").write_text("")
+        reply = await shop.daemon.call(
+            "POST", "/backup", {"into": str(home / "file" / "x"), "keep": 1}, socket=shop.daemon.admin_socket
+        )
+        assert (reply.status, reply.json["errors"][0]["path"]) == (422, "/into")
+        assert names(directory) == {"posd-20200101T000000Z.db"}
+
+
+async def test_the_command_says_what_became_of_the_older_ones(home: Path) -> None:
+    async with open_shop(home) as shop:
+        directory = home / "backups"
+        code, said, _ = await posd_command(shop.daemon, "backup", "--into", str(directory), "--keep", "1")
+        assert (code, "read back and found sound" in said) == (0, True)
+        (name,) = names(directory)
+        (directory / name).rename(directory / "posd-20200101T000000Z.db")
+        code, said, _ = await posd_command(shop.daemon, "backup", "--into", str(directory), "--keep", "1")
+        assert (code, f"1 in {directory}, 1 older removed (the newest 1 are kept)." in said) == (0, True), said
+        assert len(names(directory)) == 1
+        await shop.daemon.stop()
+        code, _, said = await posd_command(shop.daemon, "backup", "--into", str(directory))
+        assert code == 3, said
+        await shop.daemon.start()
+
+
+async def test_to_standard_output_it_is_the_whole_backup_and_nothing_else(home: Path) -> None:
+    async with open_shop(home) as shop:
+        paid = await shop.started()
+        await approve(paid)
+        command = [sys.executable, "-m", "posd", "--config", str(shop.daemon.config_file), "backup", "-"]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        content, said = await process.communicate()
+        assert (process.returncode, b"keep it as secret" in said) == (0, True)
+        (home / "copy.db").write_bytes(content)
+        assert sound(home / "copy.db")
+        assert backup.read(home / "copy.db").transactions == 1
+        assert len(backup.read(home / "copy.db").keys) == 1
+        assert names(shop.daemon.database.parent) <= {
+            "posd.db", "posd.db-wal", "posd.db-shm", "posd.db.lock", "callback.key", "tls",
+        }  # fmt: skip
+
+
+async def test_a_reader_that_goes_away_leaves_nothing_behind(home: Path) -> None:
+    async with open_shop(home) as shop:
+        before = names(shop.daemon.database.parent)
+        reader, writer = await asyncio.open_unix_connection(str(shop.daemon.admin_socket))
+        content = b'{"send": true}'
+        writer.write(b"POST /v1/backup HTTP/1.1\r\nhost: p\r\ncontent-length: %d\r\n\r\n%b" % (len(content), content))
+        assert b"200" in await reader.readline()
+        writer.close()
+        await back_up(shop.daemon, home / "after.db")
+        assert names(shop.daemon.database.parent) == before
+        assert (await shop.daemon.call("GET", "/health")).status == 200
+
+
+@pytest.fixture
+async def busy(home: Path) -> Any:
+    async with open_shop(home) as shop:
+        yield shop
+
+
+TILLS, PAYMENTS = 4, 6
+
+
+async def test_a_backup_in_the_middle_of_a_load_run_restores_to_a_state_that_verifies(busy: Shop, home: Path) -> None:
+    """Tills pay on; a backup is made while they do; it is restored into the place of a database that is lost."""
+    daemon = busy.daemon
+    paid: dict[str, Any] = {}
+    middle = asyncio.Event()
+
+    async def till() -> None:
+        for _ in range(PAYMENTS):
+            payment = await busy.started()
+            await approve(payment)
+            paid[payment.identity] = payment
+            if len(paid) >= TILLS * PAYMENTS // 3:
+                middle.set()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(TILLS):
+            group.create_task(till())
+        await middle.wait()
+        known = set(paid)
+        copy = await into(daemon, home / "backups", 2)
+    assert len(paid) == TILLS * PAYMENTS
+    assert sound(Path(copy["path"]))
+
+    for lost in (False, True):
+        await daemon.kill()
+        if lost:
+            for suffix in ("", "-wal", "-shm"):
+                daemon.database.with_name(daemon.database.name + suffix).unlink(missing_ok=True)
+        code, _, said = await posd_command(daemon, "restore", copy["path"], "--yes")
+        assert code == 0, said
+        report = verify(daemon.database, lambda *_: None)
+        assert report.findings == []
+        await daemon.start()
+        for identity in known if lost else paid:
+            document = await daemon.transaction(identity)
+            assert document["outcome"]["result"] == "approved"
+        assert report.transactions >= len(known)

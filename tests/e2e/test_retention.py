@@ -72,7 +72,7 @@ async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> Non
         late = body(ended.identity, "APPROVAL", None, ended.serial)
         assert [await ended.deliver(late), await ended.deliver(late)] == [200, 200]
         (kept,) = (await daemon.call("GET", "/quarantine", socket=daemon.admin_socket)).json["quarantine"]
-        assert (kept["subject"], "had ended canceled" in kept["reason"]) == (ended.identity, True)
+        assert (kept["client_transaction_id"], "had ended canceled" in kept["reason"]) == (ended.identity, True)
         again = await daemon.call("POST", "/reprocess", socket=daemon.admin_socket)
         assert (again.json["applied"], again.json["quarantined"]) == ([], 1)
         assert (await daemon.call("GET", f"/transactions/{ended.identity}")).status == 410

@@ -48,7 +48,7 @@ class Filled:
         started = Transaction(
             client_transaction_id=identity,
             terminal=terminal(number),
-            type=OperationType.CHARGE,
+            type=fields.pop("type", OperationType.CHARGE),
             created_at=at,
             updated_at=at,
             phase=Phase.STARTING,

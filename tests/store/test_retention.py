@@ -1,19 +1,27 @@
 """Retention: what is old goes whole, with its space; what somebody needs stays; no id is ever free again."""
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from posd.services.retention import Removed, Report, Retention
-from posd.store import changes
+from posd.core.entries import Dismissed
+from posd.core.problems import Problem
+from posd.core.retention import Kept
+from posd.core.transactions import AttentionCode, OperationType
+from posd.services.retention import BELIEVED, Removed, Report, Retention, Stopped
+from posd.store import changes, events, journal, pruned, shrinking, transactions
 from posd.store.batch import Unit
 from posd.store.opening import connect_reader
 from posd.store.store import Store
 from posd.store.verify import verify
+from tests.store.disasters import State, destroy
 from tests.store.filled import MORNING, OPEN, Filled, filling, name, snapshot
 from tests.store.printed import print_out
 
@@ -31,12 +39,6 @@ def secret(number: int) -> dict[str, Any]:
 def path(tmp_path: Path) -> Path:
     (tmp_path / "state").mkdir()
     return tmp_path / "state" / "posd.db"
-
-
-@pytest.fixture
-def filled(path: Path) -> Iterator[Filled]:
-    with filling(path) as filled:
-        yield filled
 
 
 @asynccontextmanager
@@ -112,9 +114,193 @@ async def test_what_is_old_goes_whole_with_its_space_and_every_word_of_it(path: 
 
 
 def dismiss(filled: Filled, identity: str) -> None:
-    from posd.core.entries import Dismissed
-    from posd.core.transactions import AttentionCode
-    from posd.store import journal
-
     entry = Dismissed("ada", "seen", None, AttentionCode.QUARANTINED_EVENT)
     journal.record(Unit(filled.db), filled.get(identity), entry, filled.now())
+
+
+def old(path: Path, work: Any) -> None:
+    with filling(path) as filled:
+        filled.db.execute("BEGIN")
+        work(filled)
+        filled.db.execute("COMMIT")
+
+
+async def test_what_belongs_to_something_that_is_kept_stays(path: Path) -> None:
+    def work(filled: Filled) -> None:
+        pre_auth = filled.pay(1)
+        filled.pay(2, type=OperationType.CAPTURE, original=pre_auth, derives_from=pre_auth)
+        filled.pay(3, type=OperationType.VOID, original=name(2), derives_from=name(2))
+        filled.pay(4, OPEN, type=OperationType.CAPTURE, original=pre_auth, derives_from=pre_auth)
+        filled.pay(5)
+        filled.pay(6, OPEN)
+        filled.quarantine(filled.pay(7))
+        filled.pay(8, sale="basket")
+        print_out(filled, "done")
+        print_out(filled, "open", "open")
+        filled.clock = LATER
+        filled.pay(9, ("TERMINAL_CANCELED",), sale="basket")
+        again = print_out(filled, "again")
+        filled.db.execute("UPDATE print_jobs SET reprint_of = 'done' WHERE print_job_id = ?", (again.print_job_id,))
+
+    old(path, work)
+    told = await prune(path, LATER + timedelta(days=1), dry_run=True)
+    report = await prune(path, LATER + timedelta(days=1))
+    assert told.removed == Removed(1) == msgspec.structs.replace(report.removed, changes=0)
+    assert told.kept == report.kept == {"chain": 5, "open": 2, "attention": 1, "sale": 1}
+    assert left(path) == {name(number) for number in (1, 2, 3, 4, 6, 7, 8, 9)}
+    with closing(connect_reader(path)) as db:
+        assert pruned.payment(db, name(5)) == pruned.Pruned(name(5), "SN-5", "charge", "approved", "2026-11-20")
+        assert pruned.print_job(db, "done") is None
+        assert len(events.quarantined(db, 0, 10)) == 1
+    sound(path)
+
+
+async def test_a_call_under_way_keeps_its_payment(path: Path) -> None:
+    old(path, lambda filled: filled.pay(1))
+    store = await Store.open(path, path.with_name("lock"))
+    try:
+        report = await Retention(store, path, 400, lambda identity: identity == name(1), lambda: LATER).prune(0)
+    finally:
+        await store.close()
+    assert (report.kept, left(path)) == ({Kept.OPEN: 1}, {name(1)})
+
+
+async def test_a_clock_that_is_far_ahead_removes_nothing_by_itself(path: Path) -> None:
+    old(path, lambda filled: filled.pay(1))
+    async with retaining(path, MORNING + BELIEVED + timedelta(days=500)) as retention:
+        await retention._by_itself()
+    assert left(path) == {name(1)}
+
+
+async def test_whoever_asks_does_not_wait_for_the_daily_run(path: Path) -> None:
+    old(path, lambda filled: [filled.pay(number) for number in range(100)])
+    async with retaining(path, MORNING + timedelta(days=30), days=20) as retention:
+        daily = asyncio.create_task(retention._by_itself())
+        while not retention._one_at_a_time.locked():  # noqa: ASYNC110 - it has begun then
+            await asyncio.sleep(0)
+        report = await retention.prune(20)
+        with pytest.raises(Stopped):
+            await daily
+        assert report.removed.transactions > 0
+    assert left(path) == set()
+
+
+async def test_a_run_that_was_cut_off_is_finished_by_the_next(path: Path) -> None:
+    old(path, lambda filled: [filled.pay(number, **secret(number)) for number in range(60)])
+    async with retaining(path) as retention:
+        run = asyncio.create_task(retention.prune(400))
+        while len(left(path)) in (60, 0):  # noqa: ASYNC110 - there is nothing to wait for but the file
+            await asyncio.sleep(0)
+        retention.stop()
+        with pytest.raises(Stopped):
+            await run
+    sound(path)
+    assert 0 < len(left(path)) < 60
+    await prune(path)
+    assert (left(path), in_files(path)) == (set(), set())
+    sound(path)
+
+
+def approve(filled: Filled) -> None:
+    for status in ("APPROVAL_REQUESTED", "APPROVAL"):
+        filled.event(name(2), status)
+
+
+@pytest.mark.parametrize("newest_is", ["backup", "old"])
+def test_a_restore_takes_the_removed_ids_over(tmp_path: Path, newest_is: str) -> None:
+    state = State(tmp_path)
+    state.database.parent.mkdir()
+    old(state.database, lambda filled: (filled.pay(1), filled.pay(2, OPEN), print_out(filled, "p")))
+    if newest_is == "old":  # the backup has all of it, one of them still open
+        state.back_up()
+        old(
+            state.database,
+            lambda filled: [filled.event(name(2), status) for status in ("APPROVAL_REQUESTED", "APPROVAL")],
+        )
+        asyncio.run(prune(state.database))
+    else:  # the file that is replaced is an older one, put there by hand
+        older = state.database.read_bytes()
+        old(
+            state.database,
+            lambda filled: [filled.event(name(2), status) for status in ("APPROVAL_REQUESTED", "APPROVAL")],
+        )
+        asyncio.run(prune(state.database))
+        state.back_up()
+        state.database.write_bytes(older)
+    state.restore()
+    assert left(state.database) == set()
+    sound(state.database)
+    with closing(connect_reader(state.database)) as db:
+        for number in (1, 2):
+            with pytest.raises(Problem, match="do not charge again"):
+                pruned.refuse_payment(db, name(number))
+        with pytest.raises(Problem, match="a print job that ended COMPLETED"):
+            pruned.refuse_print_job(db, "p")
+        assert db.execute("SELECT count(*) FROM leases").fetchone() == (0,)
+
+
+def test_a_damaged_file_still_tells_which_ids_were_removed(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.database.parent.mkdir()
+    old(state.database, lambda filled: [filled.pay(number) for number in range(300)])
+    old(state.database, lambda filled: [print_out(filled, f"p-{number}") for number in range(20)])
+    asyncio.run(prune(state.database))
+    old(state.database, lambda filled: filled.pay(999))
+    destroy(state.database, "transactions", "leases")
+    prepared = state.restore(without=True)
+    assert left(state.database) == {name(999)}
+    assert prepared.mark.by_id == 0
+    with closing(connect_reader(state.database)) as db:
+        assert db.execute("SELECT count(*) FROM pruned_transactions").fetchone() == (300,)
+        assert db.execute("SELECT count(*) FROM pruned_print_jobs").fetchone() == (20,)
+    sound(state.database)
+
+
+async def test_a_database_of_before_is_made_so_that_it_can_be_cut(path: Path) -> None:
+    old(path, lambda filled: [filled.pay(number) for number in range(50)])
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+        db.execute("PRAGMA auto_vacuum = NONE")
+        db.execute("VACUUM")
+        db.execute("UPDATE transactions SET rowid = -7 WHERE rowid = 3")
+        rows = db.execute("SELECT rowid, client_transaction_id FROM transactions ORDER BY 1").fetchall()
+        assert not shrinking.can_shrink(db)
+    async with retaining(path):
+        pass
+    with closing(connect_reader(path)) as reader:
+        assert shrinking.can_shrink(reader)
+        assert reader.execute("SELECT rowid, client_transaction_id FROM transactions ORDER BY 1").fetchall() == rows
+
+
+async def test_one_that_cannot_be_cut_uses_its_space_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrinking, "SMALL_BYTES", 0)
+    old(path, lambda filled: [filled.pay(number) for number in range(50)])
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = DELETE")
+        db.execute("PRAGMA auto_vacuum = NONE")
+        db.execute("VACUUM")
+    report = await prune(path)
+    assert (report.removed.transactions, report.bytes_returned) == (50, None)
+    with closing(connect_reader(path)) as reader:
+        assert reader.execute("PRAGMA freelist_count").fetchone()[0] > 0
+    sound(path)
+
+
+async def test_the_feed_goes_on_where_it_was(path: Path) -> None:
+    old(path, lambda filled: [filled.pay(number) for number in range(3)])
+    with closing(connect_reader(path)) as db:
+        newest = changes.after(db, 0, 1000)[-1].seq
+    await prune(path)
+    old(path, lambda filled: filled.pay(9))
+    with closing(connect_reader(path)) as db:
+        assert changes.after(db, 0, 1000)[0].seq == newest + 1
+        assert transactions.get(db, name(1)) is None
+
+
+def test_numbers_of_before_the_journal_are_not_given_again(path: Path) -> None:
+    old(path, lambda filled: [filled.pay(number) for number in range(3)])
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE marks SET detail = 3 WHERE kind = 'journal_begins'")
+        db.commit()
+    report = asyncio.run(prune(path))
+    assert (report.removed.transactions, report.kept, left(path)) == (2, {"open": 1}, {name(2)})

@@ -48,6 +48,20 @@ FINAL_0 = f"(SELECT final_event FROM transactions WHERE client_transaction_id = 
 
 #: What is done to it -> the kinds that are found, and what the finding names.
 WRONG = {
+    "an id that was removed and is there": (
+        [f"INSERT INTO pruned_transactions VALUES ('{name(0)}', 'SN-0', 'charge', 'approved', '2026-11-20')"],
+        {"pruned": 1},
+        f"payment {name(0)}",
+    ),
+    "an id that is none, and an end that is none": (
+        [
+            "INSERT INTO pruned_transactions VALUES ('x', 'SN-0', 'charge', 'approved', '2026-11-20')",
+            f"INSERT INTO pruned_transactions VALUES ('{name(77)}', 'SN-0', 'charge', 'well', '2026-11-20')",
+            "INSERT INTO pruned_print_jobs VALUES ('a b', 'SN-0', 'COMPLETED', '2026-11-20')",
+        ],
+        {"pruned": 3},
+        "payment x",
+    ),
     "an outcome of an open one": (
         ["UPDATE transactions SET phase = 'active' WHERE rowid = 1"],
         {"outcome": 1, "history": 1},

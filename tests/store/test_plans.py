@@ -24,6 +24,8 @@ from posd.store import (
     print_jobs,
     print_listing,
     proven_searches,
+    pruned,
+    pruning,
     transactions,
 )
 from posd.store.batch import Unit
@@ -95,6 +97,14 @@ READS: dict[str, Read] = dict(lists()) | {
     "quarantine": lambda db: events.quarantined(db, 0, 5),
     "feed": lambda db: changes.after(db, 0, 5),
     "newest change": changes.newest_at,
+    "what is left of a removed payment": lambda db: pruned.payment(db, name(2)),
+    "what is left of a removed print job": lambda db: pruned.print_job(db, "p"),
+    "old payments": lambda db: pruning.candidates(db, pruning.TRANSACTIONS, pruning.BEGINNING, "9", 20),
+    "old print jobs": lambda db: pruning.candidates(db, pruning.PRINT_JOBS, pruning.BEGINNING, "9", 20),
+    "a chain that may go": lambda db: pruning.chain_of(db, name(2), "9", lambda _identity: False),
+    "a chain of prints": lambda db: pruning.print_chain_of(db, "print-2", "9", lambda _identity: False),
+    "lines of the feed": lambda db: pruning.lines(db, 0, "9", 20),
+    "old refused bodies": lambda db: pruning.quarantined(db, 0, "9", 3),
     "leases": leases.all_held,
     "holder": lambda db: leases.holder(db, "SN-1"),
     "restores": marks.unseen_restores,
@@ -113,6 +123,10 @@ WRITES: dict[str, Callable[[Unit], Any]] = {
     "all leases given up": leases.give_up_ended,
     "quarantined": lambda unit: events.quarantine(unit, "transactions", name(2), "r", "p", AT, b"body"),
     "a proven search kept": lambda unit: proven_searches.remember(unit, "SN-2", "search", name(2), AT),
+    "a chain removed": lambda unit: pruning.remove_chain(unit, name(5), "9", lambda _identity: False),
+    "a print removed": lambda unit: pruning.remove_print_chain(unit, "print-5", "9", lambda _identity: False),
+    "lines removed": lambda unit: pruning.remove_lines(unit, [1, 2]),
+    "refused bodies removed": lambda unit: pruning.remove_quarantined(unit, [1, 2]),
     "a change": lambda unit: transactions.move(
         unit, payment(unit.db), msgspec.structs.replace(payment(unit.db), heard=False), "r"
     ),
@@ -127,6 +141,11 @@ class Watched(sqlite3.Connection):
     """Keeps each statement with its parameters."""
 
     said: list[tuple[str, Any]]
+
+    def executemany(self, statement: str, parameters: Any = ()) -> sqlite3.Cursor:
+        rows = list(parameters)
+        self.said += [(statement, row) for row in rows[:1]]
+        return super().executemany(statement, rows)
 
     def execute(self, statement: str, parameters: Any = ()) -> sqlite3.Cursor:
         self.said.append((statement, parameters))

@@ -189,7 +189,8 @@ def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, wo
         for statement, parameters in said:
             for *_, step in db.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall():
                 scanned = re.fullmatch(r"SCAN (\w+)(.*)", step)
-                if scanned and scanned[1] not in SMALL and not FROM_THE_END.search(statement):
+                counted = scanned and "VIRTUAL TABLE" not in scanned[2]  # those are the members of one JSON text
+                if counted and scanned[1] not in SMALL and not FROM_THE_END.search(statement):
                     assert "USING INDEX" in scanned[2], (statement, step)
                 assert word in SORTS or "TEMP B-TREE" not in step, (statement, step)
         db.rollback()

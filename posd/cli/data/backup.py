@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from posd.cli.api import Api
+from posd.cli.completing import files
 from posd.cli.connection import connect, json_option
 from posd.cli.data.words import payments, size
 from posd.cli.exit_codes import ExitCode
@@ -24,8 +25,10 @@ WARNING = "The callback key is in it: keep it as secret as the key."
 
 
 @click.command()
-@click.argument("path", metavar="[FILE]", required=False)
-@click.option("--into", metavar="DIRECTORY", help="Write it there, under a name with the time in it.")
+@click.argument("path", metavar="[FILE]", required=False, shell_complete=files)
+@click.option(
+    "--into", metavar="DIRECTORY", shell_complete=files, help="Write it there, under a name with the time in it."
+)
 @click.option("--keep", type=click.IntRange(1, 10_000), metavar="N", help=f"With --into: keep the newest N [{KEEP}].")
 @json_option
 @click.pass_context

@@ -141,7 +141,15 @@ _PRESENT: Mapping[str, Sequence[Example]] = {
         Example("posd tls ca > posd-ca.crt", "The CA certificate, to be put on every terminal:"),
         Example("posd tls ca --fingerprint", "Its fingerprint, to compare with what a terminal shows:"),
     ),
-    "backup": (Example("posd backup /var/lib/posd/backup/posd.db", "While payments run:"),),
+    "backup": (
+        Example("posd backup /var/lib/posd/backup/posd.db", "While payments run:"),
+        Example("posd backup --into /var/lib/posd/backups --keep 14", "Each night, of which two weeks are kept:"),
+        Example("posd backup - | ssh backup 'umask 077; cat > posd.db'", "To another machine:"),
+    ),
+    "prune": (
+        Example("posd prune --dry-run", "What would go by the configured days:"),
+        Example("posd prune --older-than 90 --yes", "Remove what ended more than 90 days ago:"),
+    ),
     "restore": (
         Example("posd restore /var/lib/posd/backup/posd.db", "With posd stopped; what the backup lacks is taken over:"),
         Example("posd restore --without-backup", "Make a new database of what can be read of the present one:"),

@@ -97,6 +97,13 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
         (1, "Something is wrong with it; it is listed."),
         (2, "Wrong usage, or the file is no database of posd."),
     ),
+    "prune": (
+        (0, "Done."),
+        (1, "Refused, nobody said yes, or not all could be removed."),
+        USAGE,
+        UNREACHABLE,
+        (4, "The wait was cut short; posd may go on with it."),
+    ),
     "doctor": ((0, "Nothing has failed."), (1, "Something has."), (2, "The configuration cannot be read.")),
     "completion": ((0, "Done."), USAGE),
     # Those that follow are read where such a command exists.
@@ -104,7 +111,6 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     "metrics": ASKS,
     "report": ASKS,
     "watch": ASKS,
-    "prune": ASKS,
 }
 
 #: Commands that belong together, for SEE ALSO.

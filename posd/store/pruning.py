@@ -124,7 +124,7 @@ def forget(db: sqlite3.Connection, identity: str) -> None:
 
 def _delete(db: sqlite3.Connection, identity: str) -> None:
     for table in ("events", "journal", "leases", "transactions"):
-        db.execute(f"DELETE FROM main.{table} WHERE client_transaction_id = ?", (identity,)).close()  # noqa: S608
+        db.execute(f"DELETE FROM {table} WHERE client_transaction_id = ?", (identity,)).close()  # noqa: S608
 
 
 def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
@@ -164,7 +164,7 @@ def remove_job(db: sqlite3.Connection, job: PrintJob) -> None:
 def forget_job(db: sqlite3.Connection, identity: str) -> None:
     """Remove a print job, whatever it is, from the main database of a restore."""
     for table in ("print_journal", "print_jobs"):
-        db.execute(f"DELETE FROM main.{table} WHERE print_job_id = ?", (identity,)).close()  # noqa: S608 - of this file
+        db.execute(f"DELETE FROM {table} WHERE print_job_id = ?", (identity,)).close()  # noqa: S608 - of this file
 
 
 class Lines(msgspec.Struct, frozen=True):

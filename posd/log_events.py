@@ -300,6 +300,20 @@ EVENTS: Final[Mapping[str, Event]] = {
     ),
     # The database
     "store.backup": _row("info", "database count", "a backup was written to {database}: {count} payments"),
+    "store.backups_unusable": _row(
+        "warning", "directory detail", "in {directory}: {detail}", "Look at them with posd verify; remove what is none."
+    ),
+    "store.pruned": _row(
+        "info",
+        "count print_jobs quarantined kept bytes_returned before",
+        "{count} payments and {print_jobs} print jobs of before {before} were removed",
+    ),
+    "store.not_pruned": _row(
+        "warning", "error detail", "nothing was removed: {error}{detail}", "Check the clock and the disk; posd prune."
+    ),
+    "store.log_not_emptied": _row(
+        "warning", "detail", "the log was not emptied: {detail}", "posd prune again, when no backup is being made."
+    ),
     "store.backup_failed": _row(
         "error", "error", "no backup was made: {error}", "Do what the message says; then posd backup again."
     ),

@@ -71,7 +71,7 @@ class BackupCalls:
             done = await self._do(work, asked.field)
         if isinstance(done, tuple):
             written, descriptor = done
-            log.info("store.backup", detail="sent to who asked", count=written.transactions)
+            log.info("store.backup", database="who asked", count=written.transactions)
             return Sent(descriptor, written.bytes)
         log.info("store.backup", database=done.path, count=done.transactions)
         if isinstance(done, Rotated) and done.unusable:

@@ -295,6 +295,24 @@ def test_renew_without_init(config: Path) -> None:
     assert (done.returncode, "make one with: posd tls init" in done.stderr) == (1, True)
 
 
+def test_init_if_missing_makes_the_first_one_and_no_second(config: Path) -> None:
+    """What the unit runs before the daemon: a key that was made anew there would lock out terminals that pin it."""
+    made = tls.files(config.parent / "state" / "tls")
+    assert posd("tls", "init", "--if-missing", config=config).returncode == 0
+    before = snapshot(made)
+    done = posd("tls", "init", "--if-missing", config=config)
+    assert (done.returncode, done.stdout) == (0, f"Nothing is made: there is a certificate in {made.ca_key.parent}.\n")
+    assert snapshot(made) == before
+
+
+def test_init_if_missing_leaves_a_shop_with_its_own_pair_alone(config: Path) -> None:
+    shops_own(config)
+    done = posd("tls", "init", "--if-missing", config=config)
+    assert done.returncode == 0
+    assert "names the certificate" in done.stdout
+    assert not (config.parent / "state" / "tls").exists()
+
+
 def test_the_ca_goes_into_a_file_and_its_fingerprint_to_people(config: Path, made: TlsFiles) -> None:
     done = posd("tls", "ca", config=config)
     assert (done.returncode, done.stdout, done.stderr) == (0, made.ca_certificate.read_text(), "")

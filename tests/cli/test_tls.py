@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -303,6 +304,18 @@ def test_init_if_missing_makes_the_first_one_and_no_second(config: Path) -> None
     done = posd("tls", "init", "--if-missing", config=config)
     assert (done.returncode, done.stdout) == (0, f"Nothing is made: there is a certificate in {made.ca_key.parent}.\n")
     assert snapshot(made) == before
+
+
+def test_init_if_missing_asks_no_daemon(config: Path, tmp_path: Path) -> None:
+    """While the service starts, systemd holds the till's socket: whoever asks there waits for the start, for ever."""
+    (tmp_path / "run").mkdir()
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(tmp_path / "run" / "till.sock"))
+        held.listen()
+        held.setblocking(False)
+        assert posd("tls", "init", "--if-missing", config=config).returncode == 0
+        with pytest.raises(BlockingIOError):  # nobody called
+            held.accept()
 
 
 def test_init_if_missing_leaves_a_shop_with_its_own_pair_alone(config: Path) -> None:

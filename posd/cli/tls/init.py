@@ -49,7 +49,8 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     click.echo(f"  addresses:   {', '.join(server.addresses) or 'none'}")
     click.echo(f"  fingerprint: {server.fingerprint_sha256}")
     click.echo(f"{'Made a new' if new_ca else 'Kept the'} CA ({ca.subject}), valid until {ca.not_after:%Y-%m-%d}.")
-    daemon = running.find(ctx, config) if config.webhooks.certificate is None else None
+    # Not asked while the service starts: systemd holds its socket already, and the answer would be waited for.
+    daemon = None if if_missing or config.webhooks.certificate is not None else running.find(ctx, config)
     serves = daemon is not None and daemon.reload() and daemon.serves(server.fingerprint_sha256)
     click.echo("")
     click.echo("What to do next:")

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -39,6 +40,7 @@ def main() -> None:
     if unknown := set(given.parts) - set(PARTS):
         options.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     report = Report()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: what is mounted and booted is taken down
     with tempfile.TemporaryDirectory(prefix="posd-system-", dir="/var/tmp") as scratch:
         for name in given.parts or PARTS:
             _part(name)(report, Path(scratch))

@@ -78,12 +78,14 @@ def paying(machine: Machine, price: str = "1.00") -> Iterator[dict[str, Any]]:
     """Let a till pay without a pause for the block; afterwards the dictionary says what happened."""
     machine.put(Path(__file__).with_name("till.py"), "/root/till.py")
     machine.run("chmod", "-R", "a+rX", "/root")
-    process = machine.start("runuser", "-u", "till", "--", "python3.11", "/root/till.py", price)
+    machine.run("systemctl", "reset-failed", "till", check=False)
+    unit = ("systemd-run", "--quiet", "--pipe", "--wait", "--unit=till", "--uid=till", "-p", "TimeoutStopSec=150")
+    process = machine.start(*unit, "python3.11", "/root/till.py", price)
     told: dict[str, Any] = {}
     try:
         yield told
     finally:
-        machine.run("pkill", "-TERM", "-f", "python3.11 /root/till.py", check=False)
+        machine.run("systemctl", "stop", "till", check=False)
         try:
             output, _ = process.communicate(timeout=200)
         except subprocess.TimeoutExpired:

@@ -38,7 +38,7 @@ def run(report: Report, scratch: Path) -> None:
     package = _built(report, scratch)
     if package is None:
         return
-    machine = Machine(scratch / "deb", "posd-deb")
+    machine = Machine(scratch / "deb", f"posd-deb-{os.getpid()}")
     try:
         with report.check(PART, "a bare Debian is laid out"):
             machine.make()

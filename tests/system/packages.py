@@ -42,6 +42,10 @@ def later(scratch: Path, package: Path, name: str) -> Path:
     numbered.write_text(re.sub(r'__version__ = ".*"', f'__version__ = "{name}"', numbered.read_text()))
     for compiled in site.glob("posd/__pycache__/__init__.*"):
         compiled.unlink()
+    sums = tree / "DEBIAN" / "md5sums"
+    changed = re.compile(r"/site-packages/posd/(__pycache__/)?__init__\.")
+    kept = [line for line in sums.read_text().splitlines(keepends=True) if not changed.search(line)]
+    sums.write_text("".join(kept))
     for file in (tree / "DEBIAN").iterdir():
         file.write_text(file.read_text().replace(now, f"{name}-1"))
     target = package.parent / package.name.replace(now, f"{name}-1")

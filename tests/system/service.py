@@ -1,6 +1,7 @@
 """The units in a real systemd: what a shop's machine does on good days and on bad ones."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ UNITS = ("posd.service", "posd-tls-init.service", "posd-tls-renew.service", "pos
 
 def run(report: Report, scratch: Path) -> None:
     """Run the part: each function of LOOKS is one check, in this order, on one machine."""
-    machine = Machine(scratch / "systemd", "posd-systemd")
+    machine = Machine(scratch / "systemd", f"posd-systemd-{os.getpid()}")
     try:
         with report.check(PART, "a machine with the package is laid out") as check:
             need("debootstrap", "debootstrap")
@@ -105,22 +106,23 @@ def logged(machine: Machine, check: Check) -> None:
 
 def reloaded(machine: Machine, check: Check) -> None:
     """A reload applies a changed fleet, and refuses a broken file while the old one stays in force."""
-    process = machine.show("posd.service", "MainPID")
-    config = machine.out("cat", shop.CONFIG)
-    machine.write(shop.CONFIG, f'{config}\n[[terminals]]\nserial = "SN-0099"\n')
-    machine.run("systemctl", "reload", "posd")
-    until(lambda: "SN-0099" in machine.out("posd", "terminals", "--json"), "the new terminal is in the fleet", 30)
-    machine.write(shop.CONFIG, f"{config}\n[no_such_section]\n")
-    mark = machine.out("date", "+%s")
-    machine.run("systemctl", "reload", "posd", check=False)
-    journal = ("journalctl", "-u", "posd", "-o", "cat", f"--since=@{mark}")
-    until(lambda: "no_such_section" in machine.out(*journal), "the journal names what is wrong", 30)
-    check.note(machine.out(*journal))
-    assert "SN-0099" in machine.out("posd", "terminals", "--json")
-    machine.write(shop.CONFIG, config)
-    machine.run("systemctl", "reload", "posd")
-    until(lambda: "SN-0099" not in machine.out("posd", "terminals", "--json"), "the terminal is gone again", 30)
-    assert machine.show("posd.service", "MainPID", "ActiveState") == process | {"ActiveState": "active"}
+    process = machine.show("posd.service", "MainPID", "ActiveState")
+    with shop.configuration(machine) as config:
+        machine.write(shop.CONFIG, f'{config}[[terminals]]\nserial = "SN-0099"\n')
+        machine.run("systemctl", "reload", "posd")
+        until(lambda: "SN-0099" in machine.out("posd", "terminals", "--json"), "the new terminal is in the fleet", 30)
+        machine.write(shop.CONFIG, f"{config}[no_such_section]\n")
+        mark = machine.out("date", "+%s")
+        machine.run("systemctl", "reload", "posd", check=False)
+        journal = ("journalctl", "-u", "posd", "-o", "cat", f"--since=@{mark}")
+        until(lambda: "no_such_section" in machine.out(*journal), "the journal names what is wrong", 30)
+        check.note(machine.out(*journal))
+        listed = machine.out("posd", "--socket", "/run/posd/till.sock", "terminals", "--json")
+        assert "SN-0099" in listed
+        machine.write(shop.CONFIG, config)
+        machine.run("systemctl", "reload", "posd")
+        until(lambda: "SN-0099" not in machine.out("posd", "terminals", "--json"), "the terminal is gone again", 30)
+        assert machine.show("posd.service", "MainPID", "ActiveState") == process
 
 
 def barked(machine: Machine, check: Check) -> None:
@@ -132,7 +134,7 @@ def barked(machine: Machine, check: Check) -> None:
     machine.run("systemctl", "restart", "posd")
     before = machine.show("posd.service", "MainPID", "NRestarts")
     document = shop.charge(machine, "7.00", "--no-wait", "--metadata", "scenario=approve-chip-pin")
-    machine.run("kill", "-STOP", before["MainPID"])
+    machine.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "posd")
     took = until(
         lambda: int(machine.show("posd.service", "NRestarts")["NRestarts"]) > int(before["NRestarts"]), "barks"
     )
@@ -175,17 +177,16 @@ def killed(machine: Machine, check: Check) -> None:
 
 def mistaken(machine: Machine, check: Check) -> None:
     """With a configuration that cannot be used, calling tills do not make it spin; once mended it runs again."""
-    config = machine.out("cat", shop.CONFIG)
-    machine.write(shop.CONFIG, "[no_such_section]\n")
-    mark = machine.out("date", "+%s")
-    machine.run("systemctl", "restart", "posd", check=False)
-    machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
-    until(lambda: machine.show("posd.socket", "ActiveState")["ActiveState"] == "failed"
-          or machine.show("posd.service", "SubState")["SubState"] == "failed", "given up for now")  # fmt: skip
-    starts = machine.out("journalctl", "-u", "posd", "-o", "cat", f"--since=@{mark}").count("Starting posd.service")
-    check.note(f"{starts} starts; posd.socket: {machine.show('posd.socket', 'ActiveState', 'Result')}")
-    machine.write(shop.CONFIG, config)
-    machine.run("systemctl", "restart", "posd")
+    with shop.configuration(machine):
+        machine.write(shop.CONFIG, "[no_such_section]\n")
+        mark = machine.out("date", "+%s")
+        machine.run("systemctl", "restart", "posd", check=False)
+        machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
+        until(lambda: "failed" in _states(machine), "given up for now")
+        journal = machine.out("journalctl", "-u", "posd", "-o", "cat", f"--since=@{mark}")
+        starts = journal.count("Starting posd.service")
+        check.note(f"{starts} starts; posd.socket: {machine.show('posd.socket', 'ActiveState', 'Result')}")
+        assert 0 < starts < 100
     assert shop.result(shop.charge(machine)) == "approved"
 
 
@@ -200,6 +201,19 @@ def backed_up(machine: Machine, check: Check) -> None:
     assert written, "no file was written"
     for file in written:
         check.note(machine.out("posd", "verify", file, user="posd"))
+
+
+def restored(machine: Machine, check: Check) -> None:
+    """Stopping the socket stops posd for good; a backup is restored, and it runs again."""
+    before = {document["client_transaction_id"]: shop.result(document) for document in shop.payments(machine)}
+    machine.run("runuser", "-u", "posd", "--", "posd", "backup", "/var/lib/posd/backups/by-hand.db")
+    machine.run("systemctl", "stop", "posd.socket")
+    assert _states(machine) == ("inactive", "inactive")
+    assert not (machine.root / "run/posd/till.sock").exists()
+    check.note(machine.out("posd", "restore", "/var/lib/posd/backups/by-hand.db", "--yes", user="posd"))
+    machine.run("systemctl", "start", "posd")
+    assert {one["client_transaction_id"]: shop.result(one) for one in shop.payments(machine)} == before
+    assert shop.result(shop.charge(machine)) == "approved"
 
 
 def powered(machine: Machine, check: Check) -> None:
@@ -238,6 +252,7 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
     killed,
     mistaken,
     backed_up,
+    restored,
     powered,
     cut,
 )
@@ -245,6 +260,10 @@ LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
 
 def _active(machine: Machine) -> None:
     until(lambda: machine.show("posd.service", "ActiveState")["ActiveState"] == "active", "posd is READY")
+
+
+def _states(machine: Machine) -> tuple[str, ...]:
+    return tuple(machine.show(unit, "ActiveState")["ActiveState"] for unit in ("posd.service", "posd.socket"))
 
 
 def _memory(machine: Machine) -> str:

@@ -24,6 +24,17 @@ def configure(machine: Machine) -> None:
     machine.write(CONFIG, head + TERMINAL)
 
 
+@contextmanager
+def configuration(machine: Machine) -> Iterator[str]:
+    """Let the block change the configuration; afterwards it is as before, and posd runs with it."""
+    text = machine.out("cat", CONFIG) + "\n"
+    try:
+        yield text
+    finally:
+        machine.write(CONFIG, text)
+        machine.run("systemctl", "restart", "posd")
+
+
 def open_shop(machine: Machine) -> float:
     """Bring the network up and start the terminal; return the seconds until posd's certificate knew the address.
 

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.system.machine import need
 from tests.system.report import Report, Skipped
 
 #: part -> what it looks at.
@@ -19,11 +20,15 @@ PARTS = {
     "browser": "the HTML report, in headless Chromium",
     "terminal": "posd watch, in a terminal of 80 by 24",
 }
-#: Parts that are one module's functions, each called with a directory to work in: (module, names).
-FUNCTIONS = {
-    "prometheus": ("tests.system.prometheus", ("check_metrics", "check_rules", "test_rules")),
-    "browser": ("tests.system.browser", ("check_report",)),
-    "terminal": ("tests.system.terminal", ("check_watch",)),
+#: Parts that are functions, each called with an empty directory: module, names, and the (command, package) they need.
+FUNCTIONS: dict[str, tuple[str, tuple[str, ...], tuple[str, str]]] = {
+    "prometheus": (
+        "tests.system.prometheus",
+        ("check_metrics", "check_rules", "test_rules", "check_dashboard"),
+        ("promtool", "prometheus"),
+    ),
+    "browser": ("tests.system.pages", ("check_page",), ("chromium", "chromium")),
+    "terminal": ("tests.system.terminal", ("check_watch",), ("tmux", "tmux")),
 }
 
 
@@ -62,7 +67,7 @@ def _part(name: str) -> Callable[[Report, Path], None]:
 
 
 def _functions(name: str, report: Report, scratch: Path) -> None:
-    module_name, functions = FUNCTIONS[name]
+    module_name, functions, needed = FUNCTIONS[name]
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -70,10 +75,13 @@ def _functions(name: str, report: Report, scratch: Path) -> None:
         return
     for function in functions:
         with report.check(name, function.replace("_", " ")) as check:
-            directory = scratch / name / function
-            directory.mkdir(parents=True)
+            need(*needed)
+            if not hasattr(module, function):
+                raise Skipped(f"not there: {module_name} has no {function}")
+            directory = scratch / function
+            directory.mkdir()
             said = getattr(module, function)(directory)
-            check.note("" if said is None else str(said))
+            check.note("\n".join(said) if isinstance(said, list) else str(said or ""))
 
 
 def _skip(name: str, report: Report, reason: str) -> None:

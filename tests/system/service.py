@@ -181,6 +181,7 @@ def mistaken(machine: Machine, check: Check) -> None:
         machine.write(shop.CONFIG, "[no_such_section]\n")
         mark = machine.out("date", "+%s")
         machine.run("systemctl", "restart", "posd", check=False)
+        # A till that calls and waits: its connection is there whenever the daemon has ended.
         machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
         until(lambda: "failed" in _states(machine), "given up for now")
         journal = machine.out("journalctl", "-u", "posd", "-o", "cat", f"--since=@{mark}")

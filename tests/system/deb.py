@@ -129,7 +129,8 @@ def _upgraded(report: Report, machine: Machine, package: Path, scratch: Path) ->
         assert "refused to put the older posd 9.9.0-1" in refused.stderr
         assert machine.out("dpkg-query", "-W", "-f", "${Status} ${Version}", "posd") == "install ok installed 9.9.1-1"
         assert machine.show("posd.service", "MainPID") == before
-        assert not machine.out("dpkg", "--verify", "posd")
+        changed = [line for line in machine.out("dpkg", "--verify", "posd").splitlines() if " c /etc/" not in line]
+        assert not changed, changed
     with report.check(PART, "the way back that it names works: remove, install the older one"):
         machine.run("apt-get", "remove", "-y", "posd")
         machine.run("dpkg", "-i", f"/root/{later[0]}")

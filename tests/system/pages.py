@@ -10,8 +10,9 @@ from tests.system.browser import check_report
 
 def check_page(directory: Path) -> str:
     """Play a day, write its page, and hold what a browser makes of it; return where the pictures are."""
-    page = directory / "report.html"
-    with Counter(directory / "shop", terminals=2) as shop:
+    page, home = directory / "report.html", directory / "shop"
+    home.mkdir()
+    with Counter(home, terminals=2) as shop:
         for amount, scenario in ((11.2, "approve-contactless"), (25, "approve-chip-pin"), (7, "decline")):
             for serial in ("SN-0001", "SN-0002"):
                 shop.ended(shop.charge(amount, serial, scenario=scenario))

@@ -16,7 +16,8 @@ def check_page(directory: Path) -> str:
         for amount, scenario in ((11.2, "approve-contactless"), (25, "approve-chip-pin"), (7, "decline")):
             for serial in ("SN-0001", "SN-0002"):
                 shop.ended(shop.charge(amount, serial, scenario=scenario))
-        command = [sys.executable, "-m", "posd", "--socket", str(shop.socket), "report", "--html", str(page)]
+        command = [sys.executable, "-m", "posd", "--socket", str(shop.socket), "report"]
+        command += ["--html", str(page), "--timezone", "America/Guayaquil"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     check_report(page, directory)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -293,6 +294,36 @@ def test_renew_says_what_it_lacks(config: Path, made: TlsFiles, harm: Callable[[
 def test_renew_without_init(config: Path) -> None:
     done = posd("tls", "renew", config=config)
     assert (done.returncode, "make one with: posd tls init" in done.stderr) == (1, True)
+
+
+def test_init_if_missing_makes_the_first_one_and_no_second(config: Path) -> None:
+    """What the unit runs before the daemon: a key that was made anew there would lock out terminals that pin it."""
+    made = tls.files(config.parent / "state" / "tls")
+    assert posd("tls", "init", "--if-missing", config=config).returncode == 0
+    before = snapshot(made)
+    done = posd("tls", "init", "--if-missing", config=config)
+    assert (done.returncode, done.stdout) == (0, f"Nothing is made: there is a certificate in {made.ca_key.parent}.\n")
+    assert snapshot(made) == before
+
+
+def test_init_if_missing_asks_no_daemon(config: Path, tmp_path: Path) -> None:
+    """While the service starts, systemd holds the till's socket: whoever asks there waits for the start, for ever."""
+    (tmp_path / "run").mkdir()
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(tmp_path / "run" / "till.sock"))
+        held.listen()
+        held.setblocking(False)
+        assert posd("tls", "init", "--if-missing", config=config).returncode == 0
+        with pytest.raises(BlockingIOError):  # nobody called
+            held.accept()
+
+
+def test_init_if_missing_leaves_a_shop_with_its_own_pair_alone(config: Path) -> None:
+    shops_own(config)
+    done = posd("tls", "init", "--if-missing", config=config)
+    assert done.returncode == 0
+    assert "names the certificate" in done.stdout
+    assert not (config.parent / "state" / "tls").exists()
 
 
 def test_the_ca_goes_into_a_file_and_its_fingerprint_to_people(config: Path, made: TlsFiles) -> None:

@@ -8,6 +8,7 @@ from posd.cli.exit_codes import ExitCode
 from posd.cli.output import Output
 from posd.cli.tls import running
 from posd.cli.tls.settings import fail
+from posd.config import Config
 from posd.tls.files import there
 
 
@@ -15,8 +16,9 @@ from posd.tls.files import there
 @click.option("--name", "names", multiple=True, metavar="NAME", help="A host name of this machine; repeatable.")
 @click.option("--address", "addresses", multiple=True, metavar="IP", help="An address of this machine; repeatable.")
 @click.option("--force", is_flag=True, help="Make a new CA too; every terminal then needs the new ca.crt.")
+@click.option("--if-missing", is_flag=True, help="Only where there is none yet, as on the first start of the service.")
 @click.pass_context
-def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...], force: bool) -> None:
+def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...], force: bool, if_missing: bool) -> None:
     """Make a server certificate, and the CA that vouches for it.
 
     Without --name and --address it is made for all names and addresses that this machine has now. A CA that is
@@ -26,6 +28,9 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     directory = config.database.tls_directory
     made = tls.files(directory)
     try:
+        if if_missing and (present := _present(config, made)):
+            click.echo(f"Nothing is made: {present}.")
+            return
         new_ca = force or not there(made.ca_certificate)
         tls.init(
             directory,
@@ -44,7 +49,8 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     click.echo(f"  addresses:   {', '.join(server.addresses) or 'none'}")
     click.echo(f"  fingerprint: {server.fingerprint_sha256}")
     click.echo(f"{'Made a new' if new_ca else 'Kept the'} CA ({ca.subject}), valid until {ca.not_after:%Y-%m-%d}.")
-    daemon = running.find(ctx, config) if config.webhooks.certificate is None else None
+    # Not asked while the service starts: systemd holds its socket already, and the answer would be waited for.
+    daemon = None if if_missing or config.webhooks.certificate is not None else running.find(ctx, config)
     serves = daemon is not None and daemon.reload() and daemon.serves(server.fingerprint_sha256)
     click.echo("")
     click.echo("What to do next:")
@@ -61,3 +67,10 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         click.echo("  2. Nothing on this machine: the posd that runs takes it up within a minute (posd tls status).")
     else:
         click.echo("  2. Start posd; one that runs takes it up within a minute (posd tls status).")
+
+
+def _present(config: Config, made: tls.TlsFiles) -> str | None:
+    """Say which certificate there is already; None where there is none."""
+    if config.webhooks.certificate is not None:
+        return f"{config.file} names the certificate {config.webhooks.certificate}"
+    return f"there is a certificate in {made.certificate.parent}" if there(made.certificate) else None

@@ -1,0 +1,93 @@
+"""`python -m tests.system`: what needs root or a second system, with its own report."""
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.system.machine import need
+from tests.system.report import Report, Skipped
+
+#: part -> what it looks at.
+PARTS = {
+    "deb": "the package: built, installed on a bare Debian, upgraded, refused, removed, purged",
+    "systemd": "the units in a real systemd: boot, charge, watchdog, reload, socket, backup, restart, power",
+    "prometheus": "the metrics and the alert rules, by promtool",
+    "browser": "the HTML report, in headless Chromium",
+    "terminal": "posd watch, in a terminal of 80 by 24",
+}
+#: Parts that are functions, each called with an empty directory: module, names, and the (command, package) they need.
+FUNCTIONS: dict[str, tuple[str, tuple[str, ...], tuple[str, str]]] = {
+    "prometheus": (
+        "tests.system.prometheus",
+        ("check_metrics", "check_rules", "test_rules", "check_dashboard"),
+        ("promtool", "prometheus"),
+    ),
+    "browser": ("tests.system.pages", ("check_page",), ("chromium", "chromium")),
+    "terminal": ("tests.system.terminal", ("check_watch",), ("tmux", "tmux")),
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="python -m tests.system", description=__doc__)
+    options.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; without any, all")
+    options.add_argument("--list", action="store_true", help="say what the parts look at")
+    options.add_argument("--report", type=Path, metavar="FILE", help="write a report: .md, or .json")
+    given = options.parse_args()
+    if given.list:
+        for name, what in PARTS.items():
+            print(f"{name:12}{what}")
+        return
+    if unknown := set(given.parts) - set(PARTS):
+        options.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    report = Report()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # in order: what is mounted and booted is taken down
+    with tempfile.TemporaryDirectory(prefix="posd-system-", dir="/var/tmp") as scratch:
+        for name in given.parts or PARTS:
+            _part(name)(report, Path(scratch))
+    print(report.summary)
+    if given.report is not None:
+        report.write(given.report)
+    sys.exit(1 if report.count("failed") else 0)
+
+
+def _part(name: str) -> Callable[[Report, Path], None]:
+    if name in FUNCTIONS:
+        return lambda report, scratch: _functions(name, report, scratch)
+    if os.geteuid() != 0:
+        return lambda report, _scratch: _skip(name, report, "it needs root")
+    part: Callable[[Report, Path], None] = importlib.import_module(
+        {"deb": "tests.system.deb", "systemd": "tests.system.service"}[name]
+    ).run
+    return part
+
+
+def _functions(name: str, report: Report, scratch: Path) -> None:
+    module_name, functions, needed = FUNCTIONS[name]
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        _skip(name, report, f"not there: {error}")
+        return
+    for function in functions:
+        with report.check(name, function.replace("_", " ")) as check:
+            need(*needed)
+            if not hasattr(module, function):
+                raise Skipped(f"not there: {module_name} has no {function}")
+            directory = scratch / function
+            directory.mkdir()
+            said = getattr(module, function)(directory)
+            check.note("\n".join(said) if isinstance(said, list) else str(said or ""))
+
+
+def _skip(name: str, report: Report, reason: str) -> None:
+    with report.check(name, PARTS[name]):
+        raise Skipped(reason)
+
+
+if __name__ == "__main__":
+    main()

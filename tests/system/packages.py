@@ -1,0 +1,59 @@
+"""The Debian packages that are tested: of this checkout, and of later ones, made from a copy of it."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.system.machine import host
+
+#: Names a package that is there already: it is tested in place of this checkout's.
+GIVEN = "POSD_SYSTEM_PACKAGE"
+CHECKOUT = Path(__file__).parents[2]
+
+
+def given(scratch: Path) -> Path:
+    """Return the package to test: built once, however many parts ask for it."""
+    target = scratch / "packages"
+    if (there := os.environ.get(GIVEN)) and not target.exists():
+        target.mkdir()
+        shutil.copy(there, target)
+    found = sorted(target.glob("posd_[!9]*.deb"))
+    return found[0] if found else build(scratch)
+
+
+def build(scratch: Path) -> Path:
+    """Build the package of this checkout; return it."""
+    output = scratch / "packages"
+    host(str(CHECKOUT / "packaging" / "build-deb"), "--output", str(output), seconds=900)
+    return next(output.glob("*.deb"))
+
+
+def later(scratch: Path, package: Path, name: str) -> Path:
+    """Make the package of a later version out of a built one, as a release a day later would be; return it.
+
+    Only what a version changes is changed, so that this takes seconds: its number, in Python and in the control files.
+    """
+    tree, now = scratch / f"tree-{name}", package.name.split("_")[1]
+    host("dpkg-deb", "-R", str(package), str(tree))
+    site = next(tree.glob("opt/posd/lib/python3*/site-packages"))
+    numbered = site / "posd" / "__init__.py"
+    numbered.write_text(re.sub(r'__version__ = ".*"', f'__version__ = "{name}"', numbered.read_text()))
+    for compiled in site.glob("posd/__pycache__/__init__.*"):
+        compiled.unlink()
+    sums = tree / "DEBIAN" / "md5sums"
+    changed = re.compile(r"/site-packages/posd/(__pycache__/)?__init__\.")
+    kept = [line for line in sums.read_text().splitlines(keepends=True) if not changed.search(line)]
+    sums.write_text("".join(kept))
+    for file in (tree / "DEBIAN").iterdir():
+        file.write_text(file.read_text().replace(now, f"{name}-1"))
+    target = package.parent / package.name.replace(now, f"{name}-1")
+    host("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", str(tree), str(target))
+    shutil.rmtree(tree)
+    return target
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether two packages are the same to the byte."""
+    return subprocess.run(["cmp", "-s", str(one), str(other)], check=False).returncode == 0

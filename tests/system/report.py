@@ -1,0 +1,79 @@
+"""What was looked at, how it ended, and how that is told."""
+
+import json
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+class Skipped(Exception):
+    """Something cannot be looked at on this machine; the message says why."""
+
+
+@dataclass
+class Check:
+    """One promise that was looked at. `notes` is what was seen, for people."""
+
+    part: str
+    name: str
+    result: str = PASSED
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, words: str) -> None:
+        """Keep what was seen."""
+        self.notes.extend(words.strip().splitlines())
+
+
+@dataclass
+class Report:
+    """All checks, told as they end."""
+
+    checks: list[Check] = field(default_factory=list)
+
+    @contextmanager
+    def check(self, part: str, name: str) -> Iterator[Check]:
+        """Look at one promise in the block; a failure is kept, and the next one is looked at."""
+        check, began = Check(part, name), time.monotonic()
+        try:
+            yield check
+        except Skipped as reason:
+            check.result = SKIPPED
+            check.note(str(reason))
+        except Exception as error:  # noqa: BLE001 - whatever went wrong is the result
+            check.result = FAILED
+            check.note(str(error) or type(error).__name__)
+            if not isinstance(error, AssertionError):
+                check.note(traceback.format_exc(limit=-3))
+        check.seconds = round(time.monotonic() - began, 1)
+        self.checks.append(check)
+        print(f"{check.result:8}{check.part}: {check.name}  ({check.seconds} s)", flush=True)
+        for line in check.notes:
+            print(f"          {line[:200]}", flush=True)
+
+    def count(self, result: str) -> int:
+        """Count the checks that ended so."""
+        return sum(check.result == result for check in self.checks)
+
+    @property
+    def summary(self) -> str:
+        """Say how many ended how."""
+        return f"{self.count(PASSED)} passed, {self.count(FAILED)} failed, {self.count(SKIPPED)} skipped"
+
+    def write(self, file: Path) -> None:
+        """Write it as JSON or, by any other ending, as Markdown."""
+        if file.suffix == ".json":
+            file.write_text(json.dumps({"summary": self.summary, "checks": [asdict(c) for c in self.checks]}, indent=2))
+            return
+        lines = ["# System tests", "", self.summary]
+        for part in dict.fromkeys(check.part for check in self.checks):
+            lines += ["", f"## {part}", ""]
+            for check in (check for check in self.checks if check.part == part):
+                lines.append(f"- **{check.result}** {check.name} ({check.seconds} s)")
+                lines += [f"  - `{line}`" for line in check.notes]
+        file.write_text("\n".join(lines) + "\n")

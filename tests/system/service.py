@@ -1,0 +1,295 @@
+"""The units in a real systemd: what a shop's machine does on good days and on bad ones."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.system import packages, shop
+from tests.system.machine import Machine, need, until
+from tests.system.report import Check, Report, Skipped
+
+PART = "systemd"
+#: The largest exposure by systemd-analyze security.
+EXPOSURE = 1.5
+RESTARTS = 20
+#: So short that the test does not wait a minute; the unit's own is WatchdogSec=60.
+WATCHDOG = "[Service]\nWatchdogSec=6\n"
+UNITS = ("posd.service", "posd-tls-init.service", "posd-tls-renew.service", "posd-backup.service")
+
+
+def run(report: Report, scratch: Path) -> None:
+    """Run the part: each function of LOOKS is one check, in this order, on one machine."""
+    machine = Machine(scratch / "systemd", f"posd-systemd-{os.getpid()}")
+    try:
+        with report.check(PART, "a machine with the package is laid out") as check:
+            need("debootstrap", "debootstrap")
+            need("systemd-nspawn", "systemd-container")
+            machine.make()
+            package = packages.given(scratch)
+            machine.put(package, "/root/")
+            machine.run("apt-get", "update", "-q")
+            install = ("apt-get", "install", "-y", "--no-install-recommends", f"/root/{package.name}")
+            machine.run(*install, seconds=600)
+            check.note(package.name)
+        if report.checks[-1].result != "passed":
+            return
+        for look in LOOKS:
+            with report.check(PART, str(look.__doc__).split("\n")[0].rstrip(".")) as check:
+                look(machine, check)
+    finally:
+        machine.close()
+
+
+def boots(machine: Machine, check: Check) -> None:
+    """It boots, posd says READY and what it does."""
+    check.note(f"booted in {machine.boot():.1f} s; {machine.out('systemctl', 'is-system-running')}")
+    _active(machine)
+    check.note(str(machine.show("posd.service", "Type", "StatusText", "ActiveEnterTimestampMonotonic")))
+    check.note(f"{_memory(machine)} MB")
+    assert machine.show("posd.service", "StatusText")["StatusText"]
+    assert machine.out("systemctl", "is-system-running") == "running", machine.out(
+        "systemctl", "--failed", "--no-pager"
+    )
+
+
+def verified(machine: Machine, check: Check) -> None:
+    """systemd-analyze verify finds nothing."""
+    done = machine.run("systemd-analyze", "verify", "--recursive-errors=no", "--man=no", *UNITS, "posd.socket",
+                       "posd-backup.timer", "posd-tls-renew.timer", check=False)  # fmt: skip
+    check.note(done.stdout + done.stderr)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def exposed(machine: Machine, check: Check) -> None:
+    """The exposure of each service is at most 1.5."""
+    for unit in UNITS:
+        told = machine.out("systemd-analyze", "security", "--no-pager", unit).splitlines()[-1]
+        check.note(told)
+        assert float(told.split(": ")[1].split()[0]) <= EXPOSURE, told
+
+
+def opened(machine: Machine, check: Check) -> None:
+    """An address that comes later gets into the certificate, which posd makes anew by itself."""
+    shop.configure(machine)
+    check.note(f"after {shop.open_shop(machine):.1f} s")
+    machine.run("systemctl", "restart", "posd")
+
+
+def charged(machine: Machine, check: Check) -> None:
+    """A card is charged on the simulated terminal."""
+    document = shop.charge(machine)
+    check.note(f"{document['client_transaction_id']}: {shop.result(document)}")
+    assert shop.result(document) == "approved"
+
+
+def found(machine: Machine, check: Check) -> None:
+    """A terminal that announces itself is found, under all that the unit forbids."""
+    options = ["--serial", "SN-0002", "--listen", "0.0.0.0:7868", "--mdns-interface", shop.ADDRESS, "--http"]
+    machine.run("systemd-run", "--unit=terminal2", "posd", "simulate", *options)
+    took = until(lambda: "SN-0002" in machine.out("posd", "terminals", "--all", "--json"), "found by mDNS", 60)
+    check.note(f"after {took:.1f} s")
+    machine.run("systemctl", "stop", "terminal2")
+
+
+def logged(machine: Machine, check: Check) -> None:
+    """Lines in the journal carry their priority, and posd logs shows them in words."""
+    lines = [json.loads(line) for line in machine.out("journalctl", "-u", "posd", "-o", "json").splitlines()]
+    priorities = {line["PRIORITY"] for line in lines if line.get("_COMM") == "posd"}
+    check.note(f"priorities: {sorted(priorities)}")
+    if machine.run("posd", "logs", "--help", check=False).returncode:
+        raise Skipped("not there: this posd has no command logs")
+    check.note("\n".join(machine.out("posd", "logs").splitlines()[-5:]))
+    assert all(line["PRIORITY"] == "6" for line in lines if '"posd.started"' in str(line["MESSAGE"]))
+
+
+def reloaded(machine: Machine, check: Check) -> None:
+    """A reload applies a changed fleet, and refuses a broken file while the old one stays in force."""
+    process = machine.show("posd.service", "MainPID", "ActiveState")
+    with shop.configuration(machine) as config:
+        machine.write(shop.CONFIG, f'{config}[[terminals]]\nserial = "SN-0099"\n')
+        machine.run("systemctl", "reload", "posd")
+        until(lambda: "SN-0099" in machine.out("posd", "terminals", "--json"), "the new terminal is in the fleet", 30)
+        machine.write(shop.CONFIG, f"{config}[no_such_section]\n")
+        mark = machine.out("date", "+%s")
+        machine.run("systemctl", "reload", "posd", check=False)
+        journal = ("journalctl", "-u", "posd", "-o", "cat", f"--since=@{mark}")
+        until(lambda: "no_such_section" in machine.out(*journal), "the journal names what is wrong", 30)
+        check.note(machine.out(*journal))
+        listed = machine.out("posd", "--socket", "/run/posd/till.sock", "terminals", "--json")
+        assert "SN-0099" in listed
+        machine.write(shop.CONFIG, config)
+        machine.run("systemctl", "reload", "posd")
+        until(lambda: "SN-0099" not in machine.out("posd", "terminals", "--json"), "the terminal is gone again", 30)
+        assert machine.show("posd.service", "MainPID", "ActiveState") == process
+
+
+def barked(machine: Machine, check: Check) -> None:
+    """The watchdog kills a daemon that hangs, systemd starts it anew, and the open payment ends rightly."""
+    if machine.show("posd.service", "WatchdogTimestampMonotonic")["WatchdogTimestampMonotonic"] == "0":
+        raise AssertionError("posd has never fed the watchdog")
+    machine.write("/etc/systemd/system/posd.service.d/watchdog.conf", WATCHDOG)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "posd")
+    before = machine.show("posd.service", "MainPID", "NRestarts")
+    document = shop.charge(machine, "7.00", "--no-wait", "--metadata", "scenario=approve-chip-pin")
+    machine.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "posd")
+    took = until(
+        lambda: int(machine.show("posd.service", "NRestarts")["NRestarts"]) > int(before["NRestarts"]), "barks"
+    )
+    until(lambda: machine.show("posd.service", "ActiveState")["ActiveState"] == "active", "it is READY again")
+    check.note(f"killed {took:.1f} s after it was stopped (WatchdogSec=6, then SIGABRT, 5 s later SIGKILL)")
+    check.note("\n".join(re.findall(".*atchdog.*", machine.out("journalctl", "-u", "posd", "-n", "60", "-o", "cat"))))
+    ended = json.loads(machine.run("posd", "await", document["client_transaction_id"], "--json", user="till").stdout)
+    check.note(f"the payment that was open: {shop.result(ended)}")
+    assert shop.result(ended) == "approved"
+    (machine.root / "etc/systemd/system/posd.service.d/watchdog.conf").unlink()
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "posd")
+
+
+def restarted(machine: Machine, check: Check) -> None:
+    """Twenty restarts under a till that calls without a pause: none is refused or broken, no payment is lost."""
+    with shop.paying(machine) as told:
+        for _ in range(RESTARTS):
+            machine.run("systemctl", "restart", "posd")
+    check.note(str(told))
+    assert told["refused"] == 0
+    assert set(told["outcomes"]) == {"approved"}
+    assert told["broken"] == 0, f"{told['broken']} calls broke and were repeated"
+    _as_in_the_ledger(machine, check)
+
+
+def killed(machine: Machine, check: Check) -> None:
+    """kill -9 under the same till: systemd starts posd anew, no call is refused, no payment is lost."""
+    with shop.paying(machine) as told:
+        for _ in range(5):
+            before = machine.show("posd.service", "NRestarts")["NRestarts"]
+            machine.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "posd")
+            until(lambda: machine.show("posd.service", "NRestarts")["NRestarts"] != before, "started anew")  # noqa: B023
+            _active(machine)
+    check.note(str(told))
+    assert told["refused"] == 0
+    # A start that was cut before it was sent cannot be told from one that was: it stays in doubt, for a person to look.
+    assert set(told["outcomes"]) <= {"approved", "in doubt"}
+    for document in shop.payments(machine):
+        if document["phase"] != "final":
+            words = ("--yes", "--note", "killed; the terminal's ledger has no approval of it")
+            machine.run("posd", "resolve", document["client_transaction_id"], "not_started", *words)
+    _as_in_the_ledger(machine, check)
+
+
+def mistaken(machine: Machine, check: Check) -> None:
+    """With a configuration that cannot be used, calling tills do not make it spin; once mended it runs again."""
+    with shop.configuration(machine):
+        machine.write(shop.CONFIG, "[no_such_section]\n")
+        mark = machine.out("date", "+%s")
+        machine.run("systemctl", "restart", "posd", check=False)
+        # A till that calls and waits: its connection is there whenever the daemon has ended.
+        machine.run("timeout", "10", "posd", "--socket", "/run/posd/till.sock", "status", check=False)
+        until(lambda: "failed" in _states(machine), "given up for now")
+        journal = machine.out("journalctl", "-u", "posd", "-o", "cat", f"--since=@{mark}")
+        starts = journal.count("Starting posd.service")
+        check.note(f"{starts} starts; posd.socket: {machine.show('posd.socket', 'ActiveState', 'Result')}")
+        assert 0 < starts < 100
+    assert shop.result(shop.charge(machine)) == "approved"
+
+
+def backed_up(machine: Machine, check: Check) -> None:
+    """The timer's backup is written and verified; the renewal's service runs."""
+    for timer in ("posd-backup.timer", "posd-tls-renew.timer"):
+        assert machine.show(timer, "NextElapseUSecRealtime")["NextElapseUSecRealtime"], timer
+    for unit in ("posd-tls-renew.service", "posd-backup.service"):
+        machine.run("systemctl", "start", unit, check=False)
+        assert machine.show(unit, "Result")["Result"] == "success", machine.out("journalctl", "-u", unit, "-o", "cat")
+    written = machine.out("find", "/var/lib/posd/backups", "-type", "f").splitlines()
+    assert written, "no file was written"
+    for file in written:
+        check.note(machine.out("posd", "verify", file, user="posd"))
+
+
+def restored(machine: Machine, check: Check) -> None:
+    """Stopping the socket stops posd for good; a backup is restored, and it runs again."""
+    before = _known(machine)
+    machine.run("runuser", "-u", "posd", "--", "posd", "backup", "/var/lib/posd/backups/by-hand.db")
+    machine.run("systemctl", "stop", "posd.socket")
+    assert _states(machine) == ("inactive", "inactive")
+    assert not (machine.root / "run/posd/till.sock").exists()
+    check.note(machine.out("posd", "restore", "/var/lib/posd/backups/by-hand.db", "--yes", user="posd"))
+    machine.run("systemctl", "start", "posd")
+    assert _known(machine) == before
+    assert shop.result(shop.charge(machine)) == "approved"
+
+
+def powered(machine: Machine, check: Check) -> None:
+    """Powered off and on, it knows every payment, and takes the next one."""
+    before = _known(machine)
+    machine.power_off()
+    check.note(f"booted in {machine.boot():.1f} s")
+    _active(machine)
+    after = _known(machine)
+    assert after == before, {key: (before.get(key), value) for key, value in after.items() if before.get(key) != value}
+    shop.open_shop(machine)
+    assert shop.result(shop.charge(machine)) == "approved"
+
+
+def cut(machine: Machine, check: Check) -> None:
+    """The power is cut under a payment, of the terminal too, which forgets it: posd starts and does not guess."""
+    document = shop.charge(machine, "8.00", "--no-wait", "--metadata", "scenario=approve-chip-pin")
+    identity = document["client_transaction_id"]
+    machine.cut_power()
+    check.note(f"booted in {machine.boot():.1f} s")
+    shop.open_shop(machine)
+    machine.run("posd", "reconcile", identity, check=False)
+    found = next(one for one in shop.payments(machine) if one["client_transaction_id"] == identity)
+    check.note(f"the payment under which it was cut: {found['phase']}, outcome {found['outcome']}")
+    assert found["phase"] != "final"
+    machine.run("posd", "release", identity, "--yes", "--note", "the power was cut")
+    assert shop.result(shop.charge(machine)) == "approved"
+
+
+LOOKS: tuple[Callable[[Machine, Check], None], ...] = (
+    boots,
+    verified,
+    exposed,
+    opened,
+    charged,
+    found,
+    logged,
+    reloaded,
+    barked,
+    restarted,
+    killed,
+    mistaken,
+    backed_up,
+    restored,
+    powered,
+    cut,
+)
+
+
+def _active(machine: Machine) -> None:
+    until(lambda: machine.show("posd.service", "ActiveState")["ActiveState"] == "active", "posd is READY")
+
+
+def _states(machine: Machine) -> tuple[str, ...]:
+    return tuple(machine.show(unit, "ActiveState")["ActiveState"] for unit in ("posd.service", "posd.socket"))
+
+
+def _known(machine: Machine) -> dict[str, str]:
+    """Return how each payment ended, by id."""
+    return {document["client_transaction_id"]: shop.result(document) for document in shop.payments(machine)}
+
+
+def _memory(machine: Machine) -> str:
+    process = machine.show("posd.service", "MainPID")["MainPID"]
+    status = machine.out("cat", f"/proc/{process}/status")
+    return str(round(int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024, 1))
+
+
+def _as_in_the_ledger(machine: Machine, check: Check) -> None:
+    """Every approval that the terminal counted is known here, and no other."""
+    counted, known = shop.approvals(machine)
+    check.note(f"approved: {counted} by the terminal's ledger, {known} by posd")
+    assert counted == known

@@ -1,0 +1,107 @@
+"""A shop in the machine: a network interface, a simulated terminal on it, posd's configuration for it, and a till."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.system.machine import Machine, until
+
+#: The address of this machine and of the terminal; the network is the container's own.
+ADDRESS = "10.99.0.1"
+CONFIG = "/etc/posd/config.toml"
+TERMINAL = f'[[terminals]]\nserial = "SN-0001"\nbase_url = "http://{ADDRESS}:6868"\n'
+
+
+def configure(machine: Machine) -> None:
+    """Write the shop's terminal into the configuration in place of the example; nothing else is changed."""
+    text = (machine.root / CONFIG.lstrip("/")).read_text()
+    head = text[: text.index("# Your terminals:")]
+    machine.write(CONFIG, head + TERMINAL)
+
+
+@contextmanager
+def configuration(machine: Machine) -> Iterator[str]:
+    """Let the block change the configuration; afterwards it is as before, and posd runs with it."""
+    text = machine.out("cat", CONFIG) + "\n"
+    try:
+        yield text
+    finally:
+        machine.write(CONFIG, text)
+        machine.run("systemctl", "restart", "posd")
+
+
+def open_shop(machine: Machine) -> float:
+    """Bring the network up and start the terminal; return the seconds until posd's certificate knew the address.
+
+    The address comes while posd runs, as from DHCP: posd makes its certificate anew for it.
+    """
+    machine.run("ip", "link", "add", "shop0", "type", "veth", "peer", "name", "shop1")
+    machine.run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "shop0")
+    for interface in ("shop0", "shop1"):
+        machine.run("ip", "link", "set", interface, "up")
+    machine.run("systemctl", "reload", "posd")
+    took = until(lambda: ADDRESS in machine.run("posd", "tls", "status", check=False).stdout, "certificate", 120)
+    options = ["--http", "--listen", f"{ADDRESS}:6868", "--state", "/var/lib/terminal", "--no-mdns", "--speed", "50"]
+    trust = ["--trust", "/var/lib/posd/tls/ca.crt", "--ledger", "/root/ledger.jsonl"]
+    machine.run("systemd-run", "--unit=terminal", "posd", "simulate", "--serial", "SN-0001", *options, *trust)
+    until(lambda: not machine.run("posd", "terminals", check=False).returncode, "posd answers")
+    if machine.run("id", "till", check=False).returncode:
+        machine.run("useradd", "--groups", "posd-till", "till")
+    return took
+
+
+def charge(machine: Machine, amount: str = "12.50", *options: str) -> dict[str, Any]:
+    """Pay as a till does, from a user of the group posd-till; return the transaction."""
+    done = machine.run("posd", "charge", amount, "--json", *options, user="till", check=False)
+    try:
+        document: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        raise AssertionError(f"posd charge: exit code {done.returncode}\n{done.stdout}{done.stderr}") from None
+    return document
+
+
+def approvals(machine: Machine) -> tuple[int, int]:
+    """Return how many payments the terminal says were approved, and how many posd says."""
+    entries = [json.loads(line) for line in machine.out("cat", "/root/ledger.jsonl").splitlines()]
+    counted = sum(entry["kind"] == "final" and bool(entry["charged"]) for entry in entries)
+    return counted, sum(result(document) == "approved" for document in payments(machine))
+
+
+def payments(machine: Machine) -> list[dict[str, Any]]:
+    """Return all payments that posd knows."""
+    pages = machine.out("posd", "list", "--all", "--json").splitlines()  # a page a line
+    return [document for page in pages for document in json.loads(page)["transactions"]]
+
+
+def result(document: dict[str, Any]) -> str:
+    """Return how a transaction ended; its phase where it has not."""
+    outcome = document.get("outcome")
+    return str(outcome["result"] if isinstance(outcome, dict) else outcome or document["phase"])
+
+
+@contextmanager
+def paying(machine: Machine, price: str = "1.00") -> Iterator[dict[str, Any]]:
+    """Let a till pay without a pause for the block; afterwards the dictionary says what happened."""
+    machine.put(Path(__file__).with_name("till.py"), "/root/till.py")
+    machine.run("chmod", "-R", "a+rX", "/root")
+    machine.run("systemctl", "reset-failed", "till", check=False)
+    unit = ("systemd-run", "--quiet", "--pipe", "--wait", "--unit=till", "--uid=till", "-p", "TimeoutStopSec=150")
+    process = machine.start(*unit, "python3.11", "/root/till.py", price)
+    told: dict[str, Any] = {}
+    try:
+        yield told
+    finally:
+        machine.run("systemctl", "stop", "till", check=False)
+        try:
+            output, _ = process.communicate(timeout=200)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            raise AssertionError("the till got no answer any more") from None
+        found = re.search(r"^\{.*\}$", output, re.MULTILINE)
+        assert found, f"the till broke:\n{output[-2000:]}"
+        told.update(json.loads(found[0]))

@@ -1,0 +1,87 @@
+"""A till that runs inside the machine, with the system's Python and nothing of posd: `python3 till.py [PRICE]`.
+
+It pays again and again and asks for the version beside that, each call on a connection of its own, until it is told
+to end (SIGTERM); then it writes what happened, as JSON. A call whose connection broke is repeated under the same id,
+as a till does; a connection that was refused, and one that broke, is counted.
+"""
+
+import http.client
+import json
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+
+SOCKET = "/run/posd/till.sock"
+told = threading.Event()
+counts = {"calls": 0, "refused": 0, "broken": 0, "longest": 0.0}
+words: set[str] = set()
+
+
+class Connection(http.client.HTTPConnection):
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(150)
+        try:
+            self.sock.connect(SOCKET)
+        except OSError as error:
+            counts["refused"] += 1
+            words.add(f"refused: {error}")
+            raise
+
+
+def call(method: str, path: str, body: object = None) -> tuple[int, dict[str, object]]:
+    """Call until there is an answer."""
+    while True:
+        connection, began = Connection("posd"), time.monotonic()
+        counts["calls"] += 1
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request(method, f"/v1{path}", content, {"content-type": "application/json"} if content else {})
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+            if response.status != 503:
+                counts["longest"] = max(counts["longest"], round(time.monotonic() - began, 2))
+                return response.status, answer
+            words.add(f"503 {answer.get('code')}")
+        except (OSError, http.client.HTTPException) as error:
+            if not isinstance(error, ConnectionRefusedError | FileNotFoundError):
+                counts["broken"] += 1
+                words.add(f"broken: {type(error).__name__} {error}")
+        finally:
+            connection.close()
+        time.sleep(0.05)
+
+
+def ask() -> None:
+    while not told.is_set():
+        call("GET", "/version")
+        told.wait(0.01)
+
+
+def main() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    asking = threading.Thread(target=ask)
+    asking.start()
+    outcomes: dict[str, str] = {}
+    while not told.is_set():
+        path = f"/transactions/{uuid.uuid4()}"
+        status, answer = call("PUT", path, {"amount": {"subtotal_iva0": float(sys.argv[1])}})
+        if status >= 300:
+            words.add(f"{status} {answer.get('code')}")
+            continue
+        status = 202
+        while status != 200:
+            status, answer = call("GET", f"{path}/outcome?timeout=5")
+            if told.is_set() and answer.get("phase") == "in_doubt":
+                break  # nobody can know: a person looks at it, and the till need not wait
+        result = str(answer.get("result", "in doubt"))
+        outcomes[result] = outcomes.get(result, 0) + 1
+    asking.join()
+    print(json.dumps({**counts, "words": sorted(words), "outcomes": outcomes}))
+
+
+main()

@@ -1,0 +1,81 @@
+"""What the Debian package is made of. That it installs, and that its units run: python -m tests.system."""
+
+import re
+import runpy
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+#: By systemd-analyze security: what a service could still do, of 10.
+EXPOSURE = 1.5
+
+
+def services() -> list[str]:
+    return sorted(path.name for path in (ROOT / "systemd").glob("*.service"))
+
+
+@pytest.mark.parametrize("unit", services())
+def test_a_service_may_do_no_more_than_it_needs(unit: str) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("THE EXPOSURE OF THE UNITS IS NOT LOOKED AT: there is no systemd-analyze")
+    told = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", str(ROOT / "systemd" / unit)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"LANG": "C.UTF-8", "PATH": "/usr/bin:/bin"},
+    ).stdout
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", told)
+    assert found, told
+    assert float(found[1]) <= EXPOSURE, told
+
+
+@pytest.mark.parametrize("script", ["preinst", "postinst", "prerm", "postrm"])
+def test_a_script_of_the_package_is_plain_sh(script: str) -> None:
+    path = str(ROOT / "packaging" / "debian" / script)
+    subprocess.run(["sh", "-n", path], check=True)
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", "-s", "sh", path], check=True)
+
+
+def test_every_unit_that_is_started_by_itself_is_enabled_and_purged() -> None:
+    enabled = {
+        path.name
+        for kind in ("service", "socket", "timer")
+        for path in (ROOT / "systemd").glob(f"*.{kind}")
+        if "[Install]" in path.read_text()
+    }
+    for script in ("postinst", "postrm"):
+        text = (ROOT / "packaging" / "debian" / script).read_text()
+        assert set(re.findall(r"\bposd[\w-]*\.(?:service|socket|timer)\b", text)) >= enabled, script
+
+
+def test_the_libraries_of_the_package_are_those_that_posd_asks_for() -> None:
+    written = (ROOT / "packaging" / "requirements.txt").read_text()
+    locked = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", written, re.MULTILINE))
+    assert written.count("--hash=sha256:") >= len(locked)
+    for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
+        asked = Requirement(line)
+        version = locked.get(canonicalize_name(asked.name))
+        assert version is not None, f"{asked.name} is missing: run packaging/lock"
+        assert asked.specifier.contains(version), f"{asked.name} {version} is not {asked.specifier}: run packaging/lock"
+
+
+@pytest.mark.parametrize(
+    ("python", "debian"),
+    [
+        ("1.0", "1.0"),
+        ("1.0rc2", "1.0~rc2"),
+        ("1.0.dev3", "1.0~dev3"),
+        ("1.2.3b1", "1.2.3~b1"),
+        ("1.0.post1", "1.0.post1"),
+    ],
+)
+def test_a_version_is_ordered_by_debian_as_by_python(python: str, debian: str) -> None:
+    assert runpy.run_path(str(ROOT / "packaging" / "build-deb"))["debian"](python) == debian

@@ -57,6 +57,7 @@ FIELDS = frozenset(
         "reason",
         "result",
         "retry_s",
+        "seconds",
         "service_types",
         "signal",
         "status",

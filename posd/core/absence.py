@@ -85,10 +85,10 @@ def words(absence: Absence, left: int) -> str:
     opened = "1 payment was open" if count == 1 else f"{count} payments were open"
     still = "it has" if count == left == 1 else f"{left} of them {'has' if left == 1 else 'have'}"
     return (
-        f"the webhook listener was away {_duration(absence.seconds)} until {absence.until} ({WORDS[absence.cause]}) while "
-        f"{opened}; a terminal gives up on an event after some five minutes, so it may never come. {still} neither "
-        "ended nor been found by a search since: see posd list --open, ask with posd reconcile ID, and look at the "
-        "terminal"
+        f"the webhook listener was away {_duration(absence.seconds)} until {absence.until} ({WORDS[absence.cause]}) "
+        f"while {opened}; a terminal gives up on an event after some five minutes, so it may never come. {still} "
+        "neither ended nor been found by a search since: see posd list --open, ask with posd reconcile ID, and look "
+        "at the terminal"
     )
 
 

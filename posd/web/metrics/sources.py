@@ -152,17 +152,19 @@ class Metrics:
     def _stored(self, found: Figures) -> Iterator[Samples]:
         yield "posd_payments_open", _each(OPEN_PHASES, found.open)
         oldest = min(found.oldest.values(), default=None)
-        yield "posd_payments_open_oldest_seconds", [((), self._age(oldest))]
-        yield "posd_payments_in_doubt_oldest_seconds", [((), self._age(found.oldest.get(Phase.IN_DOUBT)))]
+        now = self._parts.now()
+        yield "posd_payments_open_oldest_seconds", [((), _age(oldest, now))]
+        yield "posd_payments_in_doubt_oldest_seconds", [((), _age(found.oldest.get(Phase.IN_DOUBT), now))]
         yield "posd_attention", _each(AttentionCode, found.attention)
         yield "posd_print_jobs_open", _each(OPEN_PHASES, found.open_prints)
         yield "posd_print_attention", _each(PrintAttentionCode, found.print_attention)
         yield "posd_quarantine_bodies", [((), found.quarantined)]
         yield "posd_feed_newest_seq", [((), found.seq)]
 
-    def _age(self, at: str | None) -> float:
-        """Return how old it is, in seconds; 0 for nothing, and where the clock was set back."""
-        return 0.0 if at is None else max(0.0, (self._parts.now() - parse_iso(at)).total_seconds())
+
+def _age(at: str | None, now: datetime) -> float:
+    """Return how old it is, in seconds; 0 for nothing, and where the clock was set back."""
+    return 0.0 if at is None else max(0.0, round((now - parse_iso(at)).total_seconds(), 3))
 
 
 def _by_word(counts: Mapping[str, float]) -> list[Sample]:

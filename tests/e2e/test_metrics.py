@@ -130,9 +130,9 @@ async def test_print_jobs_storage_terminals_and_the_process(place: tuple[Shop, i
     seen = {dict(pairs)["terminal"] for _, pairs in found["posd_terminal_reachable"].samples}
     assert "SN-000" in seen
     assert "SN-OFFLINE" not in seen  # nobody knows
-    assert value(found, "process_resident_memory_bytes") > 10_000_000
+    assert value(found, "posd_process_resident_memory_bytes") > 10_000_000
     (told,) = (line for line in shop.daemon.lines if line["event"] == "posd.started")
-    started = value(found, "process_start_time_seconds")
+    started = value(found, "posd_process_start_time_seconds")
     assert 0 < parse_iso(told["timestamp"]).timestamp() - started < 60
     assert value(found, "posd_build_info", version=__version__, schema=str(schema_version())) == 1
     assert value(found, "posd_health", check="storage") == 0

@@ -32,7 +32,7 @@ def test_labels_are_escaped_numbers_exact_and_what_has_no_value_is_left_out() ->
 def test_names_follow_the_conventions() -> None:
     for name, family in FAMILIES.items():
         assert (family.kind == "counter") == name.endswith("_total"), name
-        assert name.startswith(("posd_", "process_")), name
+        assert name.startswith("posd_"), name
         assert not {"le", "quantile"} & set(family.labels), name
         assert family.help.endswith("."), name
         assert "\n" not in family.help, name

@@ -129,10 +129,10 @@ FAMILIES: Mapping[str, Family] = _table(
         "gauge",
         "When the newest backup beside the database was made, in seconds since 1970; absent: there is none.",
     ),
-    # Process
-    Family("process_resident_memory_bytes", "gauge", "Memory of the process."),
-    Family("process_cpu_seconds_total", "counter", "Processor time of the process."),
-    Family("process_start_time_seconds", "gauge", "When the process started, in seconds since 1970."),
-    Family("process_open_fds", "gauge", "Open file descriptors."),
-    Family("process_max_fds", "gauge", "How many it may open."),
+    # Process: under names of posd's own, since node_exporter has the usual ones for itself beside a text file
+    Family("posd_process_resident_memory_bytes", "gauge", "Memory of the process."),
+    Family("posd_process_cpu_seconds_total", "counter", "Processor time of the process."),
+    Family("posd_process_start_time_seconds", "gauge", "When the process started, in seconds since 1970."),
+    Family("posd_process_open_fds", "gauge", "Open file descriptors."),
+    Family("posd_process_max_fds", "gauge", "How many it may open."),
 )

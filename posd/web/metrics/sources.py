@@ -194,12 +194,12 @@ def _files(database: Path, backups: Path) -> Iterator[Samples]:
 def _process(started: float) -> Iterator[Samples]:
     with suppress(OSError, ValueError, IndexError):
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        yield "process_resident_memory_bytes", [((), pages * resource.getpagesize())]
-    yield "process_cpu_seconds_total", [((), round(time.process_time(), 3))]
-    yield "process_start_time_seconds", [((), round(started, 2))]
+        yield "posd_process_resident_memory_bytes", [((), pages * resource.getpagesize())]
+    yield "posd_process_cpu_seconds_total", [((), round(time.process_time(), 3))]
+    yield "posd_process_start_time_seconds", [((), round(started, 2))]
     with suppress(OSError), os.scandir("/proc/self/fd") as entries:
-        yield "process_open_fds", [((), sum(1 for _ in entries))]
-    yield "process_max_fds", [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
+        yield "posd_process_open_fds", [((), sum(1 for _ in entries))]
+    yield "posd_process_max_fds", [((), resource.getrlimit(resource.RLIMIT_NOFILE)[0])]
 
 
 def _age_seconds() -> float:

@@ -38,7 +38,7 @@ ROOM_BYTES = 4 * 1024 * 1024
 #: A print webhook is five short fields (spec 2.3), in bytes.
 MAX_PRINT_BYTES = 65_536
 #: What a callback with a valid token is answered with.
-REPLIES = (200, 400, 403, 405, 408, 413, 500, 503)
+REPLIES = (200, 400, 403, 408, 413, 500, 503)
 #: Buckets of how long such a callback takes, from its first byte to the answer. Seconds.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
@@ -118,6 +118,9 @@ class WebhookApp:
             await bodies.refuse(receive, send, 403)
             return
         row, identity = found
+        if scope["method"] != "POST":  # no callback: so posd asks itself whether it answers
+            await bodies.answer_early(receive, send, 405, headers=((b"allow", b"POST"),))
+            return
         began, status = time.perf_counter(), 500
         try:
             status = await self._answer(row, identity, scope, peer, receive, send)
@@ -139,9 +142,6 @@ class WebhookApp:
         send: ASGISendCallable,
     ) -> int:
         """Answer a callback with a valid token; return the status, 0 where nobody is there to hear it."""
-        if scope["method"] != "POST":
-            await bodies.answer_early(receive, send, 405, headers=((b"allow", b"POST"),))
-            return 405
         try:
             with bodies.Held(self._room, identity) as held:
                 if (place := scope["state"]["place"]) is not None:

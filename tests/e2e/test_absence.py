@@ -89,9 +89,11 @@ async def test_a_search_that_finds_it_settles_it(counter: Shop) -> None:
     payment = await waiting(counter)
     await away(counter, LONG)
     assert (await listener(counter.daemon))[0] == "degraded"
+    await payment.until(lambda it: it["last_search"] is not None)  # by itself, at the start
     counter.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", None, payment.serial))
     reply = await payment.post("reconcile")
-    assert reply.json["last_search"]["result"] == "found"
+    lines = [line for line in counter.daemon.lines if line["event"] == "payment.search"]
+    assert reply.json["last_search"]["result"] == "found", lines
     assert (await listener(counter.daemon))[:2] == ("ok", "ok")
     assert (await payment.get())["phase"] == "active"
     await payment.end()

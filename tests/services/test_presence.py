@@ -139,7 +139,7 @@ async def test_what_ended_meanwhile_is_not_asked_after(machine: Machine) -> None
         await machine.end(store, payment)
         machine.pass_by(BEAT_SECONDS, suspended=3600)
         await presence.beat()
-        assert await found(presence) is None
+        assert (await found(presence), presence.absences) == (None, 0)
 
 
 async def test_the_file_is_touched_while_something_is_open_and_makes_the_absence_shorter(machine: Machine) -> None:

@@ -35,6 +35,7 @@ from posd.services.intents import Intents
 from posd.services.operators import Operators
 from posd.services.outstanding import Outstanding
 from posd.services.payments import Payments
+from posd.services.presence import Clock, Presence
 from posd.services.print_inbox import PrintInbox
 from posd.services.print_operators import PrintOperators
 from posd.services.print_reprocess import PrintReprocessing
@@ -61,7 +62,9 @@ from posd.web.context import Context
 from posd.web.gate import Gate
 from posd.web.health import Health
 from posd.web.local import LocalApp
-from posd.web.metrics import MetricsCalls
+from posd.web.metrics import serving as metrics_serving
+from posd.web.metrics.sources import Metrics, Parts
+from posd.web.metrics.tally import Tally
 from posd.web.noise import Noise
 from posd.web.print_jobs import PrintJobCalls
 from posd.web.quarantine import QuarantineCalls
@@ -174,8 +177,9 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     print_inbox = PrintInbox(store, fleet, now)
     channels = (webhooks.transactions(inbox, config.webhooks.max_body_bytes), webhooks.print_jobs(print_inbox))
     distrust = Distrust(now)
+    webhook_app = WebhookApp(channels, callback_urls, noise)
     lan = Listener(
-        WebhookApp(channels, callback_urls, noise),
+        webhook_app,
         lan_socket,
         name="webhooks",
         noise=noise,
@@ -205,7 +209,10 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     interfaces.listen(fleet.network_changed)
     if not config.discovery.enabled:
         fleet.no_address = "discovery is switched off, and the configuration gives it no base_url"
-    open_transactions, open_print_jobs = await _recover(store, config.database.path)
+    presence = Presence(store, config.database.alive, lambda: lan.accepting, Clock(now))
+    tally = Tally(store.hub, fleet)
+    open_transactions, open_print_jobs = await _recover(store, config.database.path, presence)
+    tally.adopt(open_transactions, (job.print_job_id for job in open_print_jobs))
     reconciler.adopt(open_transactions)
     spooler.adopt(open_print_jobs)
     address_changes = AddressChanges(store, interfaces, outstanding, now)
@@ -221,19 +228,42 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         now,
     )
     backups = BackupCalls(web, store, config.database.path, keys)
-    health = Health(web, lan, discovery if config.discovery.enabled else None, certificate, distrust, now)
+    health = Health(web, lan, discovery if config.discovery.enabled else None, certificate, distrust, presence, now)
+    calls = TransactionCalls(web, payments, aborts, reconciler, operators, config.reconcile.first_event_grace_seconds)
+    listeners = [lan]
+    metrics = Metrics(
+        Parts(
+            context=web,
+            store=store,
+            database=config.database.path,
+            backups=config.database.backups,
+            fleet=fleet,
+            health=health,
+            presence=presence,
+            tally=tally,
+            calls=calls,
+            webhooks=webhook_app,
+            inboxes={Channel.TRANSACTION: inbox, Channel.PRINT: print_inbox},
+            searching=searching,
+            spooler=spooler,
+            noise=noise,
+            certificate=certificate,
+            distrust=distrust,
+            listeners=listeners,
+            now=now,
+        )
+    )
     local = LocalApp(
-        TransactionCalls(
-            web, payments, aborts, reconciler, operators, config.reconcile.first_event_grace_seconds
-        ).routes
+        calls.routes
         + PrintJobCalls(web, printing, PrintOperators(store, printing, now)).routes
         + QuarantineCalls(web, reprocessing, PrintReprocessing(store, print_inbox)).routes
         + backups.routes
         + RetentionCalls(retention).routes
         + ServiceCalls(web, fleet, health.checks).routes
-        + MetricsCalls(certificate, distrust).routes
+        + metrics_serving.MetricsCalls(metrics).routes
     )
-    listeners = [lan, *_local_listeners(config, local, inherited, noise)]
+    listeners += _local_listeners(config, local, inherited, noise)
+    listeners += metrics_serving.listeners(config.metrics, metrics, noise)
     inherited.close()
     stack.push_async_callback(_close, listeners)
     stack.push_async_callback(printing.close)
@@ -252,6 +282,10 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     status = partial(_status, at, fleet, reconciler)
     reloading = Reloading(config, fleet, callback_urls, certificate, _pair, status)
     stack.push_async_callback(_cancel, asyncio.create_task(reloading.run(reload), name="reloading"))
+    stack.callback(presence.end)
+    stack.push_async_callback(_cancel, asyncio.create_task(presence.run(), name="presence"))
+    if (textfile := metrics_serving.textfile(config.metrics, metrics)) is not None:
+        stack.push_async_callback(_cancel, asyncio.create_task(textfile.run(), name="metrics-textfile"))
     stack.push_async_callback(_cancel, asyncio.create_task(reconciler.run(), name="reconciler"))
     stack.push_async_callback(_cancel, asyncio.create_task(spooler.run(), name="print-spooler"))
     stack.push_async_callback(_cancel, asyncio.create_task(certificate.run(), name="certificate"))
@@ -297,8 +331,9 @@ def _make_state_directory(directory: Path) -> None:
         raise StoreError(f"cannot make {directory} ({error.strerror}); create it, writable for posd") from error
 
 
-async def _recover(store: Store, path: Path) -> tuple[list[Transaction], list[PrintJob]]:
+async def _recover(store: Store, path: Path, presence: Presence) -> tuple[list[Transaction], list[PrintJob]]:
     try:
+        await presence.begin()  # before anything is recorded: the newest record is its sign of life
         await tell_restores(store)
         return await recover(store, now), await print_recovery.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:

@@ -234,6 +234,25 @@ EVENTS: Final[Mapping[str, Event]] = {
         "terminals would get no answer at {listen}: {error}; {detail}[; posd tries again in {retry_s} s]",
         "Check the firewall of this machine, and that nothing else listens there; posd doctor says more.",
     ),
+    "listener.was_away": _row(
+        "warning",
+        "reason count seconds detail",
+        "nobody took the terminals' events[ for {seconds} s] while {count} payments were open: {detail}",
+        "Look at posd status and posd list --open; ask for each with posd reconcile ID.",
+    ),
+    "listener.caught_up": _row(
+        "info", "count", "each of the {count} payments has ended, or was found, since the listener was away"
+    ),
+    "metrics.not_written": _row(
+        "warning",
+        "error detail",
+        "the metrics are not written for node_exporter: {error}; {detail}",
+        "Make the directory that metrics.textfile names, writable for posd (ReadWritePaths= of the unit).",
+    ),
+    "metrics.written": _row("info", "detail", "the metrics are written again: {detail}"),
+    "metrics.failed": _row(
+        "error", "", "the metrics could not be made", "Payments go on. Report the fault with this line."
+    ),
     "listener.distrusted": _row(
         "warning",
         "peer kind count detail",

@@ -62,6 +62,7 @@ FIELDS = frozenset(
         "reason",
         "result",
         "retry_s",
+        "seconds",
         "service_types",
         "signal",
         "status",

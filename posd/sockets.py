@@ -107,8 +107,8 @@ def unix_socket(path: Path, group: str) -> socket.socket:
     return sock
 
 
-def tcp_socket(host: str, port: int) -> socket.socket:
-    """Bind the webhook listener's socket. Raise SocketError."""
+def tcp_socket(host: str, port: int, key: str = "webhooks.listen") -> socket.socket:
+    """Bind the socket of a listener, of which `key` is where the configuration says so. Raise SocketError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -119,6 +119,6 @@ def tcp_socket(host: str, port: int) -> socket.socket:
         sock.close()
         raise SocketError(
             f"cannot listen on {host}:{port} ({error.strerror}); if another program has the port, stop it or choose "
-            "another one in webhooks.listen"
+            f"another one in {key}"
         ) from error
     return sock

@@ -29,6 +29,7 @@ MAX_STREAM_ITEM_BYTES = 8 * 1_048_576
 #: characters of an answer that is not posd's, shown to a person.
 FOREIGN_ANSWER_CHARACTERS = 200
 
+METRICS_URL = "http://posd/metrics"
 PROBLEM_TYPE = "application/problem+json"  # RFC 9457
 
 #: why a socket cannot be connected to -> what a person can do about it.
@@ -166,6 +167,14 @@ class Api:
         except httpx2.TransportError as error:
             raise self._unreachable(error, seconds) from error
 
+    def metrics(self) -> str:
+        """Get the metrics as Prometheus reads them; they stand outside of the versioned API."""
+        response = self._request("GET", METRICS_URL, None, None, (), REPLY_SECONDS)
+        kind = response.headers.get("content-type", "")
+        if not kind.startswith("text/plain"):
+            raise _foreign(response.status_code, response.content)
+        return response.text
+
     def _call(
         self,
         method: str,
@@ -176,6 +185,22 @@ class Api:
         also: Collection[int] = (),
         seconds: float = REPLY_SECONDS,
     ) -> Reply:
+        response = self._request(method, path, params, body, also, seconds)
+        raw = response.content
+        try:
+            return Reply(response.status_code, decode(raw), raw)
+        except ValueError as error:
+            raise _foreign(response.status_code, raw) from error
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        body: object | None,
+        also: Collection[int],
+        seconds: float,
+    ) -> "httpx2.Response":
         import httpx2
 
         content = None if body is None else _encode(body)
@@ -188,14 +213,10 @@ class Api:
             )
         except httpx2.TransportError as error:
             raise self._unreachable(error, seconds) from error
-        raw = response.content
         is_problem = response.headers.get("content-type", "").startswith(PROBLEM_TYPE)
         if is_problem or (response.status_code >= 400 and response.status_code not in also):
-            raise _problem(response.status_code, raw)
-        try:
-            return Reply(response.status_code, decode(raw), raw)
-        except ValueError as error:
-            raise _foreign(response.status_code, raw) from error
+            raise _problem(response.status_code, response.content)
+        return response
 
     def _unreachable(self, error: "httpx2.TransportError", seconds: float = REPLY_SECONDS) -> Unreachable:
         import httpx2

@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, str] = {
     "watch": "posd.cli.watch.command:watch",
     "status": "posd.cli.status:status",
     "logs": "posd.cli.logs:logs",
+    "metrics": "posd.cli.metrics:metrics",
     "config": "posd.cli.config:config",
     "tls": "posd.cli.tls:tls",
     "backup": "posd.cli.data.backup:backup",

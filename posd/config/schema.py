@@ -133,6 +133,16 @@ class DatabaseConfig:
         return self.path.with_name("callback.key")
 
     @property
+    def alive(self) -> Path:
+        """The file whose time says when posd last was there with payments open."""
+        return self.path.with_name(self.path.name + ".alive")
+
+    @property
+    def backups(self) -> Path:
+        """Where the timer's backups lie."""
+        return self.path.with_name("backups")
+
+    @property
     def tls_directory(self) -> Path:
         """What `posd tls init` makes."""
         return self.path.with_name("tls")
@@ -206,6 +216,8 @@ class MetricsConfig:
     """`[metrics]`: None where metrics are served on the till socket only."""
 
     listen: ListenAddress | None = key(read.loopback_listen_address, "")
+    textfile: Path | None = key(read.textfile, "")
+    textfile_seconds: float = key(read.seconds(1, DAY), 60)
 
 
 @dataclass(frozen=True, slots=True)

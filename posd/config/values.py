@@ -159,6 +159,19 @@ def readable_file(raw: object, base: Base) -> Path | None:
     return found
 
 
+def textfile(raw: object, base: Base) -> Path | None:
+    """The path of a file for node_exporter, which reads `*.prom` alone; None where the string is empty."""
+    if text(raw, base) == "":
+        return None
+    found = path(raw, base)
+    if found.suffix != ".prom":
+        raise unusable(
+            f"{found} does not end in .prom, and node_exporter reads no other files",
+            'write it as in "/var/lib/node_exporter/textfile/posd.prom"',
+        )
+    return found
+
+
 def listen_address(raw: object, _: Base) -> ListenAddress:
     """`ADDRESS:PORT`, IPv6 in brackets."""
     value = _typed(raw, str)

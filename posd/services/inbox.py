@@ -70,6 +70,8 @@ class Inbox:
         self._merchant_id = merchant_id
         self._outstanding = outstanding
         self._now = now
+        #: Events that came again since the start of the process: the terminal had not heard the answer.
+        self.repeated = 0
         #: Called with the id of a transaction of which a callback could not be used.
         self.on_unusable: Callable[[str], None] = lambda _identity: None
 
@@ -210,6 +212,7 @@ class Inbox:
         if receipt.reason is not None:
             log.warning("webhook.quarantined", transaction=identity, http_status=receipt.status, reason=receipt.reason)
         if receipt.after is None:
+            self.repeated += receipt.reason is None
             return
         if receipt.verdict is not None:
             log.info(

@@ -60,6 +60,8 @@ class PrintInbox:
         self._store = store
         self._fleet = fleet
         self._now = now
+        #: Webhooks that came again since the start of the process.
+        self.repeated = 0
         #: Called with the id of a job of which a webhook could not be used: it will not come again.
         self.on_unusable: Callable[[str], None] = lambda _identity: None
 
@@ -157,6 +159,7 @@ class PrintInbox:
             log.warning("webhook.quarantined", print_job=identity, http_status=receipt.status, reason=receipt.reason)
         if receipt.after is None:
             return
+        self.repeated += receipt.verdict == "repeated"
         if receipt.verdict is not None:
             log.info(
                 "webhook.print",

@@ -9,6 +9,7 @@ import asyncio
 import random
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -70,6 +71,8 @@ class Spooler:
         self._telling: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._closing = False
+        #: How often a terminal was asked since the start of the process, by whether it answered.
+        self.polls = Counter({"answer": 0, "no_answer": 0})
         store.hub.listen(self._changed)
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
@@ -227,6 +230,7 @@ class Spooler:
         return reached
 
     def _log(self, identity: str, terminal: str, answer: Answer) -> None:
+        self.polls["answer" if isinstance(answer, Answered) else "no_answer"] += 1
         log.info(
             "print.poll",
             print_job=identity,

@@ -1,5 +1,6 @@
 """Asking a terminal what it knows of a transaction, and recording what it says (design 6)."""
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -14,7 +15,7 @@ from posd.core.profile import resolve_path
 from posd.core.rows import Row
 from posd.core.searches import Answer, Found, NoAnswer, read_reply
 from posd.core.times import iso
-from posd.core.transactions import Transaction
+from posd.core.transactions import SearchResult, Transaction
 from posd.crashpoints import crash_point
 from posd.services.outstanding import Outstanding
 from posd.services.records import record
@@ -53,6 +54,8 @@ class Searching:
         self._merchant_id = merchant_id
         self._outstanding = outstanding
         self._now = now
+        #: How often a terminal was asked since the start of the process, by what came.
+        self.results = Counter(dict.fromkeys(map(str, SearchResult), 0))
 
     def confirmed(self, terminal: str) -> bool:
         """Whether a person has vouched for search and abort of that terminal: else their answers are no proof."""
@@ -83,6 +86,7 @@ class Searching:
         """
         asked = Asked()
         answer = await self._ask(client_transaction_id, terminal, asked)
+        self.results[searches.RESULTS[type(answer)]] += 1
         before, after = await self._store.write(
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
         )

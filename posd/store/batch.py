@@ -33,6 +33,7 @@ class Change(msgspec.Struct, frozen=True):
     result: str | None
     attention: tuple[str, ...]
     terminal: str | None = None  # None in rows of the first schema
+    type: str | None = None  # of a payment; it is told to those who listen, and not kept
 
 
 class Unit:
@@ -55,6 +56,7 @@ class Written(msgspec.Struct):
     changes: list[Change] = []
     anything: bool = False
     distrusted: bool = False
+    sync_seconds: float | None = None  # how long the COMMIT of what was written took
 
 
 class Batch:
@@ -151,14 +153,16 @@ class Batch:
         """Commit what was written, and tell what became of all. Blocks until it is on disk."""
         wrote = self.wrote
         crash_point("writer.before_commit")
+        began = time.perf_counter()
         try:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             self.roll_back()
             outcome = uncertain(error) if broken(error) else _unavailable(error)
             return Written([outcome] * len(self._functions), distrusted=broken(error))
+        seconds = time.perf_counter() - began if wrote else None
         crash_point("writer.committed")
-        return Written(self._results, self._unit.changes, anything=wrote)
+        return Written(self._results, self._unit.changes, anything=wrote, sync_seconds=seconds)
 
     def failed(self, error: "sqlite3.Error | RolledBack") -> Written:
         """Tell what the callers hear where `begin` or `go_on` raised: nothing is written."""

@@ -154,6 +154,12 @@ def _change(
     return Change(seq, at, kind, subject, reason, phase, status, result, _ATTENTION.decode(attention), terminal)
 
 
+def newest_seq(db: sqlite3.Connection) -> int:
+    """Return the number of the newest change, 0 where there is none."""
+    row = db.execute("SELECT seq FROM changes ORDER BY seq DESC LIMIT 1").fetchone()
+    return row[0] if row else 0
+
+
 def newest_at(db: sqlite3.Connection) -> str | None:
     """Return when the newest change was recorded, None where there is none."""
     row = db.execute("SELECT at FROM changes ORDER BY seq DESC LIMIT 1").fetchone()

@@ -10,6 +10,7 @@ import msgspec
 BACKUP = "backup"  # in a backup: when it was made, and by which version
 RESTORED = "restored"
 SEEN = "restore_seen"  # a person has looked at every restore before it
+AWAY = "listener_away"  # nobody listened for too long, and not every payment of that time is settled: at most one
 
 
 class OldFile(StrEnum):
@@ -89,6 +90,17 @@ def newest(db: sqlite3.Connection, kind: str) -> str | None:
     """Return when the newest mark of a kind was set."""
     row = db.execute("SELECT at FROM marks WHERE kind = ? ORDER BY rowid DESC LIMIT 1", (kind,)).fetchone()
     return row[0] if row else None
+
+
+def newest_detail(db: sqlite3.Connection, kind: str) -> str | None:
+    """Return the detail of the newest mark of a kind, as JSON."""
+    row = db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid DESC LIMIT 1", (kind,)).fetchone()
+    return row[0] if row else None
+
+
+def clear(db: sqlite3.Connection, kind: str) -> None:
+    """Remove every mark of a kind."""
+    db.execute("DELETE FROM marks WHERE kind = ?", (kind,))
 
 
 def unseen_restores(db: sqlite3.Connection) -> list[Restored]:

@@ -63,6 +63,11 @@ class Store:
         """Why the newest commit failed, None where it did not."""
         return self._writer.error if self._writer.running else "the writer has ended; restart posd"
 
+    @property
+    def writer(self) -> Writer:
+        """The writer, for what it measures of itself."""
+        return self._writer
+
     async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function on one consistent state of the database. Raise StorageUnavailable."""
         if self._closed:

@@ -252,6 +252,7 @@ def _record(unit: Unit, transaction: Transaction, reason: str) -> None:
             result=transaction.outcome.result if transaction.outcome else None,
             attention=tuple(item.code for item in transaction.attention),
             terminal=transaction.terminal,
+            type=transaction.type,
         ),
     )
 

@@ -85,7 +85,7 @@ class Fleet:
         #: Called with whatever says when a terminal is to be looked at again.
         self.on_news: Callable[[str, News], None] = lambda _serial, _news: None
 
-    def __contains__(self, serial: str) -> bool:
+    def __contains__(self, serial: object) -> bool:
         return serial in self._members
 
     @property

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from posd.core import absence
 from posd.core.problems import Problem
 from posd.core.times import iso, parse_iso
+from posd.services.presence import Presence
 from posd.store import changes, marks
 from posd.terminals.discovery import Discovery
 from posd.web.alerts import Distrust
@@ -24,6 +26,7 @@ class Health:
         discovery: Discovery | None,
         certificate: ServedCertificate,
         distrust: Distrust,
+        presence: Presence,
         now: Callable[[], datetime],
     ) -> None:
         self._context = context
@@ -31,6 +34,7 @@ class Health:
         self._discovery = discovery
         self._certificate = certificate
         self._distrust = distrust
+        self._presence = presence
         self._now = now
 
     async def checks(self) -> Mapping[str, Check]:
@@ -38,7 +42,7 @@ class Health:
         storage, newest = await self._storage()
         return {
             "storage": storage,
-            "webhook_listener": self._listener(),
+            "webhook_listener": await self._listener(),
             "certificate": self._certificate_check(),
             "discovery": self._browsing(),
             "clock": self._clock(newest),
@@ -59,9 +63,13 @@ class Health:
             return ("degraded", f"{words} Once a person has looked at it: posd restore --seen"), newest
         return ("ok", "the database can be read, and the last write succeeded"), newest
 
-    def _listener(self) -> Check:
+    async def _listener(self) -> Check:
         if not self._lan.listening:
             return "failing", "the webhook listener does not accept connections; restart posd"
+        if (error := self._lan.accept_error) is not None:
+            return "failing", f"the webhook listener cannot accept connections now ({error}); look at what else runs"
+        if (found := await self._presence.look()) is not None:
+            return "degraded", absence.words(*found)
         return "ok", f"listening on port {self._lan.port}, {self._lan.connections} connections"
 
     def _certificate_check(self) -> Check:

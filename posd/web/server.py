@@ -91,6 +91,8 @@ class Listener:
         self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
         self._trimmer = Trimmer()
         self._accepting: asyncio.Task[None] | None = None
+        #: Why the newest try to accept failed, None where it did not.
+        self.accept_error: str | None = None
 
     @property
     def port(self) -> int:
@@ -102,6 +104,16 @@ class Listener:
     def listening(self) -> bool:
         """Whether it accepts connections."""
         return self._accepting is not None and not self._accepting.done()
+
+    @property
+    def accepting(self) -> bool:
+        """Whether who connects now is taken: it listens, and the newest try to accept did not fail."""
+        return self.listening and self.accept_error is None
+
+    @property
+    def name(self) -> str:
+        """What it is called in logs and metrics."""
+        return self._name
 
     @property
     def connections(self) -> int:
@@ -153,7 +165,9 @@ class Listener:
                     await asyncio.sleep(pause)
             except OSError as error:
                 self._noise.note("accept_failed", self._name, error.strerror)
+                self.accept_error = error.strerror or type(error).__name__
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                self.accept_error = None  # the next try is made in this same step
 
     def _take(self, connection: socket.socket, address: Any) -> int:
         """Serve a connection or turn it away; return how much work that is."""

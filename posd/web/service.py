@@ -24,7 +24,8 @@ Checks = Callable[[], Awaitable[Mapping[str, Check]]]
 #: How long an answer waits for terminals that are looked at for it, in seconds.
 CHECK_SECONDS = 5.0
 
-_WORST = ("ok", "degraded", "failing")
+#: The states of a check, the best first.
+STATES = ("ok", "degraded", "failing")
 
 
 class ServiceCalls:
@@ -97,7 +98,7 @@ class ServiceCalls:
     async def health(self, _request: Request) -> Response:
         """`GET /health`: 200 ok or degraded, 503 failing, with each check in words."""
         checks = await self._checks()
-        status = max((check[0] for check in checks.values()), key=_WORST.index)
+        status = max((check[0] for check in checks.values()), key=STATES.index)
         document: dict[str, Any] = {
             "status": status,
             "checks": {

@@ -2,6 +2,8 @@
 
 import secrets
 import sqlite3
+import time
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,6 +16,7 @@ from posd.core.operators import read_decision
 from posd.core.problems import Problem
 from posd.core.requests import MalformedJson
 from posd.core.transactions import Phase, Transaction
+from posd.meters import Histogram
 from posd.services.aborts import Aborts
 from posd.services.operators import Operators
 from posd.services.payments import Payments
@@ -28,6 +31,8 @@ from posd.web.streams import Message
 
 #: Name of the message that ends the stream of a transaction's events.
 OUTCOME = "outcome"
+#: Buckets of how long a till waits until its terminal has acknowledged, in seconds.
+START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class TransactionCalls:
@@ -48,6 +53,10 @@ class TransactionCalls:
         self._reconciler = reconciler
         self._operators = operators
         self._grace = timedelta(seconds=grace_seconds)
+        #: Starts that were refused since the start of the process, by problem code; of those that a terminal
+        #: acknowledged, how long that took.
+        self.refused: Counter[str] = Counter()
+        self.acknowledged = Histogram(START_BOUNDS)
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -70,8 +79,15 @@ class TransactionCalls:
 
     async def start(self, request: Request) -> Response:
         """`PUT /transactions/{id}`: start, or answer for what is known."""
-        identity = parameters.transaction_id(request)
-        transaction, created = await self._payments.start(identity, request.state.body, request.state.refusal)
+        began = time.perf_counter()
+        try:
+            identity = parameters.transaction_id(request)
+            transaction, created = await self._payments.start(identity, request.state.body, request.state.refusal)
+        except Problem as problem:
+            self.refused[problem.code] += 1
+            raise
+        if created and transaction.acknowledged:
+            self.acknowledged.observe(time.perf_counter() - began)
         return json_response(await self._document(transaction), 201 if created else 200)
 
     async def show(self, request: Request) -> Response:

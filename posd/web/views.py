@@ -77,7 +77,9 @@ def event_document(item: StoredEvent) -> dict[str, Any]:
 
 def change_document(change: Change) -> dict[str, Any]:
     """Return a line of the feed."""
-    return msgspec.structs.asdict(change)
+    document = msgspec.structs.asdict(change)
+    del document["type"]
+    return document
 
 
 def history_document(db: sqlite3.Connection, transaction: Transaction) -> list[dict[str, Any]]:

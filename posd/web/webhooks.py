@@ -5,7 +5,10 @@ answers both, so a stranger costs no look-up and no disk. The channels share thi
 its own path, token, reading of ids, limit and inbox.
 """
 
+import asyncio
 import secrets
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -17,6 +20,7 @@ from posd.core.callbacks import Channel
 from posd.core.print_requests import is_print_job_id
 from posd.core.uuids import canonical_uuid
 from posd.crashpoints import crash_point
+from posd.meters import Histogram
 from posd.services.callback_urls import CallbackUrls
 from posd.services.inbox import Inbox
 from posd.services.print_inbox import PrintInbox
@@ -33,6 +37,10 @@ PREFIX = "/webhooks/"
 ROOM_BYTES = 4 * 1024 * 1024
 #: A print webhook is five short fields (spec 2.3), in bytes.
 MAX_PRINT_BYTES = 65_536
+#: What a callback with a valid token is answered with.
+REPLIES = (200, 400, 403, 408, 413, 500, 503)
+#: Buckets of how long such a callback takes, from its first byte to the answer. Seconds.
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 log = structlog.get_logger("posd.webhooks")
 
@@ -83,6 +91,10 @@ class WebhookApp:
         self._noise = noise
         largest = max(row.max_body_bytes for row in channels)
         self._room = bodies.Room(max(ROOM_BYTES, 2 * largest), largest)
+        #: Answers to callbacks with a valid token, by channel and status, and how long each took. What strangers are
+        #: answered is noise.
+        self.replies = Counter({(channel, status): 0 for channel in self._channels for status in REPLIES})
+        self.seconds = {channel: Histogram(BOUNDS) for channel in self._channels}
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         """Answer one request; a fault of posd's own answers 500, which the terminal retries."""
@@ -106,18 +118,40 @@ class WebhookApp:
             await bodies.refuse(receive, send, 403)
             return
         row, identity = found
-        if scope["method"] != "POST":
+        if scope["method"] != "POST":  # no callback: so posd asks itself whether it answers
             await bodies.answer_early(receive, send, 405, headers=((b"allow", b"POST"),))
             return
+        began, status = time.perf_counter(), 500
+        try:
+            status = await self._answer(row, identity, scope, peer, receive, send)
+        except asyncio.CancelledError:
+            status = 0
+            raise
+        finally:
+            if status:
+                self.replies[row.channel, status] += 1
+                self.seconds[row.channel].observe(time.perf_counter() - began)
+
+    async def _answer(
+        self,
+        row: ChannelRow,
+        identity: str,
+        scope: HTTPScope,
+        peer: str,
+        receive: ASGIReceiveCallable,
+        send: ASGISendCallable,
+    ) -> int:
+        """Answer a callback with a valid token; return the status, 0 where nobody is there to hear it."""
         try:
             with bodies.Held(self._room, identity) as held:
                 if (place := scope["state"]["place"]) is not None:
                     place.keep()
-                await self._take(row, identity, scope, peer, receive, send, held)
+                return await self._take(row, identity, scope, peer, receive, send, held)
         except bodies.Full:
             self._noise.note("no_room", peer)
             await row.inbox.broke_off(identity)
             await bodies.refuse(receive, send, 503, headers=(RETRY_AFTER,))
+            return 503
 
     async def _take(
         self,
@@ -128,28 +162,32 @@ class WebhookApp:
         receive: ASGIReceiveCallable,
         send: ASGISendCallable,
         held: bodies.Held,
-    ) -> None:
-        """Read the body of an authentic callback, and answer. Raise Full before anything is answered."""
+    ) -> int:
+        """Read the body of an authentic callback, answer, and return the status; 0 where the client has gone.
+
+        Raise Full before anything is answered.
+        """
         seconds = None if WHOLE in scope["extensions"] else BODY_SECONDS
         try:
             body = await bodies.read(receive, dict(scope["headers"]), row.max_body_bytes, seconds, held.take)
         except bodies.Gone:
             await row.inbox.broke_off(identity)
-            return
+            return 0
         except bodies.TooSlow:
             self._noise.note("slow_body", peer)
             await row.inbox.broke_off(identity)
             await bodies.answer_early(receive, send, 408)
-            return
+            return 408
         except bodies.TooLarge:
             status = await row.inbox.too_large(identity, row.max_body_bytes, peer)
             await bodies.answer_early(receive, send, status, headers=_retry(status))
-            return
+            return status
         if (place := scope["state"]["place"]) is not None:
             place.prove()
         status = await row.inbox.receive(identity, body, peer)
         await bodies.answer(send, status, headers=_retry(status))
         crash_point(row.answered)
+        return status
 
     def _authentic(self, path: str) -> tuple[ChannelRow, str] | None:
         """Return channel and id of an authentic callback address: /webhooks/CHANNEL/ID/TOKEN."""

@@ -36,6 +36,7 @@ def test_an_empty_file_is_a_configuration_without_terminals() -> None:
     assert config.database.lock == Path("/var/lib/posd/posd.db.lock")
     assert config.print_.poll_max_seconds == 30.0
     assert config.metrics.listen is None
+    assert config.metrics.textfile is None
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:

@@ -1,51 +1,203 @@
-"""GET /metrics: Prometheus' text format on both sockets; what it says of the certificate is so."""
+"""The metrics of a real daemon: strictly Prometheus' text, on every way to them, and true after a load."""
 
 import asyncio
-import re
-import ssl
+import os
+from collections.abc import AsyncIterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx2
 import pytest
+import pytest_asyncio
 
 from posd import __version__, tls
-from tests.e2e.test_distrust import other_ca, refuse
+from posd.core.times import parse_iso
+from posd.store.opening import schema_version
+from posd.web.metrics.families import FAMILIES
+from posd.web.metrics.sources import OPEN_PHASES
 from tests.support.daemon import Daemon
+from tests.support.exposition import Family, read
+from tests.support.outcomes import FINALS, every_outcome
+from tests.support.ports import reserve
+from tests.support.shop import PATIENCE_SECONDS, Shop, open_shop
 
-#: A line of the format: a comment, or a sample.
-LINE = re.compile(r'# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [0-9.e+-]+')
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place() -> AsyncIterator[tuple[Shop, int, Path]]:
+    """A shop with a load behind it; the port of its metrics, and their text file."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as name:
+        directory, port = Path(name), reserve()
+        file = directory / "textfile" / "posd.prom"
+        extra = f'[metrics]\nlisten = "127.0.0.1:{port}"\ntextfile = "{file}"\ntextfile_seconds = 1\n'
+        async with open_shop(directory, extra) as shop:
+            await shop.daemon.log_line("metrics.not_written")
+            await every_outcome(shop)
+            yield shop, port, file
 
 
 async def scrape(socket: Path, method: str = "GET") -> httpx2.Response:
-    async with httpx2.AsyncClient(transport=httpx2.AsyncHTTPTransport(uds=str(socket), verify=False)) as client:
+    transport = httpx2.AsyncHTTPTransport(uds=str(socket), verify=False)
+    async with httpx2.AsyncClient(transport=transport, timeout=60) as client:
         return await client.request(method, "http://posd/metrics")
 
 
-def samples(text: str) -> dict[str, float]:
-    """Read what is no comment: name and labels -> value."""
-    pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in pairs}
+async def families(posd: Daemon) -> dict[str, Family]:
+    answer = await scrape(posd.till_socket)
+    assert answer.status_code == 200, answer.text
+    return read(answer.text)
 
 
-async def test_the_certificate_and_who_refuses_it(posd: Daemon) -> None:
-    for socket in (posd.till_socket, posd.admin_socket):
-        answer = await scrape(socket)
-        assert (answer.status_code, answer.headers["content-type"].split(";")[0]) == (200, "text/plain")
-        assert answer.text.endswith("\n")
-        assert [line for line in answer.text.splitlines() if LINE.fullmatch(line) is None] == []
-        end = tls.describe(posd.directory / "state" / "tls" / "server.crt").not_after.timestamp()
-        assert samples(answer.text) == {
-            f'posd_build_info{{version="{__version__}"}}': 1,
-            "posd_certificate_expiry_timestamp_seconds": end,
-            "posd_certificate_trouble": 0,
-        }
-    stranger = ssl.create_default_context(cafile=str(other_ca(posd.directory)))
-    await asyncio.to_thread(refuse, stranger, posd.port, "127.0.0.1")
-    await posd.log_line("listener.distrusted")
-    found = samples((await scrape(posd.till_socket)).text)
-    assert found['posd_certificate_refusals{address="127.0.0.1"}'] == 1
+def value(found: dict[str, Family], name: str, **labels: str) -> float:
+    """Return the value of a sample, of a histogram how many it counted."""
+    family = found[name]
+    sample = f"{name}_count" if family.kind == "histogram" else name
+    (number,) = [
+        number for (written, pairs), number in family.samples.items() if written == sample and dict(pairs) == labels
+    ]
+    return number
 
 
-@pytest.mark.parametrize("method", ["POST", "DELETE"])
-async def test_it_is_only_read(posd: Daemon, method: str) -> None:
-    assert (await scrape(posd.till_socket, method)).status_code == 405
+def total(found: dict[str, Family], name: str, **labels: str) -> float:
+    """Return the sum of all samples with these labels, whatever their other labels."""
+    samples = found[name].samples.items()
+    return sum(number for (_, pairs), number in samples if labels.items() <= dict(pairs).items())
+
+
+async def test_everything_is_in_the_table_and_the_table_is_all_there_is(place: tuple[Shop, int, Path]) -> None:
+    found = await families(place[0].daemon)
+    absent = {"posd_backup_last_success_timestamp_seconds", "posd_certificate_refusals"}
+    assert set(FAMILIES) - set(found) == absent
+    for name, family in found.items():
+        table = FAMILIES[name]
+        assert (family.kind, family.help, family.labels) == (table.kind, table.help, set(table.labels)), name
+
+
+async def test_payments_are_counted_by_result_type_and_terminal(place: tuple[Shop, int, Path]) -> None:
+    found = await families(place[0].daemon)
+    for result in (*FINALS.values(), "not_started"):
+        assert total(found, "posd_payments_ended_total", result=result, type="charge") == 1, result
+        assert value(found, "posd_payment_outcome_seconds", result=result) == 1, result
+    assert total(found, "posd_payments_started_total", type="charge") == 7
+    assert {dict(pairs)["terminal"][:3] for _, pairs in found["posd_payments_ended_total"].samples} == {"SN-"}
+    assert value(found, "posd_start_refusals_total", code="terminal_busy") == 1
+    assert value(found, "posd_payment_acknowledgement_seconds") == 5
+    assert {phase: value(found, "posd_payments_open", phase=phase) for phase in OPEN_PHASES} == {
+        "starting": 0,
+        "in_doubt": 1,
+        "active": 1,
+    }
+    assert 0 < value(found, "posd_payments_in_doubt_oldest_seconds") < 300
+    oldest = value(found, "posd_payments_open_oldest_seconds")
+    assert oldest >= value(found, "posd_payments_in_doubt_oldest_seconds")
+    attention = {
+        dict(pairs)["code"]: number for (_, pairs), number in found["posd_attention"].samples.items() if number
+    }
+    assert {"in_doubt", "quarantined_event"} <= attention.keys()
+    assert value(found, "posd_searches_total", result="found") >= 1
+    assert value(found, "posd_aborts_total", answer="taken") == 1
+
+
+async def test_webhooks_are_counted_by_answer_and_strangers_apart(place: tuple[Shop, int, Path]) -> None:
+    found = await families(place[0].daemon)
+    codes = {
+        dict(pairs)["code"]: number
+        for (_, pairs), number in found["posd_webhook_replies_total"].samples.items()
+        if dict(pairs)["channel"] == "transactions" and number
+    }
+    assert codes == {"200": 8, "400": 1}  # 403 was a stranger's, and 405 what posd asks itself at its start
+    assert value(found, "posd_webhook_seconds", channel="transactions") == 9
+    assert value(found, "posd_webhooks_repeated_total", channel="transactions") == 1
+    assert value(found, "posd_listener_noise_total", kind="wrong_token") == 1
+    assert value(found, "posd_quarantine_bodies") == 1
+
+
+async def test_print_jobs_storage_terminals_and_the_process(place: tuple[Shop, int, Path]) -> None:
+    shop, _, _ = place
+    found = await families(shop.daemon)
+    assert total(found, "posd_print_jobs_ended_total", status="COMPLETED") == 1
+    assert total(found, "posd_print_jobs_ended_total", status="FAILED") == 1
+    assert value(found, "posd_print_jobs_open", phase="active") == 1
+    assert value(found, "posd_print_attention", code="unknown_status") == 1
+    assert value(found, "posd_storage_commit_seconds") == value(found, "posd_storage_commit_functions") > 20
+    assert value(found, "posd_storage_write_failed") == value(found, "posd_storage_read_failed") == 0
+    assert value(found, "posd_database_bytes") > 0
+    assert 0 < value(found, "posd_disk_free_bytes") < value(found, "posd_disk_size_bytes")
+    feed = (await shop.daemon.call("GET", "/feed?limit=500")).json["changes"]
+    assert value(found, "posd_feed_newest_seq") == feed[-1]["seq"]
+    assert "type" not in feed[-1]  # what the metrics need of a change is no part of the feed
+    seen = {dict(pairs)["terminal"] for _, pairs in found["posd_terminal_reachable"].samples}
+    assert "SN-000" in seen
+    assert "SN-OFFLINE" not in seen  # nobody knows
+    assert value(found, "posd_process_resident_memory_bytes") > 10_000_000
+    (told,) = (line for line in shop.daemon.lines if line["event"] == "posd.started")
+    started = value(found, "posd_process_start_time_seconds")
+    assert 0 < parse_iso(told["timestamp"]).timestamp() - started < 60
+    assert value(found, "posd_build_info", version=__version__, schema=str(schema_version())) == 1
+    assert value(found, "posd_health", check="storage") == 0
+
+
+async def test_the_loopback_port_serves_the_metrics_and_nothing_else(place: tuple[Shop, int, Path]) -> None:
+    shop, port, _ = place
+    here = f"http://127.0.0.1:{port}"
+    async with httpx2.AsyncClient(timeout=60) as client:
+        answer = await client.get(f"{here}/metrics")
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert set(read(answer.text)) == set(await families(shop.daemon))
+        for path in ("/", "/v1/transactions", "/v1/health", "/metrics/x"):
+            assert (await client.get(f"{here}{path}")).status_code == 404, path
+        assert (await client.post(f"{here}/metrics", content=b"x" * 100_000)).status_code == 405
+        for host, status in (
+            (f"127.0.0.1:{port}", 200),
+            (f"localhost:{port}", 200),
+            ("[::1]", 200),
+            ("shop.example", 421),
+            (f"127.0.0.1.shop.example:{port}", 421),
+            ("192.168.1.10", 421),
+            ("", 421),
+        ):
+            assert (await client.get(f"{here}/metrics", headers={"host": host})).status_code == status, host
+
+
+async def test_a_port_that_is_taken_is_told_at_the_start(place: tuple[Shop, int, Path]) -> None:
+    _, port, _ = place
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as name:
+        directory = Path(name)
+        tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+        other = Daemon(directory, place[0].daemon.config.replace(str(place[0].daemon.directory), name))
+        other.config = other.config.replace(f"127.0.0.1:{place[0].daemon.port}", "127.0.0.1:0")
+        for file in place[0].daemon.directory.glob("*.pem"):
+            (directory / file.name).write_bytes(file.read_bytes())
+        code, said = await other.cannot_start()
+        assert code == 1
+        assert f"cannot listen on 127.0.0.1:{port}" in said
+        assert "metrics.listen" in said
+
+
+async def test_the_text_file_is_replaced_as_a_whole_and_its_failure_is_told_once(place: tuple[Shop, int, Path]) -> None:
+    shop, _, file = place
+    assert len([line for line in shop.daemon.lines if line["event"] == "metrics.not_written"]) == 1
+    file.parent.mkdir()
+    await shop.daemon.log_line("metrics.written")
+    assert file.stat().st_mode & 0o777 == 0o644
+    first = file.stat().st_ino
+    assert set(read(file.read_text())) == set(await families(shop.daemon))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while file.stat().st_ino == first:
+            assert read(file.read_text())
+            await asyncio.sleep(0.05)
+    assert len([line for line in shop.daemon.lines if line["event"].startswith("metrics.")]) == 2
+
+
+async def test_a_backup_is_known_by_its_file(place: tuple[Shop, int, Path]) -> None:
+    shop, _, _ = place
+    backups = shop.daemon.database.with_name("backups")
+    backups.mkdir()
+    for name, at in (("posd-20261120T030000Z.db", 1_795_000_000), ("posd-20261119T030000Z.db", 1_794_000_000)):
+        (backups / name).touch()
+        os.utime(backups / name, (at, at))
+    (backups / "posd-20261121T030000Z.db.partial").touch()
+    found = await families(shop.daemon)
+    assert value(found, "posd_backup_last_success_timestamp_seconds") == 1_795_000_000

@@ -16,6 +16,7 @@ from posd.store import (
     chains,
     changes,
     events,
+    figures,
     finals,
     journal,
     leases,
@@ -32,12 +33,13 @@ from posd.store.batch import Unit
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent
 
-#: Tables that do not grow with what is stored: a row for each terminal, or for each restore.
-SMALL = {"leases", "l", "marks", "CONSTANT"}
+#: Tables that do not grow with what is stored: a row for each terminal, for each restore, for each body that a person
+#: should look at, for each attention of a payment.
+SMALL = {"leases", "l", "marks", "quarantine", "a", "CONSTANT"}
 #: Reads the newest rows until one is too old, or but one of them.
 FROM_THE_END = re.compile(r"ORDER BY seq DESC")
-#: Sorts what belongs to one payment, or what is open.
-SORTS = {"events of one", "open print jobs"}
+#: Sorts what belongs to one payment, or what is open or needs a person.
+SORTS = {"events of one", "open print jobs", "figures"}
 
 AT = "2026-11-20T10:00:05.000Z"
 Read = Callable[[sqlite3.Connection], Any]
@@ -105,6 +107,9 @@ READS: dict[str, Read] = dict(lists()) | {
     "a chain of prints": lambda db: pruning.print_chain_of(db, "print-2", "9", lambda _identity: False),
     "lines of the feed": lambda db: pruning.lines(db, 0, "9", 20),
     "old refused bodies": lambda db: pruning.quarantined(db, 0, "9", 3),
+    "newest number": changes.newest_seq,
+    "figures": figures.read,
+    "an absence": lambda db: marks.newest_detail(db, marks.AWAY),
     "leases": leases.all_held,
     "holder": lambda db: leases.holder(db, "SN-1"),
     "restores": marks.unseen_restores,
@@ -217,3 +222,13 @@ def steps(path: Path, read: Read) -> int:
         db.set_progress_handler(None, 1)
         db.execute("ROLLBACK")
     return taken
+
+
+def test_figures_that_are_known_are_read_anew_after_a_change_alone(few: Path) -> None:
+    with closing(sqlite3.connect(few, isolation_level=None)) as db:
+        fresh = figures.read(db)
+        assert fresh.open["active"] == 4
+        assert (fresh.attention, fresh.quarantined) == ({"quarantined_event": 4}, 4)
+        stale = msgspec.structs.replace(fresh, attention={}, quarantined=0)
+        assert figures.read(db, stale) == msgspec.structs.replace(fresh, attention={})
+        assert figures.read(db, msgspec.structs.replace(stale, seq=fresh.seq - 1)) == fresh

@@ -1,0 +1,1 @@
+"""Metrics in Prometheus' text format: `families` is the table of all, `sources` says where the values come from."""

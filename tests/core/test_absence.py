@@ -1,0 +1,80 @@
+"""When a listener that was away makes a person look, and for how long (spec 6.2)."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from posd.core.absence import Absence, Cause, away, merged, settled, too_long, words
+from posd.core.transactions import LastSearch, SearchResult
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+BEFORE, SINCE = "2026-11-20T11:50:00.000Z", "2026-11-20T12:00:05.000Z"
+
+
+def absence(*, seconds: float | None = 720.0, cause: Cause = Cause.STOPPED, **payments: str | None) -> Absence:
+    return Absence(cause, seconds, "2026-11-20T12:00:00.000Z", payments or {"a": None})
+
+
+@pytest.mark.parametrize(
+    ("gap", "seconds", "long"),
+    [
+        (0, 0.0, False),
+        (240, 240.0, False),
+        (241, 241.0, True),
+        (86_400, 86_400.0, True),
+        (-1, None, True),  # the clock was set back: nobody knows, so nobody is told that all is well
+        (-86_400, None, True),
+    ],
+)
+def test_four_minutes_are_the_limit_and_no_time_is_ever_negative(gap: float, seconds: float | None, long: bool) -> None:
+    measured = away(NOON - timedelta(seconds=gap), NOON)
+    assert (measured, too_long(measured)) == (seconds, long)
+
+
+@pytest.mark.parametrize(
+    ("searched", "last", "ended", "expected"),
+    [
+        (None, None, False, False),
+        (None, None, True, True),
+        (None, LastSearch(SINCE, SearchResult.FOUND), False, True),
+        (None, LastSearch(SINCE, SearchResult.NONE), False, False),
+        (None, LastSearch(SINCE, SearchResult.NO_ANSWER), False, False),
+        (BEFORE, LastSearch(BEFORE, SearchResult.FOUND), False, False),  # it was found before, not since
+        (BEFORE, LastSearch(SINCE, SearchResult.FOUND), False, True),
+        (BEFORE, LastSearch(SINCE, SearchResult.NONE), True, True),
+    ],
+)
+def test_a_payment_is_settled_by_its_end_or_by_a_search_that_found_it_since(
+    searched: str | None, last: LastSearch | None, ended: bool, expected: bool
+) -> None:
+    assert settled(absence(a=searched), "a", ended=ended, last_search=last) is expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "seconds"), [(300.0, 900.0, 900.0), (900.0, 300.0, 900.0), (None, 300.0, None), (300.0, None, None)]
+)
+def test_a_second_absence_keeps_what_the_first_left(
+    old: float | None, new: float | None, seconds: float | None
+) -> None:
+    first, second = absence(seconds=old, a=None), absence(seconds=new, cause=Cause.SUSPENDED, b=BEFORE)
+    both = merged(first, second)
+    assert (both.cause, both.seconds, both.payments) == (Cause.SUSPENDED, seconds, {"a": None, "b": BEFORE})
+    assert merged(None, second) == second
+
+
+@pytest.mark.parametrize(
+    ("item", "left", "parts"),
+    [
+        (absence(), 1, ["for about 12 min until 2026", "posd was not running", "1 payment was open", "it has neither"]),
+        (absence(a=None, b=None), 1, ["2 payments were open", "1 of them has neither"]),
+        (absence(a=None, b=None), 2, ["2 of them have neither", "posd reconcile ID"]),
+        (absence(seconds=9000.0), 1, ["for about 2 h"]),
+        (absence(seconds=None), 1, ["for a time that nobody knows, because the clock was set"]),
+        (absence(cause=Cause.SUSPENDED), 1, ["this machine was suspended"]),
+        (absence(cause=Cause.DEAF), 1, ["no connection could be accepted"]),
+        (absence(cause=Cause.HELD_UP), 1, ["posd was held up"]),
+    ],
+)
+def test_it_says_how_long_how_many_and_what_to_do(item: Absence, left: int, parts: list[str]) -> None:
+    said = words(item, left)
+    assert [part for part in parts if part not in said] == []

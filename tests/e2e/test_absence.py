@@ -1,0 +1,149 @@
+"""A listener that was away while payments were open: health says so until each of them is settled (spec 6.2)."""
+
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posd.core.times import iso
+from tests.e2e.test_metrics import families, value
+from tests.support.daemon import Daemon
+from tests.support.events import APPROVED, event
+from tests.support.shop import QUIET, Payment, Shop, answering, knowing, open_counters
+
+#: Longer than a terminal tries; and an absence that no terminal notices. Seconds.
+LONG, SHORT = 720, 60
+
+
+@pytest.fixture
+async def counter(home: Path) -> AsyncIterator[Shop]:
+    async with open_counters(home, 1, QUIET) as (counter,):
+        counter.terminal.search = answering(200, b"[]")
+        yield counter
+
+
+async def waiting(counter: Shop) -> Payment:
+    """Return a payment that waits for the PIN."""
+    payment = await counter.started()
+    for status, previous in APPROVED[:2]:
+        assert await payment.event(status, previous) == 200
+    return payment
+
+
+def backdate(posd: Daemon, seconds: float) -> None:
+    """Let what a daemon that does not run has left be so much older: its records, and the file that it touches."""
+    at = datetime.now(UTC) - timedelta(seconds=seconds)
+    with closing(sqlite3.connect(posd.database)) as db, db:
+        db.execute("UPDATE changes SET at = ?", (iso(at),))
+    alive = posd.database.with_name("posd.db.alive")
+    os.utime(alive, (at.timestamp(), at.timestamp()))
+
+
+async def away(counter: Shop, seconds: float) -> None:
+    """Kill the daemon, let time pass, start it again."""
+    await counter.daemon.kill()
+    backdate(counter.daemon, seconds)
+    await counter.daemon.start()
+
+
+async def listener(posd: Daemon) -> tuple[str, str, str]:
+    """Return how the daemon is, how its listener is, and in which words."""
+    health = (await posd.call("GET", "/health")).json
+    check = health["checks"]["webhook_listener"]
+    return health["status"], check["status"], check["detail"]
+
+
+def told(posd: Daemon, event: str = "listener.was_away") -> list[dict[str, Any]]:
+    return [line for line in posd.lines if line["event"] == event]
+
+
+async def test_it_is_degraded_until_the_payment_has_ended(counter: Shop) -> None:
+    payment = await waiting(counter)
+    await away(counter, LONG)
+    status, state, words = await listener(counter.daemon)
+    assert (status, state) == ("degraded", "degraded")
+    for part in ("for about 12 min", "posd was not running", "1 payment was open", "posd reconcile ID"):
+        assert part in words
+    line = await counter.daemon.log_line("listener.was_away")
+    assert (line["level"], line["count"], line["reason"]) == ("warning", 1, "stopped")
+    assert LONG <= line["seconds"] < LONG + 60
+    found = await families(counter.daemon)
+    assert value(found, "posd_listener_away_payments") == value(found, "posd_listener_absences_total") == 1
+    assert value(found, "posd_health", check="webhook_listener") == 1
+    await payment.searched()  # it is asked for at the start; that nothing is found settles nothing
+    await counter.daemon.wait_for(payment.identity, lambda it: it["last_search"] is not None)
+    assert (await listener(counter.daemon))[0] == "degraded"
+    await payment.end()
+    assert (await listener(counter.daemon))[:2] == ("ok", "ok")
+    assert len(told(counter.daemon)) == len(told(counter.daemon, "listener.caught_up")) == 1
+    assert value(await families(counter.daemon), "posd_listener_away_payments") == 0
+
+
+async def test_a_search_that_finds_it_settles_it(counter: Shop) -> None:
+    payment = await waiting(counter)
+    await away(counter, LONG)
+    assert (await listener(counter.daemon))[0] == "degraded"
+    await payment.until(lambda it: it["last_search"] is not None)  # by itself, at the start
+    counter.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", None, payment.serial))
+    reply = await payment.post("reconcile")
+    lines = [line for line in counter.daemon.lines if line["event"] == "payment.search"]
+    assert reply.json["last_search"]["result"] == "found", lines
+    assert (await listener(counter.daemon))[:2] == ("ok", "ok")
+    assert (await payment.get())["phase"] == "active"
+    await payment.end()
+
+
+async def test_it_is_known_over_the_next_restart_however_short(counter: Shop) -> None:
+    payment = await waiting(counter)
+    await away(counter, LONG)
+    await counter.daemon.log_line("listener.was_away")
+    before = (await listener(counter.daemon))[2]
+    assert await counter.daemon.stop() == 0
+    await counter.daemon.start()
+    assert (await listener(counter.daemon))[1:] == ("degraded", before)
+    assert told(counter.daemon) == []
+    await payment.end()
+    assert (await listener(counter.daemon))[0] == "ok"
+    await counter.daemon.restart()
+    assert (await listener(counter.daemon))[0] == "ok"
+
+
+async def test_what_is_short_or_without_open_payments_is_nobodys_business(counter: Shop) -> None:
+    payment = await waiting(counter)
+    await away(counter, SHORT)
+    assert (await listener(counter.daemon))[:2] == ("ok", "ok")
+    await payment.end()
+    await away(counter, LONG)
+    assert (await listener(counter.daemon))[:2] == ("ok", "ok")
+    assert told(counter.daemon) == []
+
+
+async def test_a_clock_that_was_set_back_is_no_claim_and_no_all_clear(counter: Shop) -> None:
+    payment = await waiting(counter)
+    await away(counter, -3600)
+    status, state, words = await listener(counter.daemon)
+    assert (status, state) == ("degraded", "degraded")
+    assert "for a time that nobody knows, because the clock was set" in words
+    assert "seconds" not in (await counter.daemon.log_line("listener.was_away"))
+    await payment.end()
+    assert (await listener(counter.daemon))[1] == "ok"
+
+
+async def test_an_orderly_stop_is_a_sign_of_life(counter: Shop) -> None:
+    await waiting(counter)
+    await counter.daemon.kill()
+    backdate(counter.daemon, LONG)
+    await counter.daemon.start()
+    await counter.daemon.log_line("listener.was_away")
+    alive = counter.daemon.database.with_name("posd.db.alive")
+    os.utime(alive, (0, 0))
+    before = time.time()
+    await counter.daemon.stop()
+    assert alive.stat().st_mtime >= before - 1
+    assert alive.stat().st_mode & 0o777 == 0o600

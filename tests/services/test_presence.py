@@ -1,0 +1,215 @@
+"""Whether nobody listened while the process ran, and across a boot: a real store, and clocks that the test moves."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from posd.core.absence import Absence, Cause
+from posd.core.times import iso
+from posd.core.transactions import OperationType, Outcome, Phase, Result, Transaction
+from posd.services.presence import BEAT_SECONDS, Clock, Presence
+from posd.store import transactions
+from posd.store.store import Store
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+@dataclass
+class Machine:
+    """A machine: its clocks, whether its listener can accept, its database."""
+
+    directory: Path
+    wall: datetime = NOON
+    awake: float = 100.0
+    elapsed: float = 100.0
+    accepting: bool = True
+    open: list[Transaction] = field(default_factory=list)
+
+    @property
+    def alive(self) -> Path:
+        return self.directory / "posd.db.alive"
+
+    def pass_by(self, seconds: float, *, suspended: float = 0.0) -> None:
+        """Let time pass, and then some more in which the machine sleeps."""
+        self.awake += seconds
+        self.elapsed += seconds + suspended
+        self.wall += timedelta(seconds=seconds + suspended)
+
+    @asynccontextmanager
+    async def daemon(self) -> AsyncIterator[tuple[Store, Presence]]:
+        """Run what matters here of a daemon."""
+        store = await Store.open(self.directory / "posd.db", self.directory / "posd.db.lock")
+        clock = Clock(lambda: self.wall, lambda: self.awake, lambda: self.elapsed)
+        presence = Presence(store, self.alive, lambda: self.accepting, clock)
+        try:
+            await presence.begin()
+            yield store, presence
+        finally:
+            await store.close()
+
+    async def pay(self, store: Store) -> Transaction:
+        """Record a payment that is open."""
+        at = iso(self.wall)
+        payment = Transaction(
+            client_transaction_id=str(uuid4()),
+            terminal="SN-1",
+            type=OperationType.CHARGE,
+            created_at=at,
+            updated_at=at,
+            phase=Phase.ACTIVE,
+        )
+        await store.write(lambda unit: transactions.insert(unit, payment, "intent"))
+        return payment
+
+    async def end(self, store: Store, payment: Transaction) -> None:
+        """Record that it ended."""
+        nothing = dict.fromkeys(Outcome.__struct_fields__[:11])
+        outcome = Outcome(**nothing | {"result": Result.CANCELED, "decided_at": iso(self.wall), "evidence": ()})  # type: ignore[arg-type]
+        after = msgspec.structs.replace(payment, phase=Phase.FINAL, outcome=outcome, updated_at=iso(self.wall))
+        await store.write(lambda unit: transactions.move(unit, payment, after, "event:TERMINAL_CANCELED"))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+async def found(presence: Presence) -> Absence | None:
+    seen = await presence.look()
+    return seen[0] if seen is not None else None
+
+
+@pytest.mark.parametrize(
+    ("awake", "suspended", "cause"),
+    [
+        (BEAT_SECONDS, 0, None),
+        (BEAT_SECONDS, 200, None),
+        (BEAT_SECONDS, 600, Cause.SUSPENDED),
+        (BEAT_SECONDS + 200, 0, None),
+        (BEAT_SECONDS + 600, 0, Cause.HELD_UP),
+    ],
+)
+async def test_a_machine_that_sleeps_and_a_loop_that_stands_still(
+    machine: Machine, awake: float, suspended: float, cause: Cause | None
+) -> None:
+    async with machine.daemon() as (store, presence):
+        payment = await machine.pay(store)
+        await presence.beat()
+        machine.pass_by(awake, suspended=suspended)
+        await presence.beat()
+        absence = await found(presence)
+        assert (absence.cause if absence else None) == cause
+        assert presence.absences == (cause is not None)
+        if absence is not None:
+            assert (absence.seconds, set(absence.payments)) == (600, {payment.client_transaction_id})
+            await machine.end(store, payment)
+            assert await found(presence) is None
+
+
+async def test_a_listener_that_cannot_accept_is_away_as_if_posd_were(machine: Machine) -> None:
+    async with machine.daemon() as (store, presence):
+        await machine.pay(store)
+        await presence.beat()
+        touched = machine.alive.stat().st_mtime
+        machine.accepting = False
+        for _ in range(12):
+            machine.pass_by(BEAT_SECONDS)
+            await presence.beat()
+        assert machine.alive.stat().st_mtime == touched  # a daemon that is killed now was away since then
+        assert await found(presence) is None  # health says by itself that it is failing
+        machine.accepting = True
+        machine.pass_by(BEAT_SECONDS)
+        await presence.beat()
+        absence = await found(presence)
+        assert absence is not None
+        assert (absence.cause, absence.seconds) == (Cause.DEAF, 13 * BEAT_SECONDS)
+
+
+async def test_what_ended_meanwhile_is_not_asked_after(machine: Machine) -> None:
+    async with machine.daemon() as (store, presence):
+        payment = await machine.pay(store)
+        await presence.beat()
+        await machine.end(store, payment)
+        machine.pass_by(BEAT_SECONDS, suspended=3600)
+        await presence.beat()
+        assert (await found(presence), presence.absences) == (None, 0)
+
+
+async def test_the_file_is_touched_while_something_is_open_and_makes_the_absence_shorter(machine: Machine) -> None:
+    async with machine.daemon() as (store, presence):
+        await machine.pay(store)
+        for _ in range(20):
+            machine.pass_by(BEAT_SECONDS)
+            await presence.beat()  # the newest record is ten minutes old in the end, the file is not
+        assert machine.alive.stat().st_mtime == pytest.approx(machine.wall.timestamp(), abs=0.01)
+    machine.pass_by(100)
+    async with machine.daemon() as (_, presence):
+        assert await found(presence) is None
+
+
+async def test_a_clock_that_is_set_right_after_a_boot_is_believed_then(machine: Machine) -> None:
+    async with machine.daemon() as (store, presence):
+        await machine.pay(store)
+        await presence.beat()
+    machine.alive.write_text("another boot\n")
+    os.utime(machine.alive, (machine.wall.timestamp(), machine.wall.timestamp()))
+    machine.pass_by(20)  # so says a clock that went on from where the power was cut
+    machine.awake = machine.elapsed = 15.0
+    async with machine.daemon() as (_, presence):
+        assert await found(presence) is None
+        machine.pass_by(5)
+        machine.wall += timedelta(hours=1)
+        absence = await found(presence)
+        assert absence is not None
+        assert (absence.cause, absence.seconds) == (Cause.STOPPED, 3620)
+
+
+async def test_a_clock_that_is_set_without_a_boot_changes_nothing(machine: Machine) -> None:
+    async with machine.daemon() as (store, presence):
+        await machine.pay(store)
+        await presence.beat()
+    machine.pass_by(20)
+    async with machine.daemon() as (_, presence):
+        machine.wall += timedelta(hours=1)
+        assert await found(presence) is None
+
+
+async def test_a_second_absence_adds_to_the_first(machine: Machine) -> None:
+    async with machine.daemon() as (store, presence):
+        first = await machine.pay(store)
+        second = await machine.pay(store)
+        await presence.beat()
+    machine.pass_by(600)
+    async with machine.daemon() as (store, presence):
+        assert await found(presence) is not None
+        await machine.end(store, first)
+        third = await machine.pay(store)
+        await presence.beat()
+        machine.pass_by(BEAT_SECONDS, suspended=300)
+        await presence.beat()
+        absence = await found(presence)
+        assert absence is not None
+        assert (absence.cause, absence.seconds, presence.absences) == (Cause.SUSPENDED, 600, 2)
+        assert set(absence.payments) == {second.client_transaction_id, third.client_transaction_id}
+    async with machine.daemon() as (store, presence):  # it is kept
+        kept = await presence.look()
+        assert kept is not None
+        assert (kept[0].payments, kept[1]) == (absence.payments, 2)
+
+
+async def test_a_file_that_cannot_be_written_hurts_nobody(machine: Machine) -> None:
+    machine.alive.mkdir()
+    async with machine.daemon() as (store, presence):
+        await machine.pay(store)
+        await presence.beat()
+        presence.end()
+    machine.pass_by(600)
+    async with machine.daemon() as (_, presence):
+        assert await found(presence) is not None

@@ -1,0 +1,53 @@
+"""A load with every kind of outcome, on a shop: what the metrics of a daemon say after it is known."""
+
+from uuid import uuid4
+
+from tests.support.events import APPROVED, body, event
+from tests.support.https import deliver
+from tests.support.prints import Job
+from tests.support.shop import Payment, Shop, answering, knowing
+from tests.support.webhooks import deliver as deliver_to
+
+#: The finals of a payment, and how each is called as a result.
+FINALS = {
+    "APPROVAL": "approved",
+    "DECLINED": "declined",
+    "TERMINAL_REJECTED": "rejected",
+    "TERMINAL_CANCELED": "canceled",
+}
+
+
+async def every_outcome(shop: Shop) -> dict[str, Payment]:
+    """End a payment in each way and leave one in doubt and one active; print one that works and one that does not.
+
+    On the way: a search that finds, an abort, a start that is refused, an event that comes twice, one that is
+    quarantined, and a stranger. Return the payments by their result, `in_doubt` and `active` among them.
+    """
+    done: dict[str, Payment] = {}
+    for status, result in FINALS.items():
+        done[result] = payment = await shop.started()
+        if status == "APPROVAL":
+            for step, previous in APPROVED[:-1]:
+                assert await payment.event(step, previous) == 200
+        final = body(payment.identity, status, "APPROVAL_REQUESTED" if status == "APPROVAL" else None, payment.serial)
+        assert await payment.deliver(final) == 200
+        if status == "APPROVAL":
+            assert await payment.deliver(final) == 200  # its terminal had not heard the answer
+    done["not_started"] = refused = shop.payment()
+    shop.terminal.start = answering(400, b'{"error":"no"}')
+    assert (await refused.put()).json["phase"] == "final"
+    done["in_doubt"] = await shop.in_doubt()
+    done["active"] = active = await shop.started()
+    assert (await Payment(shop, str(uuid4()), active.serial).put()).json["code"] == "terminal_busy"
+    shop.terminal.abort = answering(200)
+    assert (await active.post("abort")).status == 202
+    shop.terminal.search = knowing(event(active.identity, "CARD_PRESENTED", None, active.serial))
+    assert (await active.post("reconcile")).status == 200
+    assert await active.deliver(b"no event") == 400
+    url = active.requests[0].callback
+    assert await deliver(f"{url[:-4]}0000", b"{}", shop.daemon.ca) == 403
+    for status, code in (("COMPLETED", 200), ("FAILED", 200), ("PRINTED", 200)):
+        job = Job(shop.daemon, shop.terminal, f"job-{uuid4()}")
+        assert (await job.put(terminal=next(shop.serials))).status == 201
+        assert (await deliver_to(shop.daemon, job.address, job.words(status))).status == code
+    return done

@@ -1,0 +1,75 @@
+"""What is written as metrics, read strictly; and the reader itself, which refuses what it should."""
+
+import pytest
+
+from posd.meters import Histogram
+from posd.web.metrics.families import FAMILIES
+from posd.web.metrics.text import render
+from tests.support.exposition import read
+
+
+def test_histograms_are_cumulative_and_end_with_all() -> None:
+    meter = Histogram((0.1, 1, 10))
+    for value in (0.05, 0.1, 0.5, 10.0, 11):
+        meter.observe(value)
+    assert list(meter.cumulative()) == [(0.1, 2), (1, 3), (10, 4), (float("inf"), 5)]
+    text = render(iter([("posd_storage_commit_seconds", [((), meter)])]))
+    samples = read(text)["posd_storage_commit_seconds"].samples
+    assert samples["posd_storage_commit_seconds_bucket", (("le", "0.1"),)] == 2
+    assert samples["posd_storage_commit_seconds_bucket", (("le", "+Inf"),)] == 5
+    assert samples["posd_storage_commit_seconds_count", ()] == 5
+    assert samples["posd_storage_commit_seconds_sum", ()] == pytest.approx(21.65)
+
+
+def test_labels_are_escaped_numbers_exact_and_what_has_no_value_is_left_out() -> None:
+    samples = [(('a"b\\c\nd',), 1.5), (("plain",), 1_700_000_000_123)]
+    text = render(iter([("posd_terminal_reachable", samples), ("posd_connections", [])]))
+    assert 'posd_terminal_reachable{terminal="a\\"b\\\\c\\nd"} 1.5\n' in text
+    assert 'posd_terminal_reachable{terminal="plain"} 1700000000123\n' in text
+    assert set(read(text)) == {"posd_terminal_reachable"}
+
+
+def test_names_follow_the_conventions() -> None:
+    for name, family in FAMILIES.items():
+        assert (family.kind == "counter") == name.endswith("_total"), name
+        assert name.startswith("posd_"), name
+        assert not {"le", "quantile"} & set(family.labels), name
+        assert family.help.endswith("."), name
+        assert "\n" not in family.help, name
+
+
+GOOD = "# HELP a_total x\n# TYPE a_total counter\na_total 1\n"
+BUCKETS = '# HELP h x\n# TYPE h histogram\nh_bucket{le="1"} 1\nh_bucket{le="+Inf"} 2\nh_sum 3\nh_count 2\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD.rstrip("\n"),
+        GOOD + GOOD,
+        GOOD + "a_total 2\n",
+        GOOD + "b 2\n",
+        GOOD + "\n",
+        "a_total 1\n",
+        "# TYPE a_total counter\na_total 1\n",
+        "# HELP a_total x\na_total 1\n",
+        GOOD.replace("counter", "gauge"),
+        GOOD.replace("counter", "number"),
+        GOOD.replace("a_total 1", "a_total -1"),
+        GOOD.replace("a_total 1", 'a_total{b="1",} 1'),
+        GOOD.replace("a_total 1", 'a_total{b="1",b="2"} 1'),
+        GOOD.replace("a_total 1", 'a_total{b="1} 1'),
+        GOOD + 'a_total{b="2"} 1\n',
+        BUCKETS.replace("1\n", "3\n", 1),
+        BUCKETS.replace("+Inf", "2"),
+        BUCKETS.replace("h_count 2", "h_count 3"),
+        BUCKETS.replace("h_sum 3\n", ""),
+        BUCKETS.replace('le="1"} 1\n', 'le="2"} 0\nh_bucket{le="1"} 1\n'),
+    ],
+    ids=str,
+)
+def test_the_reader_takes_nothing_that_is_not_right(text: str) -> None:
+    read(GOOD)
+    read(BUCKETS)
+    with pytest.raises(AssertionError):
+        read(text)

@@ -14,8 +14,8 @@ class Example(NamedTuple):
 _ID = "7f3c2a10-5b1e-4c6d-9a4f-0d2b8e6c1a55"
 _CONFIG = "--config ./config.toml"
 
-#: command -> its examples, of the commands that this version has.
-_PRESENT: Mapping[str, Sequence[Example]] = {
+#: command -> its examples.
+EXAMPLES: Mapping[str, Sequence[Example]] = {
     "": (
         Example("posd demo", "Everything on one machine, with nothing to configure:"),
         Example("posd status", "Is the daemon well, and what is open?"),
@@ -142,7 +142,7 @@ _PRESENT: Mapping[str, Sequence[Example]] = {
         Example("posd tls ca --fingerprint", "Its fingerprint, to compare with what a terminal shows:"),
     ),
     "backup": (
-        Example("posd backup /var/lib/posd/backup/posd.db", "While payments run:"),
+        Example("posd backup /var/lib/posd/backups/posd.db", "While payments run:"),
         Example("posd backup --into /var/lib/posd/backups --keep 14", "Each night, of which two weeks are kept:"),
         Example("posd backup - | ssh backup 'umask 077; cat > posd.db'", "To another machine:"),
     ),
@@ -151,13 +151,15 @@ _PRESENT: Mapping[str, Sequence[Example]] = {
         Example("posd prune --older-than 90 --yes", "Remove what ended more than 90 days ago:"),
     ),
     "restore": (
-        Example("posd restore /var/lib/posd/backup/posd.db", "With posd stopped; what the backup lacks is taken over:"),
+        Example(
+            "posd restore /var/lib/posd/backups/posd.db", "Posd is stopped; what the backup lacks is taken over:"
+        ),
         Example("posd restore --without-backup", "Make a new database of what can be read of the present one:"),
         Example("posd restore --seen --note 'compared with the bank'", "Afterwards: say that it was looked at:"),
     ),
     "verify": (
         Example("posd verify", "The database in use:"),
-        Example("posd verify /var/lib/posd/backup/posd.db", "A backup:"),
+        Example("posd verify /var/lib/posd/backups/posd.db", "A backup:"),
     ),
     "doctor": (
         Example("posd doctor", "What is wrong here, what does it mean, what is to be done?"),
@@ -168,10 +170,6 @@ _PRESENT: Mapping[str, Sequence[Example]] = {
         Example("posd completion zsh > ~/.zfunc/_posd", "For zsh; the directory has to be in fpath:"),
         Example("posd completion fish > ~/.config/fish/completions/posd.fish", "For fish:"),
     ),
-}
-
-#: The same for commands that this version may not have: they are read where the command exists.
-ANNOUNCED: Mapping[str, Sequence[Example]] = {
     "logs": (
         Example("posd logs -f", "The journal of the daemon in words, as it grows:"),
         Example(f"posd logs --transaction {_ID}", "What it says of one payment:"),
@@ -184,8 +182,4 @@ ANNOUNCED: Mapping[str, Sequence[Example]] = {
         Example("posd report --from 2026-11-01 --to 2026-11-30 --csv", "A month for a spreadsheet:"),
     ),
     "watch": (Example("posd watch", "Terminals, open payments and what needs attention, live:"),),
-    "prune": (Example("posd prune", "Delete what is older than the retention says:"),),
 }
-
-#: command -> its examples.
-EXAMPLES: Mapping[str, Sequence[Example]] = {**_PRESENT, **ANNOUNCED}

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
 from posd.cli.exit_codes import ExitCode
@@ -16,9 +15,6 @@ from tests.cli.manual.parsing import FENCED, commands_of, parse, words_of
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 SOURCES = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "posd").rglob("*.py"))
-
-#: Commands and options of the guide that this version does not have yet: the beginning of each. To be emptied.
-NOT_YET = ("logs", "metrics", "report", "watch", "prune", "backup --into")
 
 #: A log event's name as the guide writes it; names of files look alike.
 LOG_EVENT = re.compile(r"`((?:payment|print|posd|webhook|listener|discovery|store|certificate|interfaces)\.[a-z_]+)`")
@@ -74,13 +70,7 @@ def test_every_code_is_in_the_guide_and_none_that_does_not_exist(kind: str, code
 
 @pytest.mark.parametrize("line", sorted(set(commands_of(GUIDE))))
 def test_every_command_can_be_typed(line: str) -> None:
-    words = words_of(line)
-    try:
-        parse(words)
-    except click.UsageError:
-        if " ".join(words).startswith(NOT_YET):
-            pytest.skip("not in this version yet")
-        raise
+    parse(words_of(line))
 
 
 def test_every_link_leads_somewhere() -> None:

@@ -151,9 +151,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd prune --older-than 90 --yes", "Remove what ended more than 90 days ago:"),
     ),
     "restore": (
-        Example(
-            "posd restore /var/lib/posd/backups/posd.db", "Posd is stopped; what the backup lacks is taken over:"
-        ),
+        Example("posd restore /var/lib/posd/backups/posd.db", "Posd is stopped; what the backup lacks is taken over:"),
         Example("posd restore --without-backup", "Make a new database of what can be read of the present one:"),
         Example("posd restore --seen --note 'compared with the bank'", "Afterwards: say that it was looked at:"),
     ),

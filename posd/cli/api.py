@@ -155,6 +155,8 @@ class Api:
 
     def receive(self, path: str, body: object, *, seconds: float) -> Iterator[bytes]:
         """POST `body` and yield the bytes of the answer as they come. Raise Problem or Unreachable: they end early."""
+        import httpx2
+
         timeout = httpx2.Timeout(seconds, connect=CONNECT_SECONDS)
         probe(self.socket)
         try:

@@ -52,7 +52,7 @@ BY_ANA = {"operator": "Ana", "note": "the display says so"}
 async def counter() -> AsyncIterator[Shop]:
     """A daemon of the test's own with one terminal, that can be stopped and started again."""
     with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
-        async with open_counters(Path(directory), 1, QUIET) as (counter,):
+        async with open_counters(Path(directory), 1, QUIET + PATIENT) as (counter,):
             yield counter
             await nothing_to_correct(counter.daemon)
 

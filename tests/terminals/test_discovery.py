@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 from zeroconf import ServiceInfo, ServiceStateChange
-from zeroconf.asyncio import AsyncZeroconf
+from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from posd.config import load
 from posd.terminals.discovery import MAX_LINES, MAX_RESOLVING, MAX_WAITING, Discovery
@@ -160,9 +160,13 @@ async def test_a_terminal_that_comes_and_goes_without_end_fills_no_log(home: Pat
     fleet = Fleet(config.terminals, config.profile)
     discovery = Discovery(config.discovery, fleet, Interfaces(), lambda: datetime.now(UTC))
     with capture_logs() as lines:
-        for _ in range(5 * MAX_LINES):
-            discovery._tell("discovery.found", "SN-1", "192.0.2.1", 6869)
-            discovery._tell("discovery.found", "SN-STRANGER", "192.0.2.1", 6869)
+        for number in range(5 * MAX_LINES):
+            for serial in ("SN-1", "SN-STRANGER"):
+                address = bytes((192, 0, 2, number + 1))  # elsewhere each time
+                properties = {"serial": serial}
+                name = f"{serial}.{TYPE}"
+                info = AsyncServiceInfo(TYPE, name, addresses=[address], port=6869, properties=properties)
+                discovery._take(TYPE, info)
     told = [line["terminal"] for line in lines if line["log_level"] == "info"]
     assert told == ["SN-1"] * MAX_LINES
     await fleet.close()

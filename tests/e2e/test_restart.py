@@ -45,6 +45,8 @@ RELEASED = 5
 MAX_CALLS = 8
 #: The promise is 3 seconds on a machine that does nothing else; whatever would hold a stop up lasts 20 and more.
 STOP_SECONDS = 12.0
+#: A look at the terminal that times out on a busy machine would be a loss, and its return a reason to search.
+PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 30\n"
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
 
 

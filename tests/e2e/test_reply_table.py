@@ -362,6 +362,7 @@ async def test_a_fault_of_posd_is_answered_500_and_nothing_is_lost(
         assert (answer.status, answer.headers["retry-after"]) == (500, "2")
         assert (await posd.transaction(identity))["phase"] == "active"
         other.execute("DROP TRIGGER broken")
+    await posd.log_line("posd.internal_error")
     (fault,) = faults(posd)
     assert (fault["event"], bool(fault["error_id"])) == ("posd.internal_error", True)
     assert callback.rsplit("/", 1)[1] not in json.dumps(fault)

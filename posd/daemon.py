@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from posd import __version__, logs, sockets, tls, watchdog
+from posd import __version__, logs, readiness, sockets, tls, watchdog
 from posd.config import Config, HeaderError
 from posd.core import print_schedule
 from posd.core.callbacks import Channel
@@ -54,7 +54,7 @@ from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from posd.terminals.liveness import Liveness
-from posd.web import answering, webhooks
+from posd.web import webhooks
 from posd.web.alerts import Distrust
 from posd.web.backup import BackupCalls, tell_restores
 from posd.web.certificate import Pair, ServedCertificate
@@ -88,11 +88,6 @@ LAN_KEEP_ALIVE_SECONDS = 15.0
 #: Waiting tills and streams on the local sockets.
 MAX_LOCAL_CONNECTIONS = 4096
 LOCAL_KEEP_ALIVE_SECONDS = 75.0
-
-#: Seconds between two calls of posd's own to its webhook listener, until one comes through.
-ANSWER_RETRY_SECONDS = 1.0
-#: An id that no payment has: what is called under it has no effect.
-NO_PAYMENT = "00000000-0000-0000-0000-000000000000"
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -278,8 +273,8 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         listener.start()
     at = f"{config.webhooks.host}:{lan.port}"
     notify(STATUS=f"starting: waiting until {at} answers")
-    await _until_it_answers(config.webhooks.host, lan.port, certificate, callback_urls)
-    status = partial(_status, at, fleet, reconciler)
+    await readiness.until_it_answers(config.webhooks.host, lan.port, certificate, callback_urls)
+    status = partial(readiness.status, at, fleet, reconciler)
     reloading = Reloading(config, fleet, callback_urls, certificate, _pair, status)
     stack.push_async_callback(_cancel, asyncio.create_task(reloading.run(reload), name="reloading"))
     stack.callback(presence.end)
@@ -360,30 +355,6 @@ def _returned(reconciler: Reconciler, spooler: Spooler, terminal: str) -> None:
     """Tell both who ask terminals that one of them is back."""
     reconciler.returned(terminal)
     spooler.returned(terminal)
-
-
-async def _until_it_answers(host: str, port: int, certificate: ServedCertificate, urls: CallbackUrls) -> None:
-    """Return when the webhook listener answers as terminals call it: posd is not ready before."""
-    path = urls.path(Channel.TRANSACTION, NO_PAYMENT)
-    told = None
-    while (trouble := await answering.trouble(host, port, certificate.served, path)) is not None:
-        if trouble != told:
-            log.error(
-                "listener.no_answer",
-                error=trouble,
-                listen=f"{host}:{port}",
-                detail="posd is ready when its own call comes through; look at the firewall of this machine",
-                retry_s=ANSWER_RETRY_SECONDS,
-            )
-            told = trouble
-        await asyncio.sleep(ANSWER_RETRY_SECONDS)
-
-
-def _status(at: str, fleet: Fleet, reconciler: Reconciler) -> str:
-    """Say in one line how it is, for the service manager."""
-    words = f"listening on {at}; {sum(map(fleet.reachable, fleet.serials))} of {len(fleet.serials)} terminals reachable"
-    busy = reconciler.open_terminals()
-    return f"{words}; payments open on {', '.join(sorted(busy))}" if busy else words
 
 
 def _local_listeners(config: Config, app: LocalApp, inherited: sockets.Inherited, noise: Noise) -> list[Listener]:

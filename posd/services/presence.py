@@ -34,8 +34,10 @@ from posd.store.store import Store
 
 #: How often posd says that it is there, while payments are open; in seconds.
 BEAT_SECONDS = 30.0
-#: The id of this boot of the machine (Linux), the same in every process until the next.
+#: The id of this boot of the machine (Linux), the same in every process until the next; and the variable in which the
+#: unit hands it to a service that may not see the file (ProcSubset=pid). One has hyphens, the other has not.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID_VARIABLE = "POSD_BOOT_ID"
 
 log = structlog.get_logger("posd.presence")
 
@@ -232,10 +234,10 @@ class Presence:
 
 
 def _boot_id() -> str:
-    try:
-        return BOOT_ID.read_text("ascii").strip()
-    except OSError:
-        return ""
+    handed = os.environ.get(BOOT_ID_VARIABLE, "")
+    with suppress(OSError):
+        handed = handed or BOOT_ID.read_text("ascii").strip()
+    return handed.replace("-", "")
 
 
 def _open(db: sqlite3.Connection) -> dict[str, str | None]:

@@ -72,8 +72,8 @@ class Restore:
             replacing.finish(self._database)  # of a restore that was killed
         except locks.Held:
             raise StoreError(
-                f"posd is running on {self._database}, or another restore is; stop it first (systemctl stop posd), and "
-                "start it again afterwards"
+                f"posd is running on {self._database}, or another restore is; stop it first "
+                "(systemctl stop posd.socket posd), and start it again afterwards"
             ) from None
         except OSError as error:
             self.__exit__()

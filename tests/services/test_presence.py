@@ -14,6 +14,7 @@ import pytest
 from posd.core.absence import Absence, Cause
 from posd.core.times import iso
 from posd.core.transactions import OperationType, Outcome, Phase, Result, Transaction
+from posd.services import presence
 from posd.services.presence import BEAT_SECONDS, Clock, Presence
 from posd.store import transactions
 from posd.store.store import Store
@@ -213,3 +214,17 @@ async def test_a_file_that_cannot_be_written_hurts_nobody(machine: Machine) -> N
     machine.pass_by(600)
     async with machine.daemon() as (_, presence):
         assert await found(presence) is not None
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_a_boot_has_one_id_also_where_the_unit_has_to_hand_it_on(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, hidden: bool
+) -> None:
+    """The file may be out of sight for a service: without the variable each boot would look the same."""
+    seen = presence.BOOT_ID.read_text("ascii").strip()
+    unit = (Path(__file__).parents[2] / "systemd" / "posd.service").read_text()
+    assert ("ProcSubset=pid" in unit) <= (f"Environment={presence.BOOT_ID_VARIABLE}=%b" in unit)
+    if hidden:
+        monkeypatch.setattr(presence, "BOOT_ID", machine.alive.with_name("none"))
+        monkeypatch.setenv(presence.BOOT_ID_VARIABLE, seen.replace("-", ""))
+    assert presence._boot_id() == seen.replace("-", "") != ""

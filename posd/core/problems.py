@@ -49,13 +49,13 @@ class Problem(Exception):
         return PROBLEMS[self.code][0]
 
     def document(self) -> dict[str, Any]:
-        """Return the body of the problem response."""
+        """Return the body of the problem response; no field of a code's own takes the place of a problem's."""
         status, title = PROBLEMS[self.code]
-        return {
+        own = {
             "type": f"urn:posd:problem:{self.code}",
             "title": title,
             "status": status,
             "detail": self.detail,
             "code": self.code,
-            **self.extra,
         }
+        return own | self.extra | own

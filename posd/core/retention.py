@@ -91,7 +91,7 @@ def refusal(pruned: Pruned) -> Problem:
         "records are kept; this call did nothing. For a new payment choose a new id",
         result=pruned.result,
         terminal=pruned.terminal,
-        type=pruned.type,
+        transaction_type=pruned.type,
         ended_on=pruned.ended_on,
     )
 

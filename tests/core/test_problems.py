@@ -38,3 +38,8 @@ def test_what_is_no_uuid(text: str) -> None:
 
 def test_uuids_are_lower_case() -> None:
     assert canonical_uuid("7F3C1F0E-3B0A-4D7C-9D55-0F6B1C2A9E11") == "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
+
+
+def test_no_field_of_a_code_takes_the_place_of_one_of_every_problem() -> None:
+    document = Problem("not_found", "words", type="charge", title="x", status=200, more=1).document()
+    assert document == Problem("not_found", "words").document() | {"more": 1}

@@ -100,6 +100,8 @@ def test_only_another_end_contradicts(result: Result, status: str) -> None:
 def test_nobody_takes_the_answer_for_not_charged(result: Result, kind: str | None) -> None:
     problem = refusal(Pruned("id", "SN-1" if kind else "", kind, result, "2026-11-20"))
     assert (problem.code, problem.status, problem.extra["result"]) == ("pruned", 410, result)
+    document = problem.document()
+    assert (document["type"], document["transaction_type"]) == ("urn:posd:problem:pruned", kind)
     assert f"ended {result} on 2026-11-20" in problem.detail
     assert ("do not charge again" in problem.detail) is (result is Result.APPROVED)
     assert ("was not charged" in problem.detail) is (result is not Result.APPROVED)

@@ -36,6 +36,9 @@ LAN_PAUSE_SECONDS = 0.002
 #: What is read of a connection before somebody wants it, in bytes; asyncio keeps up to twice as much and a
 #: TLS record.
 READ_AHEAD_BYTES = 4 * 1024
+#: What a TLS connection holds that was not deciphered, in bytes, while what came before it is not wanted: more than a
+#: record. asyncio's own is 256 KiB, and all of it is deciphered at once.
+TLS_AHEAD_BYTES = 32 * 1024
 #: What is written to a TLS connection and not taken, in bytes; our answers to terminals are a few hundred.
 WRITE_AHEAD_BYTES = 16 * 1024
 #: The buffer of each TLS connection, in bytes: a record. asyncio's own is 256 KiB, for each of hundreds.
@@ -219,6 +222,7 @@ class Listener:
             return
         if self._tls is not None:
             transport.set_write_buffer_limits(WRITE_AHEAD_BYTES)
+            transport.set_read_buffer_limits(TLS_AHEAD_BYTES)  # type: ignore[attr-defined]
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this runs as a task
         self._connections[task] = transport

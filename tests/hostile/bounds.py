@@ -23,8 +23,8 @@ def lines_allowed(seconds: float) -> int:
     return KINDS * (1 + int(seconds // 60 + 1)) + DISTRUSTED
 
 
-def broken(result: "Result", memory_mb: float = MEMORY_MB) -> list[str]:
-    """Say which bounds a result breaks; `memory_mb` is the one of the memory."""
+def broken(result: "Result") -> list[str]:
+    """Say which bounds a result breaks."""
     quiet = result.quiet
     found = [f"quiet: {item}" for item in quiet.wrong] if quiet is not None else []
     found += result.attack.wrong + result.stored
@@ -32,7 +32,7 @@ def broken(result: "Result", memory_mb: float = MEMORY_MB) -> list[str]:
         found.append("nobody attacked")
     for name, value in (("at its peak", result.memory_peak_mb), ("at the end", result.memory_end_mb)):
         more = value - result.memory_quiet_mb
-        if more > memory_mb:
+        if more > MEMORY_MB:
             found.append(f"memory {name}: {more:.0f} MB more than in quiet")
     if result.descriptors_peak > result.descriptors_quiet + DESCRIPTORS:
         found.append(f"{result.descriptors_peak} descriptors")

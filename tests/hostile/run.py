@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.hostile.attacks import ATTACKS
-from tests.hostile.bounds import MEMORY_MB, broken
+from tests.hostile.bounds import broken
 from tests.hostile.measure import forget_peak, given_back, processor_seconds, usage, watch_descriptors
 from tests.hostile.shop import Shop
 
@@ -72,11 +72,10 @@ class Result:
 class Run:
     """Measures attacks on one shop."""
 
-    def __init__(self, shop: Shop, *, nice: int, memory_mb: float = MEMORY_MB) -> None:
-        """`nice` is how far the attackers stand behind everybody else; `memory_mb` how much more posd may need."""
+    def __init__(self, shop: Shop, *, nice: int) -> None:
+        """`nice` is how far the attackers stand behind everybody else."""
         self._shop = shop
         self._nice = nice
-        self._memory_mb = memory_mb
         self._first_mb = 0.0
         self._paid: set[str] = set()
         self._path = ""
@@ -130,7 +129,7 @@ class Run:
             done=done,
             retried=self._retried(),
         )
-        result.broken = broken(result, self._memory_mb)
+        result.broken = broken(result)
         return result
 
     async def _phase(self, seconds: float) -> Phase:

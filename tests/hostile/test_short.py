@@ -28,9 +28,6 @@ SECONDS = 3.0
 #: The attackers run behind everything else: the tests beside this one have to go on.
 NICE = 10
 TERMINALS = 2
-#: Resident memory in megabytes beyond the beginning: here that is after a few payments, and attackers come in groups to
-#: a daemon that may have to wait for a core; the command has a bound of its own.
-MEMORY_MB = 40.0
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,7 +44,7 @@ async def shop() -> AsyncIterator[Shop]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def run(shop: Shop) -> Run:
     """What measures, after some payments."""
-    run = Run(shop, nice=NICE, memory_mb=MEMORY_MB)
+    run = Run(shop, nice=NICE)
     await run.warm_up(SECONDS)
     return run
 

@@ -12,6 +12,10 @@ from typing import Any, Final, NamedTuple
 #: Keys that are counted apart. A shop has fewer open payments; a flood of keys is a flood as well.
 MAX_KEYS = 512
 
+#: How long a table that was found full is taken to be full, in seconds: a burst of a thousand payments would otherwise
+#: look through all of it for each of its lines.
+FULL_SECONDS = 1.0
+
 #: A minute and an hour, in seconds.
 MINUTE = 60.0
 HOUR = 3600.0
@@ -92,6 +96,7 @@ class Windows:
     def __init__(self, max_keys: int = MAX_KEYS) -> None:
         self._max_keys = max_keys
         self._windows: dict[Key, _Window] = {}
+        self._full_until = 0.0
 
     def admit(self, key: Key, limit: Limit, now: float) -> bool:
         """Whether a line passes; one that does not is counted."""
@@ -114,8 +119,13 @@ class Windows:
 
     def _make_room(self, now: float) -> bool:
         """Drop the windows that ended with nothing to tell; whether there is room now."""
+        if now < self._full_until:
+            return False
         self._windows = {key: item for key, item in list(self._windows.items()) if item.ends > now or item.left_out}
-        return len(self._windows) < self._max_keys
+        if len(self._windows) < self._max_keys:
+            return True
+        self._full_until = now + FULL_SECONDS
+        return False
 
     def next_end(self) -> float | None:
         """When the first window ends that has something to tell; None where none has."""

@@ -62,6 +62,13 @@ def test_a_flood_of_keys_shares_one_and_the_table_stays_small() -> None:
     assert windows.admit(("a", "info", -1), LIMIT, 60)
 
 
+def test_a_table_that_was_full_is_not_looked_through_for_each_line() -> None:
+    windows = Windows(max_keys=2)
+    for key, at in (("first", 0.0), ("second", 0.0), ("third", 59.5), ("fourth", 60.1), ("fifth", 60.6)):
+        assert windows.admit(("a", "info", key), LIMIT, at)
+    assert list(windows._windows) == [("a", "info"), ("a", "info", "fifth")]
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 100)), max_size=200), st.integers(1, 3))
 def test_each_line_is_written_or_counted(lines: list[tuple[str, float]], keys: int) -> None:
     windows, now, written, told = Windows(keys), 0.0, 0, 0

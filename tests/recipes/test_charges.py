@@ -9,7 +9,7 @@ import pytest_asyncio
 from tests.recipes.counter import Counter, open_counter
 
 #: The recipes of a charge: all of them say the same.
-CHARGES = ("charge.sh", "charge.mjs", "charge.go")
+CHARGES = ("charge.sh", "charge.py", "charge_async.py", "charge.mjs", "charge.go")
 
 APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, SLOW_ACKNOWLEDGEMENT = "9000.01", "9000.04", "9000.20", "9000.24"
 PRESENT, DOUBT, ONE_MOMENT, LEFT_OPEN = "Present the card", "Do not charge again", "One moment", "left open"

@@ -1,5 +1,6 @@
 """A counter: a daemon, simulated terminals whose time passes when the test lets it, and a till's directory."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,7 +12,7 @@ from uuid import uuid4
 
 from posd.simulator import Simulator
 from posd.simulator.clock import VirtualClock
-from tests.recipes.running import Recipe, run
+from tests.recipes.running import PATIENCE_SECONDS, Recipe, run
 from tests.support.daemon import Daemon
 from tests.support.simulated import simulated
 
@@ -65,14 +66,36 @@ class Counter:
         (identity,) = self.requests
         return await self.daemon.transaction(identity)
 
-    async def hold(self) -> str:
-        """Start a payment of somebody else, that goes on until it is aborted; return its id."""
+    async def start(self, amount: str | None, **request: Any) -> str:
+        """Start a payment that no recipe has anything to do with; return its id."""
         identity = str(uuid4())
-        reply = await self.daemon.call(
-            "PUT", f"/transactions/{identity}", {"amount": {"subtotal_iva0": "9000.08"}, "terminal": self.serial}
-        )
-        assert reply.json["phase"] == "active"
+        body = {"terminal": self.serial, **request}
+        if amount is not None:
+            body["amount"] = {"subtotal_iva0": amount}
+        reply = await self.daemon.call("PUT", f"/transactions/{identity}", body)
+        assert reply.status == 201, reply.body
         return identity
+
+    async def pay(self, amount: str | None, result: str = "approved", **request: Any) -> str:
+        """Make such a payment, to its end."""
+        identity = await self.start(amount, **request)
+        await self.pass_time()
+        assert (await self.daemon.outcome(identity))["result"] == result
+        return identity
+
+    async def hold(self, **request: Any) -> str:
+        """Start a payment that goes on until it is aborted."""
+        return await self.start("9000.08", **request)
+
+    async def started(self, identity: str) -> None:
+        """Wait until the terminal has been asked for a payment."""
+        await self.terminal.ledger.wait_for("start", client_transaction_id=identity)
+
+    async def starts(self, count: int) -> None:
+        """Wait until the terminals have been asked for so many payments in this test."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(self.requests) < count:
+                await self.terminal.ledger.next(lambda entry: entry["kind"] == "start")
 
     @property
     def serial(self) -> str:

@@ -110,9 +110,9 @@ class Counter:
 
 
 @asynccontextmanager
-async def open_counter(*serials: str) -> AsyncIterator[Counter]:
+async def open_counter(*serials: str, extra: str = "") -> AsyncIterator[Counter]:
     """Run a daemon and terminals of these serials for the block."""
     with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
         terminals = dict.fromkeys(serials, "")
-        async with simulated(Path(directory), terminals, virtual=True) as (daemon, simulators):
+        async with simulated(Path(directory), terminals, extra, virtual=True) as (daemon, simulators):
             yield Counter(daemon, simulators, Path(directory))

@@ -1,6 +1,7 @@
 """One charge in each language: its end told to the cashier, whatever happens to posd, to the till and on the way."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,8 +13,9 @@ from tests.recipes.counter import Counter, open_counter
 CHARGES = ("charge.sh", "charge.py", "charge_async.py", "charge.mjs", "charge.go")
 
 APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, SLOW_ACKNOWLEDGEMENT = "9000.01", "9000.04", "9000.20", "9000.24"
+CANCELED_AT_THE_ACQUIRER = "9000.97"
 PRESENT, DOUBT, ONE_MOMENT, LEFT_OPEN = "Present the card", "Do not charge again", "One moment", "left open"
-PAID, NOT_PAID = "PAID ", "NOT PAID: "
+PAID, NOT_PAID, SUPERVISOR = "PAID ", "NOT PAID: ", "CALL THE SUPERVISOR: "
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -137,3 +139,41 @@ async def test_a_wrong_amount_is_refused(counter: Counter, name: str) -> None:
         assert await recipe.ends() == 1
     assert recipe.said[-1].startswith(NOT_PAID)
     assert counter.requests == []
+
+
+async def test_a_final_that_contradicts_itself_needs_a_person_and_stays_open(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, CANCELED_AT_THE_ACQUIRER) as recipe:
+        await recipe.says(PRESENT)
+        await counter.pass_time()
+        assert await recipe.ends() == 4
+    assert recipe.said[-1].startswith(SUPERVISOR)
+    async with counter.recipe(name, "11.11") as recipe:  # nothing else is charged before somebody has looked
+        assert await recipe.ends() == 4
+    assert LEFT_OPEN in recipe.said[0]
+    assert recipe.said[-1].startswith(SUPERVISOR)
+    await counter.one_request()
+
+
+async def test_an_id_that_belongs_to_another_request_is_never_replaced(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, APPROVED) as recipe:
+        await recipe.says(PRESENT)
+        await recipe.kill()
+    falsify(counter, APPROVED, "11.11")
+    for _ in range(2):
+        async with counter.recipe(name) as recipe:
+            assert await recipe.ends() == 4
+        assert recipe.said[-1].startswith(SUPERVISOR)
+    await counter.pass_time()
+    paid = await counter.one_request()
+    assert await counter.daemon.outcome(paid["client_transaction_id"])
+
+
+def falsify(counter: Counter, amount: str, other: str) -> None:
+    """Change the amount that the till has stored."""
+    kept = counter.till / "open-payment"
+    if kept.exists():
+        kept.write_text(kept.read_text().replace(amount, other))
+        return
+    with sqlite3.connect(counter.till / "till.db") as till:
+        till.execute("UPDATE payments SET amount = ?", (other,))
+    till.close()

@@ -8,7 +8,21 @@ the till has stored with the sale. Exit code: 0 paid, 1 not paid, 4 a person has
 import asyncio
 import sys
 
-from posd.client import Approved, AsyncPayment, AsyncPosd, IdReused, PastPointOfNoReturn, Problem, Pruned
+from posd.client import (
+    Approved,
+    AsyncPayment,
+    AsyncPosd,
+    IdReused,
+    NotFound,
+    PastPointOfNoReturn,
+    Problem,
+    Pruned,
+    UnknownResult,
+    Unreachable,
+)
+
+#: Something may have happened under this id: a person looks, and nothing is charged again before that.
+UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
 
 
 async def abort_when_pressed(payment: AsyncPayment, pressed: asyncio.Event) -> None:
@@ -36,7 +50,7 @@ async def main(identity: str, amount: str) -> int:
     async with AsyncPosd() as posd:
         try:
             payment = await posd.charge(identity, amount)
-        except (IdReused, Pruned) as error:
+        except UNCLEAR as error:
             print(f"CALL THE SUPERVISOR: {error}")
             return 4
         except Problem as refusal:  # nothing was sent, nothing is recorded

@@ -16,6 +16,7 @@ from posd.client import (
     Canceled,
     Declined,
     IdReused,
+    NotFound,
     NotStarted,
     Outcome,
     Payment,
@@ -25,8 +26,12 @@ from posd.client import (
     Rejected,
     StillOpen,
     Transaction,
+    UnknownResult,
     Unreachable,
 )
+
+#: Something may have happened under this id: a person looks, and nothing is charged again before that.
+UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
 
 PROGRESS = {"CARD_PRESENTED": "Card read: follow the terminal", "APPROVAL_REQUESTED": "Asking the bank"}
 
@@ -50,7 +55,7 @@ def main() -> int:
     with Posd(on_away=lambda _: show("One moment, please. Nothing is lost.")) as posd:
         try:
             result, code = tell(wait(posd.charge(identity, amount)), amount)
-        except (IdReused, Pruned, Unreachable) as error:
+        except UNCLEAR as error:
             # It stays open: never again under another id before somebody knows what became of this one.
             print(f"CALL THE SUPERVISOR: {error}")
             return 4

@@ -19,6 +19,7 @@ from posd.client import (
     Canceled,
     Declined,
     IdReused,
+    NotFound,
     NotStarted,
     Outcome,
     Problem,
@@ -26,8 +27,12 @@ from posd.client import (
     Rejected,
     StillOpen,
     Transaction,
+    UnknownResult,
     Unreachable,
 )
+
+#: Something may have happened under this id: a person looks, and nothing is charged again before that.
+UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
 
 PROGRESS = {"CARD_PRESENTED": "Card read: follow the terminal", "APPROVAL_REQUESTED": "Asking the bank"}
 
@@ -51,7 +56,7 @@ async def main() -> int:
     async with AsyncPosd(on_away=lambda _: show("One moment, please. Nothing is lost.")) as posd:
         try:
             result, code = tell(await wait(await posd.charge(identity, amount)), amount)
-        except (IdReused, Pruned, Unreachable) as error:
+        except UNCLEAR as error:
             # It stays open: never again under another id before somebody knows what became of this one.
             print(f"CALL THE SUPERVISOR: {error}")
             return 4

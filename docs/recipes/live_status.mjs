@@ -56,7 +56,10 @@ async function follow() {
         last = seq ?? last;
       }
     } catch (error) {
-      if (error instanceof RangeError) throw error;
+      if (error instanceof RangeError) {
+        console.log(`CALL THE SUPERVISOR: ${error.message}`);
+        process.exit(4);
+      }
       console.log("One moment, please"); // posd restarts: nothing is lost
     }
     await sleep(500);

@@ -9,7 +9,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from posd.client import Approved, Posd, Problem, StillPrinting
+from posd.client import Approved, Posd, Problem, StillPrinting, Unreachable
 
 WIDTH = 32
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
@@ -53,8 +53,8 @@ with Posd() as posd:
         printed = posd.print_job(
             job, {"text": text}, terminal=paid.terminal, external_reference=reference, reprint_of=copy_of
         ).outcome(timeout=120)
-    except StillPrinting:
-        print("The printer has not finished. Look at it, and run this again: it prints nothing twice")
+    except (StillPrinting, Unreachable) as error:
+        print(f"Look at the printer, and run this again, it prints nothing twice: {error}")
         sys.exit(4)
     except Problem as refusal:
         print(f"NOT PRINTED: {refusal}")

@@ -12,7 +12,10 @@ import uuid
 from decimal import Decimal
 from pathlib import Path
 
-from posd.client import IdReused, Posd, Problem, Pruned
+from posd.client import IdReused, NotFound, Posd, Problem, Pruned, UnknownResult, Unreachable
+
+#: Something may have happened under this id: a person looks, and nothing is charged again before that.
+UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
 
 sale, *amounts = sys.argv[1:]
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
@@ -36,7 +39,7 @@ with Posd() as posd:
         try:
             # Without `repeat` posd refuses a second payment of a sale: only a part that is meant to be one says it.
             outcome = posd.charge(identity, amount, sale=sale, repeat=part > 1).outcome()
-        except (IdReused, Pruned) as error:
+        except UNCLEAR as error:
             print(f"CALL THE SUPERVISOR: {error}")
             sys.exit(4)
         except Problem as refusal:  # nothing was sent; a sale that was paid as a whole ends here, too

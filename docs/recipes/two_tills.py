@@ -8,7 +8,22 @@ Exit code: 0 paid, 1 not paid, 4 a person has to look.
 import sys
 import time
 
-from posd.client import Approved, IdReused, Payment, Posd, Problem, Pruned, StillOpen, TerminalBusy
+from posd.client import (
+    Approved,
+    IdReused,
+    NotFound,
+    Payment,
+    Posd,
+    Problem,
+    Pruned,
+    StillOpen,
+    TerminalBusy,
+    UnknownResult,
+    Unreachable,
+)
+
+#: Something may have happened under this id: a person looks, and nothing is charged again before that.
+UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
 
 
 def charge_in_turn(posd: Posd, identity: str, till: str, amount: str) -> Payment:
@@ -31,7 +46,7 @@ def main(identity: str, till: str, amount: str) -> int:
     with Posd() as posd:
         try:
             outcome = charge_in_turn(posd, identity, till, amount).outcome()
-        except (IdReused, Pruned) as error:
+        except UNCLEAR as error:
             print(f"CALL THE SUPERVISOR: {error}")
             return 4
         except Problem as refusal:  # nothing was sent, nothing is recorded

@@ -10,7 +10,21 @@ import sys
 import uuid
 from pathlib import Path
 
-from posd.client import AlreadyDerived, Approved, IdReused, Posd, Problem, Pruned, Transaction
+from posd.client import (
+    AlreadyDerived,
+    Approved,
+    IdReused,
+    NotFound,
+    Posd,
+    Problem,
+    Pruned,
+    Transaction,
+    UnknownResult,
+    Unreachable,
+)
+
+#: Something may have happened under this id: a person looks, and nothing is charged again before that.
+UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
 
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
 till.execute("CREATE TABLE IF NOT EXISTS voids (id TEXT PRIMARY KEY, original TEXT NOT NULL, result TEXT)")
@@ -38,7 +52,7 @@ def main() -> int:
 
         try:
             outcome = posd.void(identity, original=original).outcome()
-        except (IdReused, Pruned) as error:
+        except UNCLEAR as error:
             print(f"CALL THE SUPERVISOR: {error}")
             return 4
         except AlreadyDerived:

@@ -260,3 +260,10 @@ def prints_of(counter: Counter, identity: str) -> list[Any]:
     """The requests for print jobs of a payment's receipts that the terminal has seen."""
     bodies = [json.loads(text) for text in counter.terminal.print_requests if identity in text]
     return [body for body in bodies if body["printJobId"].startswith(f"receipt-{identity}")]
+
+
+@pytest.mark.parametrize("name", ["live_status.py", "live_status.mjs"])
+async def test_a_payment_that_posd_does_not_know_is_not_called_unpaid(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, str(uuid4())) as recipe:
+        assert await recipe.ends() == 4
+    assert recipe.said[-1].startswith("CALL THE SUPERVISOR")

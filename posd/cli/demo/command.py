@@ -227,6 +227,10 @@ It stays running until Ctrl-C. In another shell:
     -H 'Content-Type: application/json' -d '{{"amount": {{"subtotal_iva0": 10.10}}}}' \\
     http://posd/v1/transactions/$id
   curl --unix-socket {machine.till_socket} http://posd/v1/transactions/$id/outcome
+
+And for posd.client in Python, and the recipes of docs/recipes:
+
+  export POSD_SOCKET={machine.till_socket}
 """
     )
     while True:

@@ -1,0 +1,259 @@
+// go run charge.go AMOUNT: charge a card and wait for the outcome, with the standard library alone.
+// go run charge.go: finish the payment that a crash left open.
+//
+// It says what the cashier should see. Exit code: 0 paid, 1 not paid, 2 wrong usage, 4 a person has to look.
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Payment is what the till stores before the call: enough to repeat it.
+type Payment struct {
+	ID      string  `json:"id"`
+	Request Request `json:"request"`
+}
+
+// Request has its amount as text: a binary float would not be exact.
+type Request struct {
+	Amount map[string]string `json:"amount"`
+}
+
+// Reply is a transaction, or a problem (then Code is set).
+type Reply struct {
+	Phase     string
+	Status    json.RawMessage // a state of the terminal, or null; in a problem the HTTP status
+	NextStep  string          `json:"next_step"`
+	Attention []struct{ Detail string }
+	Outcome   *struct {
+		Result        string
+		TicketNumber  string                    `json:"ticket_number"`
+		FailureReason *struct{ Message string } `json:"failure_reason"`
+	}
+	Code   string
+	Detail string
+}
+
+var (
+	directory = env("TILL_DIR", ".")
+	openFile  = filepath.Join(directory, "open-payment") // the payment that has no outcome yet
+	posd      = http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", env("POSD_SOCKET", "/run/posd/till.sock"))
+		},
+	}}
+	shown string
+)
+
+func main() {
+	payment, err := load()
+	switch {
+	case err == nil:
+		fmt.Println("First, the payment that was left open:")
+	case !errors.Is(err, os.ErrNotExist):
+		fail(err)
+	case len(os.Args) == 2:
+		// Id and request are on disk before the call: whatever happens now, the same call can be repeated.
+		payment = Payment{newID(), Request{map[string]string{"subtotal_iva0": os.Args[1]}}}
+		if err := store(payment); err != nil {
+			fail(err)
+		}
+	default:
+		fmt.Fprintln(os.Stderr, "usage: charge AMOUNT")
+		os.Exit(2)
+	}
+
+	code := 1
+	if transaction, started := start(payment); started {
+		code = tell(payment, finish(payment, transaction))
+	}
+	if err := os.Remove(openFile); err != nil {
+		fail(err)
+	}
+	os.Exit(code)
+}
+
+// start starts it, or hears that it is known: both are the same call. False: posd refused, and nothing was sent.
+func start(payment Payment) (Reply, bool) {
+	body, err := json.Marshal(payment.Request)
+	if err != nil {
+		fail(err)
+	}
+	for {
+		status, reply, err := call("PUT", payment.ID, body)
+		refused := status/100 == 4 || status == 501 || status == 503
+		switch {
+		case err != nil: // no answer, or none of posd: the same call with the same id is always safe
+		case status == 200 || status == 201:
+			return reply, true
+		case reply.Code == "id_reused" || reply.Code == "pruned":
+			// Never again under another id before somebody knows what became of this one.
+			callSupervisor(reply.Detail)
+		case refused && reply.Code != "" && reply.Code != "draining":
+			show("NOT PAID: " + reply.Detail) // nothing was sent, nothing is recorded
+			return reply, false
+		}
+		show("One moment, please")
+		time.Sleep(time.Second)
+	}
+}
+
+// finish waits for the end, over restarts of posd.
+func finish(payment Payment, transaction Reply) Reply {
+	for transaction.Phase != "final" {
+		show(progress(transaction))
+		// Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
+		_, _, err := call("GET", payment.ID+"/outcome?timeout=2", nil)
+		status, reply := 0, Reply{}
+		if err == nil {
+			status, reply, err = call("GET", payment.ID, nil)
+		}
+		switch {
+		case err == nil && status == 200:
+			transaction = reply
+		case status == 404 || status == 410:
+			callSupervisor("posd does not know the payment " + payment.ID + " any more")
+		default:
+			show("One moment, please. The payment goes on.") // posd restarts: nothing is lost
+			time.Sleep(time.Second)
+		}
+	}
+	return transaction
+}
+
+// tell says how it ended, and returns the exit code.
+func tell(payment Payment, transaction Reply) int {
+	outcome := transaction.Outcome
+	switch transaction.NextStep {
+	case "done":
+		show("PAID " + payment.Request.Amount["subtotal_iva0"] + ", ticket " + outcome.TicketNumber)
+		return 0
+	case "new_id_ok":
+		why := ""
+		if outcome.FailureReason != nil {
+			why = outcome.FailureReason.Message
+		}
+		show("NOT PAID: " + outcome.Result + " " + why)
+		return 1
+	}
+	var details []string
+	for _, attention := range transaction.Attention {
+		details = append(details, attention.Detail)
+	}
+	callSupervisor(strings.Join(details, "; "))
+	panic("not reached")
+}
+
+func progress(transaction Reply) string {
+	switch {
+	case transaction.NextStep == "ask_person":
+		return "CALL THE SUPERVISOR: it is not known whether the customer has paid. Do not charge again."
+	case transaction.Phase == "in_doubt":
+		return "Checking the payment. Do not charge again."
+	case string(transaction.Status) == `"CARD_PRESENTED"`:
+		return "Card read: follow the terminal"
+	case string(transaction.Status) == `"APPROVAL_REQUESTED"`:
+		return "Asking the bank"
+	}
+	return "Present the card"
+}
+
+// call calls posd below /v1/transactions/; an error means that no whole answer came.
+func call(method, path string, body []byte) (int, Reply, error) {
+	request, err := http.NewRequest(method, "http://posd/v1/transactions/"+path, bytes.NewReader(body))
+	if err != nil {
+		fail(err)
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := posd.Do(request)
+	if err != nil {
+		return 0, Reply{}, err
+	}
+	defer response.Body.Close()
+	var reply Reply
+	err = json.NewDecoder(response.Body).Decode(&reply)
+	return response.StatusCode, reply, err
+}
+
+func load() (payment Payment, err error) {
+	text, err := os.ReadFile(openFile)
+	if err == nil {
+		err = json.Unmarshal(text, &payment)
+	}
+	return payment, err
+}
+
+// store puts it on the disk, whole or not at all.
+func store(payment Payment) error {
+	text, err := json.Marshal(payment)
+	if err != nil {
+		return err
+	}
+	file, err := os.Create(openFile + ".new")
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if _, err := file.Write(text); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(openFile+".new", openFile); err != nil {
+		return err
+	}
+	parent, err := os.Open(directory)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return parent.Sync()
+}
+
+func newID() string {
+	b := make([]byte, 16)
+	if _, err := rand.Read(b); err != nil {
+		fail(err)
+	}
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // version 4
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+func show(text string) {
+	if text != shown {
+		fmt.Println(text)
+	}
+	shown = text
+}
+
+// callSupervisor leaves; the payment stays noted as open.
+func callSupervisor(why string) {
+	fmt.Println("CALL THE SUPERVISOR: " + why)
+	os.Exit(4)
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(2)
+}
+
+func env(name, otherwise string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return otherwise
+}

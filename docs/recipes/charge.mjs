@@ -1,0 +1,146 @@
+#!/usr/bin/env node
+// node charge.mjs AMOUNT: charge a card and wait for the outcome, with nothing but Node.
+// node charge.mjs: finish the payment that a crash left open.
+//
+// It says what the cashier should see. Exit code: 0 paid, 1 not paid, 2 wrong usage, 4 a person has to look.
+import { randomUUID } from "node:crypto";
+import fs from "node:fs";
+import http from "node:http";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const socketPath = process.env.POSD_SOCKET ?? "/run/posd/till.sock";
+const directory = process.env.TILL_DIR ?? ".";
+const openFile = path.join(directory, "open-payment"); // the payment that has no outcome yet: its id and its request
+
+/** Call posd; resolve with {status, body}, reject where no whole answer came. */
+function call(method, path, body) {
+  return new Promise((resolve, reject) => {
+    const headers = body === undefined ? {} : { "content-type": "application/json" };
+    const request = http.request({ socketPath, path: `/v1${path}`, method, headers }, (response) => {
+      const chunks = [];
+      response.on("data", (chunk) => chunks.push(chunk));
+      response.on("error", reject);
+      response.on("end", () => {
+        try {
+          resolve({ status: response.statusCode, body: JSON.parse(Buffer.concat(chunks)) });
+        } catch (error) {
+          reject(error);
+        }
+      });
+    });
+    request.on("error", reject);
+    request.end(body);
+  });
+}
+
+let shown = "";
+function show(text) {
+  if (text !== shown) console.log(text);
+  shown = text;
+}
+
+const PROGRESS = {
+  CARD_PRESENTED: "Card read: follow the terminal",
+  APPROVAL_REQUESTED: "Asking the bank",
+};
+
+function showProgress({ next_step, phase, status }) {
+  if (next_step === "ask_person") {
+    show("CALL THE SUPERVISOR: it is not known whether the customer has paid. Do not charge again.");
+  } else if (phase === "in_doubt") {
+    show("Checking the payment. Do not charge again.");
+  } else {
+    show(PROGRESS[status] ?? "Present the card");
+  }
+}
+
+/** Put a file on the disk, whole or not at all. */
+function store(file, text) {
+  const sync = (name, flags, write) => {
+    const descriptor = fs.openSync(name, flags);
+    write?.(descriptor);
+    fs.fsyncSync(descriptor);
+    fs.closeSync(descriptor);
+  };
+  sync(`${file}.new`, "w", (descriptor) => fs.writeFileSync(descriptor, text));
+  fs.renameSync(`${file}.new`, file);
+  sync(path.dirname(file), "r");
+}
+
+/** Start it, or hear that it is known: both are the same call. Return the transaction; undefined if it was refused. */
+async function start(id, request) {
+  for (;;) {
+    try {
+      const { status, body } = await call("PUT", `/transactions/${id}`, JSON.stringify(request));
+      if (status === 200 || status === 201) return body;
+      if (body.code === "id_reused" || body.code === "pruned") {
+        // Never again under another id before somebody knows what became of this one.
+        show(`CALL THE SUPERVISOR: ${body.detail}`);
+        process.exit(4);
+      }
+      const refused = (status >= 400 && status < 500) || status === 501 || status === 503;
+      if (refused && body.code && body.code !== "draining") {
+        show(`NOT PAID: ${body.detail}`); // nothing was sent, nothing is recorded
+        return undefined;
+      }
+    } catch {
+      // No answer, or none of posd: the same call with the same id is always safe.
+    }
+    show("One moment, please");
+    await sleep(1000);
+  }
+}
+
+/** Wait for the end, over restarts of posd. */
+async function finish(id, transaction) {
+  while (transaction.phase !== "final") {
+    showProgress(transaction);
+    try {
+      // Returns with the outcome; the 2 seconds are for what is shown, they decide nothing.
+      await call("GET", `/transactions/${id}/outcome?timeout=2`);
+      const { status, body } = await call("GET", `/transactions/${id}`);
+      if (status === 404 || status === 410) {
+        show(`CALL THE SUPERVISOR: posd does not know the payment ${id} any more`);
+        process.exit(4);
+      }
+      if (status !== 200) throw new Error(body.detail);
+      transaction = body;
+    } catch {
+      show("One moment, please. The payment goes on."); // posd restarts: nothing is lost
+      await sleep(1000);
+    }
+  }
+  return transaction;
+}
+
+if (fs.existsSync(openFile)) {
+  console.log("First, the payment that was left open:");
+} else if (process.argv.length === 3) {
+  // Id and request are on disk before the call: whatever happens now, the same call can be repeated.
+  // The amount is a text: a binary float would not be exact.
+  store(openFile, JSON.stringify({ id: randomUUID(), request: { amount: { subtotal_iva0: process.argv[2] } } }));
+} else {
+  console.error("usage: charge.mjs AMOUNT");
+  process.exit(2);
+}
+const { id, request } = JSON.parse(fs.readFileSync(openFile));
+
+const started = await start(id, request);
+const { next_step, outcome, attention } = started ? await finish(id, started) : { next_step: "refused" };
+switch (next_step) {
+  case "done":
+    console.log(`PAID ${request.amount.subtotal_iva0}, ticket ${outcome.ticket_number}`);
+    break;
+  case "new_id_ok":
+    console.log(`NOT PAID: ${outcome.result} ${outcome.failure_reason?.message ?? ""}`);
+    process.exitCode = 1;
+    break;
+  case "refused":
+    process.exitCode = 1;
+    break;
+  default:
+    console.log(`CALL THE SUPERVISOR: ${attention.map(({ detail }) => detail).join("; ")}`);
+    process.exit(4); // it stays noted as open
+}
+fs.unlinkSync(openFile);

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# charge.sh AMOUNT: charge a card and wait for the outcome, with curl and jq.
+# charge.sh: finish the payment that a crash left open.
+#
+# It says what the cashier should see. Exit code: 0 paid, 1 not paid, 2 wrong usage, 4 a person has to look.
+set -euo pipefail
+
+socket=${POSD_SOCKET:-/run/posd/till.sock}
+open=${TILL_DIR:-.}/open-payment # the payment that has no outcome yet: its id and its request
+
+call() { # METHOD PATH [JSON]: sets $status and $body; status 000 means that no whole answer came
+  local reply
+  if reply=$(curl -s --unix-socket "$socket" -X "$1" "http://posd/v1/transactions/$id$2" -w '\n%{http_code}' \
+    ${3:+-H 'content-type: application/json' -d "$3"}); then
+    status=${reply##*$'\n'} body=${reply%$'\n'*}
+  else
+    status=000 body='{}'
+  fi
+}
+
+field() { jq -r "$1 // empty" <<<"$body" 2>/dev/null || true; }
+
+shown=
+show() { # say it once
+  [[ $1 == "$shown" ]] || echo "$1"
+  shown=$1
+}
+
+show_progress() {
+  case $(field .next_step)/$(field .phase)/$(field .status) in
+    ask_person/*) show "CALL THE SUPERVISOR: it is not known whether the customer has paid. Do not charge again." ;;
+    */in_doubt/*) show "Checking the payment. Do not charge again." ;;
+    */CARD_PRESENTED) show "Card read: follow the terminal" ;;
+    */APPROVAL_REQUESTED) show "Asking the bank" ;;
+    *) show "Present the card" ;;
+  esac
+}
+
+if [[ -e $open ]]; then
+  echo "First, the payment that was left open:"
+else
+  [[ $# == 1 ]] || { echo "usage: charge.sh AMOUNT" >&2; exit 2; }
+  # Id and request are on disk before the call: whatever happens now, the same call can be repeated.
+  jq -cn --arg id "$(cat /proc/sys/kernel/random/uuid)" --arg amount "$1" \
+    '{id: $id, request: {amount: {subtotal_iva0: $amount}}}' >"$open.new"
+  sync "$open.new"
+  mv "$open.new" "$open"
+  sync "${TILL_DIR:-.}"
+fi
+id=$(jq -r .id "$open")
+request=$(jq -c .request "$open")
+amount=$(jq -r .request.amount.subtotal_iva0 "$open")
+
+while call PUT "" "$request"; do
+  code=$(field .code)
+  case $status/$code in
+    20?/*) break ;;
+    503/draining) ;;
+    409/id_reused | 410/pruned) # never again under another id before somebody knows what became of this one
+      echo "CALL THE SUPERVISOR: $(field .detail)"
+      exit 4
+      ;;
+    4??/?* | 50[13]/?*) # a refusal of posd: nothing was sent, nothing is recorded
+      echo "NOT PAID: $(field .detail)"
+      rm "$open"
+      exit 1
+      ;;
+  esac
+  show "One moment, please" # no answer, or none of posd: the same call with the same id is always safe
+  sleep 1
+done
+
+until [[ $(field .phase) == final ]]; do
+  if [[ $status == 2?? ]]; then
+    show_progress
+  elif [[ $status == 404 || $status == 410 ]]; then
+    echo "CALL THE SUPERVISOR: posd does not know the payment $id any more"
+    exit 4
+  else
+    show "One moment, please. The payment goes on." # posd restarts: nothing is lost
+    sleep 1
+  fi
+  call GET "/outcome?timeout=2" # returns with the outcome; the 2 seconds are for what is shown, they decide nothing
+  call GET ""
+done
+
+case $(field .next_step) in
+  done)
+    echo "PAID $amount, ticket $(field .outcome.ticket_number)"
+    rm "$open"
+    ;;
+  new_id_ok)
+    echo "NOT PAID: $(field .outcome.result) $(field .outcome.failure_reason.message)"
+    rm "$open"
+    exit 1
+    ;;
+  *)
+    echo "CALL THE SUPERVISOR: $(field '[.attention[].detail] | join("; ")')"
+    exit 4
+    ;;
+esac

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""print_receipt.py PAYMENT_ID: print the receipt of a payment on its terminal; run it again for another copy.
+
+Exit code: 0 printed, 1 not printed, 4 somebody has to look at the printer.
+"""
+
+import os
+import sqlite3
+import sys
+from pathlib import Path
+
+from posd.client import Approved, Posd, Problem, StillPrinting, Unreachable
+
+WIDTH = 32
+till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
+till.execute("CREATE TABLE IF NOT EXISTS prints (id TEXT PRIMARY KEY, payment TEXT NOT NULL, done INTEGER)")
+
+
+def line(name: str, value: object) -> str:
+    return f"{name}{value!s:>{WIDTH - len(name)}}"
+
+
+def job_of(payment: str) -> tuple[str, str | None]:
+    """Return the id of the copy to print, and that of the one before it: one that was left open, else the next."""
+    rows = till.execute("SELECT id, done FROM prints WHERE payment = ? ORDER BY rowid", (payment,)).fetchall()
+    if rows and not rows[-1][1]:
+        rows, job = rows[:-1], rows[-1][0]
+    else:
+        job = f"receipt-{payment}-{len(rows) + 1}"
+        with till:
+            till.execute("INSERT INTO prints VALUES (?, ?, 0)", (job, payment))  # stored before the call
+    return job, rows[-1][0] if rows else None
+
+
+with Posd() as posd:
+    paid = posd.transaction(sys.argv[1]).state()
+    outcome = paid.outcome
+    if not isinstance(outcome, Approved):
+        sys.exit("there is no receipt: it is not paid")
+    card = outcome.receipt
+    text = "\n".join(
+        [
+            "YOUR SHOP".center(WIDTH).rstrip(),
+            line("TOTAL", outcome.authorized_amount),  # exact, as the terminal authorized it
+            line("card", card.franchise if card else ""),
+            line("authorization", card.authorization_code if card else ""),
+            line("ticket", outcome.ticket_number),
+        ]
+    )
+    job, copy_of = job_of(paid.id)
+    reference = outcome.ticket_number or ""
+    try:
+        printed = posd.print_job(
+            job, {"text": text}, terminal=paid.terminal, external_reference=reference, reprint_of=copy_of
+        ).outcome(timeout=120)
+    except (StillPrinting, Unreachable) as error:
+        print(f"Look at the printer, and run this again, it prints nothing twice: {error}")
+        sys.exit(4)
+    except Problem as refusal:
+        print(f"NOT PRINTED: {refusal}")
+        with till:
+            till.execute("DELETE FROM prints WHERE id = ?", (job,))
+        sys.exit(1)
+with till:
+    till.execute("UPDATE prints SET done = 1 WHERE id = ?", (job,))
+print("PRINTED" if printed.printed else f"NOT PRINTED: {printed.error_code or printed.reason}")
+sys.exit(0 if printed.printed else 1)

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""void_last.py: give back the last sale. Run again after a crash, it finishes the void that it began.
+
+Exit code: 0 given back, 1 not given back, 4 a person has to look.
+"""
+
+import os
+import sqlite3
+import sys
+import uuid
+from pathlib import Path
+
+from posd.client import (
+    AlreadyDerived,
+    Approved,
+    IdReused,
+    NotFound,
+    Posd,
+    Problem,
+    Pruned,
+    Transaction,
+    UnknownResult,
+    Unreachable,
+)
+
+#: Something may have happened under this id: a person looks, and nothing is charged again before that.
+UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
+
+till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
+till.execute("CREATE TABLE IF NOT EXISTS voids (id TEXT PRIMARY KEY, original TEXT NOT NULL, result TEXT)")
+
+
+def last_sale(posd: Posd) -> Transaction | None:
+    """Return the newest charge that was approved. A shop of several tills filters by its own metadata."""
+    sales = (state for state in posd.transactions() if state.type == "charge")
+    return next((state for state in sales if isinstance(state.outcome, Approved)), None)
+
+
+def main() -> int:
+    with Posd() as posd:
+        row = till.execute("SELECT id, original FROM voids WHERE result IS NULL").fetchone()
+        if row:
+            identity, original = row
+        elif sale := last_sale(posd):
+            # A void is a payment like any other: its own id, stored before the call.
+            identity, original = str(uuid.uuid4()), sale.id
+            with till:
+                till.execute("INSERT INTO voids VALUES (?, ?, NULL)", (identity, original))
+        else:
+            print("There is no sale")
+            return 1
+
+        try:
+            outcome = posd.void(identity, original=original).outcome()
+        except UNCLEAR as error:
+            print(f"CALL THE SUPERVISOR: {error}")
+            return 4
+        except AlreadyDerived:
+            result, code = "refused", 1
+            print("NOT GIVEN BACK: the last sale was given back before, or that is under way")
+        except Problem as refusal:
+            result, code = "refused", 1
+            print(f"NOT GIVEN BACK: {refusal}")
+        else:
+            result, code = outcome.result, 0 if isinstance(outcome, Approved) else 1
+            if outcome.next_step == "ask_person":
+                print("CALL THE SUPERVISOR")
+                return 4
+            if isinstance(outcome, Approved):
+                # On the day of the sale it never appears on the customer's statement; later it is a refund.
+                print(f"GIVEN BACK {outcome.authorized_amount or ''}: {outcome.reversal}")
+            else:
+                print(f"NOT GIVEN BACK: {outcome.result}")
+    with till:
+        till.execute("UPDATE voids SET result = ? WHERE id = ?", (result, identity))
+    return code
+
+
+sys.exit(main())

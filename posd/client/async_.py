@@ -1,0 +1,185 @@
+"""The async client (asyncio): `AsyncPosd`, and the handles of what it started."""
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import aclosing
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
+
+from posd.client import asking, plans, wire
+from posd.client.asking import Call
+from posd.client.async_connection import AsyncConnection
+from posd.client.outcomes import Outcome
+from posd.client.plans import PATIENCE_SECONDS, Away, OnAway, Place, R
+from posd.client.shared import Id, Lists, PaymentCalls, Starts
+from posd.client.states import Change, FeedChange, Health, PrintJob, Terminal, Transaction, Version
+
+T = TypeVar("T")
+
+#: What a method answers that is awaited.
+Answer: TypeAlias = Coroutine[Any, Any, T]
+
+
+class AsyncPayment(PaymentCalls[Answer[Transaction]]):
+    """A payment that was started, or may have been. To let go of it changes nothing: it goes on, and is found by id."""
+
+    def __init__(self, posd: "AsyncPosd", identity: str, known: Transaction | None = None) -> None:
+        super().__init__(identity)
+        self._posd = posd
+        self._known = known
+
+    async def _state(self, call: Call, *, once: bool = False) -> Transaction:
+        self._known = await self._posd._one(call, Transaction, once=once)
+        return self._known
+
+    async def outcome(self, timeout: float | None = None) -> Outcome:
+        """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
+
+        Raise StillOpen when the time has passed (the payment goes on), UnknownResult, or Problem (NotFound).
+        """
+        return await self._posd.connection.run(plans.outcome(self.id, timeout, self._known, self._posd.on_away))
+
+    async def watch(self) -> AsyncGenerator[Change | Outcome, None]:
+        """Yield what the terminal says, from the beginning, and last the outcome; over restarts of posd, none twice.
+
+        Raise UnknownResult, or Problem (NotFound).
+        """
+        path = asking.transaction_path(self.id, "/events")
+        place = Place(self._posd.socket, path, Change, 0, self._posd.on_away)
+        async with aclosing(self._posd.connection.follow(place)) as items:
+            async for item, change in items:
+                if item.name == plans.OUTCOME_ITEM:
+                    break
+                if change is not None:
+                    yield change
+        yield await self.outcome()
+
+
+class AsyncPrint:
+    """A print job that was started, or may have been."""
+
+    def __init__(self, posd: "AsyncPosd", identity: str, known: PrintJob | None = None) -> None:
+        #: The id that the till chose.
+        self.id = identity
+        self._posd = posd
+        self._known = known
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    async def state(self) -> PrintJob:
+        """Return how it stands. Raise NotFound, or Unreachable."""
+        self._known = await self._posd._one(asking.get(asking.print_job_path(self.id)), PrintJob)
+        return self._known
+
+    async def outcome(self, timeout: float | None = None) -> PrintJob:
+        """Wait for its end: over restarts of posd, and for ever, or `timeout` seconds.
+
+        Raise StillPrinting when the time has passed (the job goes on), or Problem (NotFound).
+        """
+        return await self._posd.connection.run(plans.print_outcome(self.id, timeout, self._known, self._posd.on_away))
+
+
+class AsyncPosd(
+    Starts[Answer["AsyncPayment"], Answer["AsyncPrint"]], Lists[AsyncIterator[Transaction], AsyncIterator[PrintJob]]
+):
+    """The daemon behind one Unix socket: the one given, else that of POSD_SOCKET, else /run/posd/till.sock.
+
+    `patience`: seconds for which a call is repeated while posd is away (restarting). `on_away` is told why each time
+    that a call or a wait is going to be tried again.
+
+    Tasks of one event loop may share it. A call that is cancelled leaves the payment alone, and no connection open.
+    """
+
+    def __init__(
+        self,
+        socket: str | os.PathLike[str] | None = None,
+        *,
+        patience: float = PATIENCE_SECONDS,
+        on_away: OnAway | None = None,
+    ) -> None:
+        self.socket = wire.socket_path(socket)
+        self.patience = patience
+        self.on_away = on_away
+        self.connection = AsyncConnection(self.socket)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the client; what was started goes on."""
+        await self.connection.close()
+
+    def transaction(self, id: Id) -> AsyncPayment:  # noqa: A002 - the field's name
+        """Return the handle of a payment by its id; posd is not asked yet."""
+        return AsyncPayment(self, asking.transaction_id(id))
+
+    def printed(self, id: str) -> AsyncPrint:  # noqa: A002 - the field's name
+        """Return the handle of a print job by its id; posd is not asked yet."""
+        return AsyncPrint(self, asking.print_job_id(id))
+
+    async def feed(self, after: int = 0) -> AsyncGenerator[FeedChange, None]:
+        """Yield every recorded change of every payment and print job behind that number, and go on for ever.
+
+        Over restarts of posd, none twice and none left out. Raise Problem.
+        """
+        place = Place(self.socket, "/feed", FeedChange, after, self.on_away)
+        async with aclosing(self.connection.follow(place)) as items:
+            async for _, change in items:
+                if change is not None:
+                    yield change
+
+    async def terminals(self, *, everything: bool = False, check: bool = False) -> list[Terminal]:
+        """Return the terminals of the fleet; with `everything` announced ones outside it too.
+
+        With `check` posd looks first at those that it has not looked at just now.
+        """
+        call = asking.get("/terminals", {"all": everything or None, "check": check or None})
+        terminals, _ = await self.connection.run(plans.page(call, "terminals", Terminal, self._away()))
+        return terminals
+
+    async def terminal(self, serial: str) -> Terminal:
+        """Return one terminal. Raise NotFound."""
+        return await self._one(asking.get(asking.terminal_path(serial)), Terminal)
+
+    async def health(self) -> Health:
+        """Return how posd is; a posd that fails still answers."""
+        return await self._one(asking.HEALTH, Health)
+
+    async def version(self) -> Version:
+        """Return which posd this is."""
+        return await self._one(asking.get("/version"), Version)
+
+    def _away(self) -> Away:
+        return Away(self.patience, self.on_away)
+
+    async def _one(self, call: Call, kind: type[R], *, once: bool = False) -> R:
+        return await self.connection.run(plans.one(call, kind, self._away(), once=once))
+
+    async def _begin(self, identity: str, call: Call) -> AsyncPayment:
+        plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away)
+        return AsyncPayment(self, identity, await self.connection.run(plan))
+
+    async def _begin_print(self, identity: str, call: Call) -> AsyncPrint:
+        plan = plans.begin(self.socket, call, PrintJob, self.patience, self.on_away)
+        return AsyncPrint(self, identity, await self.connection.run(plan))
+
+    def _payments(self, call: Call) -> AsyncIterator[Transaction]:
+        return self._rows(call, "transactions", Transaction)
+
+    def _print_jobs(self, call: Call) -> AsyncIterator[PrintJob]:
+        return self._rows(call, "print_jobs", PrintJob)
+
+    async def _rows(self, call: Call, member: str, kind: type[R]) -> AsyncIterator[R]:
+        cursor: str | None = ""
+        while cursor is not None:
+            paged = replace(call, params={**call.params, "cursor": cursor}) if cursor else call
+            rows, cursor = await self.connection.run(plans.page(paged, member, kind, self._away()))
+            for row in rows:
+                yield row

@@ -1,0 +1,215 @@
+"""What a call can raise.
+
+Of a call that starts something there are two kinds, and the difference is money: a `Problem` means that nothing was
+sent; `Unreachable` means that nothing is known, and then the same call is repeated with the same id.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from posd.client.states import PrintJob, Transaction
+
+#: Members that every problem has (RFC 9457); the others are the code's own.
+_COMMON = frozenset({"type", "title", "status", "detail", "code"})
+
+
+class Unreachable(Exception):
+    """posd did not answer: of what the call asked for nothing is known. Repeat the same call with the same id.
+
+    `sent` is False where the call provably never reached posd, `lasting` is True where waiting cannot help.
+    """
+
+    def __init__(self, socket: str, reason: str, *, sent: bool, lasting: bool = False, advice: str = "") -> None:
+        super().__init__(f"cannot reach posd on {socket}: {reason}" + (f"; {advice}" if advice else ""))
+        self.socket = socket
+        self.reason = reason
+        self.sent = sent
+        self.lasting = lasting
+
+
+class ForeignAnswer(Unreachable):
+    """What answered on the socket is not posd, or not one that this client understands."""
+
+    def __init__(self, socket: str, reason: str, *, status: int, raw: bytes) -> None:
+        super().__init__(socket, reason, sent=True, lasting=True)
+        self.status = status
+        self.raw = raw
+
+
+class UnknownResult(Exception):
+    """The transaction has ended in a way that this client does not know: posd is newer. Never take it for another.
+
+    `document` is the transaction as posd shows it; its `next_step` says what to do.
+    """
+
+    def __init__(self, id: str, result: object, document: Mapping[str, Any]) -> None:  # noqa: A002 - the field's name
+        super().__init__(
+            f"transaction {id} has ended with {result!r}, which this client does not know: it is older than posd. "
+            f"posd's own advice (next_step) is {document.get('next_step')!r}; renew the client"
+        )
+        self.id = id
+        self.result = result
+        self.document = document
+
+
+class StillOpen(Exception):
+    """The caller's time has passed and the transaction goes on. `state` is how it stood last, where that was heard."""
+
+    def __init__(self, id: str, state: "Transaction | None") -> None:  # noqa: A002 - the field's name
+        super().__init__(
+            f"transaction {id} is still open and goes on: wait for its outcome again, or abort it; "
+            "do not pay again under another id"
+        )
+        self.id = id
+        self.state = state
+
+
+class StillPrinting(Exception):
+    """The caller's time has passed and the print job goes on. `state` is how it stood last, where that was heard."""
+
+    def __init__(self, id: str, state: "PrintJob | None") -> None:  # noqa: A002 - the field's name
+        super().__init__(f"print job {id} is not done yet and goes on: wait for its outcome again")
+        self.id = id
+        self.state = state
+
+
+class Problem(Exception):
+    """posd answered with a problem: its stable `code`, HTTP `status`, what to do (`detail`), the code's own `extra`.
+
+    A code that this client does not know is a plain Problem.
+    """
+
+    #: The class of each code.
+    BY_CODE: ClassVar[dict[str, type["Problem"]]] = {}
+
+    def __init__(self, code: str, status: int, detail: str, extra: Mapping[str, Any], raw: bytes = b"") -> None:
+        super().__init__(detail)
+        self.code = code
+        self.status = status
+        self.detail = detail
+        self.extra = extra
+        #: The answer's bytes.
+        self.raw = raw
+
+    def __init_subclass__(cls, *, code: str, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        Problem.BY_CODE[code] = cls
+
+    @property
+    def means_nothing_sent(self) -> bool:
+        """Whether it says, of a call that starts something, that nothing was sent (and not only that posd failed)."""
+        return self.status < 500 or self.status in (501, 503)
+
+
+def problem_of(status: int, document: Any, raw: bytes) -> Problem | None:
+    """Return the problem that an answer states, None where it is none of posd's."""
+    if not isinstance(document, Mapping) or not isinstance(code := document.get("code"), str):
+        return None
+    detail = document.get("detail") or document.get("title") or code
+    extra = {name: value for name, value in document.items() if name not in _COMMON}
+    return Problem.BY_CODE.get(code, Problem)(code, status, str(detail), extra, raw)
+
+
+class MalformedJson(Problem, code="malformed_json"):
+    """The body is not JSON."""
+
+
+class InvalidRequest(Problem, code="invalid_request"):
+    """The request is not as described; `extra["errors"]` lists `{path, message}`."""
+
+
+class UnknownTerminal(Problem, code="unknown_terminal"):
+    """The terminal is not in the fleet, or none was named and there are several; `extra["fleet"]`."""
+
+
+class TerminalOffline(Problem, code="terminal_offline"):
+    """No address of the terminal is known, or it cannot be reached for an abort."""
+
+
+class TerminalBusy(Problem, code="terminal_busy"):
+    """An open transaction holds the terminal: `extra["blocking_transaction"]`."""
+
+
+class IdReused(Problem, code="id_reused"):
+    """The id belongs to another request; `extra["fields"]` differ."""
+
+
+class SaleConflict(Problem, code="sale_conflict"):
+    """The sale has another open or approved payment: `extra["transactions"]`."""
+
+
+class AlreadyDerived(Problem, code="already_derived"):
+    """The original has another such operation: `extra["transactions"]`."""
+
+
+class UnknownOriginal(Problem, code="unknown_original"):
+    """Nothing can be derived from that original."""
+
+
+class NotFound(Problem, code="not_found"):
+    """posd does not know it."""
+
+
+class Pruned(Problem, code="pruned"):
+    """It is so old that its record was removed; it was started once, and never will be again."""
+
+
+class PastPointOfNoReturn(Problem, code="past_point_of_no_return"):
+    """Too late to abort: the acquirer was already asked."""
+
+
+class AlreadyFinal(Problem, code="already_final"):
+    """It has already ended: `extra["outcome"]`."""
+
+
+class NothingRunning(Problem, code="nothing_running"):
+    """The terminal says that it runs nothing; posd searches for what became of it by itself."""
+
+
+class NotAbortable(Problem, code="not_abortable"):
+    """No abort may be sent for it."""
+
+
+class CallOutstanding(Problem, code="call_outstanding"):
+    """A call to the terminal is under way; decide once it has ended."""
+
+
+class NotConfigured(Problem, code="not_configured"):
+    """The terminal profile has no such operation."""
+
+
+class QueueFull(Problem, code="queue_full"):
+    """Too many print jobs wait."""
+
+
+class StorageUnavailable(Problem, code="storage_unavailable"):
+    """The database cannot be written now."""
+
+
+class Draining(Problem, code="draining"):
+    """posd is stopping; the client waits until it is back, so this is seldom seen."""
+
+
+class Forbidden(Problem, code="forbidden"):
+    """A call for operators: it is made on the admin socket."""
+
+
+class MethodNotAllowed(Problem, code="method_not_allowed"):
+    """posd has no such call: it is older than this client."""
+
+
+class RequestTimeout(Problem, code="request_timeout"):
+    """The call took too long to arrive."""
+
+
+class PayloadTooLarge(Problem, code="payload_too_large"):
+    """The body is too large: `extra["limit_bytes"]`."""
+
+
+class UnsupportedMediaType(Problem, code="unsupported_media_type"):
+    """The body must be JSON."""
+
+
+class InternalError(Problem, code="internal_error"):
+    """A fault of posd, in its log under `extra["error_id"]`."""

@@ -1,0 +1,190 @@
+"""How a transaction ended: five types, one for each result, made to be looked at with `match` and `assert_never`."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, ClassVar, TypeAlias
+
+from posd.client import reading
+from posd.client.errors import UnknownResult
+from posd.client.reading import Document
+
+#: Types of transaction by which, once approved, the card is charged. Others reserve (pre-auth, re-auth) or give back.
+CHARGING = frozenset({"charge", "capture", "post-tip"})
+NOT_CHARGING = frozenset({"pre-auth", "re-auth", "void"})
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One proof: its `kind` (event, search, refusal, unsent, abort, operator) and when it came."""
+
+    kind: str
+    at: datetime
+    document: Document = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why it failed: the terminal's own words, or posd's (`type` "posd") where it was not started."""
+
+    type: str | None
+    code: str | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a receipt needs beside amount and references."""
+
+    authorization_code: str | None
+    franchise: str | None
+    card_type: str | None
+    cvm_type: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What every outcome has.
+
+    `next_step` is posd's advice: `done`; `new_id_ok` (not charged: pay again under a new id); `ask_person` (what the
+    terminal said contradicts itself). `status` is the terminal's last state, None where none stands behind it.
+    `reached_acquirer` is None where that is not known. `document` is the outcome as posd sent it, with whatever this
+    client does not know.
+    """
+
+    id: str
+    type: str | None
+    next_step: str
+    status: str | None
+    reached_acquirer: bool | None
+    reading_type: str | None
+    failure_reason: Failure | None
+    decided_at: datetime
+    evidence: tuple[Evidence, ...]
+    supersedes: "Outcome | None" = field(repr=False)
+    final_event: Document | None = field(repr=False)
+    document: Document = field(repr=False)
+
+    #: The word on the wire.
+    result: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approved(Ended):
+    """The acquirer approved it.
+
+    The references are None where the terminal did not send them. `reversal`, of a void: `cancellation` on the same
+    day as the original, else `refund`.
+    """
+
+    result: ClassVar[str] = "approved"
+
+    transaction_reference: str | None
+    ticket_number: str | None
+    authorized_amount: Decimal | None
+    receipt: Receipt | None
+    reversal: str | None
+
+    @property
+    def charged(self) -> bool | None:
+        """True: the card was charged. False: this reserved, or gave back. None: a person has to look first."""
+        if self.next_step != "done":
+            return None
+        return True if self.type in CHARGING else False if self.type in NOT_CHARGING else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failed(Ended):
+    @property
+    def charged(self) -> bool | None:
+        """False: the card was not charged, and the customer may pay again under a new id. None: ask a person first."""
+        return False if self.next_step == "new_id_ok" else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declined(_Failed):
+    """The acquirer declined it."""
+
+    result: ClassVar[str] = "declined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected(_Failed):
+    """The terminal could not do it."""
+
+    result: ClassVar[str] = "rejected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canceled(_Failed):
+    """It was canceled, at the terminal or by an abort."""
+
+    result: ClassVar[str] = "canceled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotStarted(_Failed):
+    """It provably never ran on the terminal; `failure_reason` says why."""
+
+    result: ClassVar[str] = "not_started"
+
+
+Outcome: TypeAlias = Approved | Declined | Rejected | Canceled | NotStarted
+
+TYPES: dict[str, type[Outcome]] = {kind.result: kind for kind in (Approved, Declined, Rejected, Canceled, NotStarted)}
+
+
+def read_outcome(transaction: Document) -> Outcome | None:
+    """Return the outcome of a transaction's document, None while there is none.
+
+    Raise UnknownResult, or ValueError where it is no such document.
+    """
+    outcome = reading.maybe_document(transaction, "outcome")
+    return None if outcome is None else _read(transaction, outcome, reading.text(transaction, "next_step"))
+
+
+def _read(transaction: Document, outcome: Document, next_step: str) -> Outcome:
+    identity = reading.text(transaction, "client_transaction_id")
+    kind = TYPES.get(result := reading.text(outcome, "result"))
+    if kind is None:
+        raise UnknownResult(identity, result, transaction)
+    older = reading.maybe_document(outcome, "supersedes")
+    common: dict[str, Any] = {
+        "id": identity,
+        "type": reading.maybe(transaction, "type"),
+        "next_step": next_step,
+        "status": reading.maybe(outcome, "status"),
+        "reached_acquirer": reading.maybe_flag(outcome, "reached_acquirer"),
+        "reading_type": reading.maybe(outcome, "reading_type"),
+        "failure_reason": _failure(reading.maybe_document(outcome, "failure_reason")),
+        "decided_at": reading.moment(outcome, "decided_at"),
+        "evidence": tuple(map(_evidence, reading.items(outcome, "evidence"))),
+        # What was corrected is nothing to act on: posd's advice is about the one that stands.
+        "supersedes": None if older is None else _read(transaction, older, "ask_person"),
+        "final_event": reading.maybe_document(outcome, "final_event"),
+        "document": outcome,
+    }
+    if kind is not Approved:
+        return kind(**common)
+    return Approved(
+        **common,
+        transaction_reference=reading.maybe(outcome, "transaction_reference"),
+        ticket_number=reading.maybe(outcome, "ticket_number"),
+        authorized_amount=reading.amount(outcome, "authorized_amount"),
+        receipt=_receipt(reading.maybe_document(outcome, "receipt")),
+        reversal=reading.maybe(outcome, "reversal"),
+    )
+
+
+def _evidence(item: object) -> Evidence:
+    source = reading.document(item)
+    return Evidence(reading.text(source, "kind"), reading.moment(source, "at"), source)
+
+
+def _failure(source: Document | None) -> Failure | None:
+    return None if source is None else Failure(*(reading.maybe(source, name) for name in ("type", "code", "message")))
+
+
+def _receipt(source: Document | None) -> Receipt | None:
+    names = ("authorization_code", "franchise", "card_type", "cvm_type")
+    return None if source is None else Receipt(*(reading.maybe(source, name) for name in names))

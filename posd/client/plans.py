@@ -1,0 +1,269 @@
+"""What the client does beyond one call, decided without I/O: repeating, waiting, paging.
+
+A plan is a generator: it yields the call to make next, is sent its reply or has its error thrown in, and returns what
+came of it. A sync and an async connection carry the same plans out. They read the monotonic clock and nothing else.
+"""
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import replace
+from typing import Generic, Protocol, Self, TypeAlias, TypeVar
+
+from posd.client import asking, exact, reading
+from posd.client.asking import Call, Reply, StreamItem
+from posd.client.errors import (
+    Draining,
+    ForeignAnswer,
+    InternalError,
+    Problem,
+    StillOpen,
+    StillPrinting,
+    StorageUnavailable,
+    Unreachable,
+)
+from posd.client.outcomes import Outcome, read_outcome
+from posd.client.reading import Document
+from posd.client.states import PrintJob, Transaction
+
+T = TypeVar("T")
+Plan: TypeAlias = Generator[Call, Reply, T]
+
+#: Is told why, each time that a call is going to be repeated: for the till's screen. What it raises ends the wait.
+OnAway: TypeAlias = Callable[[Exception], None]
+
+#: seconds for which a call is repeated while posd is away: longer than posd takes to stop and start.
+PATIENCE_SECONDS = 15.0
+#: seconds between two tries to reach a posd that is away: soon enough for a person, no load.
+RETRY_SECONDS = 0.25
+#: seconds: what waiting seldom helps against is waited for this long all the same: while posd starts, its socket is
+#: there before its group and mode are.
+LASTING_SECONDS = 2.0
+#: seconds: the longest time-out that posd takes for one call (local API).
+LONGEST_SECONDS = 3600.0
+#: seconds that an answer may take beyond the time-out that it was asked for: a posd that hangs must not hold the till.
+GRACE_SECONDS = 2.0
+
+#: Name of the item that ends the stream of a payment's events.
+OUTCOME_ITEM = "outcome"
+
+#: Posd is away: stopped, starting, or stopping.
+AWAY = (Unreachable, Draining)
+#: It is there and cannot look or write just now. After a call that may have been read these say nothing about it.
+TROUBLED = (*AWAY, StorageUnavailable, InternalError)
+
+
+class Readable(Protocol):
+    """A type that is read from a document."""
+
+    @classmethod
+    def read(cls, source: Document) -> Self:
+        """Read it. Raise ValueError."""
+
+
+R = TypeVar("R", bound=Readable)
+
+
+class Away:
+    """For how long errors that pass are waited for: `patience` seconds from the first one, None for ever."""
+
+    def __init__(
+        self, patience: float | None, on_away: OnAway | None = None, passing: tuple[type[Exception], ...] = AWAY
+    ) -> None:
+        self._patience = patience
+        self._on_away = on_away
+        self._passing = passing
+        self._since: float | None = None
+
+    def back(self) -> None:
+        """Posd has answered."""
+        self._since = None
+
+    def pause(self, error: Exception) -> float | None:
+        """Return how many seconds to let pass before the next try, None where there is to be none."""
+        if isinstance(error, ForeignAnswer) or not isinstance(error, self._passing):
+            return None
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        lasting = isinstance(error, InternalError) or (isinstance(error, Unreachable) and error.lasting)
+        limits = (self._patience, LASTING_SECONDS if lasting else None)
+        if any(limit is not None and now - self._since + RETRY_SECONDS > limit for limit in limits):
+            return None
+        if self._on_away is not None:
+            self._on_away(error)
+        return RETRY_SECONDS
+
+
+class Deadline:
+    """The caller's own time."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._at = None if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float | None:
+        """Return the seconds that are left, None where there is no end."""
+        return None if self._at is None else max(0.0, self._at - time.monotonic())
+
+    def over(self) -> bool:
+        """Whether none are left."""
+        return self.left() == 0
+
+
+def steady(call: Call, away: Away, *, once: bool = False) -> Plan[Reply]:
+    """Make a call until posd answers it. One that is to be read `once` is not repeated where it may have been."""
+    while True:
+        try:
+            return (yield call)
+        except (Unreachable, Problem) as error:
+            if once and isinstance(error, Unreachable) and error.sent:
+                raise
+            if (pause := away.pause(error)) is None:
+                raise
+            call = replace(call, pause=pause)
+
+
+def one(call: Call, kind: type[R], away: Away, *, once: bool = False) -> Plan[R]:
+    """Make a call that answers a document."""
+    reply = yield from steady(call, away, once=once)
+    return kind.read(reading.document(reply.body))
+
+
+def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[R], str | None]]:
+    """Read a page of a list: its rows, and the cursor of the next one."""
+    reply = yield from steady(call, away)
+    body = reading.document(reply.body)
+    rows = [kind.read(reading.document(row)) for row in reading.items(body, member)]
+    return rows, reading.maybe(body, "next_cursor")
+
+
+def begin(socket: str, call: Call, kind: type[R], patience: float, on_away: OnAway | None) -> Plan[R]:
+    """Start something, and return how it then stands: see `start`."""
+    reply = yield from start(socket, call, patience, on_away, unsent_patience=patience)
+    return kind.read(reading.document(reply.body))
+
+
+def start(
+    socket: str, call: Call, patience: float | None, on_away: OnAway | None, *, unsent_patience: float | None
+) -> Plan[Reply]:
+    """Start something: the same call, with the same id, until posd answers for it.
+
+    Raise Problem where posd says that nothing was sent, Unreachable where nothing is known after `patience` seconds;
+    `unsent_patience` is that of a call which provably reached nobody.
+    """
+    unsent = Away(unsent_patience, on_away)
+    sent = Away(patience, on_away, TROUBLED)
+    may_run = False
+    while True:
+        try:
+            return (yield call)
+        except (Unreachable, Problem) as error:
+            if isinstance(error, Unreachable):
+                may_run = may_run or error.sent
+            elif not error.means_nothing_sent:
+                may_run = True
+            elif not isinstance(error, TROUBLED if may_run else AWAY):
+                raise
+            pause = (sent if may_run else unsent).pause(error)
+            if pause is None:
+                if isinstance(error, ForeignAnswer):
+                    raise
+                raise _unanswered(socket, error, may_run) from error
+            call = replace(call, pause=pause)
+
+
+def outcome(identity: str, timeout: float | None, state: Transaction | None, on_away: OnAway | None) -> Plan[Outcome]:
+    """Wait for the outcome of a transaction; it starts nothing. Raise StillOpen, Problem, or UnknownResult."""
+    deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
+    while True:
+        try:
+            reply = yield _holding(asking.transaction_path(identity, "/outcome"), deadline, pause)
+            if reply.status == 200:
+                reply = yield asking.get(asking.transaction_path(identity))
+            away.back()
+            pause = 0.0
+            document = reading.document(reply.body)
+            if (found := read_outcome(document)) is not None:
+                return found
+            state = Transaction.read(document)
+        except (Unreachable, Problem) as error:
+            pause = _next_try(away, error, deadline)
+        if deadline.over():
+            raise StillOpen(identity, state)
+
+
+def print_outcome(
+    identity: str, timeout: float | None, state: PrintJob | None, on_away: OnAway | None
+) -> Plan[PrintJob]:
+    """Wait for the end of a print job; it starts nothing. Raise StillPrinting or Problem."""
+    deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
+    while True:
+        try:
+            reply = yield _holding(asking.print_job_path(identity, "/outcome"), deadline, pause)
+            away.back()
+            pause = 0.0
+            state = PrintJob.read(reading.document(reply.body))
+            if state.final:
+                return state
+        except (Unreachable, Problem) as error:
+            pause = _next_try(away, error, deadline)
+        if deadline.over():
+            raise StillPrinting(identity, state)
+
+
+class Place(Generic[R]):
+    """Where a stream of numbered items stands: none twice, and none left out after a broken connection."""
+
+    def __init__(self, socket: str, path: str, kind: type[R], after: int, on_away: OnAway | None) -> None:
+        self.path = path
+        self.after = after
+        self._socket = socket
+        self._kind = kind
+        self._away = Away(None, on_away, TROUBLED)
+
+    def take(self, item: StreamItem) -> R | None:
+        """Read an item that is the next one; None for one without a number of its own, or that was seen.
+
+        Raise ForeignAnswer where it is not as the contract says.
+        """
+        self._away.back()
+        try:
+            source = exact.decode(item.data) if item.data else None
+            seq = source.get("seq") if isinstance(source, Mapping) else None
+            if not isinstance(seq, int) or seq <= self.after:
+                return None
+            found = self._kind.read(reading.document(source))
+        except ValueError as error:
+            reason = f"an item of its stream is not as this client knows it: {error}; is it posd, and how new?"
+            raise ForeignAnswer(self._socket, reason, status=200, raw=item.data.encode()) from error
+        self.after = seq
+        return found
+
+    def broken(self, error: Exception) -> float:
+        """Return how many seconds to let pass before the stream is opened again. Raise the error where it is not."""
+        return _next_try(self._away, error, Deadline(None))
+
+
+def _holding(path: str, deadline: Deadline, pause: float) -> Call:
+    """Return the call that holds until there is something, or for the time that is left."""
+    left = deadline.left()
+    if left is None:
+        return Call("GET", path, seconds=None, pause=pause)
+    wait = min(max(0.0, left - pause), LONGEST_SECONDS)
+    return Call("GET", path, {"timeout": f"{wait:.3f}"}, seconds=wait + GRACE_SECONDS, pause=pause)
+
+
+def _next_try(away: Away, error: Exception, deadline: Deadline) -> float:
+    """Return the seconds until the next try, at most those that the caller has. Raise the error where there is none."""
+    pause, left = away.pause(error), deadline.left()
+    if pause is None:
+        raise error
+    return pause if left is None else min(pause, left)
+
+
+def _unanswered(socket: str, error: Unreachable | Problem, may_run: bool) -> Unreachable:
+    reason = error.reason if isinstance(error, Unreachable) else error.detail
+    advice = (
+        "what became of the call is not known: repeat the same call with the same id"
+        if may_run
+        else "nothing was started: once posd answers, repeat the same call with the same id"
+    )
+    return Unreachable(socket, reason, sent=may_run, advice=advice)

@@ -1,0 +1,286 @@
+"""Posd's documents as types. Words are posd's own texts: a newer posd may have more of them than are named here.
+
+Each keeps the document that it was read from (`document`), with what this client does not know.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from posd.client import reading
+from posd.client.outcomes import Outcome, read_outcome
+from posd.client.reading import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """A condition that a person should look at; it changes no outcome by itself."""
+
+    code: str
+    since: datetime
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """How a transaction stands.
+
+    `phase`: starting, in_doubt, active, final. `status`: the terminal's newest state known, or None.
+    `next_step`: wait, done, new_id_ok, ask_person. While it is not final, never pay again under a new id.
+    """
+
+    id: str
+    terminal: str
+    type: str | None
+    sale: str | None
+    phase: str
+    status: str | None
+    reading_type: str | None
+    next_step: str
+    abortable: bool
+    released: bool
+    amount: Document
+    metadata: Document
+    options: Document
+    transaction_reference: str | None
+    original: str | None
+    derived: tuple[str, ...]
+    created_at: datetime
+    updated_at: datetime
+    attention: tuple[Attention, ...]
+    document: Document = field(repr=False)
+
+    @property
+    def final(self) -> bool:
+        """Whether it has ended."""
+        return self.phase == "final"
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended, None while it has not. Raise UnknownResult."""
+        return read_outcome(self.document)
+
+    @classmethod
+    def read(cls, source: Document) -> "Transaction":
+        """Read the document. Raise ValueError."""
+        return cls(
+            id=reading.text(source, "client_transaction_id"),
+            terminal=reading.text(source, "terminal"),
+            type=reading.maybe(source, "type"),
+            sale=reading.maybe(source, "sale"),
+            phase=reading.text(source, "phase"),
+            status=reading.maybe(source, "status"),
+            reading_type=reading.maybe(source, "reading_type"),
+            next_step=reading.text(source, "next_step"),
+            abortable=reading.flag(source, "abortable"),
+            released=reading.flag(source, "released"),
+            amount=reading.document(source.get("amount")),
+            metadata=reading.document(source.get("metadata")),
+            options=reading.document(source.get("options")),
+            transaction_reference=reading.maybe(source, "transaction_reference"),
+            original=reading.maybe(source, "original"),
+            derived=tuple(map(str, reading.items(source, "derived"))),
+            created_at=reading.moment(source, "created_at"),
+            updated_at=reading.moment(source, "updated_at"),
+            attention=read_attention(source),
+            document=source,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An event of the terminal: its place, its state (`status`), what posd made of it (`verdict`), and itself."""
+
+    seq: int
+    received_at: datetime
+    status: str | None
+    verdict: str
+    event: Document = field(repr=False)
+    document: Document = field(repr=False)
+
+    @classmethod
+    def read(cls, source: Document) -> "Change":
+        """Read an item of the event stream. Raise ValueError."""
+        event = reading.document(source.get("event"))
+        return cls(
+            seq=reading.whole(source, "seq"),
+            received_at=reading.moment(source, "received_at"),
+            status=status if isinstance(status := event.get("status"), str) else None,
+            verdict=reading.text(source, "verdict"),
+            event=event,
+            document=source,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FeedChange:
+    """A recorded change of any transaction or print job (`kind`, `id`): why it was made, and how it then stood."""
+
+    seq: int
+    at: datetime
+    kind: str
+    id: str
+    reason: str
+    phase: str
+    status: str | None
+    result: str | None
+    attention: tuple[str, ...]
+    terminal: str | None
+    document: Document = field(repr=False)
+
+    @classmethod
+    def read(cls, source: Document) -> "FeedChange":
+        """Read an item of the feed. Raise ValueError."""
+        return cls(
+            seq=reading.whole(source, "seq"),
+            at=reading.moment(source, "at"),
+            kind=reading.text(source, "kind"),
+            id=reading.text(source, "id"),
+            reason=reading.text(source, "reason"),
+            phase=reading.text(source, "phase"),
+            status=reading.maybe(source, "status"),
+            result=reading.maybe(source, "result"),
+            attention=tuple(map(str, reading.items(source, "attention"))),
+            terminal=reading.maybe(source, "terminal"),
+            document=source,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PrintJob:
+    """How a print job stands. `status`: PENDING, IN_PROGRESS, COMPLETED, FAILED, or None while not accepted.
+
+    Final with `status` None: it was provably not accepted (`reason`).
+    """
+
+    id: str
+    terminal: str
+    external_reference: str
+    reprint_of: str | None
+    status: str | None
+    phase: str
+    error_code: str | None
+    error_message: str | None
+    reason: str | None
+    created_at: datetime
+    updated_at: datetime
+    decided_by: str | None
+    attention: tuple[Attention, ...]
+    document: Document = field(repr=False)
+
+    @property
+    def final(self) -> bool:
+        """Whether it has ended."""
+        return self.phase == "final"
+
+    @property
+    def printed(self) -> bool:
+        """Whether it was printed."""
+        return self.final and self.status == "COMPLETED"
+
+    @classmethod
+    def read(cls, source: Document) -> "PrintJob":
+        """Read the document. Raise ValueError."""
+        return cls(
+            id=reading.text(source, "print_job_id"),
+            terminal=reading.text(source, "terminal"),
+            external_reference=reading.text(source, "external_reference"),
+            reprint_of=reading.maybe(source, "reprint_of"),
+            status=reading.maybe(source, "status"),
+            phase=reading.text(source, "phase"),
+            error_code=reading.maybe(source, "error_code"),
+            error_message=reading.maybe(source, "error_message"),
+            reason=reading.maybe(source, "reason"),
+            created_at=reading.moment(source, "created_at"),
+            updated_at=reading.moment(source, "updated_at"),
+            decided_by=reading.maybe(source, "decided_by"),
+            attention=read_attention(source),
+            document=source,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """A terminal: where it is, whether it can be reached (None: not known), and the transaction that holds it."""
+
+    serial: str
+    brand: str | None
+    model: str | None
+    base_url: str | None
+    source: str | None
+    reachable: bool | None
+    last_seen: datetime | None
+    transaction: str | None
+    in_fleet: bool
+    document: Document = field(repr=False)
+
+    @classmethod
+    def read(cls, source: Document) -> "Terminal":
+        """Read the document. Raise ValueError."""
+        return cls(
+            serial=reading.text(source, "serial"),
+            brand=reading.maybe(source, "brand"),
+            model=reading.maybe(source, "model"),
+            base_url=reading.maybe(source, "base_url"),
+            source=reading.maybe(source, "source"),
+            reachable=reading.maybe_flag(source, "reachable"),
+            last_seen=reading.maybe_moment(source, "last_seen"),
+            transaction=reading.maybe(source, "transaction"),
+            in_fleet=source.get("in_fleet") is not False,
+            document=source,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of posd's health: ok, degraded or failing, and what to do."""
+
+    status: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How posd is: ok, degraded or failing, by its checks."""
+
+    status: str
+    checks: dict[str, Check]
+    document: Document = field(repr=False)
+
+    @classmethod
+    def read(cls, source: Document) -> "Health":
+        """Read the document. Raise ValueError."""
+        checks = {name: reading.document(check) for name, check in reading.document(source.get("checks")).items()}
+        return cls(
+            status=reading.text(source, "status"),
+            checks={
+                name: Check(reading.text(check, "status"), reading.text(check, "detail"))
+                for name, check in checks.items()
+            },
+            document=source,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Which posd this is: its release, the API's, and the database's."""
+
+    version: str
+    api: str
+    schema: int
+    document: Document = field(repr=False)
+
+    @classmethod
+    def read(cls, source: Document) -> "Version":
+        """Read the document. Raise ValueError."""
+        return cls(
+            reading.text(source, "version"), reading.text(source, "api"), reading.whole(source, "schema"), source
+        )
+
+
+def read_attention(source: Document) -> tuple[Attention, ...]:
+    """Read the `attention` of a document. Raise ValueError."""
+    found = map(reading.document, reading.items(source, "attention"))
+    return tuple(
+        Attention(reading.text(item, "code"), reading.moment(item, "since"), reading.text(item, "detail"))
+        for item in found
+    )

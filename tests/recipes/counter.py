@@ -1,0 +1,118 @@
+"""A counter: a daemon, simulated terminals whose time passes when the test lets it, and a till's directory."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+from posd.simulator import Simulator
+from posd.simulator.clock import VirtualClock
+from tests.recipes.running import PATIENCE_SECONDS, Recipe, run
+from tests.support.daemon import Daemon
+from tests.support.simulated import simulated
+
+#: Longer than a payment takes, in terminal seconds.
+A_WHILE = 120.0
+
+
+@dataclass
+class Counter:
+    """`till` is where the recipes of one test store what they store; `known` are the ids of earlier tests."""
+
+    daemon: Daemon
+    terminals: dict[str, Simulator]
+    directory: Path
+    till: Path = Path()
+    known: set[str] = field(default_factory=set)
+
+    @property
+    def terminal(self) -> Simulator:
+        """The first terminal."""
+        return next(iter(self.terminals.values()))
+
+    def fresh(self) -> None:
+        """Give the next test a till that has stored nothing."""
+        self.till = self.directory / f"till-{uuid4()}"
+        self.till.mkdir()
+        self.known = set(self._asked())
+
+    def recipe(self, name: str, *arguments: str, **environment: str) -> AbstractAsyncContextManager[Recipe]:
+        """Run a recipe for the block."""
+        socket = self.daemon.till_socket
+        return run(name, *arguments, socket=socket, till=self.till, programs=self.directory, **environment)
+
+    async def pass_time(self, seconds: float = A_WHILE) -> None:
+        """Let time pass at the terminals."""
+        for terminal in self.terminals.values():
+            assert isinstance(terminal.clock, VirtualClock)
+            await terminal.clock.advance(seconds)
+
+    def _asked(self) -> list[str]:
+        bodies = [json.loads(text) for terminal in self.terminals.values() for text in terminal.requests]
+        return [body["client_transaction_id"] for body in bodies]
+
+    @property
+    def requests(self) -> list[str]:
+        """The ids of the requests that the terminals have seen in this test, one for each request."""
+        return [identity for identity in self._asked() if identity not in self.known]
+
+    async def one_request(self) -> Any:
+        """The terminals have seen exactly one request in this test; return the transaction."""
+        (identity,) = self.requests
+        return await self.daemon.transaction(identity)
+
+    async def start(self, amount: str | None, **request: Any) -> str:
+        """Start a payment that no recipe has anything to do with; return its id."""
+        identity = str(uuid4())
+        body = {"terminal": self.serial, **request}
+        if amount is not None:
+            body["amount"] = {"subtotal_iva0": amount}
+        reply = await self.daemon.call("PUT", f"/transactions/{identity}", body)
+        assert reply.status == 201, reply.body
+        return identity
+
+    async def pay(self, amount: str | None, result: str = "approved", **request: Any) -> str:
+        """Make such a payment, to its end."""
+        identity = await self.start(amount, **request)
+        await self.pass_time()
+        assert (await self.daemon.outcome(identity))["result"] == result
+        return identity
+
+    async def hold(self, **request: Any) -> str:
+        """Start a payment that goes on until it is aborted."""
+        return await self.start("9000.08", **request)
+
+    async def started(self, identity: str) -> None:
+        """Wait until the terminal has been asked for a payment."""
+        await self.terminal.ledger.wait_for("start", client_transaction_id=identity)
+
+    async def starts(self, count: int) -> None:
+        """Wait until the terminals have been asked for so many payments in this test."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(self.requests) < count:
+                await self.terminal.ledger.next(lambda entry: entry["kind"] == "start")
+
+    @property
+    def serial(self) -> str:
+        """The serial of the first terminal."""
+        return next(iter(self.terminals))
+
+    async def let_go(self, identity: str) -> None:
+        """End that payment."""
+        assert (await self.daemon.call("POST", f"/transactions/{identity}/abort")).status == 202
+        await self.pass_time()
+        assert await self.daemon.outcome(identity) is not None
+
+
+@asynccontextmanager
+async def open_counter(*serials: str, extra: str = "") -> AsyncIterator[Counter]:
+    """Run a daemon and terminals of these serials for the block."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        terminals = dict.fromkeys(serials, "")
+        async with simulated(Path(directory), terminals, extra, virtual=True) as (daemon, simulators):
+            yield Counter(daemon, simulators, Path(directory))

@@ -1,0 +1,127 @@
+"""A recipe as a process: what it says to the cashier, and how it ends."""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
+
+#: Longest that a recipe may take to say something or to end, in seconds; on a busy machine starting takes time.
+PATIENCE_SECONDS = 60.0
+#: Go compiles its library once a machine.
+COMPILING_SECONDS = 280.0
+
+#: What runs a recipe, by its ending: the commands that must be there, and the command line before the file's name.
+TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    ".sh": (("bash", "curl", "jq"), ("bash",)),
+    ".py": ((), (sys.executable,)),
+    ".mjs": (("node",), ("node",)),
+    ".go": (("go",), ()),
+}
+
+
+@dataclass
+class Recipe:
+    """A running recipe. `said` are its lines so far."""
+
+    name: str
+    process: asyncio.subprocess.Process
+    said: list[str] = field(default_factory=list)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _reading: asyncio.Task[None] | None = None
+
+    def read(self) -> None:
+        """Take up what it says, as it says it."""
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            self.said.append(line.decode().rstrip())
+            self._news.set()
+        self._news.set()
+
+    async def says(self, text: str) -> str:
+        """Wait for a line that has this in it; return it."""
+        assert self._reading is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                self._news.clear()
+                for line in self.said:
+                    if text in line:
+                        return line
+                assert not self._reading.done(), f"{self.name} ended without saying {text!r}: {self.said}"
+                await self._news.wait()
+
+    async def ends(self) -> int:
+        """Wait for its end; return its exit code."""
+        assert self._reading is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await self._reading
+            return await self.process.wait()
+
+    def type(self, text: str) -> None:
+        """Type a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{text}\n".encode())
+
+    async def kill(self) -> None:
+        """Pull the plug of the till."""
+        self.process.kill()
+        await self.ends()
+
+
+async def command(name: str, programs: Path) -> Sequence[str]:
+    """Return the command line of a recipe. Skip the test where what it needs is not here."""
+    needed, before = TOOLS[Path(name).suffix]
+    for tool in needed:
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not here: {name} is not tried")
+    return (*before, str(RECIPES / name)) if before else (str(await _built(name, programs)),)
+
+
+async def _built(name: str, programs: Path) -> Path:
+    """Compile a recipe in Go, once: `go run` would hide its exit code."""
+    program = programs / Path(name).stem
+    if not program.exists():
+        environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0", "GOFLAGS": ""}
+        if not {"HOME", "XDG_CACHE_HOME", "GOCACHE"} & environment.keys():
+            environment["GOCACHE"] = str(programs / "cache")  # else Go's own: its library is compiled once a machine
+        process = await asyncio.create_subprocess_exec(
+            "go", "build", "-o", str(program), str(RECIPES / name), env=environment, stderr=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(COMPILING_SECONDS):
+            _, said = await process.communicate()
+        assert process.returncode == 0, said.decode()
+    return program
+
+
+@asynccontextmanager
+async def run(
+    name: str, *arguments: str, socket: Path, till: Path, programs: Path, **environment: str
+) -> AsyncIterator[Recipe]:
+    """Run a recipe for the block: `till` is where it keeps what it stores, `programs` is for what is compiled."""
+    settings = {"POSD_SOCKET": str(socket), "TILL_DIR": str(till), "PYTHONUNBUFFERED": "1", **environment}
+    process = await asyncio.create_subprocess_exec(
+        *await command(name, programs),
+        *arguments,
+        env={key: value for key, value in os.environ.items() if not key.startswith("POSD_")} | settings,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    recipe = Recipe(name, process)
+    recipe.read()
+    try:
+        yield recipe
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await recipe.ends()

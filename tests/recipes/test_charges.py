@@ -1,0 +1,179 @@
+"""One charge in each language: its end told to the cashier, whatever happens to posd, to the till and on the way."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.recipes.counter import Counter, open_counter
+
+#: The recipes of a charge: all of them say the same.
+CHARGES = ("charge.sh", "charge.py", "charge_async.py", "charge.mjs", "charge.go")
+
+APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, SLOW_ACKNOWLEDGEMENT = "9000.01", "9000.04", "9000.20", "9000.24"
+CANCELED_AT_THE_ACQUIRER = "9000.97"
+PRESENT, DOUBT, ONE_MOMENT, LEFT_OPEN = "Present the card", "Do not charge again", "One moment", "left open"
+PAID, NOT_PAID, SUPERVISOR = "PAID ", "NOT PAID: ", "CALL THE SUPERVISOR: "
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("name", CHARGES),
+    pytest.mark.timeout(400),
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def counter_of_all() -> AsyncIterator[Counter]:
+    async with open_counter("SN-1") as counter:
+        yield counter
+
+
+@pytest.fixture
+def counter(counter_of_all: Counter) -> Counter:
+    """The counter, with a till that has stored nothing yet."""
+    counter_of_all.fresh()
+    return counter_of_all
+
+
+async def test_approved(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, APPROVED) as recipe:
+        await recipe.says(PRESENT)
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    paid = await counter.one_request()
+    assert recipe.said[-1] == f"PAID {APPROVED}, ticket {paid['outcome']['ticket_number']}"
+
+
+async def test_declined(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, DECLINED) as recipe:
+        await recipe.says(PRESENT)
+        await counter.pass_time()
+        assert await recipe.ends() == 1
+    assert recipe.said[-1] == "NOT PAID: declined Insufficient funds"
+    await counter.one_request()
+
+
+async def test_the_acknowledgement_is_lost_and_posd_is_killed_in_doubt(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, LOST_ACKNOWLEDGEMENT) as recipe:
+        await recipe.says(DOUBT)
+        await counter.daemon.kill()
+        await recipe.says(ONE_MOMENT)
+        await counter.daemon.start()
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said[0].startswith("Checking the payment")
+    assert recipe.said[-1].startswith(f"PAID {LOST_ACKNOWLEDGEMENT}, ticket ")
+    await counter.one_request()
+
+
+async def test_the_payment_ends_while_posd_is_away(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, APPROVED) as recipe:
+        await recipe.says(PRESENT)
+        await counter.daemon.kill()
+        await recipe.says(ONE_MOMENT)
+        await counter.pass_time(30)
+        assert counter.terminal.ledger.of("final", client_transaction_id=counter.requests[0])
+        await counter.daemon.start()
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said[-1].startswith(PAID)
+    await counter.one_request()
+
+
+async def test_posd_is_killed_in_the_middle_of_the_start(counter: Counter, name: str) -> None:
+    terminal_heard = counter.terminal.ledger.next(lambda entry: entry["kind"] == "start")
+    async with counter.recipe(name, SLOW_ACKNOWLEDGEMENT) as recipe:
+        async with asyncio.timeout(60):
+            await terminal_heard  # and has not answered: its time stands still
+        await counter.daemon.kill()
+        await recipe.says(ONE_MOMENT)
+        await counter.daemon.start()
+        await recipe.says(DOUBT)
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said[-1].startswith(PAID)
+    await counter.one_request()
+
+
+async def test_posd_is_not_there_yet(counter: Counter, name: str) -> None:
+    await counter.daemon.kill()
+    async with counter.recipe(name, APPROVED) as recipe:
+        await recipe.says(ONE_MOMENT)
+        await counter.daemon.start()
+        await recipe.says(PRESENT)
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    await counter.one_request()
+
+
+async def test_the_till_is_killed_and_finishes_what_it_left_open(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, APPROVED) as recipe:
+        await recipe.says(PRESENT)
+        await recipe.kill()
+    async with counter.recipe(name, "11.11") as recipe:  # it does not charge anything new before the cashier has looked
+        await recipe.says(PRESENT)
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert LEFT_OPEN in recipe.said[0]
+    assert recipe.said[-1].startswith(f"PAID {APPROVED}, ticket ")
+    await counter.one_request()
+
+
+async def test_a_busy_terminal_refuses_and_nothing_stays_open(counter: Counter, name: str) -> None:
+    somebody = await counter.hold()
+    async with counter.recipe(name, APPROVED) as recipe:
+        assert await recipe.ends() == 1
+    assert recipe.said[-1].startswith(NOT_PAID)
+    assert somebody in recipe.said[-1]
+    await counter.let_go(somebody)
+    assert counter.requests == [somebody]
+
+    async with counter.recipe(name) as recipe:
+        assert await recipe.ends() == 2  # there is nothing to finish
+
+
+async def test_a_wrong_amount_is_refused(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, "-1") as recipe:
+        assert await recipe.ends() == 1
+    assert recipe.said[-1].startswith(NOT_PAID)
+    assert counter.requests == []
+
+
+async def test_a_final_that_contradicts_itself_needs_a_person_and_stays_open(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, CANCELED_AT_THE_ACQUIRER) as recipe:
+        await recipe.says(PRESENT)
+        await counter.pass_time()
+        assert await recipe.ends() == 4
+    assert recipe.said[-1].startswith(SUPERVISOR)
+    async with counter.recipe(name, "11.11") as recipe:  # nothing else is charged before somebody has looked
+        assert await recipe.ends() == 4
+    assert LEFT_OPEN in recipe.said[0]
+    assert recipe.said[-1].startswith(SUPERVISOR)
+    await counter.one_request()
+
+
+async def test_an_id_that_belongs_to_another_request_is_never_replaced(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, APPROVED) as recipe:
+        await recipe.says(PRESENT)
+        await recipe.kill()
+    falsify(counter, APPROVED, "11.11")
+    for _ in range(2):
+        async with counter.recipe(name) as recipe:
+            assert await recipe.ends() == 4
+        assert recipe.said[-1].startswith(SUPERVISOR)
+    await counter.pass_time()
+    paid = await counter.one_request()
+    assert await counter.daemon.outcome(paid["client_transaction_id"])
+
+
+def falsify(counter: Counter, amount: str, other: str) -> None:
+    """Change the amount that the till has stored."""
+    kept = counter.till / "open-payment"
+    if kept.exists():
+        kept.write_text(kept.read_text().replace(amount, other))
+        return
+    with sqlite3.connect(counter.till / "till.db") as till:
+        till.execute("UPDATE payments SET amount = ?", (other,))
+    till.close()

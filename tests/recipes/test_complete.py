@@ -1,0 +1,44 @@
+"""No recipe without a test and a line in the index; the guide says something of every word that a till can meet."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from posd.core.lifecycle import Status
+from posd.core.transactions import NextStep, Phase, Result
+from tests import diagram
+from tests.recipes.running import RECIPES, TOOLS
+
+GUIDE = (RECIPES.parent / "integration.md").read_text("utf-8")
+FILES = sorted(path.name for path in RECIPES.iterdir() if path.is_file() and path.suffix != ".md")
+TESTS = "".join(path.read_text("utf-8") for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_recipe_has_a_test_a_line_in_the_index_and_can_be_run(name: str) -> None:
+    assert f'"{name}"' in TESTS
+    assert f"[{name}]({name})" in (RECIPES / "README.md").read_text("utf-8")
+    assert Path(name).suffix in TOOLS
+    assert name.endswith(".go") or (RECIPES / name).stat().st_mode & 0o111
+
+
+def test_the_recipes_in_python_hold_before_a_strict_type_checker(tmp_path: Path) -> None:
+    files = [str(RECIPES / name) for name in FILES if name.endswith(".py")]
+    options = ["--strict", "--config-file", "/dev/null", "--cache-dir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *files], capture_output=True, text=True, timeout=250, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("word", [*Status, *Phase, *Result, *NextStep])
+def test_the_guide_names_each_word(word: str) -> None:
+    final = word in {"APPROVAL", "DECLINED", "TERMINAL_CANCELED", "TERMINAL_REJECTED"}
+    assert final or f"`{word}`" in GUIDE  # a till goes by the result of these, not by the terminal's word
+
+
+def test_the_guide_says_what_the_diagram_says() -> None:
+    for box in diagram.BOXES.values():
+        assert f"| {box.words}" in GUIDE, box.words

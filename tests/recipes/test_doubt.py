@@ -1,0 +1,38 @@
+"""A payment of which nothing is heard: the cashier is sent for the supervisor, and only a person's word ends it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.recipes.counter import Counter, open_counter
+from tests.recipes.test_charges import CHARGES
+
+#: The terminal has charged the card, and neither its answer nor its events nor a search says so.
+LOST_ALL = "9000.29"
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def counter() -> AsyncIterator[Counter]:
+    async with open_counter("SN-1", extra="[reconcile]\nfirst_event_grace_seconds = 1\n") as counter:
+        yield counter
+
+
+@pytest.mark.parametrize("name", CHARGES)
+async def test_only_a_person_ends_it(counter: Counter, name: str) -> None:
+    counter.fresh()
+    async with counter.recipe(name, LOST_ALL) as recipe:
+        await recipe.says("Do not charge again")
+        await counter.pass_time()
+        await recipe.says("CALL THE SUPERVISOR: it is not known whether the customer has paid. Do not charge again.")
+        await counter.daemon.restart()
+        (identity,) = counter.requests
+        word = {"result": "declined", "operator": "ana", "note": "the terminal's own list does not have it"}
+        socket = counter.daemon.admin_socket
+        reply = await counter.daemon.call("POST", f"/transactions/{identity}/resolve", word, socket=socket)
+        assert reply.status == 200, reply.body
+        assert await recipe.ends() == 1
+    assert recipe.said[-1].startswith("NOT PAID: declined")
+    await counter.one_request()

@@ -1,0 +1,269 @@
+"""The recipes for what happens at a counter, each as it stands."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from posd.simulator.hands import Hand
+from tests.recipes.counter import Counter, open_counter
+
+APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, BY_HAND = "9000.01", "9000.04", "9000.20", "9000.09"
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def counter_of_all() -> AsyncIterator[Counter]:
+    async with open_counter("SN-1") as counter:
+        yield counter
+
+
+@pytest.fixture
+def counter(counter_of_all: Counter) -> Counter:
+    """The counter, with a till that has stored nothing yet."""
+    counter_of_all.fresh()
+    return counter_of_all
+
+
+async def test_a_till_settles_what_a_crash_left_open(counter: Counter) -> None:
+    async with counter.recipe("charge.py", APPROVED) as charge:
+        await charge.says("Present the card")
+        await charge.kill()
+    with sqlite3.connect(counter.till / "till.db") as till:  # it died before its second call arrived
+        till.execute("INSERT INTO payments VALUES (?, '7.77', NULL)", (str(uuid4()),))
+    till.close()
+
+    async with counter.recipe("after_a_crash.py") as recipe:
+        await recipe.says(f"{APPROVED}: checking")
+        await counter.daemon.restart()
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said == [
+        f"{APPROVED}: checking",
+        f"{APPROVED}: PAID",
+        "7.77: checking",
+        "7.77: NOT PAID: it was never started",
+    ]
+    await counter.one_request()
+
+
+async def test_a_payment_that_the_till_has_lost_is_told(counter: Counter) -> None:
+    lost = await counter.hold()
+    async with counter.recipe("after_a_crash.py") as recipe:
+        assert await recipe.ends() == 4
+    assert lost in recipe.said[-1]
+    await counter.let_go(lost)
+
+
+async def test_the_second_till_waits_for_its_turn(counter: Counter) -> None:
+    first, second = await counter.hold(metadata={"till": "till 1"}), str(uuid4())
+    async with counter.recipe("two_tills.py", second, "till 2", "12.50") as recipe:
+        await recipe.says("busy with till 1")
+        await counter.let_go(first)
+        await counter.started(second)
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said[-1] == "PAID 12.50"
+    assert counter.requests == [first, second]
+
+    async with counter.recipe("two_tills.py", second, "till 2", "12.50") as recipe:  # it is paid, and stays so
+        assert await recipe.ends() == 0
+    assert counter.requests == [first, second]
+
+    async with counter.recipe("two_tills.py", second, "till 2", "13.50") as recipe:
+        assert await recipe.ends() == 4
+    assert recipe.said[-1].startswith("CALL THE SUPERVISOR")
+
+
+async def test_the_second_till_is_told_of_a_decline_and_of_a_refusal(counter: Counter) -> None:
+    async with counter.recipe("two_tills.py", str(uuid4()), "till 2", "-1") as recipe:
+        assert await recipe.ends() == 1
+    assert recipe.said[-1].startswith("NOT PAID: ")
+    identity = str(uuid4())
+    async with counter.recipe("two_tills.py", identity, "till 2", DECLINED) as recipe:
+        await counter.started(identity)
+        await counter.pass_time()
+        assert await recipe.ends() == 1
+    assert recipe.said[-1] == "NOT PAID: declined"
+    await counter.one_request()
+
+
+async def test_two_cards_pay_one_sale(counter: Counter) -> None:
+    sale = f"sale-{uuid4()}"
+    arguments = ("split_payment.py", sale, "10.10", DECLINED)
+    async with counter.recipe(*arguments) as recipe:
+        await counter.starts(1)
+        await recipe.kill()  # the till crashes while the first card pays
+    async with counter.recipe(*arguments) as recipe:
+        await counter.pass_time()
+        await recipe.says("part 1, 10.10: PAID, 9000.04 left")
+        await counter.starts(2)
+        await counter.pass_time()
+        assert await recipe.ends() == 1
+    assert recipe.said[-1] == f"part 2, {DECLINED}: NOT PAID: declined"
+
+    counter.terminal.terminal.arm("approve-contactless")  # another card
+    async with counter.recipe(*arguments) as recipe:
+        await counter.starts(3)
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said == ["part 1, 10.10: PAID, 9000.04 left", f"part 2, {DECLINED}: PAID, 0.00 left"]
+    counter.terminal.terminal.arm(None)
+    assert len(counter.requests) == len(set(counter.requests)) == 3
+
+    elsewhere = counter.directory / "elsewhere"
+    elsewhere.mkdir()
+    async with counter.recipe("split_payment.py", sale, "1.00", TILL_DIR=str(elsewhere)) as recipe:
+        assert await recipe.ends() == 1  # a till that does not know that it is paid
+    assert recipe.said[-1].startswith("part 1, 1.00: NOT PAID: ")
+    assert len(counter.requests) == 3
+
+
+async def test_the_button_aborts(counter: Counter) -> None:
+    async with counter.recipe("abort_button.py", str(uuid4()), APPROVED) as recipe:
+        await recipe.says("press Enter")
+        recipe.type("")
+        await recipe.says("Canceling")
+        await counter.pass_time()
+        assert await recipe.ends() == 1
+    assert recipe.said[-1] == "NOT PAID: canceled"
+    await counter.one_request()
+
+
+async def test_the_button_is_too_late(counter: Counter) -> None:
+    identity = str(uuid4())
+    async with counter.recipe("abort_button.py", identity, BY_HAND) as recipe:
+        await recipe.says("press Enter")
+        await counter.pass_time()
+        assert counter.terminal.terminal.hand(Hand.PRESENT_CARD)
+        await counter.pass_time()
+        await counter.daemon.wait_for(identity, lambda payment: payment["status"] == "APPROVAL_REQUESTED")
+        recipe.type("")
+        await recipe.says("Too late to cancel")
+        assert counter.terminal.terminal.hand(Hand.APPROVE)
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said[-1] == f"PAID {BY_HAND}"
+    await counter.one_request()
+
+
+async def test_the_last_sale_is_given_back_once(counter: Counter) -> None:
+    await counter.pay("3.00")
+    sale = await counter.pay("12.50")
+    async with counter.recipe("void_last.py") as recipe:
+        await counter.starts(3)
+        await recipe.kill()
+    async with counter.recipe("void_last.py") as recipe:  # finishes what it began
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said == ["GIVEN BACK 12.50: cancellation"]
+    assert len(counter.requests) == 3
+    assert (await counter.daemon.transaction(counter.requests[-1]))["original"] == sale
+
+    async with counter.recipe("void_last.py") as recipe:
+        assert await recipe.ends() == 1
+    assert recipe.said[-1].startswith("NOT GIVEN BACK")
+    assert len(counter.requests) == 3
+
+
+ENDS = {
+    APPROVED: (0, "PAID", "PAGADO"),
+    DECLINED: (1, "NOT PAID: the bank declined", "NO PAGADO: el banco rechazó"),
+    "9000.05": (1, "NOT PAID: the terminal gave up", "NO PAGADO: el terminal no terminó el cobro"),
+    "9000.07": (1, "NOT PAID: canceled", "NO PAGADO: cancelado"),
+    "9000.34": (1, "NOT PAID: nothing was started", "NO PAGADO: no se inició"),
+}
+
+
+@pytest.mark.parametrize("amount", ENDS)
+async def test_the_cashier_sees_each_end(counter: Counter, amount: str) -> None:
+    identity, (code, english, spanish) = await counter.start(amount), ENDS[amount]
+    await counter.pass_time()
+    await counter.daemon.outcome(identity)
+    async with counter.recipe("live_status.py", identity) as recipe:
+        assert await recipe.ends() == code
+    assert recipe.said[-1] == f"{english} / {spanish}"
+    async with counter.recipe("live_status.mjs", identity) as recipe:
+        assert await recipe.ends() == code
+    assert recipe.said[-1].startswith(english.partition(":")[0])
+
+
+@pytest.mark.parametrize("name", ["live_status.py", "live_status.mjs"])
+async def test_the_cashier_sees_each_step_once_over_a_restart(counter: Counter, name: str) -> None:
+    identity = await counter.start(BY_HAND)
+    async with counter.recipe(name, identity) as recipe:
+        await counter.pass_time()
+        await recipe.says("Present the card")
+        await counter.daemon.kill()
+        await recipe.says("One moment")
+        await counter.daemon.start()
+        assert counter.terminal.terminal.hand(Hand.PRESENT_CARD)
+        await counter.pass_time()
+        await recipe.says("Asking the bank")
+        assert counter.terminal.terminal.hand(Hand.APPROVE)
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    english = [line.partition(" / ")[0] for line in recipe.said if not line.startswith("One moment")]
+    assert english == ["Present the card", "Card read: follow the terminal", "Asking the bank", "PAID"]
+    await counter.one_request()
+
+
+async def test_the_cashier_sees_doubt_and_its_end(counter: Counter) -> None:
+    identity = await counter.start(LOST_ACKNOWLEDGEMENT)
+    async with counter.recipe("live_status.py", identity) as recipe:
+        await recipe.says("No cobre otra vez")
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said[-1] == "PAID / PAGADO"
+    await counter.one_request()
+
+
+async def test_a_receipt_is_printed_once_and_copied_on_request(counter: Counter) -> None:
+    identity = await counter.pay("12.50")
+    printed = counter.terminal.ledger.next(lambda entry: entry["kind"] == "print")
+    async with counter.recipe("print_receipt.py", identity) as recipe:
+        async with asyncio.timeout(60):
+            await printed
+        await recipe.kill()
+    async with counter.recipe("print_receipt.py", identity) as recipe:  # finishes what it began
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said == ["PRINTED"]
+    assert len(prints_of(counter, identity)) == 1
+    assert "12.50" in prints_of(counter, identity)[0]["document"]["text"]
+
+    printed = counter.terminal.ledger.next(lambda entry: entry["kind"] == "print")
+    async with counter.recipe("print_receipt.py", identity) as recipe:
+        async with asyncio.timeout(60):
+            await printed
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert len(prints_of(counter, identity)) == 2
+    jobs = (await counter.daemon.call("GET", "/print-jobs?limit=2")).json["print_jobs"]
+    assert [job["reprint_of"] for job in jobs] == [f"receipt-{identity}-1", None]
+
+
+async def test_what_is_not_paid_has_no_receipt(counter: Counter) -> None:
+    identity = await counter.pay(DECLINED, "declined")
+    async with counter.recipe("print_receipt.py", identity) as recipe:
+        assert await recipe.ends() == 1
+    assert prints_of(counter, identity) == []
+
+
+def prints_of(counter: Counter, identity: str) -> list[Any]:
+    """The requests for print jobs of a payment's receipts that the terminal has seen."""
+    bodies = [json.loads(text) for text in counter.terminal.print_requests if identity in text]
+    return [body for body in bodies if body["printJobId"].startswith(f"receipt-{identity}")]
+
+
+@pytest.mark.parametrize("name", ["live_status.py", "live_status.mjs"])
+async def test_a_payment_that_posd_does_not_know_is_not_called_unpaid(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, str(uuid4())) as recipe:
+        assert await recipe.ends() == 4
+    assert recipe.said[-1].startswith("CALL THE SUPERVISOR")

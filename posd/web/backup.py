@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +23,7 @@ from posd.store.rotation import Rotated
 from posd.store.store import Store
 from posd.web.backup_request import Sent, invalid, read_backup
 from posd.web.context import Context
+from posd.web.documents.operators import RestoresSeen
 from posd.web.local import Route, json_response
 
 log = structlog.get_logger("posd.backup")
@@ -77,7 +77,7 @@ class BackupCalls:
         if isinstance(done, Rotated) and done.unusable:
             words = f"these beside it cannot be used, and are not counted: {', '.join(done.unusable)}"
             log.warning("store.backups_unusable", directory=str(asked.into), detail=words)
-        return json_response(msgspec.structs.asdict(done))
+        return json_response(done)
 
     async def _do(self, work: Callable[[], Any], field: str) -> Any:
         try:
@@ -106,7 +106,7 @@ class BackupCalls:
         except (StorageUnavailable, CommitUncertain) as error:
             raise Problem("storage_unavailable", f"cannot do it now: {error}; check the disk, and try again") from error
         log.info("store.restore_seen", uid=decision.uid, count=len(restores))
-        return json_response({"restores": [msgspec.structs.asdict(item) for item in restores]})
+        return json_response(RestoresSeen(restores))
 
 
 def _see(unit: Unit, at: str, detail: dict[str, Any]) -> list[Restored]:

@@ -2,7 +2,6 @@
 
 import sqlite3
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +17,8 @@ from posd.store import paging, print_jobs, print_listing, pruned
 from posd.store.print_listing import Page
 from posd.web import parameters, print_views, waiting
 from posd.web.context import Context
+from posd.web.documents import print_jobs as documents
+from posd.web.documents.print_jobs import PrintHistory, PrintJobPage
 from posd.web.local import Route, json_response
 
 
@@ -71,8 +72,8 @@ class PrintJobCalls:
         """`GET /print-jobs/{id}/history`: all that happened to it, and who did what."""
         identity = _identity(request)
 
-        def read(db: sqlite3.Connection) -> dict[str, Any]:
-            return {"history": print_views.history_document(db, _get(db, identity))}
+        def read(db: sqlite3.Connection) -> PrintHistory:
+            return print_views.history_document(db, _get(db, identity))
 
         return json_response(await self._context.read(read))
 
@@ -111,13 +112,13 @@ class PrintJobCalls:
         )
         query.check()
 
-        def read(db: sqlite3.Connection) -> dict[str, Any]:
+        def read(db: sqlite3.Connection) -> PrintJobPage:
             rows, cursor = print_listing.read_page(db, page)
-            return {"print_jobs": [print_views.job_document(db, row) for row in rows], "next_cursor": cursor}
+            return PrintJobPage([print_views.job_document(db, row) for row in rows], cursor)
 
         return json_response(await self._context.read(read))
 
-    async def _document(self, job: PrintJob) -> dict[str, Any]:
+    async def _document(self, job: PrintJob) -> documents.PrintJob:
         """Return a job with the jobs that print it again, where they can be read now.
 
         Never a 503 in their place: after a start it would say that nothing was sent.
@@ -143,11 +144,11 @@ def _get(db: sqlite3.Connection, identity: str) -> PrintJob:
     return job
 
 
-def _document(db: sqlite3.Connection, identity: str) -> dict[str, Any]:
+def _document(db: sqlite3.Connection, identity: str) -> documents.PrintJob:
     return print_views.job_document(db, _get(db, identity))
 
 
-def _ended(db: sqlite3.Connection, identity: str) -> dict[str, Any] | None:
+def _ended(db: sqlite3.Connection, identity: str) -> documents.PrintJob | None:
     job = _get(db, identity)
     return print_views.job_document(db, job) if job.phase is Phase.FINAL else None
 

@@ -1,7 +1,6 @@
 """Calls on what was refused though authentic (local API: quarantine, reprocess); for operators."""
 
 from functools import partial
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -14,6 +13,7 @@ from posd.store import events
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.web import parameters, views
 from posd.web.context import Context
+from posd.web.documents.operators import Quarantine, Reprocessed
 from posd.web.local import Route, json_response
 
 
@@ -41,11 +41,8 @@ class QuarantineCalls:
         limit = query.read("limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT
         query.check()
         found = await self._context.read(partial(events.quarantined, after=after, limit=limit))
-        document = {
-            "quarantine": [views.quarantine_document(item) for item in found],
-            "next_after": found[-1].id if found else after,
-        }
-        return json_response(document)
+        items = [views.quarantine_document(item) for item in found]
+        return json_response(Quarantine(items, next_after=found[-1].id if found else after))
 
     async def show(self, request: Request) -> Response:
         """`GET /quarantine/{id}`."""
@@ -64,8 +61,8 @@ class QuarantineCalls:
         parameters.check_no_body(request)
         try:
             printing = await self._printing.run()  # first: the other one counts what is left in quarantine
-            report: Any = msgspec.structs.asdict(await self._reprocessing.run())
+            report = msgspec.structs.asdict(await self._reprocessing.run())
         except (StorageUnavailable, CommitUncertain) as error:
             detail = f"reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"
             raise Problem("storage_unavailable", detail) from error
-        return json_response(report | {"printing": printing})
+        return json_response(Reprocessed(**report, printing=printing))

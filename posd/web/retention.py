@@ -2,7 +2,6 @@
 
 import sqlite3
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,6 +10,7 @@ from posd.core.problems import Problem
 from posd.services.retention import Retention, Stopped
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.web.backup_request import whole_number
+from posd.web.documents.operators import PruneProgress
 from posd.web.local import Route, json_response
 
 #: The most days that can be named, as in the configuration.
@@ -36,7 +36,7 @@ class RetentionCalls:
     async def progress(self, _request: Request) -> Response:
         """`GET /prune`: for how many days records are kept, and what a run is doing."""
         doing, count = self._retention.progress
-        return json_response({"retention_days": self._retention.days, "doing": doing or None, "removed": count})
+        return json_response(PruneProgress(retention_days=self._retention.days, doing=doing or None, removed=count))
 
     async def prune(self, request: Request) -> Response:
         """`POST /prune`: remove what ended longer ago than the days; payments go on meanwhile."""
@@ -49,7 +49,7 @@ class RetentionCalls:
             ) from error
         except Stopped as error:
             raise Problem("draining", "posd is stopping; not all was removed. Do it again in a moment") from error
-        return json_response(msgspec.to_builtins(report))
+        return json_response(report)
 
     def _read(self, body: bytes) -> tuple[int, bool]:
         """Return the days and whether only to tell. Raise Problem."""

@@ -1,9 +1,9 @@
 """Calls on terminals, the feed, and the daemon itself (local API, Terminals, feed, service)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,24 +14,27 @@ from posd.store.opening import schema_version
 from posd.terminals.fleet import Fleet
 from posd.web import parameters, streams, views
 from posd.web.context import Context
+from posd.web.documents import service as documents
+from posd.web.documents.service import Check, Checks, Feed, State, Terminals
 from posd.web.local import Route, json_response
 from posd.web.streams import Message
-
-#: A check of the health resource: its state ("ok", "degraded", "failing"), what it means, and fields of its own.
-Check = tuple[str, str] | tuple[str, str, Mapping[str, Any]]
-Checks = Callable[[], Awaitable[Mapping[str, Check]]]
 
 #: How long an answer waits for terminals that are looked at for it, in seconds.
 CHECK_SECONDS = 5.0
 
 #: The states of a check, the best first.
-STATES = ("ok", "degraded", "failing")
+STATES: tuple[State, ...] = ("ok", "degraded", "failing")
+
+
+def each(checks: Checks) -> dict[str, Check]:
+    """Return the checks by name."""
+    return msgspec.structs.asdict(checks)
 
 
 class ServiceCalls:
     """Handlers of /v1/terminals, /v1/feed, /v1/health and /v1/version."""
 
-    def __init__(self, context: Context, fleet: Fleet, checks: Checks) -> None:
+    def __init__(self, context: Context, fleet: Fleet, checks: Callable[[], Awaitable[Checks]]) -> None:
         self._context = context
         self._fleet = fleet
         self._checks = checks
@@ -61,7 +64,7 @@ class ServiceCalls:
         else:
             self._fleet.asked_for()
         held = await self._context.read(leases.all_held)
-        return json_response({"terminals": list(self._fleet.documents(held, everything=everything))})
+        return json_response(Terminals(list(self._fleet.documents(held, everything=everything))))
 
     async def terminal(self, request: Request) -> Response:
         """`GET /terminals/{serial}`."""
@@ -69,7 +72,7 @@ class ServiceCalls:
         self._fleet.asked_for()
         held = await self._context.read(leases.all_held)
         for document in self._fleet.documents(held, everything=True):
-            if document["serial"] == serial:
+            if document.serial == serial:
                 return json_response(document)
         raise Problem("not_found", f"terminal {serial} is neither in the fleet nor announced in this network")
 
@@ -81,12 +84,8 @@ class ServiceCalls:
         query.check()
         if not streams.wanted(request):
             found = await self._context.read(partial(changes.after, seq=after, limit=limit))
-            return json_response(
-                {
-                    "changes": [views.change_document(change) for change in found],
-                    "next_after": found[-1].seq if found else after,
-                }
-            )
+            changed = [views.change_document(change) for change in found]
+            return json_response(Feed(changed, next_after=found[-1].seq if found else after))
 
         async def more(place: int) -> Sequence[Message]:
             newer = await self._context.read(partial(changes.after, seq=place, limit=limit))
@@ -98,16 +97,9 @@ class ServiceCalls:
     async def health(self, _request: Request) -> Response:
         """`GET /health`: 200 ok or degraded, 503 failing, with each check in words."""
         checks = await self._checks()
-        status = max((check[0] for check in checks.values()), key=STATES.index)
-        document: dict[str, Any] = {
-            "status": status,
-            "checks": {
-                name: {"status": check[0], "detail": check[1], **(check[2] if len(check) > 2 else {})}
-                for name, check in checks.items()
-            },
-        }
-        return json_response(document, 503 if status == "failing" else 200)
+        status = max((check.status for check in each(checks).values()), key=STATES.index)
+        return json_response(documents.Health(status, checks), 503 if status == "failing" else 200)
 
     async def version(self, _request: Request) -> Response:
         """`GET /version`."""
-        return json_response({"version": __version__, "api": "v1", "schema": schema_version()})
+        return json_response(documents.Version(version=__version__, api="v1", schema=schema_version()))

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,6 +25,8 @@ from posd.store.batch import Change
 from posd.store.listing import Page
 from posd.web import parameters, streams, views, waiting
 from posd.web.context import Context
+from posd.web.documents import transactions as documents
+from posd.web.documents.transactions import Events, TransactionPage
 from posd.web.local import Route, json_response
 from posd.web.streams import Message
 
@@ -112,7 +113,7 @@ class TransactionCalls:
         await self._get(identity)
         if not streams.wanted(request):
             stored = await self._context.read(partial(events.of_transaction, client_transaction_id=identity))
-            return json_response({"events": [views.event_document(item) for item in stored]})
+            return json_response(Events([views.event_document(item) for item in stored]))
 
         async def more(after: int) -> Sequence[Message]:
             return await self._context.read(partial(_messages, identity=identity, after=after))
@@ -122,8 +123,7 @@ class TransactionCalls:
     async def history(self, request: Request) -> Response:
         """`GET /transactions/{id}/history`: all that happened to it, and who did what."""
         transaction = await self._get(parameters.transaction_id(request))
-        lines = await self._context.read(partial(views.history_document, transaction=transaction))
-        return json_response({"history": lines})
+        return json_response(await self._context.read(partial(views.history_document, transaction=transaction)))
 
     async def abort(self, request: Request) -> Response:
         """`POST /transactions/{id}/abort`."""
@@ -180,16 +180,16 @@ class TransactionCalls:
         query.check()
         now = self._context.now()
 
-        def read(db: Any) -> dict[str, Any]:
+        def read(db: sqlite3.Connection) -> TransactionPage:
             rows, cursor = listing.read_page(db, page)
-            return {"transactions": [self._view(db, row, now) for row in rows], "next_cursor": cursor}
+            return TransactionPage([self._view(db, row, now) for row in rows], cursor)
 
         return json_response(await self._context.read(read))
 
     async def _get(self, identity: str) -> Transaction:
         return await self._context.look_up(partial(_known, identity=identity))
 
-    async def _document(self, transaction: Transaction) -> dict[str, Any]:
+    async def _document(self, transaction: Transaction) -> documents.Transaction:
         now = self._context.now()
         without = self._view(None, transaction, now)
         if transaction.outcome is None and (transaction.derives_from or transaction.transaction_reference is None):
@@ -203,7 +203,7 @@ class TransactionCalls:
             detail = f"the transaction cannot be shown now: {problem.detail}"
             raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
 
-    def _view(self, db: sqlite3.Connection | None, transaction: Transaction, now: datetime) -> dict[str, Any]:
+    def _view(self, db: sqlite3.Connection | None, transaction: Transaction, now: datetime) -> documents.Transaction:
         return views.transaction_document(
             db, transaction, now, self._grace, abortable=self._aborts.possible(transaction)
         )
@@ -214,11 +214,11 @@ def _ended(change: Change) -> bool:
     return change.result is not None
 
 
-def _final_outcome(db: Any, identity: str) -> dict[str, Any] | None:
+def _final_outcome(db: sqlite3.Connection, identity: str) -> documents.Outcome | None:
     return views.outcome_document(db, _known(db, identity))
 
 
-def _messages(db: Any, identity: str, after: int) -> list[Message]:
+def _messages(db: sqlite3.Connection, identity: str, after: int) -> list[Message]:
     """Return the events after a seq as messages, and the outcome when there is one."""
     messages = [
         Message(event=_name(item.status), data=views.event_document(item), id=item.seq)

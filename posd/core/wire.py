@@ -14,11 +14,17 @@ from posd.core.money import MAX_FRACTION_DIGITS, MAX_INTEGER_DIGITS
 
 
 class Wire(msgspec.Struct, frozen=True):
-    """What a field is on the wire, where it is held as something else; `required`: it has to be there."""
+    """What a field is on the wire, where it is held as something else; `required`: it has to be there.
+
+    A type in words is of the API's documents, which the core does not know.
+    """
 
     type: Any
     required: bool = False
 
+
+#: Of words in an answer: there may be more of them one day, and whoever reads them has to bear it.
+OPEN = Meta(extra={"open": True})
 
 #: A moment as posd writes it.
 Moment = Annotated[str, Meta(description="ISO 8601, UTC, milliseconds", extra_json_schema={"format": "date-time"})]

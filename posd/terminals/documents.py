@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from posd.core.wire import Moment, Uuid
+from posd.core.wire import OPEN, Moment, Uuid
 
 State = Literal["answers", "unchecked", "silent", "refused"]
 
@@ -20,6 +20,7 @@ class Claim(msgspec.Struct, frozen=True):
     last_seen: Annotated[Moment, Meta(description="when it was announced last")]
     state: Annotated[
         State,
+        OPEN,
         Meta(description="what the last connection to it showed; `refused`: its certificate is not trusted"),
     ]
     reason: Annotated[str | None, Meta(description="why it does not answer")]
@@ -32,7 +33,7 @@ class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     brand: Annotated[str | None, Meta(description="as it says itself")]
     model: Annotated[str | None, Meta(description="as it says itself")]
     base_url: Annotated[str | None, Meta(description="the address to call it at, null where none is known")]
-    source: Annotated[Literal["config", "mdns"] | None, Meta(description="where that address comes from")]
+    source: Annotated[Annotated[Literal["config", "mdns"], OPEN] | None, Meta(description="where it comes from")]
     reachable: Annotated[bool | None, Meta(description="whether the last call or look got through, null without one")]
     last_seen: Annotated[Moment | None, Meta(description="its last sign of life")]
     transaction: Annotated[Uuid | None, Meta(description="the payment that holds it")]

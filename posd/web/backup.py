@@ -24,7 +24,7 @@ from posd.store.store import Store
 from posd.web.backup_request import Sent, invalid, read_backup
 from posd.web.context import Context
 from posd.web.documents.operators import RestoresSeen
-from posd.web.local import Route, json_response
+from posd.web.local import json_response
 
 log = structlog.get_logger("posd.backup")
 
@@ -40,19 +40,11 @@ class BackupCalls:
         self._one_at_a_time = asyncio.Lock()
         self._stopping = False
 
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """The table of these calls."""
-        return (
-            Route("POST", "/v1/backup", self.backup, admin=True),
-            Route("POST", "/v1/restore/seen", self.seen, admin=True),
-        )
-
     def stop(self) -> None:
         """End a backup that is being made; nothing of it is left behind."""
         self._stopping = True
 
-    async def backup(self, request: Request) -> Response:
+    async def back_up(self, request: Request) -> Response:
         """`POST /backup`: copy the database to `path`, or `into` a directory of which the newest are kept, or into the
         answer (`send`); payments go on meanwhile.
         """
@@ -90,7 +82,7 @@ class BackupCalls:
         except Stopped as error:
             raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
 
-    async def seen(self, request: Request) -> Response:
+    async def confirm_restore(self, request: Request) -> Response:
         """`POST /restore/seen`: a person has done what the restore asked for; health is ok again."""
         try:
             # The body is the one of a release: who, and why.

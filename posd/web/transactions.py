@@ -14,20 +14,20 @@ from starlette.responses import Response
 from posd.core.operators import read_decision
 from posd.core.problems import Problem
 from posd.core.requests import MalformedJson
-from posd.core.transactions import Phase, Transaction
+from posd.core.transactions import Transaction
 from posd.meters import Histogram
 from posd.services.aborts import Aborts
 from posd.services.operators import Operators
 from posd.services.payments import Payments
 from posd.services.reconciler import Reconciler
-from posd.store import events, listing, paging, pruned, transactions
+from posd.store import events, listing, pruned, transactions
 from posd.store.batch import Change
 from posd.store.listing import Page
 from posd.web import parameters, streams, views, waiting
 from posd.web.context import Context
 from posd.web.documents import transactions as documents
 from posd.web.documents.transactions import Events, TransactionPage
-from posd.web.local import Route, json_response
+from posd.web.local import json_response
 from posd.web.streams import Message
 
 #: Name of the message that ends the stream of a transaction's events.
@@ -59,30 +59,11 @@ class TransactionCalls:
         self.refused: Counter[str] = Counter()
         self.acknowledged = Histogram(START_BOUNDS)
 
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """The table of these calls."""
-        one = "/v1/transactions/{id}"
-        filters = frozenset({"phase", "open", "terminal", "sale", "attention", "since", "until", "limit", "cursor"})
-        return (
-            Route("PUT", one, self.start, judges_refusal=True),
-            Route("GET", one, self.show),
-            Route("GET", f"{one}/outcome", self.outcome, query=frozenset({"timeout"})),
-            Route("GET", f"{one}/events", self.events),
-            Route("GET", f"{one}/history", self.history),
-            Route("POST", f"{one}/abort", self.abort),
-            Route("POST", f"{one}/reconcile", self.reconcile),
-            Route("POST", f"{one}/release", partial(self.decide, call="release")),
-            Route("POST", f"{one}/resolve", partial(self.decide, call="resolve"), admin=True),
-            Route("POST", f"{one}/acknowledge", partial(self.decide, call="acknowledge"), admin=True),
-            Route("GET", "/v1/transactions", self.list, query=filters, metadata_query=True),
-        )
-
-    async def start(self, request: Request) -> Response:
+    async def start_transaction(self, request: Request) -> Response:
         """`PUT /transactions/{id}`: start, or answer for what is known."""
         began = time.perf_counter()
         try:
-            identity = parameters.transaction_id(request)
+            identity = parameters.path(request, parameters.TRANSACTION_ID)
             transaction, created = await self._payments.start(identity, request.state.body, request.state.refusal)
         except Problem as problem:
             self.refused[problem.code] += 1
@@ -91,14 +72,14 @@ class TransactionCalls:
             self.acknowledged.observe(time.perf_counter() - began)
         return json_response(await self._document(transaction), 201 if created else 200)
 
-    async def show(self, request: Request) -> Response:
+    async def get_transaction(self, request: Request) -> Response:
         """`GET /transactions/{id}`."""
-        return json_response(await self._document(await self._get(parameters.transaction_id(request))))
+        return json_response(await self._document(await self._get(parameters.path(request, parameters.TRANSACTION_ID))))
 
-    async def outcome(self, request: Request) -> Response:
+    async def await_outcome(self, request: Request) -> Response:
         """`GET /transactions/{id}/outcome`: hold until there is one, or the caller's time-out passes."""
-        identity = parameters.transaction_id(request)
-        timeout = parameters.query(request, "timeout", parameters.timeout)
+        identity = parameters.path(request, parameters.TRANSACTION_ID)
+        timeout = request.state.query["timeout"]
 
         hub, look = self._context.hub, partial(self._context.look_up, partial(_final_outcome, identity=identity))
         woken = hub.subscribe(identity, _ended)
@@ -107,9 +88,9 @@ class TransactionCalls:
             return json_response(found)
         return json_response(await self._document(await self._get(identity)), 202)
 
-    async def events(self, request: Request) -> Response:
+    async def list_events(self, request: Request) -> Response:
         """`GET /transactions/{id}/events`: what came, as a list or as a stream that ends with the outcome."""
-        identity = parameters.transaction_id(request)
+        identity = parameters.path(request, parameters.TRANSACTION_ID)
         await self._get(identity)
         if not streams.wanted(request):
             stored = await self._context.read(partial(events.of_transaction, client_transaction_id=identity))
@@ -120,27 +101,39 @@ class TransactionCalls:
 
         return streams.stream(self._context.hub, identity, streams.resume_after(request) or 0, more)
 
-    async def history(self, request: Request) -> Response:
+    async def get_history(self, request: Request) -> Response:
         """`GET /transactions/{id}/history`: all that happened to it, and who did what."""
-        transaction = await self._get(parameters.transaction_id(request))
+        transaction = await self._get(parameters.path(request, parameters.TRANSACTION_ID))
         return json_response(await self._context.read(partial(views.history_document, transaction=transaction)))
 
-    async def abort(self, request: Request) -> Response:
+    async def abort_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/abort`."""
-        identity = parameters.transaction_id(request)
+        identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
         transaction = await self._or_ended(identity, self._aborts.abort(identity, request.state.uid))
         return json_response(await self._document(transaction), 202)
 
-    async def reconcile(self, request: Request) -> Response:
+    async def reconcile_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/reconcile`: search now."""
-        identity = parameters.transaction_id(request)
+        identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
         return json_response(await self._document(await self._reconciler.reconcile(identity)))
 
-    async def decide(self, request: Request, call: str) -> Response:
-        """`POST /transactions/{id}/release`, `resolve`, `acknowledge`: what a person decides."""
-        identity = parameters.transaction_id(request)
+    async def release_transaction(self, request: Request) -> Response:
+        """`POST /transactions/{id}/release`."""
+        return await self._decide(request, "release")
+
+    async def resolve_transaction(self, request: Request) -> Response:
+        """`POST /transactions/{id}/resolve`."""
+        return await self._decide(request, "resolve")
+
+    async def acknowledge_transaction(self, request: Request) -> Response:
+        """`POST /transactions/{id}/acknowledge`."""
+        return await self._decide(request, "acknowledge")
+
+    async def _decide(self, request: Request, call: str) -> Response:
+        """Carry out what a person decides."""
+        identity = parameters.path(request, parameters.TRANSACTION_ID)
         try:
             decision, faults = read_decision(call, request.state.body, request.state.uid)
         except MalformedJson as error:
@@ -162,22 +155,11 @@ class TransactionCalls:
                 problem.extra["outcome"] = await self._context.look_up(partial(_final_outcome, identity=identity))
             raise
 
-    async def list(self, request: Request) -> Response:
+    async def list_transactions(self, request: Request) -> Response:
         """`GET /transactions`: newest first, filtered, in pages."""
-        query = parameters.Query(request)
-        page = Page(
-            limit=query.read("limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT,
-            phase=query.read("phase", _phase),
-            open=bool(query.read("open", parameters.flag)),
-            terminal=query.read("terminal", str),
-            sale=query.read("sale", str),
-            attention=bool(query.read("attention", parameters.flag)),
-            since=query.read("since", parameters.moment),
-            until=query.read("until", parameters.moment),
-            metadata=parameters.metadata(request),
-            cursor=query.read("cursor", paging.decode_cursor),
-        )
-        query.check()
+        query = request.state.query
+        metadata = query.pop(parameters.METADATA)
+        page = Page(**query, metadata=metadata)
         now = self._context.now()
 
         def read(db: sqlite3.Connection) -> TransactionPage:
@@ -234,13 +216,6 @@ def _name(status: str) -> str:
     """Return the name of an event in the stream: its status, on one line; none that poses as the outcome."""
     name = " ".join(status.split())
     return f"unknown:{name}" if name == OUTCOME else name
-
-
-def _phase(text: str) -> Phase:
-    try:
-        return Phase(text)
-    except ValueError as error:
-        raise ValueError(f"must be one of {', '.join(Phase)}") from error
 
 
 def _known(db: sqlite3.Connection, identity: str) -> Transaction:

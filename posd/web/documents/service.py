@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from posd.core.transactions import Phase
-from posd.core.wire import Moment
+from posd.core.wire import OPEN, Moment
 from posd.terminals.documents import Terminal
 
 State = Literal["ok", "degraded", "failing"]
@@ -25,7 +25,7 @@ class Change(msgspec.Struct, frozen=True):
 
     seq: Annotated[int, Meta(description="its place; ascending, with gaps")]
     at: Annotated[Moment, Meta(description="when")]
-    kind: Annotated[Literal["transaction", "print_job"], Meta(description="of what")]
+    kind: Annotated[Literal["transaction", "print_job"], OPEN, Meta(description="of what")]
     id: Annotated[str, Meta(description="its client_transaction_id or print_job_id")]
     reason: Annotated[str, Meta(description="what changed it; a word for people and logs, of which there may be more")]
     phase: Annotated[Phase, Meta(description="its phase since then")]

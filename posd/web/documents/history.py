@@ -13,7 +13,7 @@ from msgspec import Meta
 from posd.core.aborts import AbortAnswer
 from posd.core.lifecycle import Verdict
 from posd.core.transactions import AttentionCode, Evidence, Result, SearchResult
-from posd.core.wire import Moment, Uuid, Wire
+from posd.core.wire import OPEN, Moment, Uuid, Wire
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,4 +182,4 @@ HistoryLine = (
 class History(msgspec.Struct, frozen=True):
     """All that happened to a transaction, in order."""
 
-    history: Annotated[list[HistoryLine], Meta(description="in the order in which posd learnt of it")]
+    history: Annotated[list[Annotated[HistoryLine, OPEN]], Meta(description="in the order in which posd learnt of it")]

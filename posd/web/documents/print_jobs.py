@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from posd.core.print_events import NoAnswer
 from posd.core.printing import DecidedBy, PrintAttention, PrintAttentionCode, PrintStatus
 from posd.core.transactions import Phase
-from posd.core.wire import Moment, Wire
+from posd.core.wire import OPEN, Moment, Wire
 from posd.web.documents.history import (
     AttemptLine,
     DecisionLine,
@@ -136,4 +136,6 @@ PrintHistoryLine = (
 class PrintHistory(msgspec.Struct, frozen=True):
     """All that happened to a print job, in order."""
 
-    history: Annotated[list[PrintHistoryLine], Meta(description="in the order in which posd learnt of it")]
+    history: Annotated[
+        list[Annotated[PrintHistoryLine, OPEN]], Meta(description="in the order in which posd learnt of it")
+    ]

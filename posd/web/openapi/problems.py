@@ -50,11 +50,11 @@ def answers(codes: Iterable[str]) -> dict[int, Schema]:
 
 def _answer(status: int, codes: list[str]) -> Schema:
     refs = {code: f"#/components/schemas/{name(code)}" for code in codes}
-    schema: dict[str, Any] = {"anyOf": [{"$ref": ref} for ref in refs.values()]}
-    if len(codes) == 1:
-        schema = {"$ref": refs[codes[0]]}
-    else:
-        schema["discriminator"] = {"propertyName": "code", "mapping": refs}
+    schema = {
+        "anyOf": [{"$ref": ref} for ref in refs.values()],
+        "x-posd-open": True,
+        "discriminator": {"propertyName": "code", "mapping": refs},
+    }
     words = "; ".join(f"`{code}`: {PROBLEMS[code].when}" for code in codes)
     examples = {code: {"$ref": f"#/components/examples/{name(code)}"} for code in codes}
     headers = {"headers": HEADERS[status]} if status in HEADERS else {}

@@ -153,6 +153,8 @@ def _words(words: list[Any]) -> Schema:
 
 
 def _opened(schema: Schema) -> Schema:
+    if "anyOf" in schema:
+        return schema | {"x-posd-open": True}
     return {("x-extensible-enum" if word == "enum" else word): value for word, value in schema.items()}
 
 

@@ -81,6 +81,7 @@ ROUTES = (
         {200: Answer("a page", PrintJobPage)},
         ("storage_unavailable",),
         query=(
+            at.LIMIT,
             at.PHASE,
             at.OPEN,
             at.TERMINAL,
@@ -88,7 +89,6 @@ ROUTES = (
             at.ATTENTION,
             at.SINCE,
             at.UNTIL,
-            at.LIMIT,
             at.NEXT,
         ),
     ),

@@ -134,6 +134,7 @@ ROUTES = (
         {200: Answer("a page", TransactionPage)},
         ("storage_unavailable",),
         query=(
+            at.LIMIT,
             at.PHASE,
             at.OPEN,
             at.TERMINAL,
@@ -141,7 +142,6 @@ ROUTES = (
             at.ATTENTION,
             at.SINCE,
             at.UNTIL,
-            at.LIMIT,
             at.NEXT,
             at.ANY_METADATA,
         ),

@@ -5,7 +5,6 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from tests.support.ports import reserve
@@ -30,34 +29,59 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while piece := await reader.read(65536):
             writer.write(piece)
             await writer.drain()
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
     with suppress(OSError):
-        writer.write_eof()
+        await writer.wait_closed()
 
 
 async def _pass_on(socket: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on what one says to the other, until one of them ends."""
+    inner_reader, inner_writer = await asyncio.open_unix_connection(str(socket))
+    pumps = [
+        asyncio.create_task(_pump(reader, inner_writer)),
+        asyncio.create_task(_pump(inner_reader, writer)),
+    ]
     try:
-        inner_reader, inner_writer = await asyncio.open_unix_connection(str(socket))
-    except OSError:
-        writer.close()
-        return
-    try:
-        await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        inner_writer.close()
-        writer.close()
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        await _closed(inner_writer)
+        await _closed(writer)
+
+
+@asynccontextmanager
+async def _listening(socket: Path) -> AsyncIterator[str]:
+    """Listen on a loopback port for the block; yield its URL."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(_pass_on(socket, reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    port = reserve()
+    server = await asyncio.start_server(accept, "127.0.0.1", port)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager
 async def _opened(home: Path) -> AsyncIterator[Gateway]:
     async with AsyncExitStack() as stack:
         daemon, _ = await stack.enter_async_context(simulated(home, {SERIAL: ""}))
-        urls = []
-        for socket in (daemon.till_socket, daemon.admin_socket):
-            port = reserve()
-            server = await asyncio.start_server(partial(_pass_on, socket), "127.0.0.1", port)
-            stack.callback(server.close)
-            urls.append(f"http://127.0.0.1:{port}")
-        yield Gateway(*urls, home)
+        till = await stack.enter_async_context(_listening(daemon.till_socket))
+        admin = await stack.enter_async_context(_listening(daemon.admin_socket))
+        yield Gateway(till, admin, home)
 
 
 @contextmanager

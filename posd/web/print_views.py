@@ -58,7 +58,7 @@ def job_document(db: sqlite3.Connection | None, job: PrintJob) -> documents.Prin
 def history_document(db: sqlite3.Connection, job: PrintJob) -> PrintHistory:
     """Return all that happened to a job, in order: its start and the entries of its journal."""
     first = IntentLine(at=job.created_at, terminal=job.terminal)
-    lines = [_line(item.at, item.entry) for item in print_jobs.journal(db, job.print_job_id)]
+    lines = [line(item.at, item.entry) for item in print_jobs.journal(db, job.print_job_id)]
     return PrintHistory(lines if job.orphan else [first, *lines])
 
 
@@ -75,7 +75,8 @@ LINES: Mapping[type[Entry], Callable[..., PrintHistoryLine]] = {
 }
 
 
-def _line(at: str, entry: Entry) -> PrintHistoryLine:
+def line(at: str, entry: Entry) -> PrintHistoryLine:
+    """Return the line of the history for an entry of the journal."""
     match entry:
         case Turn(sent_to=sent_to):
             return TurnLine(at=at, sent_to=sent_to or msgspec.UNSET)

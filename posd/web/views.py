@@ -107,15 +107,15 @@ def change_document(change: batch.Change) -> Change:
 def history_document(db: sqlite3.Connection, transaction: Transaction) -> History:
     """Return all that happened to a transaction, in order: its start, its events, and the entries of its journal."""
     lines: list[tuple[int, HistoryLine]] = [
-        (2 * item.events_before, _line(item.at, item.entry, transaction))
+        (2 * item.events_before, line(item.at, item.entry, transaction))
         for item in journal.of_transaction(db, transaction.client_transaction_id)
     ]
     for count, event in enumerate(events.of_transaction(db, transaction.client_transaction_id)):
-        line = EventLine(at=event.received_at, seq=event.seq, status=event.status, verdict=event.verdict)
-        lines.append((2 * count + 1, line))
-    lines.sort(key=lambda line: line[0])
+        came = EventLine(at=event.received_at, seq=event.seq, status=event.status, verdict=event.verdict)
+        lines.append((2 * count + 1, came))
+    lines.sort(key=lambda item: item[0])
     first = IntentLine(at=transaction.created_at, terminal=transaction.terminal)
-    return History([*([] if transaction.orphan else [first]), *(line for _, line in lines)])
+    return History([*([] if transaction.orphan else [first]), *(item for _, item in lines)])
 
 
 #: Lines that have the fields of their entry.
@@ -135,7 +135,8 @@ LINES: Mapping[type[Entry], Callable[..., HistoryLine]] = {
 }
 
 
-def _line(at: str, entry: Entry, transaction: Transaction) -> HistoryLine:
+def line(at: str, entry: Entry, transaction: Transaction) -> HistoryLine:
+    """Return the line of the history for an entry of the journal."""
     match entry:
         case Attempted(attempt=attempt):
             judgement = judge(attempt, transaction.client_transaction_id)

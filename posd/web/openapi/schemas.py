@@ -122,7 +122,10 @@ class Schemas:
     def _object(self, kind: Any, *, asked: bool) -> Schema:
         hints = get_type_hints(kind, include_extras=True)
         omits = kind.__struct_config__.omit_defaults and not asked
-        properties, required = {}, []
+        properties: Schema = {}
+        if (tag := kind.__struct_config__.tag_field) is not None:
+            properties[tag] = {"const": kind.__struct_config__.tag, "description": "which kind it is"}
+        required = list(properties)
         for field in msgspec.structs.fields(kind):
             hint = hints[field.name]
             has_default = field.default is not msgspec.NODEFAULT or field.default_factory is not msgspec.NODEFAULT

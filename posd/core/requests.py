@@ -95,7 +95,8 @@ class StartRequest(msgspec.Struct, frozen=True):
         Wire(dict[str, object] | None),
         Meta(
             description="further fields of the request to the terminal, sent as they are; they cannot be "
-            + ", ".join(sorted(RESERVED))
+            + ", ".join(sorted(RESERVED)),
+            extra_json_schema={"propertyNames": {"not": {"enum": sorted(RESERVED)}}},
         ),
     ] = b"{}"
     repeat: Annotated[

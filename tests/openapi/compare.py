@@ -167,6 +167,8 @@ class Comparison:
         taken = new.get("enum", [new["const"]] if "const" in new else None)
         if taken is not None and (words is None or not set(map(str, words)) <= set(map(str, taken))):
             yield f"{at}: a word is not taken any more"
+        for word in set(new.get("not", {}).get("enum", [])) - set(old.get("not", {}).get("enum", [])):
+            yield f"{at}: {word} is not taken any more"
         for name in UPPER:
             if name in new and new[name] < old.get(name, float("inf")):
                 yield f"{at}: its {name} is lower"

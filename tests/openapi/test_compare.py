@@ -107,6 +107,9 @@ FORBIDDEN: dict[str, Change] = {
     "a limit that was not there": lambda new: field(new, "StartRequest", "metadata").update(maxProperties=5),
     "a word that is not taken": lambda new: field(new, "StartRequest", "type")["enum"].pop(0),
     "null that is not taken": lambda new: field(new, "StartRequest", "sale").update(type="string"),
+    "a name that is not taken": lambda new: field(new, "StartRequest", "options")["propertyNames"]["not"][
+        "enum"
+    ].append("more"),
     "another pattern": lambda new: field(new, "PrintRequest", "reprint_of").update(pattern="^a$"),
     "no further members": lambda new: schema(new, "AskedAmount").update(additionalProperties=False),
     "a required body": lambda new: operation(new, "/v1/prune", "post")["requestBody"].update(required=True),

@@ -44,7 +44,10 @@ Decision = Resolved | Dismissed
 
 
 class PrintRequest(msgspec.Struct, frozen=True):
-    """A checked request. `terminal` is None where the till named none; `document` is JSON text."""
+    """What is to be printed.
+
+    As it is here it was checked: `terminal` is None where the till named none; `document` is JSON text.
+    """
 
     terminal: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,

@@ -53,7 +53,10 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class StartRequest(msgspec.Struct, frozen=True):
-    """A checked request. `terminal` is None where the till named none; the objects are JSON texts."""
+    """What is asked of a terminal.
+
+    As it is here it was checked: `terminal` is None where the till named none; the objects are JSON texts.
+    """
 
     terminal: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,

@@ -30,7 +30,7 @@ log = structlog.get_logger("posd.reprocess")
 
 
 class PrintApplied(msgspec.Struct, frozen=True):
-    """A body of the quarantine that was applied; `verdict` is "repeated" where it said nothing new."""
+    """A body of the quarantine that was applied."""
 
     id: Annotated[int, Meta(description="its id in the quarantine")]
     print_job_id: Annotated[str, Meta(description="whose it is")]

@@ -53,7 +53,7 @@ log = structlog.get_logger("posd.reprocess")
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """A body of the quarantine that was applied; `verdict` is None where it was recorded already."""
+    """A body of the quarantine that was applied."""
 
     id: Annotated[int, Meta(description="its id in the quarantine")]
     client_transaction_id: Annotated[Uuid, Meta(description="whose it is")]

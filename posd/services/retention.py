@@ -62,8 +62,9 @@ class Removed(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What a run did. `kept` counts what was created before `before` and is kept, by reason.
+    """What a run did.
 
+    `kept` counts what was created before `before` and is kept, by reason.
     `bytes_returned` is None where the database cannot be cut: its free pages are used again by new payments.
     """
 

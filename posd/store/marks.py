@@ -26,8 +26,9 @@ class OldFile(StrEnum):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """One restore. `file` is None where it was made without a backup, `replaced` where there was nothing to replace.
+    """One restore.
 
+    `file` is None where it was made without a backup, `replaced` where there was nothing to replace.
     `taken_over` counts the payments that came from the replaced file, in whole or in a newer state; `by_id` those of
     them of which no more than the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs likewise.
     """

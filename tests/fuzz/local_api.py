@@ -40,6 +40,7 @@ PATHS = (
     "/v1/feed",
     "/v1/health",
     "/v1/version",
+    "/v1/openapi.json",
     "/v1/certificate",
     "/v1/quarantine",
     "/v1/quarantine/{id}",

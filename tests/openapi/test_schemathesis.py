@@ -92,7 +92,7 @@ def listed(failure: Failure, case: Any, response: Any) -> bool:
     kind = type(failure).__name__
     name = case.operation.definition.raw["operationId"]
     if kind == "AcceptedNegativeData":
-        return name in TAKEN and f"`{TAKEN[name][0]}`" in str(failure)
+        return name in TAKEN and TAKEN[name][0] in str(failure)
     try:
         problem = json.loads(response.content)
     except ValueError:

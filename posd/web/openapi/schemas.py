@@ -140,13 +140,18 @@ class Schemas:
             required += [field.encode_name] if needed else []
         schema: Schema = {
             "type": "object",
-            "description": " ".join(inspect.cleandoc(kind.__doc__).split()),
+            "description": _first_paragraph(kind.__doc__),
             "properties": properties,
         }
         schema |= {"required": required} if required else {}
         if (more := getattr(kind, "MORE", None)) is not None:
             return schema | {"additionalProperties": self.of(more, asked=asked)}
         return schema | ({"additionalProperties": False} if asked else {})
+
+
+def _first_paragraph(words: str) -> str:
+    """Return what a docstring says to everybody; what follows is for who reads the code."""
+    return " ".join(inspect.cleandoc(words).partition("\n\n")[0].split())
 
 
 def _words(words: list[Any]) -> Schema:

@@ -54,7 +54,7 @@ from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from posd.terminals.liveness import Liveness
-from posd.web import webhooks
+from posd.web import routes, webhooks
 from posd.web.alerts import Distrust
 from posd.web.backup import BackupCalls, tell_restores
 from posd.web.certificate import Pair, ServedCertificate
@@ -69,6 +69,7 @@ from posd.web.noise import Noise
 from posd.web.print_jobs import PrintJobCalls
 from posd.web.quarantine import QuarantineCalls
 from posd.web.retention import RetentionCalls
+from posd.web.routes.route import served
 from posd.web.server import Listener
 from posd.web.service import ServiceCalls
 from posd.web.transactions import TransactionCalls
@@ -249,13 +250,16 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
         )
     )
     local = LocalApp(
-        calls.routes
-        + PrintJobCalls(web, printing, PrintOperators(store, printing, now)).routes
-        + QuarantineCalls(web, reprocessing, PrintReprocessing(store, print_inbox)).routes
-        + backups.routes
-        + RetentionCalls(retention).routes
-        + ServiceCalls(web, fleet, health.checks).routes
-        + metrics_serving.MetricsCalls(metrics).routes
+        served(
+            routes.ALL,
+            calls,
+            PrintJobCalls(web, printing, PrintOperators(store, printing, now)),
+            QuarantineCalls(web, reprocessing, PrintReprocessing(store, print_inbox)),
+            backups,
+            RetentionCalls(retention),
+            ServiceCalls(web, fleet, health.checks),
+            metrics_serving.MetricsCalls(metrics),
+        )
     )
     listeners += _local_listeners(config, local, inherited, noise)
     listeners += metrics_serving.listeners(config.metrics, metrics, noise)

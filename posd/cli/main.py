@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, str] = {
     "verify": "posd.cli.data.verify:verify",
     "prune": "posd.cli.data.prune:prune",
     "doctor": "posd.cli.doctor.command:doctor",
+    "openapi": "posd.cli.openapi:openapi",
     "completion": "posd.cli.completion:completion",
 }
 

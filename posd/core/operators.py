@@ -1,19 +1,43 @@
 """The bodies of what people decide (local API: release, resolve, acknowledge): reading and checking."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from posd.core.entries import Dismissed, Released, Resolved
 from posd.core.jsontext import Object, decode
 from posd.core.requests import Fault, MalformedJson, pointer_token
 from posd.core.transactions import AttentionCode, Result
 from posd.core.uuids import canonical_uuid
+from posd.core.wire import Uuid
 
 #: Who decided, and why, in characters: a name and a sentence.
 MAX_OPERATOR_CHARACTERS = 128
 MAX_NOTE_CHARACTERS = 1024
 
 Decision = Released | Resolved | Dismissed
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """What a person decides has a name and a reason; both are kept, with the user id of the process that calls."""
+
+    operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
+    note: Annotated[str, Meta(description="why", min_length=1, max_length=MAX_NOTE_CHARACTERS, pattern="\\S")]
+
+
+class Resolution(Signed, frozen=True):
+    """A person says how it ended."""
+
+    result: Annotated[Result, Meta(description="how")]
+    transaction_reference: Annotated[Uuid | None, Meta(description="the acquirer's, of an approval alone")] = None
+
+
+class Acknowledgement(Signed, frozen=True):
+    """A person closes an attention."""
+
+    code: Annotated[AttentionCode, Meta(description="which")]
 
 
 class _Reader:
@@ -61,11 +85,11 @@ def _acknowledge(reader: _Reader, operator: str, note: str, uid: int | None) -> 
     return Dismissed(operator, note, uid, reader.one_of("code", AttentionCode))
 
 
-#: call -> how its body is read, and the fields that it has beside `operator` and `note`.
-CALLS: Mapping[str, tuple[Callable[[_Reader, str, str, int | None], Decision], tuple[str, ...]]] = {
-    "release": (_release, ()),
-    "resolve": (_resolve, ("result", "transaction_reference")),
-    "acknowledge": (_acknowledge, ("code",)),
+#: call -> how its body is read, and its type.
+CALLS: Mapping[str, tuple[Callable[[_Reader, str, str, int | None], Decision], type[Signed]]] = {
+    "release": (_release, Signed),
+    "resolve": (_resolve, Resolution),
+    "acknowledge": (_acknowledge, Acknowledgement),
 }
 
 
@@ -78,8 +102,8 @@ def read_decision(call: str, body: bytes, uid: int | None) -> tuple[Decision, tu
         document = decode(body)
     except ValueError as error:
         raise MalformedJson(str(error)) from error
-    read, own = CALLS[call]
-    fields = ("operator", "note", *own)
+    read, kind = CALLS[call]
+    fields = kind.__struct_fields__
     reader = _Reader(document if isinstance(document, Object) else {})
     if not isinstance(document, Object):
         reader.faults.append(Fault("", "must be a JSON object"))

@@ -6,9 +6,10 @@ read leniently, and what cannot be read says nothing.
 """
 
 from decimal import Decimal
-from typing import Any, assert_never
+from typing import Annotated, Any, assert_never
 
 import msgspec
+from msgspec import Meta
 
 from posd.core.jsontext import Object, decode
 from posd.core.print_replies import Accepted, Judgement, Report, judge_reply
@@ -34,8 +35,8 @@ class NotAPrintEvent(ValueError):
 class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
     """The poll brought nothing of our job; `status` is the HTTP status where there was a reply."""
 
-    reason: str
-    status: int | None = None
+    reason: Annotated[str, Meta(description="what came, in words")]
+    status: Annotated[int | None, Meta(description="the terminal's HTTP status, where there was a reply")] = None
 
 
 class Answered(msgspec.Struct, frozen=True, tag="answer"):

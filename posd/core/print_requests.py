@@ -7,11 +7,13 @@ that the till wrote; where it goes in the request is an assumption that the conf
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from posd.core.jsontext import Object, TooDeep, decode, deeper_than
+from posd.core.operators import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, Signed
 from posd.core.print_entries import Dismissed, Resolved
 from posd.core.printing import FINALS, PrintAttentionCode, PrintJob, PrintStatus
 from posd.core.requests import (
@@ -23,32 +25,63 @@ from posd.core.requests import (
     pointer_token,
 )
 from posd.core.transactions import encode
+from posd.core.wire import Wire
 
 #: The document, in bytes: a receipt is a few KiB, one with a logo some 100 KiB. With the other fields it has to fit a
 #: body of the local API, which is at most 256 KiB.
 MAX_DOCUMENT_BYTES = 240 * 1024
 #: The till's own reference, in characters; the spec shows no limit.
 MAX_REFERENCE_CHARACTERS = 256
-#: Who decided, and why, in characters: a name and a sentence.
-MAX_OPERATOR_CHARACTERS = 128
-MAX_NOTE_CHARACTERS = 1024
-
-FIELDS = ("terminal", "external_reference", "document", "reprint_of")
 ID_RULE = "must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', and not dots alone"
 
-_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,64}", re.ASCII)
+#: The same as a pattern.
+ID_PATTERN = r"(?!\.+$)[A-Za-z0-9._-]{1,64}"
+_ID = re.compile(ID_PATTERN, re.ASCII)
+PrintJobId = Annotated[str, Meta(pattern=f"^{ID_PATTERN}$")]
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 Decision = Resolved | Dismissed
 
 
 class PrintRequest(msgspec.Struct, frozen=True):
-    """A checked request. `terminal` is None where the till named none; `document` is JSON text."""
+    """What is to be printed.
 
-    terminal: str | None = None
-    external_reference: str = ""
-    document: bytes = b"{}"
-    reprint_of: str | None = None
+    As it is here it was checked: `terminal` is None where the till named none; `document` is JSON text.
+    """
+
+    terminal: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
+        Meta(description="serial number of the terminal; may be left out where the fleet has exactly one"),
+    ] = None
+    external_reference: Annotated[
+        str,
+        Wire(Annotated[str, Meta(max_length=MAX_REFERENCE_CHARACTERS)] | None),
+        Meta(description="the till's own; the terminal's webhooks echo it"),
+    ] = ""
+    document: Annotated[
+        bytes,
+        Wire(dict[str, object], required=True),
+        Meta(
+            description=f"what is printed, sent as it is; at most {MAX_DOCUMENT_BYTES} bytes and {MAX_FREE_FORM_DEPTH} "
+            "levels deep"
+        ),
+    ] = b"{}"
+    reprint_of: Annotated[PrintJobId | None, Meta(description="the print job that this one prints again")] = None
+
+
+FIELDS = PrintRequest.__struct_fields__
+
+
+class PrintResolution(Signed, frozen=True):
+    """A person says what came out of the printer."""
+
+    result: Annotated[Literal[PrintStatus.COMPLETED, PrintStatus.FAILED], Meta(description="how it ended")]
+
+
+class PrintAcknowledgement(Signed, frozen=True):
+    """A person closes an attention."""
+
+    code: Annotated[PrintAttentionCode, Meta(description="which")]
 
 
 def is_print_job_id(text: str) -> bool:
@@ -202,10 +235,10 @@ def _acknowledge(reader: _Reader, operator: str, note: str, uid: int | None) -> 
     return Dismissed(operator, note, uid, code)
 
 
-#: call -> how its body is read, and the field that it has beside `operator` and `note`.
-CALLS: Mapping[str, tuple[Callable[[_Reader, str, str, int | None], Decision], str]] = {
-    "resolve": (_resolve, "result"),
-    "acknowledge": (_acknowledge, "code"),
+#: call -> how its body is read, and its type.
+CALLS: Mapping[str, tuple[Callable[[_Reader, str, str, int | None], Decision], type[Signed]]] = {
+    "resolve": (_resolve, PrintResolution),
+    "acknowledge": (_acknowledge, PrintAcknowledgement),
 }
 
 
@@ -214,8 +247,8 @@ def read_decision(call: str, body: bytes, uid: int | None) -> tuple[Decision, tu
 
     `uid` is the user id of the process that called, None where the kernel did not say.
     """
-    read, own = CALLS[call]
-    reader = _Reader(body, ("operator", "note", own))
+    read, kind = CALLS[call]
+    reader = _Reader(body, kind.__struct_fields__)
     operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
     note = reader.required_text("note", MAX_NOTE_CHARACTERS)
     return read(reader, operator, note, uid), tuple(reader.faults)

@@ -19,14 +19,16 @@ stays open.
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, assert_never
+from typing import Annotated, Literal, assert_never
 
 import msgspec
+from msgspec import Meta
 
 from posd.core.print_replies import Accepted, Judgement, Report
 from posd.core.starts import Doubtful, Refused, Unsent
 from posd.core.times import iso
 from posd.core.transactions import Phase
+from posd.core.wire import Moment
 
 _set = msgspec.structs.replace
 
@@ -102,9 +104,9 @@ SETTLED_BY_PERSON = (PrintAttentionCode.IN_DOUBT, PrintAttentionCode.PRINT_STUCK
 class PrintAttention(msgspec.Struct, frozen=True):
     """One condition, since when, and what it is about."""
 
-    code: PrintAttentionCode
-    since: str
-    detail: str
+    code: Annotated[PrintAttentionCode, Meta(description="which condition")]
+    since: Annotated[Moment, Meta(description="since when")]
+    detail: Annotated[str, Meta(description="what it is about, and what to do")]
 
 
 class PrintJob(msgspec.Struct, frozen=True, kw_only=True):

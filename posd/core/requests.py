@@ -5,15 +5,17 @@ till's own (metadata, options) go to the terminal with the bytes that the till w
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from posd.core.jsontext import Object, TooDeep, decode, deeper_than
 from posd.core.money import ZERO, numbers, parse_money, to_decimal
 from posd.core.operations import OPERATIONS
 from posd.core.transactions import OperationType, Transaction, encode
 from posd.core.uuids import canonical_uuid
+from posd.core.wire import AskedAmount, Uuid, Wire
 
 #: metadata and options together, in bytes: a final event echoes them and has to fit its own limit.
 MAX_FREE_FORM_BYTES = 16 * 1024
@@ -34,8 +36,6 @@ RESERVED = frozenset(
 #: The two ways to name what an operation is derived from.
 REFERENCES = ("transaction_reference", "original")
 
-FIELDS = ("terminal", "type", "amount", "sale", "metadata", "transaction_reference", "original", "options", "repeat")
-
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _EXACT = msgspec.json.Decoder(float_hook=to_decimal)
 
@@ -53,17 +53,63 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class StartRequest(msgspec.Struct, frozen=True):
-    """A checked request. `terminal` is None where the till named none; the objects are JSON texts."""
+    """What is asked of a terminal.
 
-    terminal: str | None = None
-    type: OperationType = OperationType.CHARGE
-    amount: bytes = b"{}"
-    sale: str | None = None
-    metadata: bytes = b"{}"
-    transaction_reference: str | None = None
-    original: str | None = None
-    options: bytes = b"{}"
-    repeat: bool = False
+    As it is here it was checked: `terminal` is None where the till named none; the objects are JSON texts.
+    """
+
+    terminal: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
+        Meta(description="serial number of the terminal; may be left out where the fleet has exactly one"),
+    ] = None
+    type: Annotated[
+        OperationType,
+        Wire(OperationType | None),
+        Meta(description="what is asked of the terminal; if left out `charge`"),
+    ] = OperationType.CHARGE
+    amount: Annotated[
+        bytes, Wire(AskedAmount | None), Meta(description="what is to be paid; only a void needs none")
+    ] = b"{}"
+    sale: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)] | None,
+        Meta(
+            description="the till's key for what is being paid, so that two terminals are not charged for one basket; "
+            "it is not sent"
+        ),
+    ] = None
+    metadata: Annotated[
+        bytes,
+        Wire(dict[str, object] | None),
+        Meta(
+            description=f"the till's own: sent, echoed and searchable. With `options` at most {MAX_FREE_FORM_BYTES} "
+            f"bytes; at most {MAX_FREE_FORM_DEPTH} levels deep"
+        ),
+    ] = b"{}"
+    transaction_reference: Annotated[
+        Uuid | None,
+        Meta(description="the acquirer's, of what a capture, re-auth, post-tip or void is for; or `original`"),
+    ] = None
+    original: Annotated[
+        Uuid | None,
+        Meta(description="client_transaction_id of what a capture, re-auth, post-tip or void is for"),
+    ] = None
+    options: Annotated[
+        bytes,
+        Wire(dict[str, object] | None),
+        Meta(
+            description="further fields of the request to the terminal, sent as they are; they cannot be "
+            + ", ".join(sorted(RESERVED)),
+            extra_json_schema={"propertyNames": {"not": {"enum": sorted(RESERVED)}}},
+        ),
+    ] = b"{}"
+    repeat: Annotated[
+        bool,
+        Wire(bool | None),
+        Meta(description="a further payment of the same `sale`, or from the same original, is meant"),
+    ] = False
+
+
+FIELDS = StartRequest.__struct_fields__
 
 
 class _Reader:

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from posd.core import lifecycle
 from posd.core.lifecycle import Status, Trail
 from posd.core.money import ZERO, numbers, to_decimal
 from posd.core.times import parse_iso
+from posd.core.wire import Exact, Moment
 
 _EXACT = msgspec.json.Decoder(float_hook=to_decimal)
 
@@ -71,49 +73,55 @@ class EvidenceKind(StrEnum):
 class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
     """One proof: its kind, when it came, and the fields of its kind."""
 
-    kind: EvidenceKind
-    at: str
-    event_id: str | None = None  # event, search: the event that states it
-    status: int | None = None  # refusal, abort: the HTTP status
-    body: str | None = None  # refusal: what the terminal said
-    reason: str | None = None  # unsent
-    result: str | None = None  # search: "none" where it rests on what was not found
-    operator: str | None = None  # operator: who
-    note: str | None = None  # operator: why
+    kind: Annotated[EvidenceKind, Meta(description="what it is")]
+    at: Annotated[Moment, Meta(description="when it came")]
+    event_id: Annotated[str | None, Meta(description="event, search: the event that states it")] = None
+    status: Annotated[int | None, Meta(description="refusal, abort: the terminal's HTTP status")] = None
+    body: Annotated[str | None, Meta(description="refusal: what the terminal said")] = None
+    reason: Annotated[str | None, Meta(description="unsent: why")] = None
+    result: Annotated[str | None, Meta(description='search: "none" where it rests on what was not found')] = None
+    operator: Annotated[str | None, Meta(description="operator: who")] = None
+    note: Annotated[str | None, Meta(description="operator: why")] = None
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """`failure_reason` of an outcome: the event's, or posd's own for `not_started`."""
+    """Why it was not approved: the event's own words, or posd's (`type` is then `posd`) for `not_started`."""
 
-    type: str | None
-    code: str | None
-    message: str | None
+    type: Annotated[str | None, Meta(description="the event's, or `posd`")]
+    code: Annotated[str | None, Meta(description="the event's, or posd's own")]
+    message: Annotated[str | None, Meta(description="in words")]
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What a receipt needs of `raw_response`."""
+    """What a receipt needs of the acquirer's answer."""
 
-    authorization_code: str | None
-    franchise: str | None
-    card_type: str | None
-    cvm_type: str | None
+    authorization_code: Annotated[str | None, Meta(description="the issuer's")]
+    franchise: Annotated[str | None, Meta(description="the card's brand")]
+    card_type: Annotated[str | None, Meta(description="credit or debit, as the acquirer writes it")]
+    cvm_type: Annotated[str | None, Meta(description="how the cardholder was verified")]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a transaction ended, and the evidence for it (local API, the outcome)."""
+    """How a transaction ended, and the evidence for it."""
 
-    result: Result
-    status: Status | None
-    transaction_reference: str | None
-    ticket_number: str | None
-    failure_reason: Failure | None
-    reached_acquirer: bool | None
-    reading_type: str | None
-    authorized_amount: Decimal | None
-    receipt: Receipt | None
-    reversal: str | None
-    decided_at: str
-    evidence: tuple[Evidence, ...]
+    result: Annotated[Result, Meta(description="`approved` was charged; what the till does next says `next_step`")]
+    status: Annotated[
+        Status | None, Meta(description="the terminal's final state, null where none stands behind the outcome")
+    ]
+    transaction_reference: Annotated[str | None, Meta(description="the acquirer's, for a void or a capture")]
+    ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
+    failure_reason: Annotated[Failure | None, Meta(description="why it was not approved, where that is known")]
+    reached_acquirer: Annotated[
+        bool | None, Meta(description="whether the acquirer was asked, null where that is not known")
+    ]
+    reading_type: Annotated[str | None, Meta(description="how the card was read, as the terminal writes it")]
+    authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
+    receipt: Annotated[Receipt | None, Meta(description="null where the final event has no acquirer's answer")]
+    reversal: Annotated[
+        str | None, Meta(description="of an approved void: `cancellation` on the day of its original, else `refund`")
+    ]
+    decided_at: Annotated[Moment, Meta(description="when posd knew it")]
+    evidence: Annotated[tuple[Evidence, ...], Meta(description="what it rests on")]
     supersedes: "Outcome | None" = None
 
     @property
@@ -156,11 +164,11 @@ class AttentionCode(StrEnum):
 
 
 class Attention(msgspec.Struct, frozen=True):
-    """One condition, since when, and what it is about."""
+    """A condition that a person should look at; it never changes an outcome by itself."""
 
-    code: AttentionCode
-    since: str
-    detail: str
+    code: Annotated[AttentionCode, Meta(description="which condition")]
+    since: Annotated[Moment, Meta(description="since when")]
+    detail: Annotated[str, Meta(description="what it is about, and what to do")]
 
 
 class SearchResult(StrEnum):
@@ -174,8 +182,8 @@ class SearchResult(StrEnum):
 class LastSearch(msgspec.Struct, frozen=True):
     """When the terminal was asked last, and what came."""
 
-    at: str
-    result: SearchResult
+    at: Annotated[Moment, Meta(description="when")]
+    result: Annotated[SearchResult, Meta(description="what came; `no_answer` says nothing about the payment")]
 
 
 class NextStep(StrEnum):

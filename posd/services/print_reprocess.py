@@ -6,10 +6,11 @@ what is stored is a fault of this or an earlier version, or of the disk: it is c
 
 import sqlite3
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import structlog
+from msgspec import Meta
 
 from posd.core.callbacks import Channel
 from posd.core.printing import PrintJob
@@ -29,29 +30,29 @@ log = structlog.get_logger("posd.reprocess")
 
 
 class PrintApplied(msgspec.Struct, frozen=True):
-    """A body of the quarantine that was applied; `verdict` is "repeated" where it said nothing new."""
+    """A body of the quarantine that was applied."""
 
-    id: int
-    print_job_id: str
-    verdict: str | None
+    id: Annotated[int, Meta(description="its id in the quarantine")]
+    print_job_id: Annotated[str, Meta(description="whose it is")]
+    verdict: Annotated[str | None, Meta(description="`applied`, or `repeated` where it said nothing new")]
 
 
 class PrintDifference(msgspec.Struct, frozen=True):
     """A job that was stored otherwise than it follows from its record."""
 
-    print_job_id: str
-    fields: tuple[str, ...]
-    before: dict[str, Any]
-    after: dict[str, Any]
+    print_job_id: Annotated[str, Meta(description="which")]
+    fields: Annotated[tuple[str, ...], Meta(description="in which fields of the record; names are posd's own")]
+    before: Annotated[dict[str, Any], Meta(description="what was stored in them")]
+    after: Annotated[dict[str, Any], Meta(description="what follows from the record, and is stored now")]
 
 
 class PrintReport(msgspec.Struct):
     """What was done; `differing` counts all differences."""
 
-    print_jobs: int = 0
-    applied: list[PrintApplied] = []
-    differences: list[PrintDifference] = []
-    differing: int = 0
+    print_jobs: Annotated[int, Meta(description="how many were derived again")] = 0
+    applied: Annotated[list[PrintApplied], Meta(description="what was applied of the quarantine")] = []
+    differences: Annotated[list[PrintDifference], Meta(description=f"what was corrected; the first {MAX_SHOWN}")] = []
+    differing: Annotated[int, Meta(description="how many were corrected")] = 0
 
 
 class PrintReprocessing:

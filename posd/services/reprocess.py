@@ -8,10 +8,11 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import structlog
+from msgspec import Meta
 
 from posd.core.callbacks import Channel
 from posd.core.decisions import New, Seen, rebuild, recognise
@@ -20,6 +21,7 @@ from posd.core.events import TransactionEvent, read_event
 from posd.core.lifecycle import Verdict
 from posd.core.times import parse_iso
 from posd.core.transactions import Outcome, Phase, Transaction
+from posd.core.wire import Uuid
 from posd.services.inbox import Inbox
 from posd.services.outstanding import Outstanding
 from posd.services.records import free_if_ended
@@ -51,31 +53,31 @@ log = structlog.get_logger("posd.reprocess")
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """A body of the quarantine that was applied; `verdict` is None where it was recorded already."""
+    """A body of the quarantine that was applied."""
 
-    id: int
-    client_transaction_id: str
-    verdict: Verdict | None
+    id: Annotated[int, Meta(description="its id in the quarantine")]
+    client_transaction_id: Annotated[Uuid, Meta(description="whose it is")]
+    verdict: Annotated[Verdict | None, Meta(description="what became of it, null where it was recorded already")]
 
 
 class Difference(msgspec.Struct, frozen=True):
     """A transaction that was stored otherwise than it follows from its record."""
 
-    client_transaction_id: str
-    fields: tuple[str, ...]
-    before: dict[str, Any]
-    after: dict[str, Any]
+    client_transaction_id: Annotated[Uuid, Meta(description="which")]
+    fields: Annotated[tuple[str, ...], Meta(description="in which fields of the record; names are posd's own")]
+    before: Annotated[dict[str, Any], Meta(description="what was stored in them")]
+    after: Annotated[dict[str, Any], Meta(description="what follows from the record, and is stored now")]
 
 
 class Report(msgspec.Struct):
     """What was done. `skipped` are transactions of before there was a journal; `differing` counts all differences."""
 
-    transactions: int = 0
-    skipped: int = 0
-    applied: list[Applied] = []
-    differences: list[Difference] = []
-    differing: int = 0
-    quarantined: int = 0
+    transactions: Annotated[int, Meta(description="how many were derived again")] = 0
+    skipped: Annotated[int, Meta(description="how many are of before there was a journal")] = 0
+    applied: Annotated[list[Applied], Meta(description="what was applied of the quarantine")] = []
+    differences: Annotated[list[Difference], Meta(description=f"what was corrected; the first {MAX_SHOWN}")] = []
+    differing: Annotated[int, Meta(description="how many were corrected")] = 0
+    quarantined: Annotated[int, Meta(description="how many bodies are left in the quarantine")] = 0
 
 
 class Derived(msgspec.Struct, frozen=True):

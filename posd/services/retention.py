@@ -13,11 +13,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import structlog
+from msgspec import Meta
 
 from posd.core.times import iso, parse_iso
+from posd.core.wire import Moment
 from posd.crashpoints import crash_point
 from posd.store import changes, pruning, shrinking, space
 from posd.store.batch import Unit
@@ -52,24 +55,29 @@ log = structlog.get_logger("posd.retention")
 class Removed(msgspec.Struct):
     """What was removed, or would be."""
 
-    transactions: int = 0
-    print_jobs: int = 0
-    quarantined: int = 0
-    changes: int = 0
+    transactions: Annotated[int, Meta(description="payments")] = 0
+    print_jobs: Annotated[int, Meta(description="print jobs")] = 0
+    quarantined: Annotated[int, Meta(description="bodies of the quarantine")] = 0
+    changes: Annotated[int, Meta(description="lines of the feed")] = 0
 
 
 class Report(msgspec.Struct):
-    """What a run did. `kept` counts what was created before `before` and is kept, by reason.
+    """What a run did.
 
+    `kept` counts what was created before `before` and is kept, by reason.
     `bytes_returned` is None where the database cannot be cut: its free pages are used again by new payments.
     """
 
-    before: str
-    dry_run: bool
-    removed: Removed = msgspec.field(default_factory=Removed)
-    kept: dict[str, int] = {}
-    bytes_before: int = 0
-    bytes_returned: int | None = 0
+    before: Annotated[Moment, Meta(description="what ended before this is old")]
+    dry_run: Annotated[bool, Meta(description="it is only told what would be removed")]
+    removed: Annotated[Removed, Meta(description="how much was removed, or would be")] = msgspec.field(
+        default_factory=Removed
+    )
+    kept: Annotated[dict[str, int], Meta(description="what is older and is kept: reason -> how many")] = {}
+    bytes_before: Annotated[int, Meta(description="size of the database before")] = 0
+    bytes_returned: Annotated[
+        int | None, Meta(description="by so much the database was cut, null where it cannot be: the room is used again")
+    ] = 0
 
 
 class Stopped(Exception):

@@ -10,11 +10,14 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from posd import __version__
 from posd.core.callbacks import KEY_BYTES
+from posd.core.wire import Moment
 from posd.crashpoints import crash_point
 from posd.store import files, marks
 from posd.store.errors import StorageUnavailable, StoreError
@@ -59,10 +62,10 @@ class Stopped(Exception):
 class Written(msgspec.Struct, frozen=True):
     """A backup that is complete and on disk."""
 
-    path: str
-    bytes: int
-    transactions: int
-    at: str
+    path: Annotated[str, Meta(description="where it is")]
+    bytes: Annotated[int, Meta(description="its size")]
+    transactions: Annotated[int, Meta(description="how many payments are in it")]
+    at: Annotated[Moment, Meta(description="of when it is")]
 
 
 class Contents(msgspec.Struct, frozen=True):

@@ -2,9 +2,12 @@
 
 import sqlite3
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
+
+from posd.core.wire import Moment
 
 #: Kinds of marks, beside `journal_begins` of the schema.
 BACKUP = "backup"  # in a backup: when it was made, and by which version
@@ -23,21 +26,22 @@ class OldFile(StrEnum):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """One restore. `file` is None where it was made without a backup, `replaced` where there was nothing to replace.
+    """One restore.
 
+    `file` is None where it was made without a backup, `replaced` where there was nothing to replace.
     `taken_over` counts the payments that came from the replaced file, in whole or in a newer state; `by_id` those of
     them of which no more than the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs likewise.
     """
 
-    at: str
-    file: str | None
-    made_at: str | None
-    replaced: str | None
-    old: OldFile
-    taken_over: int
-    by_id: int
-    print_jobs: int = 0
-    print_jobs_by_id: int = 0
+    at: Annotated[Moment, Meta(description="when")]
+    file: Annotated[str | None, Meta(description="the backup, null where it was made without one")]
+    made_at: Annotated[Moment | None, Meta(description="when the backup was made")]
+    replaced: Annotated[str | None, Meta(description="where the replaced file is now")]
+    old: Annotated[OldFile, Meta(description="how much could be read of the replaced file")]
+    taken_over: Annotated[int, Meta(description="payments that came from the replaced file")]
+    by_id: Annotated[int, Meta(description="those of them of which no more than the id could be read")]
+    print_jobs: Annotated[int, Meta(description="print jobs that came from the replaced file")] = 0
+    print_jobs_by_id: Annotated[int, Meta(description="those of them of which no more than the id could be read")] = 0
 
     @property
     def words(self) -> str:

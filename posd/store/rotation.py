@@ -9,10 +9,13 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from posd.core.times import iso
+from posd.core.wire import Moment
 from posd.crashpoints import crash_point
 from posd.store import backup, files
 from posd.store.backup import BadTarget, NotABackup, Written
@@ -27,13 +30,13 @@ MOST_KEPT = 10_000
 class Rotated(msgspec.Struct, frozen=True):
     """A backup that was written, and what became of those before it: names of files in its directory."""
 
-    path: str
-    bytes: int
-    transactions: int
-    at: str
-    kept: int
-    removed: list[str]
-    unusable: list[str]
+    path: Annotated[str, Meta(description="where it is")]
+    bytes: Annotated[int, Meta(description="its size")]
+    transactions: Annotated[int, Meta(description="how many payments are in it")]
+    at: Annotated[Moment, Meta(description="of when it is")]
+    kept: Annotated[int, Meta(description="how many backups are in the directory now")]
+    removed: Annotated[list[str], Meta(description="names of the older ones that were removed")]
+    unusable: Annotated[list[str], Meta(description="names of what looks like a backup there, and cannot be used")]
 
 
 def write(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +26,7 @@ from posd.core.times import iso
 from posd.terminals import members
 from posd.terminals.announcements import Announcement
 from posd.terminals.claims import Rivals, Verdict
+from posd.terminals.documents import Terminal
 from posd.terminals.members import Member, Source, Started
 from posd.terminals.probing import Reached, Unreached
 
@@ -319,26 +320,26 @@ class Fleet:
         if looks:
             await asyncio.wait(looks, timeout=seconds)
 
-    def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[dict[str, Any]]:
+    def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[Terminal]:
         """Yield the terminals as the local API shows them; `held` is terminal -> transaction."""
         for serial, member in self._members.items():
             yield member.document(held.get(serial), self.no_address)
         if everything:
             for item in self._strangers.values():
-                yield {
-                    "serial": item.serial,
-                    "brand": item.brand,
-                    "model": item.model,
-                    "base_url": f"https://{item.hosts[0]}:{item.port}",
-                    "source": "mdns",
-                    "reachable": None,
-                    "last_seen": item.seen_at,
-                    "transaction": None,
-                    "reason": None,
-                    "checked_at": None,
-                    "claims": [],
-                    "in_fleet": False,
-                }
+                yield Terminal(
+                    serial=item.serial,
+                    brand=item.brand,
+                    model=item.model,
+                    base_url=f"https://{item.hosts[0]}:{item.port}",
+                    source="mdns",
+                    reachable=None,
+                    last_seen=item.seen_at,
+                    transaction=None,
+                    reason=None,
+                    checked_at=None,
+                    claims=[],
+                    in_fleet=False,
+                )
 
     def hurry(self) -> None:
         """End the calls and looks under way: posd is stopping."""

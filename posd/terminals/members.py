@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from posd.config import TerminalConfig
 from posd.terminals import authentication, trust
 from posd.terminals.claims import Candidate, Claims, Verdict
+from posd.terminals.documents import Claim, State, Terminal
 
 if TYPE_CHECKING:
     from posd.terminals.client import Device
@@ -26,6 +27,13 @@ REACHABLE: Mapping[Verdict, bool | None] = {
     Verdict.UNCHECKED: None,
     Verdict.SILENT: False,
     Verdict.REFUSED: False,
+}
+#: The same in the words of the local API, for each address.
+STATES: Mapping[Verdict, State] = {
+    Verdict.ANSWERS: "answers",
+    Verdict.UNCHECKED: "unchecked",
+    Verdict.SILENT: "silent",
+    Verdict.REFUSED: "refused",
 }
 
 
@@ -121,35 +129,35 @@ class Member:
             return self.started.certificate
         return base_url == sent_to
 
-    def document(self, transaction: str | None, no_address: str) -> dict[str, Any]:
+    def document(self, transaction: str | None, no_address: str) -> Terminal:
         """Return it as the local API shows it; `no_address` says why none is known."""
         best = self.best
         believed = self.claims.best[0] if self.claims.best else None
         announcement = believed.announcement if believed else None
-        return {
-            "serial": self.config.serial,
-            "brand": self.brand or (announcement.brand if announcement else None),
-            "model": self.model or (announcement.model if announcement else None),
-            "base_url": best.base_url if best else None,
-            "source": self.source if best else None,
-            "reachable": self.reachable if best else None,
-            "last_seen": self.last_seen,
-            "transaction": transaction,
-            "reason": best.reason if best else no_address,
-            "checked_at": best.checked_at if best else None,
-            "claims": [
-                {
-                    "base_url": candidate.base_url,
-                    "same_device": claim is believed and self.configured is None,
-                    "last_seen": claim.announcement.seen_at,
-                    "state": candidate.verdict.name.lower(),
-                    "reason": candidate.reason,
-                }
+        return Terminal(
+            serial=self.config.serial,
+            brand=self.brand or (announcement.brand if announcement else None),
+            model=self.model or (announcement.model if announcement else None),
+            base_url=best.base_url if best else None,
+            source=self.source if best else None,
+            reachable=self.reachable if best else None,
+            last_seen=self.last_seen,
+            transaction=transaction,
+            reason=best.reason if best else no_address,
+            checked_at=best.checked_at if best else None,
+            claims=[
+                Claim(
+                    base_url=candidate.base_url,
+                    same_device=claim is believed and self.configured is None,
+                    last_seen=claim.announcement.seen_at,
+                    state=STATES[candidate.verdict],
+                    reason=candidate.reason,
+                )
                 for claim in self.claims
                 for candidate in claim.candidates
                 if best is None or candidate.base_url != best.base_url
             ],
-        }
+        )
 
     def judge(self, base_url: str, verdict: Verdict, reason: str | None, at: str, tried: float) -> None:
         """Take what a connection to an address of it showed; `reason` is for one that does not answer."""

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from posd.core.times import iso
+from posd.web.documents import service as documents
 
 #: What a device may answer to a certificate (RFC 8446, 6.2) -> what that says, and what to do.
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -112,16 +113,10 @@ class Distrust:
         more = f"; and {len(found) - len(named)} more" if len(found) > len(named) else ""
         return "; ".join(f"{address} refuses it ({item.alert}): {WORDS[item.alert]}" for address, item in named) + more
 
-    def documents(self) -> list[dict[str, Any]]:
+    def documents(self) -> list[documents.Refusals]:
         """Return the recent refusals as the health resource shows them."""
         return [
-            {
-                "address": address,
-                "alert": entry.alert,
-                "count": entry.count,
-                "first_at": iso(entry.first_at),
-                "last_at": iso(entry.last_at),
-            }
+            documents.Refusals(address, entry.alert, entry.count, iso(entry.first_at), iso(entry.last_at))
             for address, entry in self.recent().items()
         ]
 

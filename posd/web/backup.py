@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +23,8 @@ from posd.store.rotation import Rotated
 from posd.store.store import Store
 from posd.web.backup_request import Sent, invalid, read_backup
 from posd.web.context import Context
-from posd.web.local import Route, json_response
+from posd.web.documents.operators import RestoresSeen
+from posd.web.local import json_response
 
 log = structlog.get_logger("posd.backup")
 
@@ -40,19 +40,11 @@ class BackupCalls:
         self._one_at_a_time = asyncio.Lock()
         self._stopping = False
 
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """The table of these calls."""
-        return (
-            Route("POST", "/v1/backup", self.backup, admin=True),
-            Route("POST", "/v1/restore/seen", self.seen, admin=True),
-        )
-
     def stop(self) -> None:
         """End a backup that is being made; nothing of it is left behind."""
         self._stopping = True
 
-    async def backup(self, request: Request) -> Response:
+    async def back_up(self, request: Request) -> Response:
         """`POST /backup`: copy the database to `path`, or `into` a directory of which the newest are kept, or into the
         answer (`send`); payments go on meanwhile.
         """
@@ -77,7 +69,7 @@ class BackupCalls:
         if isinstance(done, Rotated) and done.unusable:
             words = f"these beside it cannot be used, and are not counted: {', '.join(done.unusable)}"
             log.warning("store.backups_unusable", directory=str(asked.into), detail=words)
-        return json_response(msgspec.structs.asdict(done))
+        return json_response(done)
 
     async def _do(self, work: Callable[[], Any], field: str) -> Any:
         try:
@@ -90,7 +82,7 @@ class BackupCalls:
         except Stopped as error:
             raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
 
-    async def seen(self, request: Request) -> Response:
+    async def confirm_restore(self, request: Request) -> Response:
         """`POST /restore/seen`: a person has done what the restore asked for; health is ok again."""
         try:
             # The body is the one of a release: who, and why.
@@ -106,7 +98,7 @@ class BackupCalls:
         except (StorageUnavailable, CommitUncertain) as error:
             raise Problem("storage_unavailable", f"cannot do it now: {error}; check the disk, and try again") from error
         log.info("store.restore_seen", uid=decision.uid, count=len(restores))
-        return json_response({"restores": [msgspec.structs.asdict(item) for item in restores]})
+        return json_response(RestoresSeen(restores))
 
 
 def _see(unit: Unit, at: str, detail: dict[str, Any]) -> list[Restored]:

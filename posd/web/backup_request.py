@@ -5,27 +5,40 @@ import os
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.responses import StreamingResponse
 
 from posd.core.jsontext import Object, decode
 from posd.core.problems import Problem
+from posd.core.wire import Wire
 from posd.store.rotation import KEEP, MOST_KEPT
 
-FIELDS = ("path", "into", "keep", "send")
+#: An absolute path on this machine.
+AbsolutePath = Annotated[str, Meta(pattern="^/", min_length=1)]
 #: Bytes that are read and sent at a time.
 PIECE_BYTES = 256 * 1024
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What is asked for: exactly one of `path`, `into` and `send`."""
+class BackupRequest(msgspec.Struct, frozen=True):
+    """Where a backup goes: exactly one of `path`, `into` and `send`."""
 
-    path: Path | None = None
-    into: Path | None = None
-    keep: int = KEEP
-    send: bool = False
+    path: Annotated[
+        Path | None, Wire(AbsolutePath | None), Meta(description="a file, which is replaced when the new one is whole")
+    ] = None
+    into: Annotated[
+        Path | None,
+        Wire(AbsolutePath | None),
+        Meta(description="a directory: the file gets a name with the time in it, and the oldest are removed"),
+    ] = None
+    keep: Annotated[
+        int,
+        Wire(Annotated[int, Meta(ge=1, le=MOST_KEPT)] | None),
+        Meta(description=f"of `into`: how many are kept, {KEEP} if left out"),
+    ] = KEEP
+    send: Annotated[bool, Wire(bool | None), Meta(description="the answer is the backup")] = False
 
     @property
     def field(self) -> str:
@@ -33,7 +46,10 @@ class Asked(msgspec.Struct, frozen=True):
         return "path" if self.path is not None else "into"
 
 
-def read_backup(body: bytes) -> Asked:
+FIELDS = BackupRequest.__struct_fields__
+
+
+def read_backup(body: bytes) -> BackupRequest:
     """Read the body. Raise Problem."""
     try:
         document = decode(body)
@@ -62,7 +78,7 @@ def read_backup(body: bytes) -> Asked:
         errors.append({"path": "/path", "message": message})
     if errors:
         raise invalid("; ".join(f"{error['path']} {error['message']}" for error in errors), errors)
-    return Asked(_path(path), _path(into), KEEP if keep is None else int(keep), bool(send))
+    return BackupRequest(_path(path), _path(into), KEEP if keep is None else int(keep), bool(send))
 
 
 def _path(value: Any) -> Path | None:

@@ -21,6 +21,7 @@ import structlog
 
 from posd import tls
 from posd.core.times import iso
+from posd.web.documents import service as documents
 
 #: How often the files and this machine's addresses are looked at, in seconds; SIGHUP makes it at once.
 CHECK_SECONDS = 20.0
@@ -124,7 +125,7 @@ class ServedCertificate:
         """Look now whether anything has to be done (this machine's addresses changed)."""
         self._wake.set()
 
-    def check(self) -> tuple[str, str]:
+    def check(self) -> tuple[documents.State, str]:
         """Return the state and the words of the health resource: the end of what is served, and trouble on the disk."""
         days = self._served.info.days_left(self._now())
         if days < 0:

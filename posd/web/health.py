@@ -1,6 +1,6 @@
 """The checks of the health resource (local API, GET /health)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 
 from posd.core import absence
@@ -12,8 +12,8 @@ from posd.terminals.discovery import Discovery
 from posd.web.alerts import Distrust
 from posd.web.certificate import ServedCertificate
 from posd.web.context import Context
+from posd.web.documents.service import CertificateCheck, Check, Checks, Served
 from posd.web.server import Listener
-from posd.web.service import Check
 
 
 class Health:
@@ -37,62 +37,60 @@ class Health:
         self._presence = presence
         self._now = now
 
-    async def checks(self) -> Mapping[str, Check]:
-        """Return the checks by name: state and words."""
+    async def checks(self) -> Checks:
+        """Return the checks: state and words."""
         storage, newest = await self._storage()
-        return {
-            "storage": storage,
-            "webhook_listener": await self._listener(),
-            "certificate": self._certificate_check(),
-            "discovery": self._browsing(),
-            "clock": self._clock(newest),
-        }
+        return Checks(
+            storage=storage,
+            webhook_listener=await self._listener(),
+            certificate=self._certificate_check(),
+            discovery=self._browsing(),
+            clock=self._clock(newest),
+        )
 
     async def _storage(self) -> tuple[Check, str | None]:
         try:
             newest = await self._context.read(changes.newest_at)
             restores = await self._context.read(marks.unseen_restores)
         except Problem as problem:
-            return ("failing", problem.detail), None
+            return Check("failing", problem.detail), None
         if self._context.write_error is not None:
             await self._context.probe_write()  # in an idle shop nothing else would show that it is well again
         if self._context.write_error is not None:
-            return ("failing", f"the last write failed: {self._context.write_error}; free the disk"), newest
+            return Check("failing", f"the last write failed: {self._context.write_error}; free the disk"), newest
         if restores:
             words = " ".join(item.words for item in restores)
-            return ("degraded", f"{words} Once a person has looked at it: posd restore --seen"), newest
-        return ("ok", "the database can be read, and the last write succeeded"), newest
+            return Check("degraded", f"{words} Once a person has looked at it: posd restore --seen"), newest
+        return Check("ok", "the database can be read, and the last write succeeded"), newest
 
     async def _listener(self) -> Check:
         if not self._lan.listening:
-            return "failing", "the webhook listener does not accept connections; restart posd"
+            return Check("failing", "the webhook listener does not accept connections; restart posd")
         if (error := self._lan.accept_error) is not None:
-            return "failing", f"the webhook listener cannot accept connections now ({error}); look at what else runs"
+            return Check(
+                "failing", f"the webhook listener cannot accept connections now ({error}); look at what else runs"
+            )
         if (found := await self._presence.look()) is not None:
-            return "degraded", absence.words(*found)
-        return "ok", f"listening on port {self._lan.port}, {self._lan.connections} connections"
+            return Check("degraded", absence.words(*found))
+        return Check("ok", f"listening on port {self._lan.port}, {self._lan.connections} connections")
 
-    def _certificate_check(self) -> Check:
+    def _certificate_check(self) -> CertificateCheck:
         state, words = self._certificate.check()
         if (refused := self._distrust.words()) is not None:
             state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
         info = self._certificate.served.info
-        served = {
-            "fingerprint_sha256": info.fingerprint_sha256,
-            "not_after": iso(info.not_after),
-            "port": self._lan.port,
-        }
-        return state, words, {"served": served, "refused_by": self._distrust.documents()}
+        served = Served(info.fingerprint_sha256, not_after=iso(info.not_after), port=self._lan.port)
+        return CertificateCheck(state, words, served, self._distrust.documents())
 
     def _browsing(self) -> Check:
         if self._discovery is None:
-            return "ok", "switched off; terminals need a base_url in the configuration"
+            return Check("ok", "switched off; terminals need a base_url in the configuration")
         if not self._discovery.running:
-            return "degraded", f"{self._discovery.trouble}; terminals with a base_url work"
-        return "ok", "listening for announcements"
+            return Check("degraded", f"{self._discovery.trouble}; terminals with a base_url work")
+        return Check("ok", "listening for announcements")
 
     def _clock(self, newest: str | None) -> Check:
         now = self._now()
         if newest is not None and parse_iso(newest) > now:
-            return "degraded", f"the clock is behind the newest record ({newest}); set the clock of this machine"
-        return "ok", iso(now)
+            return Check("degraded", f"the clock is behind the newest record ({newest}); set the clock of this machine")
+        return Check("ok", iso(now))

@@ -1,10 +1,9 @@
-"""The local API: one table of routes, and the app that serves it on the Unix sockets."""
+"""The app that serves the local API on the Unix sockets, as `posd.web.routes` has it."""
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
-import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from posd.core.problems import Problem
 from posd.core.transactions import encode
 from posd.crashpoints import crash_point
 from posd.web import bodies, parameters
+from posd.web.routes.route import Call
 from posd.web.waiting import HungUp
 
 #: A start request is at most 16 KiB of free form and a few small fields.
@@ -23,23 +23,6 @@ MAX_BODY_BYTES = 256 * 1024
 BODY_SECONDS = 10.0
 
 log = structlog.get_logger("posd.local")
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-class Route(msgspec.Struct, frozen=True):
-    """One call: method, path, handler, query parameters, and whether it is for admins only.
-
-    One that starts something `judges_refusal` itself: an id that is known is answered before any other check.
-    """
-
-    method: str
-    path: str
-    handler: Handler
-    query: frozenset[str] = frozenset()
-    metadata_query: bool = False
-    admin: bool = False
-    judges_refusal: bool = False
 
 
 def json_response(document: Any, status: int = 200) -> Response:
@@ -70,10 +53,10 @@ class LocalApp:
     whatever stands between the connection and the call, for minutes, and there may be a thousand of them.
     """
 
-    def __init__(self, routes: tuple[Route, ...]) -> None:
-        by_path: dict[str, dict[str, Route]] = {}
-        for route in routes:
-            by_path.setdefault(route.path, {})[route.method] = route
+    def __init__(self, calls: tuple[Call, ...]) -> None:
+        by_path: dict[str, dict[str, Call]] = {}
+        for call in calls:
+            by_path.setdefault(call.route.path, {})[call.route.method] = call
         self._calls = tuple((compile_path(path)[0], methods) for path, methods in by_path.items())
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
@@ -109,24 +92,24 @@ class LocalApp:
         """Begin the call that a request asks for: method, access, query, then the handler. Raise Problem."""
         methods = self._methods(scope)
         method = scope["method"]
-        route = methods.get("GET" if method == "HEAD" else method)
-        if route is None:
+        call = methods.get("GET" if method == "HEAD" else method)
+        if call is None:
             raise NotAllowed(method, ", ".join(sorted(methods)))
-        state = scope["state"]
+        state, route = scope["state"], call.route
         if route.admin and not state["admin"]:
             raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
         request = Request(scope)
         refusal: Problem | None = state["refusal"]
         try:
-            parameters.check_query(request, route.query, metadata=route.metadata_query)
+            state["query"] = parameters.read(request, route.query)
         except Problem as problem:
             refusal = refusal or problem
         if refusal is not None and not route.judges_refusal:
             raise refusal
         state["refusal"] = refusal
-        return route.handler(request)
+        return call.handler(request)
 
-    def _methods(self, scope: Any) -> dict[str, Route]:
+    def _methods(self, scope: Any) -> dict[str, Call]:
         """Return what can be called at the path of a request, and leave its parameters in the scope. Raise Problem."""
         for pattern, methods in self._calls:
             if (found := pattern.match(scope["path"])) is not None:

@@ -2,23 +2,24 @@
 
 import sqlite3
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.core.print_requests import ID_RULE, is_print_job_id, read_decision
+from posd.core.print_requests import read_decision
 from posd.core.printing import PrintJob
 from posd.core.problems import Problem
 from posd.core.requests import MalformedJson
 from posd.core.transactions import Phase
 from posd.services.print_operators import PrintOperators
 from posd.services.printing import Printing
-from posd.store import paging, print_jobs, print_listing, pruned
+from posd.store import print_jobs, print_listing, pruned
 from posd.store.print_listing import Page
 from posd.web import parameters, print_views, waiting
 from posd.web.context import Context
-from posd.web.local import Route, json_response
+from posd.web.documents import print_jobs as documents
+from posd.web.documents.print_jobs import PrintHistory, PrintJobPage
+from posd.web.local import json_response
 
 
 class PrintJobCalls:
@@ -29,37 +30,22 @@ class PrintJobCalls:
         self._printing = printing
         self._operators = operators
 
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """The table of these calls."""
-        one = "/v1/print-jobs/{id}"
-        filters = frozenset(
-            {"phase", "open", "terminal", "external_reference", "attention", "since", "until", "limit", "cursor"}
-        )
-        return (
-            Route("PUT", one, self.start, judges_refusal=True),
-            Route("GET", one, self.show),
-            Route("GET", f"{one}/outcome", self.outcome, query=frozenset({"timeout"})),
-            Route("GET", f"{one}/history", self.history),
-            Route("POST", f"{one}/resolve", partial(self.decide, call="resolve"), admin=True),
-            Route("POST", f"{one}/acknowledge", partial(self.decide, call="acknowledge"), admin=True),
-            Route("GET", "/v1/print-jobs", self.list, query=filters),
-        )
-
-    async def start(self, request: Request) -> Response:
+    async def start_print_job(self, request: Request) -> Response:
         """`PUT /print-jobs/{id}`: print, or answer for what is known."""
-        identity = _identity(request)
+        identity = parameters.path(request, parameters.PRINT_JOB_ID)
         job, created = await self._printing.start(identity, request.state.body, request.state.refusal)
         return json_response(await self._document(job), 201 if created else 200)
 
-    async def show(self, request: Request) -> Response:
+    async def get_print_job(self, request: Request) -> Response:
         """`GET /print-jobs/{id}`."""
-        return json_response(await self._context.look_up(partial(_document, identity=_identity(request))))
+        return json_response(
+            await self._context.look_up(partial(_document, identity=parameters.path(request, parameters.PRINT_JOB_ID)))
+        )
 
-    async def outcome(self, request: Request) -> Response:
+    async def await_print_job(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/outcome`: hold until it has ended, or the caller's time-out passes."""
-        identity = _identity(request)
-        timeout = parameters.query(request, "timeout", parameters.timeout)
+        identity = parameters.path(request, parameters.PRINT_JOB_ID)
+        timeout = request.state.query["timeout"]
 
         hub, look = self._context.hub, partial(self._context.look_up, partial(_ended, identity=identity))
         found = await waiting.until(request.state.pieces, hub.subscribe(identity), hub, look, timeout)
@@ -67,18 +53,26 @@ class PrintJobCalls:
             return json_response(found)
         return json_response(await self._context.look_up(partial(_document, identity=identity)), 202)
 
-    async def history(self, request: Request) -> Response:
+    async def get_print_history(self, request: Request) -> Response:
         """`GET /print-jobs/{id}/history`: all that happened to it, and who did what."""
-        identity = _identity(request)
+        identity = parameters.path(request, parameters.PRINT_JOB_ID)
 
-        def read(db: sqlite3.Connection) -> dict[str, Any]:
-            return {"history": print_views.history_document(db, _get(db, identity))}
+        def read(db: sqlite3.Connection) -> PrintHistory:
+            return print_views.history_document(db, _get(db, identity))
 
         return json_response(await self._context.read(read))
 
-    async def decide(self, request: Request, call: str) -> Response:
-        """`POST /print-jobs/{id}/resolve`, `acknowledge`: what a person decides."""
-        identity = _identity(request)
+    async def resolve_print_job(self, request: Request) -> Response:
+        """`POST /print-jobs/{id}/resolve`."""
+        return await self._decide(request, "resolve")
+
+    async def acknowledge_print_job(self, request: Request) -> Response:
+        """`POST /print-jobs/{id}/acknowledge`."""
+        return await self._decide(request, "acknowledge")
+
+    async def _decide(self, request: Request, call: str) -> Response:
+        """Carry out what a person decides."""
+        identity = parameters.path(request, parameters.PRINT_JOB_ID)
         try:
             decision, faults = read_decision(call, request.state.body, request.state.uid)
         except MalformedJson as error:
@@ -95,29 +89,17 @@ class PrintJobCalls:
             raise
         return json_response(await self._document(job))
 
-    async def list(self, request: Request) -> Response:
+    async def list_print_jobs(self, request: Request) -> Response:
         """`GET /print-jobs`: newest first, filtered, in pages."""
-        query = parameters.Query(request)
-        page = Page(
-            limit=query.read("limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT,
-            phase=query.read("phase", _phase),
-            open=bool(query.read("open", parameters.flag)),
-            terminal=query.read("terminal", str),
-            external_reference=query.read("external_reference", str),
-            attention=bool(query.read("attention", parameters.flag)),
-            since=query.read("since", parameters.moment),
-            until=query.read("until", parameters.moment),
-            cursor=query.read("cursor", paging.decode_cursor),
-        )
-        query.check()
+        page = Page(**request.state.query)
 
-        def read(db: sqlite3.Connection) -> dict[str, Any]:
+        def read(db: sqlite3.Connection) -> PrintJobPage:
             rows, cursor = print_listing.read_page(db, page)
-            return {"print_jobs": [print_views.job_document(db, row) for row in rows], "next_cursor": cursor}
+            return PrintJobPage([print_views.job_document(db, row) for row in rows], cursor)
 
         return json_response(await self._context.read(read))
 
-    async def _document(self, job: PrintJob) -> dict[str, Any]:
+    async def _document(self, job: PrintJob) -> documents.PrintJob:
         """Return a job with the jobs that print it again, where they can be read now.
 
         Never a 503 in their place: after a start it would say that nothing was sent.
@@ -128,14 +110,6 @@ class PrintJobCalls:
             return print_views.job_document(None, job)
 
 
-def _identity(request: Request) -> str:
-    """Return the id of the path. Raise Problem."""
-    identity: str = request.path_params["id"]
-    if not is_print_job_id(identity):
-        raise parameters.invalid("print_job_id", ID_RULE)
-    return identity
-
-
 def _get(db: sqlite3.Connection, identity: str) -> PrintJob:
     job = print_jobs.get(db, identity)
     if job is None:
@@ -143,17 +117,10 @@ def _get(db: sqlite3.Connection, identity: str) -> PrintJob:
     return job
 
 
-def _document(db: sqlite3.Connection, identity: str) -> dict[str, Any]:
+def _document(db: sqlite3.Connection, identity: str) -> documents.PrintJob:
     return print_views.job_document(db, _get(db, identity))
 
 
-def _ended(db: sqlite3.Connection, identity: str) -> dict[str, Any] | None:
+def _ended(db: sqlite3.Connection, identity: str) -> documents.PrintJob | None:
     job = _get(db, identity)
     return print_views.job_document(db, job) if job.phase is Phase.FINAL else None
-
-
-def _phase(text: str) -> Phase:
-    try:
-        return Phase(text)
-    except ValueError as error:
-        raise ValueError(f"must be one of {', '.join(Phase)}") from error

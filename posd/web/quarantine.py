@@ -1,7 +1,6 @@
 """Calls on what was refused though authentic (local API: quarantine, reprocess); for operators."""
 
 from functools import partial
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -14,7 +13,8 @@ from posd.store import events
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.web import parameters, views
 from posd.web.context import Context
-from posd.web.local import Route, json_response
+from posd.web.documents.operators import Quarantine, Reprocessed
+from posd.web.local import json_response
 
 
 class QuarantineCalls:
@@ -25,35 +25,16 @@ class QuarantineCalls:
         self._reprocessing = reprocessing
         self._printing = printing
 
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """The table of these calls."""
-        return (
-            Route("GET", "/v1/quarantine", self.list, query=frozenset({"after", "limit"}), admin=True),
-            Route("GET", "/v1/quarantine/{id}", self.show, admin=True),
-            Route("POST", "/v1/reprocess", self.reprocess, admin=True),
-        )
-
-    async def list(self, request: Request) -> Response:
+    async def list_quarantine(self, request: Request) -> Response:
         """`GET /quarantine`: what was refused, ascending by id, in pages."""
-        query = parameters.Query(request)
-        after = query.read("after", parameters.whole(0, parameters.MAX_SEQ)) or 0
-        limit = query.read("limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT
-        query.check()
+        after, limit = request.state.query["after"], request.state.query["limit"]
         found = await self._context.read(partial(events.quarantined, after=after, limit=limit))
-        document = {
-            "quarantine": [views.quarantine_document(item) for item in found],
-            "next_after": found[-1].id if found else after,
-        }
-        return json_response(document)
+        items = [views.quarantine_document(item) for item in found]
+        return json_response(Quarantine(items, next_after=found[-1].id if found else after))
 
-    async def show(self, request: Request) -> Response:
+    async def get_quarantined(self, request: Request) -> Response:
         """`GET /quarantine/{id}`."""
-        text = request.path_params["id"]
-        try:
-            identity = parameters.whole(1, parameters.MAX_SEQ)(text)
-        except ValueError as error:
-            raise parameters.invalid("id", str(error)) from error
+        identity = parameters.path(request, parameters.QUARANTINE_ID)
         found = await self._context.read(partial(events.quarantined_one, identity=identity))
         if found is None:
             raise Problem("not_found", f"nothing in quarantine has the id {identity}; posd quarantine lists them")
@@ -64,8 +45,8 @@ class QuarantineCalls:
         parameters.check_no_body(request)
         try:
             printing = await self._printing.run()  # first: the other one counts what is left in quarantine
-            report: Any = msgspec.structs.asdict(await self._reprocessing.run())
+            report = msgspec.structs.asdict(await self._reprocessing.run())
         except (StorageUnavailable, CommitUncertain) as error:
             detail = f"reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"
             raise Problem("storage_unavailable", detail) from error
-        return json_response(report | {"printing": printing})
+        return json_response(Reprocessed(**report, printing=printing))

@@ -1,9 +1,10 @@
 """Calls on terminals, the feed, and the daemon itself (local API, Terminals, feed, service)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,79 +15,61 @@ from posd.store.opening import schema_version
 from posd.terminals.fleet import Fleet
 from posd.web import parameters, streams, views
 from posd.web.context import Context
-from posd.web.local import Route, json_response
+from posd.web.documents import service as documents
+from posd.web.documents.service import Check, Checks, Feed, State, Terminals
+from posd.web.local import json_response
 from posd.web.streams import Message
-
-#: A check of the health resource: its state ("ok", "degraded", "failing"), what it means, and fields of its own.
-Check = tuple[str, str] | tuple[str, str, Mapping[str, Any]]
-Checks = Callable[[], Awaitable[Mapping[str, Check]]]
 
 #: How long an answer waits for terminals that are looked at for it, in seconds.
 CHECK_SECONDS = 5.0
 
 #: The states of a check, the best first.
-STATES = ("ok", "degraded", "failing")
+STATES: tuple[State, ...] = ("ok", "degraded", "failing")
+
+
+def each(checks: Checks) -> dict[str, Check]:
+    """Return the checks by name."""
+    return msgspec.structs.asdict(checks)
 
 
 class ServiceCalls:
     """Handlers of /v1/terminals, /v1/feed, /v1/health and /v1/version."""
 
-    def __init__(self, context: Context, fleet: Fleet, checks: Checks) -> None:
+    def __init__(self, context: Context, fleet: Fleet, checks: Callable[[], Awaitable[Checks]]) -> None:
         self._context = context
         self._fleet = fleet
         self._checks = checks
 
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """The table of these calls."""
-        return (
-            Route("GET", "/v1/terminals", self.terminals, query=frozenset({"all", "check"})),
-            Route("GET", "/v1/terminals/{serial}", self.terminal),
-            Route("GET", "/v1/feed", self.feed, query=frozenset({"after", "limit"})),
-            Route("GET", "/v1/health", self.health),
-            Route("GET", "/v1/version", self.version),
-        )
-
-    async def terminals(self, request: Request) -> Response:
+    async def list_terminals(self, request: Request) -> Response:
         """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it.
 
         `check=true` looks at those that were not looked at just now first; without it they are looked at meanwhile.
         """
-        query = parameters.Query(request)
-        everything = bool(query.read("all", parameters.flag))
-        check = bool(query.read("check", parameters.flag))
-        query.check()
-        if check:
+        query = request.state.query
+        if query["check"]:
             await self._fleet.check_stale(CHECK_SECONDS)
         else:
             self._fleet.asked_for()
         held = await self._context.read(leases.all_held)
-        return json_response({"terminals": list(self._fleet.documents(held, everything=everything))})
+        return json_response(Terminals(list(self._fleet.documents(held, everything=query["all"]))))
 
-    async def terminal(self, request: Request) -> Response:
+    async def get_terminal(self, request: Request) -> Response:
         """`GET /terminals/{serial}`."""
-        serial = request.path_params["serial"]
+        serial = parameters.path(request, parameters.SERIAL)
         self._fleet.asked_for()
         held = await self._context.read(leases.all_held)
         for document in self._fleet.documents(held, everything=True):
-            if document["serial"] == serial:
+            if document.serial == serial:
                 return json_response(document)
         raise Problem("not_found", f"terminal {serial} is neither in the fleet nor announced in this network")
 
-    async def feed(self, request: Request) -> Response:
+    async def read_feed(self, request: Request) -> Response:
         """`GET /feed`: every recorded change, ascending, as a page or live."""
-        query = parameters.Query(request)
-        after = query.read("after", parameters.whole(0, parameters.MAX_SEQ)) or 0
-        limit = query.read("limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT
-        query.check()
+        after, limit = request.state.query["after"], request.state.query["limit"]
         if not streams.wanted(request):
             found = await self._context.read(partial(changes.after, seq=after, limit=limit))
-            return json_response(
-                {
-                    "changes": [views.change_document(change) for change in found],
-                    "next_after": found[-1].seq if found else after,
-                }
-            )
+            changed = [views.change_document(change) for change in found]
+            return json_response(Feed(changed, next_after=found[-1].seq if found else after))
 
         async def more(place: int) -> Sequence[Message]:
             newer = await self._context.read(partial(changes.after, seq=place, limit=limit))
@@ -95,19 +78,18 @@ class ServiceCalls:
         resumed = streams.resume_after(request)
         return streams.stream(self._context.hub, changes.ANY, after if resumed is None else resumed, more)
 
-    async def health(self, _request: Request) -> Response:
+    async def get_health(self, _request: Request) -> Response:
         """`GET /health`: 200 ok or degraded, 503 failing, with each check in words."""
         checks = await self._checks()
-        status = max((check[0] for check in checks.values()), key=STATES.index)
-        document: dict[str, Any] = {
-            "status": status,
-            "checks": {
-                name: {"status": check[0], "detail": check[1], **(check[2] if len(check) > 2 else {})}
-                for name, check in checks.items()
-            },
-        }
-        return json_response(document, 503 if status == "failing" else 200)
+        status = max((check.status for check in each(checks).values()), key=STATES.index)
+        return json_response(documents.Health(status, checks), 503 if status == "failing" else 200)
 
-    async def version(self, _request: Request) -> Response:
+    async def get_openapi(self, _request: Request) -> Response:
+        """`GET /openapi.json`: made at the first call, beside the loop: few ask for it, and it takes some 0.1 s."""
+        from posd.web import openapi
+
+        return Response(await asyncio.to_thread(openapi.document), media_type="application/json")
+
+    async def get_version(self, _request: Request) -> Response:
         """`GET /version`."""
-        return json_response({"version": __version__, "api": "v1", "schema": schema_version()})
+        return json_response(documents.Version(version=__version__, api="v1", schema=schema_version()))

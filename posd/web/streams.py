@@ -44,9 +44,9 @@ def resume_after(request: Request) -> int | None:
     if text is None:
         return None
     try:
-        return parameters.whole(0, parameters.MAX_SEQ)(text)
+        return int(parameters.LAST_EVENT_ID.kind.read(text))
     except ValueError as error:
-        raise parameters.invalid("Last-Event-ID", str(error)) from error
+        raise parameters.invalid(parameters.LAST_EVENT_ID.name, str(error)) from error
 
 
 def stream(

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,18 +14,20 @@ from starlette.responses import Response
 from posd.core.operators import read_decision
 from posd.core.problems import Problem
 from posd.core.requests import MalformedJson
-from posd.core.transactions import Phase, Transaction
+from posd.core.transactions import Transaction
 from posd.meters import Histogram
 from posd.services.aborts import Aborts
 from posd.services.operators import Operators
 from posd.services.payments import Payments
 from posd.services.reconciler import Reconciler
-from posd.store import events, listing, paging, pruned, transactions
+from posd.store import events, listing, pruned, transactions
 from posd.store.batch import Change
 from posd.store.listing import Page
 from posd.web import parameters, streams, views, waiting
 from posd.web.context import Context
-from posd.web.local import Route, json_response
+from posd.web.documents import transactions as documents
+from posd.web.documents.transactions import Events, TransactionPage
+from posd.web.local import json_response
 from posd.web.streams import Message
 
 #: Name of the message that ends the stream of a transaction's events.
@@ -58,30 +59,11 @@ class TransactionCalls:
         self.refused: Counter[str] = Counter()
         self.acknowledged = Histogram(START_BOUNDS)
 
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """The table of these calls."""
-        one = "/v1/transactions/{id}"
-        filters = frozenset({"phase", "open", "terminal", "sale", "attention", "since", "until", "limit", "cursor"})
-        return (
-            Route("PUT", one, self.start, judges_refusal=True),
-            Route("GET", one, self.show),
-            Route("GET", f"{one}/outcome", self.outcome, query=frozenset({"timeout"})),
-            Route("GET", f"{one}/events", self.events),
-            Route("GET", f"{one}/history", self.history),
-            Route("POST", f"{one}/abort", self.abort),
-            Route("POST", f"{one}/reconcile", self.reconcile),
-            Route("POST", f"{one}/release", partial(self.decide, call="release")),
-            Route("POST", f"{one}/resolve", partial(self.decide, call="resolve"), admin=True),
-            Route("POST", f"{one}/acknowledge", partial(self.decide, call="acknowledge"), admin=True),
-            Route("GET", "/v1/transactions", self.list, query=filters, metadata_query=True),
-        )
-
-    async def start(self, request: Request) -> Response:
+    async def start_transaction(self, request: Request) -> Response:
         """`PUT /transactions/{id}`: start, or answer for what is known."""
         began = time.perf_counter()
         try:
-            identity = parameters.transaction_id(request)
+            identity = parameters.path(request, parameters.TRANSACTION_ID)
             transaction, created = await self._payments.start(identity, request.state.body, request.state.refusal)
         except Problem as problem:
             self.refused[problem.code] += 1
@@ -90,14 +72,14 @@ class TransactionCalls:
             self.acknowledged.observe(time.perf_counter() - began)
         return json_response(await self._document(transaction), 201 if created else 200)
 
-    async def show(self, request: Request) -> Response:
+    async def get_transaction(self, request: Request) -> Response:
         """`GET /transactions/{id}`."""
-        return json_response(await self._document(await self._get(parameters.transaction_id(request))))
+        return json_response(await self._document(await self._get(parameters.path(request, parameters.TRANSACTION_ID))))
 
-    async def outcome(self, request: Request) -> Response:
+    async def await_outcome(self, request: Request) -> Response:
         """`GET /transactions/{id}/outcome`: hold until there is one, or the caller's time-out passes."""
-        identity = parameters.transaction_id(request)
-        timeout = parameters.query(request, "timeout", parameters.timeout)
+        identity = parameters.path(request, parameters.TRANSACTION_ID)
+        timeout = request.state.query["timeout"]
 
         hub, look = self._context.hub, partial(self._context.look_up, partial(_final_outcome, identity=identity))
         woken = hub.subscribe(identity, _ended)
@@ -106,41 +88,52 @@ class TransactionCalls:
             return json_response(found)
         return json_response(await self._document(await self._get(identity)), 202)
 
-    async def events(self, request: Request) -> Response:
+    async def list_events(self, request: Request) -> Response:
         """`GET /transactions/{id}/events`: what came, as a list or as a stream that ends with the outcome."""
-        identity = parameters.transaction_id(request)
+        identity = parameters.path(request, parameters.TRANSACTION_ID)
         await self._get(identity)
         if not streams.wanted(request):
             stored = await self._context.read(partial(events.of_transaction, client_transaction_id=identity))
-            return json_response({"events": [views.event_document(item) for item in stored]})
+            return json_response(Events([views.event_document(item) for item in stored]))
 
         async def more(after: int) -> Sequence[Message]:
             return await self._context.read(partial(_messages, identity=identity, after=after))
 
         return streams.stream(self._context.hub, identity, streams.resume_after(request) or 0, more)
 
-    async def history(self, request: Request) -> Response:
+    async def get_history(self, request: Request) -> Response:
         """`GET /transactions/{id}/history`: all that happened to it, and who did what."""
-        transaction = await self._get(parameters.transaction_id(request))
-        lines = await self._context.read(partial(views.history_document, transaction=transaction))
-        return json_response({"history": lines})
+        transaction = await self._get(parameters.path(request, parameters.TRANSACTION_ID))
+        return json_response(await self._context.read(partial(views.history_document, transaction=transaction)))
 
-    async def abort(self, request: Request) -> Response:
+    async def abort_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/abort`."""
-        identity = parameters.transaction_id(request)
+        identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
         transaction = await self._or_ended(identity, self._aborts.abort(identity, request.state.uid))
         return json_response(await self._document(transaction), 202)
 
-    async def reconcile(self, request: Request) -> Response:
+    async def reconcile_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/reconcile`: search now."""
-        identity = parameters.transaction_id(request)
+        identity = parameters.path(request, parameters.TRANSACTION_ID)
         parameters.check_no_body(request)
         return json_response(await self._document(await self._reconciler.reconcile(identity)))
 
-    async def decide(self, request: Request, call: str) -> Response:
-        """`POST /transactions/{id}/release`, `resolve`, `acknowledge`: what a person decides."""
-        identity = parameters.transaction_id(request)
+    async def release_transaction(self, request: Request) -> Response:
+        """`POST /transactions/{id}/release`."""
+        return await self._decide(request, "release")
+
+    async def resolve_transaction(self, request: Request) -> Response:
+        """`POST /transactions/{id}/resolve`."""
+        return await self._decide(request, "resolve")
+
+    async def acknowledge_transaction(self, request: Request) -> Response:
+        """`POST /transactions/{id}/acknowledge`."""
+        return await self._decide(request, "acknowledge")
+
+    async def _decide(self, request: Request, call: str) -> Response:
+        """Carry out what a person decides."""
+        identity = parameters.path(request, parameters.TRANSACTION_ID)
         try:
             decision, faults = read_decision(call, request.state.body, request.state.uid)
         except MalformedJson as error:
@@ -162,34 +155,23 @@ class TransactionCalls:
                 problem.extra["outcome"] = await self._context.look_up(partial(_final_outcome, identity=identity))
             raise
 
-    async def list(self, request: Request) -> Response:
+    async def list_transactions(self, request: Request) -> Response:
         """`GET /transactions`: newest first, filtered, in pages."""
-        query = parameters.Query(request)
-        page = Page(
-            limit=query.read("limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT,
-            phase=query.read("phase", _phase),
-            open=bool(query.read("open", parameters.flag)),
-            terminal=query.read("terminal", str),
-            sale=query.read("sale", str),
-            attention=bool(query.read("attention", parameters.flag)),
-            since=query.read("since", parameters.moment),
-            until=query.read("until", parameters.moment),
-            metadata=parameters.metadata(request),
-            cursor=query.read("cursor", paging.decode_cursor),
-        )
-        query.check()
+        query = request.state.query
+        metadata = query.pop(parameters.METADATA)
+        page = Page(**query, metadata=metadata)
         now = self._context.now()
 
-        def read(db: Any) -> dict[str, Any]:
+        def read(db: sqlite3.Connection) -> TransactionPage:
             rows, cursor = listing.read_page(db, page)
-            return {"transactions": [self._view(db, row, now) for row in rows], "next_cursor": cursor}
+            return TransactionPage([self._view(db, row, now) for row in rows], cursor)
 
         return json_response(await self._context.read(read))
 
     async def _get(self, identity: str) -> Transaction:
         return await self._context.look_up(partial(_known, identity=identity))
 
-    async def _document(self, transaction: Transaction) -> dict[str, Any]:
+    async def _document(self, transaction: Transaction) -> documents.Transaction:
         now = self._context.now()
         without = self._view(None, transaction, now)
         if transaction.outcome is None and (transaction.derives_from or transaction.transaction_reference is None):
@@ -203,7 +185,7 @@ class TransactionCalls:
             detail = f"the transaction cannot be shown now: {problem.detail}"
             raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
 
-    def _view(self, db: sqlite3.Connection | None, transaction: Transaction, now: datetime) -> dict[str, Any]:
+    def _view(self, db: sqlite3.Connection | None, transaction: Transaction, now: datetime) -> documents.Transaction:
         return views.transaction_document(
             db, transaction, now, self._grace, abortable=self._aborts.possible(transaction)
         )
@@ -214,11 +196,11 @@ def _ended(change: Change) -> bool:
     return change.result is not None
 
 
-def _final_outcome(db: Any, identity: str) -> dict[str, Any] | None:
+def _final_outcome(db: sqlite3.Connection, identity: str) -> documents.Outcome | None:
     return views.outcome_document(db, _known(db, identity))
 
 
-def _messages(db: Any, identity: str, after: int) -> list[Message]:
+def _messages(db: sqlite3.Connection, identity: str, after: int) -> list[Message]:
     """Return the events after a seq as messages, and the outcome when there is one."""
     messages = [
         Message(event=_name(item.status), data=views.event_document(item), id=item.seq)
@@ -234,13 +216,6 @@ def _name(status: str) -> str:
     """Return the name of an event in the stream: its status, on one line; none that poses as the outcome."""
     name = " ".join(status.split())
     return f"unknown:{name}" if name == OUTCOME else name
-
-
-def _phase(text: str) -> Phase:
-    try:
-        return Phase(text)
-    except ValueError as error:
-        raise ValueError(f"must be one of {', '.join(Phase)}") from error
 
 
 def _known(db: sqlite3.Connection, identity: str) -> Transaction:

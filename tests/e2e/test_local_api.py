@@ -124,7 +124,7 @@ def assert_problem(reply: Reply, status: int, code: str) -> Any:
     problem = reply.json
     assert set(problem) == {"type", "title", "status", "detail", "code"} | EXTRA.get(code, set())
     assert (problem["code"], problem["status"]) == (code, status)
-    assert (problem["type"], problem["title"]) == (f"urn:posd:problem:{code}", PROBLEMS[code][1])
+    assert (problem["type"], problem["title"]) == (f"urn:posd:problem:{code}", PROBLEMS[code].title)
     assert len(problem["detail"]) > 20
     assert ("retry-after" in reply.headers) == (status == 503)
     for error in problem.get("errors", []):

@@ -86,8 +86,8 @@ async def test_what_is_announced_on_this_network_says_nothing_of_a_terminal_in_t
     fleet.heard_from(CLOUD, "2026-11-20T10:00:01.000Z", brand="B2")
     for reachable in (False, True):
         fleet.reached(CLOUD, reachable, "2026-11-20T10:00:02.000Z")
-    (document,) = (item for item in fleet.documents({}, everything=False) if item["serial"] == CLOUD)
-    assert (document["brand"], document["last_seen"]) == ("B2", "2026-11-20T10:00:02.000Z")
+    (document,) = (item for item in fleet.documents({}, everything=False) if item.serial == CLOUD)
+    assert (document.brand, document.last_seen) == ("B2", "2026-11-20T10:00:02.000Z")
     assert returned == [CLOUD]
     await fleet.close()
 
@@ -99,7 +99,7 @@ async def test_a_device_that_takes_the_serial_of_the_cloud_is_no_longer_its_old_
     seen = "2026-11-20T10:00:00.000Z"
     assert fleet.announce(Announcement("n", "SN-STRANGER", "192.0.2.1", 6869, None, None, seen))
     assert not fleet.announce(Announcement("n", CLOUD, "192.0.2.1", 6869, None, None, seen))
-    assert [item["serial"] for item in fleet.documents({}, everything=True)] == [LOCAL, CLOUD]
+    assert [item.serial for item in fleet.documents({}, everything=True)] == [LOCAL, CLOUD]
     await fleet.close()
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trustme
 from structlog.testing import capture_logs
@@ -82,7 +83,8 @@ def silent() -> Iterator[int]:
 
 
 def shown(fleet: Fleet) -> dict[str, Any]:
-    return next(iter(fleet.documents({}, everything=False)))
+    document: dict[str, Any] = msgspec.to_builtins(next(iter(fleet.documents({}, everything=False))))
+    return document
 
 
 async def test_one_address_is_not_looked_at_before_a_call(
@@ -277,7 +279,7 @@ async def test_what_was_announced_before_the_network_changed_counts_for_as_long_
     fleet.unheard()
     await fleet.check(SERIAL)
     assert fleet.base_url(SERIAL) == (right.base_url, "mdns")
-    assert [item["serial"] for item in fleet.documents({}, everything=True)] == [SERIAL]
+    assert [item.serial for item in fleet.documents({}, everything=True)] == [SERIAL]
     right.unplug()
     await fleet.check(SERIAL)
     assert fleet.base_url(SERIAL) is None
@@ -377,7 +379,7 @@ def test_a_name_that_belongs_to_another_serial_now_takes_its_claim_along(tmp_pat
     fleet.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
     fleet.announce(Announcement("a", "SN-2", ("192.0.2.1",), 6869, None, None, AT))
     assert fleet.base_url(SERIAL) is None
-    assert [item["serial"] for item in fleet.documents({}, everything=True)] == [SERIAL, "SN-2"]
+    assert [item.serial for item in fleet.documents({}, everything=True)] == [SERIAL, "SN-2"]
     gone = fleet.withdraw("a")
     assert gone is not None
     assert gone.serial == "SN-2"
@@ -398,9 +400,9 @@ def test_strangers_without_end_are_forgotten_the_oldest_first() -> None:
     fleet = Fleet(())
     for number in range(MAX_STRANGERS + 10):
         fleet.announce(Announcement(f"n{number}", f"S{number}", ("192.0.2.1",), 6869, None, None, AT))
-    known = [item["serial"] for item in fleet.documents({}, everything=True)]
+    known = [item.serial for item in fleet.documents({}, everything=True)]
     assert known == [f"S{number}" for number in range(10, MAX_STRANGERS + 10)]
-    assert all(item["in_fleet"] is False for item in fleet.documents({}, everything=True))
+    assert all(item.in_fleet is False for item in fleet.documents({}, everything=True))
 
 
 def configured(home: Path, entries: str) -> tuple[TerminalConfig, ...]:
@@ -445,7 +447,7 @@ async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_
     fleet.adopt(members.made(configured(tmp_path, entry)), DEFAULT)
     assert fleet.serials == ("SN-NEW",)
     documents = list(fleet.documents({}, everything=True))
-    assert [(item["serial"], item.get("in_fleet")) for item in documents] == [("SN-NEW", None), (SERIAL, False)]
+    assert [(item.serial, item.in_fleet) for item in documents] == [("SN-NEW", msgspec.UNSET), (SERIAL, False)]
     reached, heard = asyncio.Event(), fleet.on_news
 
     def hear(serial: str, news: News) -> None:

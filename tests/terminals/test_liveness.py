@@ -96,7 +96,7 @@ async def until_reachable(fleet: Fleet, reachable: bool) -> None:
 
     fleet.on_news = hear
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while next(iter(fleet.documents({}, everything=False)))["reachable"] is not reachable:
+        while next(iter(fleet.documents({}, everything=False))).reachable is not reachable:
             told.clear()
             await told.wait()
     fleet.on_news = inner
@@ -120,7 +120,7 @@ async def test_a_terminal_that_is_lost_is_looked_for_and_its_return_is_told(
     fleet.on_return = lambda _serial: returned.set()
     async with looking(fleet):
         fleet.reached("SN-1", False, AT, reason="it was a call")
-        assert next(iter(fleet.documents({}, everything=False)))["reason"] == "it was a call"
+        assert next(iter(fleet.documents({}, everything=False))).reason == "it was a call"
         async with asyncio.timeout(PATIENCE_SECONDS):
             await returned.wait()
         await until_reachable(fleet, True)

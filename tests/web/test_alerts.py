@@ -3,6 +3,7 @@
 import ssl
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -65,7 +66,7 @@ def test_one_line_an_hour_for_an_address_and_every_refusal_counts(clock: Clock) 
     assert [(line["peer"], line["count"]) for line in lines] == [("10.0.0.7", 1), ("10.0.0.8", 1), ("10.0.0.7", 50)]
     assert all(line["event"] == "listener.distrusted" and line["log_level"] == "warning" for line in lines)
     assert "put ca.crt on it (posd tls ca)" in lines[0]["detail"]
-    assert distrust.documents()[-1] == {
+    assert msgspec.to_builtins(distrust.documents()[-1]) == {
         "address": "10.0.0.7",
         "alert": "unknown_ca",
         "count": 51,
@@ -81,7 +82,7 @@ def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None
             distrust.note(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}", "unknown_ca")
     assert len(lines) == alerts.MAX_LINES
     assert len(distrust.documents()) == alerts.MAX_ADDRESSES
-    assert distrust.documents()[-1]["address"] == "10.0.39.15"
+    assert distrust.documents()[-1].address == "10.0.39.15"
     words = distrust.words()
     assert words is not None
     assert words.startswith("10.0.39.15 refuses it (unknown_ca): ")

@@ -173,6 +173,7 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example(f"posd logs --transaction {_ID}", "What it says of one payment:"),
         Example("posd logs -p warning", "Only what somebody should look at:"),
     ),
+    "openapi": (Example("posd openapi > posd.json", "The description of the API, for a generator of clients:"),),
     "metrics": (Example("posd metrics", "The metrics in Prometheus' format:"),),
     "report": (
         Example("posd report", "The totals of today, by terminal and type:"),

@@ -105,6 +105,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
         (4, "The wait was cut short; posd may go on with it."),
     ),
     "doctor": ((0, "Nothing has failed."), (1, "Something has."), (2, "The configuration cannot be read.")),
+    "openapi": ((0, "Done."), USAGE),
     "completion": ((0, "Done."), USAGE),
     # Those that follow are read where such a command exists.
     "logs": ALONE,
@@ -122,7 +123,7 @@ FAMILIES: Sequence[Sequence[str]] = (
     ("backup", "restore", "verify", "prune"),
     ("run", "config", "tls", "terminals", "doctor", "status"),
     ("demo", "simulate"),
-    ("completion", "config"),
+    ("completion", "config", "openapi"),
 )
 
 #: variable -> what it does; for posd(1).

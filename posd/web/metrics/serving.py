@@ -14,7 +14,6 @@ from starlette.responses import Response
 from posd import sockets
 from posd.config.schema import MetricsConfig
 from posd.web import bodies
-from posd.web.local import Route
 from posd.web.metrics.sources import Metrics
 from posd.web.metrics.text import CONTENT_TYPE
 from posd.web.noise import Noise
@@ -36,12 +35,7 @@ class MetricsCalls:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """The table of these calls."""
-        return (Route("GET", "/metrics", self.metrics),)
-
-    async def metrics(self, _request: Request) -> Response:
+    async def get_metrics(self, _request: Request) -> Response:
         """`GET /metrics`."""
         return Response(await self._metrics.text(), headers={"content-type": CONTENT_TYPE})
 

@@ -35,7 +35,7 @@ from posd.web.metrics.tally import OTHER, Tally
 from posd.web.metrics.text import Sample, Samples, render
 from posd.web.noise import Noise
 from posd.web.server import Listener
-from posd.web.service import STATES
+from posd.web.service import STATES, each
 from posd.web.transactions import TransactionCalls
 from posd.web.webhooks import WebhookApp
 
@@ -83,7 +83,7 @@ class Metrics:
             self._figures = None
         absence = await parts.presence.look()
         away = absence[1] if absence is not None else 0
-        return render(self._all({name: check[0] for name, check in health.items()}, away))
+        return render(self._all({name: check.status for name, check in each(health).items()}, away))
 
     def _all(self, health: Mapping[str, str], away: int) -> Iterator[Samples]:
         yield "posd_build_info", [((__version__, str(schema_version())), 1)]
@@ -134,11 +134,11 @@ class Metrics:
 
     def _terminals(self) -> Iterator[Samples]:
         documents = list(self._parts.fleet.documents({}, everything=False))
-        known = [item for item in documents if item["reachable"] is not None]
-        yield "posd_terminal_reachable", [((item["serial"],), item["reachable"]) for item in known]
+        known = [(item.serial, item.reachable) for item in documents if item.reachable is not None]
+        yield "posd_terminal_reachable", [((serial,), reachable) for serial, reachable in known]
         yield (
             "posd_terminal_last_seen_timestamp_seconds",
-            [((item["serial"],), parse_iso(item["last_seen"]).timestamp()) for item in documents if item["last_seen"]],
+            [((item.serial,), parse_iso(item.last_seen).timestamp()) for item in documents if item.last_seen],
         )
 
     def _storage(self) -> Iterator[Samples]:

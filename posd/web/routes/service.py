@@ -1,0 +1,67 @@
+"""Calls on terminals, the feed, and the daemon itself."""
+
+from posd.terminals.documents import Terminal
+from posd.web import parameters as at
+from posd.web.documents.service import Change, Feed, Health, Terminals, Version
+from posd.web.metrics.text import CONTENT_TYPE
+from posd.web.parameters import Parameter
+from posd.web.routes.route import Answer, Message, Route
+
+STORED = ("storage_unavailable",)
+
+FEED = (Message("KIND", Change, "one change; it is called by its kind, and its id is its seq"),)
+
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/terminals",
+        "list_terminals",
+        "List the terminals of the fleet: where each is, and why it cannot be reached.",
+        {200: Answer("the terminals", Terminals)},
+        STORED,
+        query=(
+            Parameter("all", at.FLAG, "`true`: announced terminals outside the fleet too", default=False),
+            Parameter("check", at.FLAG, "`true`: look at those first that were not looked at just now", default=False),
+        ),
+    ),
+    Route(
+        "GET",
+        "/v1/terminals/{serial}",
+        "get_terminal",
+        "Show a terminal.",
+        {200: Answer("the terminal", Terminal)},
+        ("not_found", *STORED),
+    ),
+    Route(
+        "GET",
+        "/v1/feed",
+        "read_feed",
+        "Read every recorded change of every payment and print job, ascending; or follow them live.",
+        {200: Answer("a page", Feed, stream=FEED)},
+        STORED,
+        query=(at.AFTER, at.LIMIT),
+        headers=(at.LAST_EVENT_ID,),
+    ),
+    Route(
+        "GET",
+        "/v1/health",
+        "get_health",
+        "Say whether posd is well, each check in words.",
+        {200: Answer("`ok` or `degraded`: payments can be made", Health), 503: Answer("`failing`", Health)},
+    ),
+    Route("GET", "/v1/version", "get_version", "Say what runs here.", {200: Answer("the versions", Version)}),
+    Route(
+        "GET",
+        "/v1/openapi.json",
+        "get_openapi",
+        "Describe this API: this document.",
+        {200: Answer("an OpenAPI 3.1 document", dict[str, object])},
+    ),
+    Route(
+        "GET",
+        "/metrics",
+        "get_metrics",
+        "Show the metrics, in Prometheus' text format.",
+        {200: Answer("the metrics", str, media=CONTENT_TYPE)},
+    ),
+)

@@ -1,0 +1,23 @@
+"""Release the description of the API as it is now: `python -m tests.openapi`. From then on it is promised.
+
+What it would break of the last one is told, and then nothing is released.
+"""
+
+import sys
+
+from tests.openapi import released
+from tests.openapi.compare import Comparison
+
+
+def main() -> int:
+    faults = Comparison(released.read(), released.today()).faults() if released.V1.exists() else []
+    if faults:
+        print("nothing is released: this breaks what was promised (docs/api-versions.md)", *faults, sep="\n")
+        return 1
+    released.write()
+    print(f"released: {released.V1}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

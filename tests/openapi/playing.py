@@ -1,0 +1,395 @@
+"""A day of a shop in which every call is made, and every problem that can be brought about comes."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+
+from tests.e2e.test_backup import posd_command
+from tests.openapi.described import Described
+from tests.support.daemon import Reply
+from tests.support.events import event
+from tests.support.ports import reserve
+from tests.support.prints import RECEIPT, Job
+from tests.support.shop import AMOUNT, OFFLINE, Payment, Shop, acknowledging, answering, hanging_up, held, knowing
+from tests.support.streams import collect, stream
+from tests.support.terminal import nowhere, taking_print
+
+#: Nothing listens where it should be.
+GONE = "SN-GONE"
+BY_ANA = {"operator": "Ana", "note": "the display says so"}
+#: Longest that a step may take, in seconds: then it is stuck.
+STUCK_SECONDS = 60.0
+
+
+def gone() -> str:
+    """Return the entry of the terminal where nothing listens."""
+    return f'[[terminals]]\nserial = "{GONE}"\nbase_url = "https://127.0.0.1:{reserve()}"\n'
+
+
+class Day:
+    """Plays it. `described` notes every answer."""
+
+    def __init__(self, shop: Shop, described: Described, home: Path) -> None:
+        self.shop = shop
+        self.daemon = shop.daemon
+        self.described = described
+        self.home = home
+        inner = shop.daemon.call
+
+        async def call(method: str, path: str, body: Any = None, **options: Any) -> Reply:
+            reply = await inner(method, path, body, **options)
+            described.note(method, f"/v1{path}", reply.status, reply.headers["content-type"], reply.body)
+            return reply
+
+        shop.daemon.call = call  # type: ignore[method-assign]
+
+    async def play(self) -> None:
+        """Do all of it."""
+        for part in (
+            self.payments,
+            self.finals,
+            self.doubt,
+            self.aborts,
+            self.decisions,
+            self.conflicts,
+            self.printing,
+            self.lists,
+            self.service,
+            self.operators,
+            self.bodies,
+            self.removal,
+            self.disaster,
+            self.end,
+        ):
+            await part()
+
+    async def admin(self, method: str, path: str, body: Any = None) -> Reply:
+        return await self.daemon.call(method, path, body, socket=self.daemon.admin_socket)
+
+    async def refused(self, code: str, method: str, path: str, body: Any = None, *, admin: bool = False) -> None:
+        """Make a call that is refused by that code."""
+        reply = await (self.admin(method, path, body) if admin else self.daemon.call(method, path, body))
+        assert reply.json["code"] == code, (method, path, reply.body)
+
+    async def paid(self, status: str = "APPROVAL", **request: Any) -> Payment:
+        """Return a payment that has ended so."""
+        payment = await self.shop.started(**request)
+        previous = "TERMINAL_ACKNOWLEDGED"
+        assert await payment.event(previous) == 200
+        for state in ("CARD_PRESENTED", "APPROVAL_REQUESTED", status):
+            assert await payment.event(state, previous) == 200
+            previous = state
+        return payment
+
+    async def everything(self, payment: Payment) -> None:
+        """Look at all that is shown of it."""
+        for what in ("", "/outcome?timeout=0", "/events", "/history"):
+            await self.daemon.call("GET", f"/transactions/{payment.identity}{what}")
+
+    async def payments(self) -> None:
+        free = {"sale": f"sale-{uuid4()}", "metadata": {"reference": "ticket"}, "options": {"is_deferred": False}}
+        amount = AMOUNT | {"tip": 1, "extra_taxes": {"ice": "0.10"}}
+        paid = await self.paid(amount=amount, **free)
+        assert (await paid.put(amount=amount, **free)).status == 200
+        await self.everything(paid)
+        void = self.shop.payment()
+        self.shop.terminal.start = acknowledging(paid.serial)
+        self.derived = Payment(self.shop, void.identity, paid.serial)
+        assert (await self.derived.put(type="void", original=paid.identity, amount=None)).status == 201
+        await self.derived.event("APPROVAL")
+        await self.everything(self.derived)
+        await self.everything(paid)
+        self.paid_one = paid
+
+    async def finals(self) -> None:
+        for status in ("DECLINED", "TERMINAL_CANCELED", "TERMINAL_REJECTED"):
+            payment = await self.shop.started()
+            assert await payment.event(status) == 200
+            await self.everything(payment)
+        refused = self.shop.payment()
+        self.shop.terminal.start = answering(400, {"error": "no"})
+        assert (await refused.put()).json["outcome"]["result"] == "not_started"
+        unsent = Payment(self.shop, str(uuid4()), GONE)
+        assert (await unsent.put()).json["outcome"]["evidence"][0]["kind"] == "unsent"
+        await self.everything(refused)
+        await self.everything(unsent)
+
+    async def doubt(self) -> None:
+        payment = await self.shop.in_doubt()
+        await self.everything(payment)
+        await payment.post("reconcile")
+        await self.refused("invalid_request", "POST", f"/transactions/{payment.identity}/reconcile", {"now": True})
+        self.shop.terminal.search = knowing(event(payment.identity, "CARD_PRESENTED", serial=payment.serial))
+        found = (await payment.post("reconcile")).json
+        assert found["last_search"]["result"] == "found"
+        # A person's word, and then the terminal's.
+        assert (await payment.post("resolve", {"result": "canceled", **BY_ANA}, admin=True)).status == 200
+        await payment.event("APPROVAL")
+        assert (await payment.get())["outcome"]["supersedes"]["result"] == "canceled"
+        await payment.post("acknowledge", {"code": "outcome_corrected", **BY_ANA}, admin=True)
+        await self.everything(payment)
+        approved = await self.shop.in_doubt()
+        said = {"result": "approved", "transaction_reference": str(uuid4()), **BY_ANA}
+        assert (await approved.post("resolve", said, admin=True)).status == 200
+        await self.everything(approved)
+
+    async def aborts(self) -> None:
+        payment = await self.shop.started()
+        at = f"/transactions/{payment.identity}/abort"
+        await self.refused("invalid_request", "POST", at, {"now": True})
+        for script, code in ((answering(409), "nothing_running"), (nowhere, "not_configured")):
+            self.shop.terminal.abort = script
+            await self.refused(code, "POST", at)
+        self.shop.terminal.abort = answering(200, {})
+        assert (await payment.post("abort")).status == 202
+        assert await payment.event("CARD_PRESENTED") == 200
+        assert await payment.event("APPROVAL_REQUESTED") == 200
+        await self.refused("past_point_of_no_return", "POST", at)
+        assert await payment.event("APPROVAL") == 200
+        await self.refused("already_final", "POST", at)
+        await self.everything(payment)
+
+    async def decisions(self) -> None:
+        payment = self.shop.payment()
+        script = held(acknowledging(payment.serial))
+        self.shop.terminal.start = script
+        starting = asyncio.create_task(payment.put())
+        async with asyncio.timeout(STUCK_SECONDS):
+            await script.arrived.wait()
+        at = f"/transactions/{payment.identity}"
+        for call, body in (("release", BY_ANA), ("resolve", {"result": "canceled", **BY_ANA})):
+            await self.refused("call_outstanding", "POST", f"{at}/{call}", body, admin=True)
+        script.release.set()
+        assert (await starting).status == 201
+        await self.refused("not_found", "POST", f"{at}/acknowledge", {"code": "gap", **BY_ANA}, admin=True)
+        assert (await payment.post("release", BY_ANA)).json["released"] is True
+        await self.refused("not_abortable", "POST", f"{at}/abort")
+        assert (await payment.post("resolve", {"result": "canceled", **BY_ANA}, admin=True)).status == 200
+        for call, body in (("release", BY_ANA), ("resolve", {"result": "canceled", **BY_ANA})):
+            await self.refused("already_final", "POST", f"{at}/{call}", body, admin=True)
+        await self.everything(payment)
+
+    async def conflicts(self) -> None:
+        sale = f"sale-{uuid4()}"
+        payment = await self.shop.started(sale=sale)
+        new = self.shop.payment()
+        at = f"/transactions/{new.identity}"
+        rows: list[tuple[str, dict[str, Any]]] = [
+            ("terminal_busy", {"terminal": payment.serial, "amount": AMOUNT}),
+            ("sale_conflict", {"terminal": new.serial, "amount": AMOUNT, "sale": sale}),
+            ("unknown_terminal", {"amount": AMOUNT}),
+            ("terminal_offline", {"terminal": OFFLINE, "amount": AMOUNT}),
+            ("unknown_original", {"terminal": new.serial, "type": "void", "original": str(uuid4())}),
+            (
+                "already_derived",
+                {"terminal": self.paid_one.serial, "type": "void", "original": self.paid_one.identity},
+            ),
+        ]
+        for code, body in rows:
+            await self.refused(code, "PUT", at, body)
+        await self.refused("id_reused", "PUT", f"/transactions/{payment.identity}", {"terminal": payment.serial})
+
+    async def printing(self) -> None:
+        terminal, serial = self.shop.terminal, self.shop.payment().serial
+        terminal.print_start = taking_print
+
+        async def put(**changes: Any) -> Job:
+            job = Job(self.daemon, terminal, f"job-{uuid4()}")
+            reply = await job.put(terminal=serial, **changes)
+            assert reply.status == 201, reply.body
+            return job
+
+        job = await put(external_reference="ticket")
+        at = f"/print-jobs/{job.identity}"
+        assert (await job.put(terminal=serial, external_reference="ticket")).status == 200
+        assert (await self.daemon.call("GET", f"{at}/outcome?timeout=0")).status == 202
+        await self.refused("id_reused", "PUT", at, {"document": {}})
+        assert await job.webhook("FAILED", errorCode="E1", errorMessage="no paper") == 200
+        again = await put(reprint_of=job.identity)
+        for code, body in (
+            ("unknown_original", {"terminal": serial, "document": RECEIPT, "reprint_of": "nobody"}),
+            ("unknown_terminal", {"document": RECEIPT}),
+            ("terminal_offline", {"terminal": OFFLINE, "document": RECEIPT}),
+        ):
+            await self.refused(code, "PUT", f"/print-jobs/{uuid4()}", body)
+        self.job, self.serial = job, serial
+        terminal.print_start = answering(202, {"printJobId": "T-1", "status": "PENDING"})
+        named = await put()
+        terminal.print_start = hanging_up
+        doubtful = Job(self.daemon, terminal, f"job-{uuid4()}")
+        assert (await doubtful.put(terminal=serial)).json["phase"] == "in_doubt"
+        terminal.print_start = answering(400, {"error": "no"})
+        refused = Job(self.daemon, terminal, f"job-{uuid4()}")
+        assert (await refused.put(terminal=serial)).json["decided_by"] == "refusal"
+        script = held(taking_print)
+        terminal.print_start = script
+        later = Job(self.daemon, terminal, f"job-{uuid4()}")
+        starting = asyncio.create_task(later.put(terminal=serial))
+        async with asyncio.timeout(STUCK_SECONDS):
+            await script.arrived.wait()
+        waiting = Job(self.daemon, terminal, f"job-{uuid4()}")
+        in_line = asyncio.create_task(waiting.put(terminal=serial))
+        resolved = {"result": "COMPLETED", **BY_ANA}
+        await self.refused("call_outstanding", "POST", f"/print-jobs/{later.identity}/resolve", resolved, admin=True)
+        script.release.set()
+        assert {(await starting).status, (await in_line).status} == {201}
+        terminal.print_start = taking_print
+        at = f"/print-jobs/{doubtful.identity}"
+        wrong = {"code": "print_stuck", **BY_ANA}
+        await self.refused("not_found", "POST", f"{at}/acknowledge", wrong, admin=True)
+        right = {"code": "in_doubt", **BY_ANA}
+        assert (await self.admin("POST", f"{at}/acknowledge", right)).status == 200
+        assert (await self.admin("POST", f"{at}/resolve", resolved)).status == 200
+        await self.refused("already_final", "POST", f"{at}/resolve", resolved, admin=True)
+        for item in (job, again, named, doubtful, refused, later, waiting):
+            for what in ("", "/outcome?timeout=0", "/history"):
+                await self.daemon.call("GET", f"/print-jobs/{item.identity}{what}")
+
+    async def lists(self) -> None:
+        await self.daemon.call("GET", "/transactions?limit=2&metadata.reference=ticket")
+        for what in ("transactions", "print-jobs"):
+            assert (await self.daemon.call("GET", f"/{what}?limit=1")).json["next_cursor"]
+            await self.daemon.call("GET", f"/{what}?limit=500")
+        await self.daemon.call("GET", "/feed?limit=500")
+        socket, paid = self.daemon.till_socket, self.paid_one.identity
+        for path, wanted in ((f"/v1/transactions/{paid}/events", "outcome"), ("/v1/feed", "print_job")):
+            operation = self.described.operation("GET", path)
+            assert operation is not None
+            rows = operation["responses"]["200"]["content"]["text/event-stream"]["x-posd-messages"]
+            types = {row["event"]: row["data"] for row in rows}
+            async with stream(socket, path.removeprefix("/v1")) as source:
+                read = await collect(source, lambda message, wanted=wanted: message.event == wanted)  # type: ignore[misc]
+            for message in read:
+                self.described.message(types.get(message.event, rows[0]["data"]), json.loads(message.data))
+            self.described.statuses[operation["operationId"], "text/event-stream"] += 1
+
+    async def service(self) -> None:
+        for path in ("/terminals", "/terminals?all=true&check=true", f"/terminals/{GONE}", "/health", "/version"):
+            assert (await self.daemon.call("GET", path)).status == 200
+        assert json.loads((await self.daemon.call("GET", "/openapi.json")).body) == self.described.document
+        await self.refused("not_found", "GET", "/terminals/SN-NOBODY")
+        transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.till_socket), verify=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://posd", timeout=90) as client:
+            reply = await client.get("/metrics")
+        self.described.note("GET", "/metrics", reply.status_code, reply.headers["content-type"], reply.content)
+
+    async def operators(self) -> None:
+        payment = await self.shop.started()
+        assert await payment.deliver(b"{}") == 400
+        assert (await self.job.call(b"{}")).status == 400
+        kept = (await self.admin("GET", "/quarantine")).json["quarantine"]
+        assert {item["channel"] for item in kept} == {"transactions", "print-jobs"}
+        assert (await self.admin("GET", f"/quarantine/{kept[0]['id']}")).status == 200
+        await self.refused("not_found", "GET", "/quarantine/9999", admin=True)
+        await self.refused("invalid_request", "GET", "/quarantine/x", admin=True)
+        await self.everything(payment)
+        await self.daemon.call("GET", f"/print-jobs/{self.job.identity}/history")
+        assert (await self.admin("POST", "/reprocess")).status == 200
+        for _ in range(2):
+            assert (await self.admin("POST", "/backup", {"into": str(self.home / "many"), "keep": 1})).status == 200
+        assert (await self.admin("POST", "/backup", {"path": str(self.home / "one.db")})).status == 200
+        sent = await self.admin("POST", "/backup", {"send": True})
+        assert sent.body.startswith(b"SQLite format 3")
+        assert (await self.admin("GET", "/prune")).status == 200
+        assert (await self.admin("POST", "/prune", {"dry_run": True, "older_than_days": 1})).status == 200
+        assert (await self.admin("POST", "/prune")).status == 200
+        await self.refused("not_found", "POST", "/restore/seen", BY_ANA, admin=True)
+
+    def paths(self, transaction: str | None = None, job: str | None = None) -> list[tuple[str, str, dict[str, Any]]]:
+        """Return method, path and description of every call of /v1, with these ids in the paths, or new ones."""
+        values = {
+            "client_transaction_id": transaction or str(uuid4()),
+            "print_job_id": job or f"job-{uuid4()}",
+            "serial": "SN-NOBODY",
+            "id": 9999,
+        }
+        return [
+            (method.upper(), path.removeprefix("/v1").format_map(values), operation)
+            for path, methods in self.described.document["paths"].items()
+            for method, operation in methods.items()
+            if path != "/metrics"
+        ]
+
+    async def bodies(self) -> None:
+        """What every call refuses."""
+        for method, path, operation in self.paths():
+            admin = operation["x-posd-socket"] == ["admin"]
+            if admin:
+                await self.refused("forbidden", method, path)
+            await self.refused("invalid_request", method, f"{path}?nonsense=1", b"{}", admin=admin)
+            socket = self.daemon.admin_socket if admin else None
+            kind = {"content-type": "text/plain"}
+            reply = await self.daemon.call(method, path, b"{}", socket=socket, headers=kind)
+            assert reply.json["code"] == "unsupported_media_type"
+            await self.refused("payload_too_large", method, path, b" " * 300_000, admin=admin)
+            if "requestBody" in operation:
+                await self.refused("malformed_json", method, path, b"{", admin=admin)
+                await self.refused("invalid_request", method, path, {"nonsense": 1}, admin=admin)
+            if "not_found" in json.dumps(operation["responses"].get("404", "")):
+                example = operation.get("requestBody", {"content": {"application/json": {"examples": {"x": {}}}}})
+                body = next(iter(example["content"]["application/json"]["examples"].values())).get("value")
+                await self.refused("not_found", method, path, body, admin=admin)
+        await asyncio.gather(*(self.stalled(*row) for row in self.paths()))
+
+    async def stalled(self, method: str, path: str, operation: dict[str, Any]) -> None:
+        """Send half a body and wait."""
+        socket = self.daemon.admin_socket if operation["x-posd-socket"] == ["admin"] else self.daemon.till_socket
+        reader, writer = await asyncio.open_unix_connection(str(socket))
+        writer.write(f"{method} /v1{path} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{{".encode())
+        async with asyncio.timeout(STUCK_SECONDS):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            body = await reader.readexactly(int(head.split("content-length: ")[1].split("\r\n")[0]))
+        writer.transport.abort()
+        status = int(head.split(" ")[1])
+        self.described.note(method, f"/v1{path}", status, "application/problem+json", body)
+        assert status == 408
+
+    async def removal(self) -> None:
+        """What was removed is not started again."""
+        payment = await self.shop.started()
+        assert await payment.event("TERMINAL_ACKNOWLEDGED") == 200
+        assert await payment.event("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED") == 200
+        job = Job(self.daemon, self.shop.terminal, f"job-{uuid4()}")
+        await job.put(terminal=self.serial)
+        assert await job.webhook() == 200
+        await self.admin("POST", "/prune", {"older_than_days": 0})
+        for method, path, operation in self.paths(payment.identity, job.identity):
+            if "pruned" in json.dumps(operation["responses"].get("410", "")):
+                examples = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+                body = next((item["value"] for item in examples.get("examples", {}).values()), None)
+                body = body | {"terminal": payment.serial} if body and "terminal" in body else body
+                await self.refused("pruned", method, path, body, admin=True)
+
+    async def disaster(self) -> None:
+        """Restore the backup, and say that somebody has looked."""
+        assert await self.daemon.stop() == 0
+        code, _, said = await posd_command(self.daemon, "restore", str(self.home / "one.db"))
+        assert code == 0, said
+        await self.daemon.start()
+        await self.daemon.call("GET", "/health")
+        assert (await self.admin("POST", "/restore/seen", BY_ANA)).status == 200
+
+    async def end(self) -> None:
+        """Who waits is told that posd stops."""
+        payment = await self.shop.started()
+        job = Job(self.daemon, self.shop.terminal, f"job-{uuid4()}")
+        await job.put(terminal=self.serial)
+        paths = (f"/transactions/{payment.identity}/outcome", f"/print-jobs/{job.identity}/outcome")
+        waiting = [asyncio.create_task(self.refused("draining", "GET", path)) for path in paths]
+        async with asyncio.timeout(STUCK_SECONDS):
+            while await self.connections() < len(waiting) + 1:
+                pass
+        assert await self.daemon.stop() == 0
+        await asyncio.gather(*waiting)
+
+    async def connections(self) -> int:
+        """Return how many connections the till's socket has."""
+        transport = httpx2.AsyncHTTPTransport(uds=str(self.daemon.till_socket), verify=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://posd", timeout=90) as client:
+            text = (await client.get("/metrics")).text
+        (line,) = (line for line in text.splitlines() if line.startswith('posd_connections{listener="till.sock"}'))
+        return int(float(line.split()[1]))

@@ -1,0 +1,27 @@
+"""Descriptions that were released: what tills out there know."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from posd.web.openapi import document
+
+DIRECTORY = Path(__file__).with_name("released")
+V1 = DIRECTORY / "v1.json"
+
+
+def today() -> dict[str, Any]:
+    """Return the description as it is now."""
+    found: dict[str, Any] = json.loads(document())
+    return found
+
+
+def read() -> dict[str, Any]:
+    """Return the description that was released last."""
+    found: dict[str, Any] = json.loads(V1.read_text())
+    return found
+
+
+def write() -> None:
+    """Release the description as it is now."""
+    V1.write_text(json.dumps(today(), indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,92 @@
+"""The description by itself: valid, whole, its examples right; and what it costs."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from posd.core.problems import PROBLEMS
+from posd.web import routes
+from tests.openapi import released
+from tests.openapi.described import Described
+
+DOCUMENT = released.today()
+DESCRIBED = Described(DOCUMENT)
+
+
+def contents() -> list[Any]:
+    """Return every content of the description with its operation."""
+    found = []
+    for operation in DESCRIBED.operations():
+        for status, answer in operation["responses"].items():
+            for media, content in answer["content"].items():
+                found.append(pytest.param(content, id=f"{operation['operationId']}-{status}-{media}"))
+        if "requestBody" in operation:
+            content = operation["requestBody"]["content"]["application/json"]
+            found.append(pytest.param(content, id=f"{operation['operationId']}-body"))
+    return found
+
+
+def test_it_is_valid() -> None:
+    OpenAPIV31SpecValidator(DOCUMENT).validate()
+
+
+def test_every_call_is_there_once() -> None:
+    served = [(route.method.lower(), route.path, route.name) for route in routes.ALL]
+    described = [
+        (method, path, operation["operationId"])
+        for path, methods in DOCUMENT["paths"].items()
+        for method, operation in methods.items()
+    ]
+    assert sorted(served) == sorted(described)
+    assert len({name for _, _, name in served}) == len(served)
+
+
+def test_every_code_is_there_with_its_own_fields() -> None:
+    common = {"type", "title", "status", "detail", "code"}
+    for code, row in PROBLEMS.items():
+        schema = DOCUMENT["components"]["schemas"]["Problem" + code.title().replace("_", "")]
+        assert set(schema["properties"]) == common | set(row.extra)
+        assert schema["properties"]["status"] == {"const": row.status, "description": "the HTTP status"}
+        value = DOCUMENT["components"]["examples"]["Problem" + code.title().replace("_", "")]["value"]
+        assert DESCRIBED.errors(schema, value) == []
+
+
+def test_what_stands_for_a_reader_is_there() -> None:
+    for operation in DESCRIBED.operations():
+        assert operation["summary"]
+        assert operation["tags"]
+        assert operation["x-posd-socket"] in (["admin"], ["till", "admin"])
+        for row in operation.get("parameters", []):
+            assert row["description"]
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        for field, inner in schema.get("properties", {}).items():
+            said = {"description", "const"} & inner.keys() or "Line" in name
+            assert said or name in ("Amount", "AskedAmount", "ExtraTaxes") or name.startswith("Problem"), (name, field)
+
+
+@pytest.mark.parametrize("content", contents())
+def test_examples_are_as_described(content: Any) -> None:
+    values = [item["value"] for item in content.get("examples", {}).values() if "value" in item]
+    values += [content["example"]] if "example" in content else []
+    refs = [item["$ref"] for item in content.get("examples", {}).values() if "$ref" in item]
+    values += [DOCUMENT["components"]["examples"][ref.rsplit("/", 1)[1]]["value"] for ref in refs]
+    for value in values:
+        assert DESCRIBED.errors(content["schema"], value) == []
+    bytes_or_stream = "contentMediaType" in content["schema"]
+    itself = "additionalProperties" not in content["schema"] and content["schema"] == {"type": "object"}
+    assert values or bytes_or_stream or itself
+
+
+def test_the_daemon_loads_it_at_the_first_call_only() -> None:
+    script = "import sys, posd.daemon; print(*[name for name in sys.modules if name.startswith('posd.web.openapi')])"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert run.stdout.split() == []
+
+
+def test_the_command_prints_it() -> None:
+    run = subprocess.run([sys.executable, "-m", "posd", "openapi"], capture_output=True, check=True)
+    assert json.loads(run.stdout) == DOCUMENT

@@ -1,0 +1,61 @@
+"""What the description gives as examples of requests, the daemon takes."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.openapi import released
+from tests.openapi.gateway import Gateway, opened
+
+DOCUMENT = released.today()
+#: The id that examples of others name.
+ORIGINAL = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
+#: Longest that an answer may take, in seconds: then it is stuck.
+STUCK_SECONDS = 30.0
+
+
+def examples() -> list[Any]:
+    """Return path, method, operation, name and body of every example of a request; the charge first."""
+    return [
+        pytest.param(method, path, operation, example["value"], id=f"{operation['operationId']}-{name}")
+        for path, methods in DOCUMENT["paths"].items()
+        for method, operation in methods.items()
+        if "requestBody" in operation
+        for name, example in operation["requestBody"]["content"]["application/json"]["examples"].items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[Gateway]:
+    """A daemon that knows the payment that examples name: it is approved."""
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory, opened(Path(directory)) as gateway:
+        at = f"{gateway.till}/v1/transactions/{ORIGINAL}"
+        charge = {"terminal": "SN-0001", "amount": {"subtotal_iva0": 1}}
+        with httpx2.Client(timeout=STUCK_SECONDS) as client:
+            assert client.put(at, json=charge).status_code == 201
+            assert client.get(f"{at}/outcome").json()["result"] == "approved"
+        yield gateway
+
+
+@pytest.mark.parametrize(("method", "path", "operation", "body"), examples())
+def test_an_example_is_taken(gateway: Gateway, method: str, path: str, operation: Any, body: Any) -> None:
+    admin = operation["x-posd-socket"] == ["admin"]
+    where = path.format(client_transaction_id=uuid4(), print_job_id=f"job-{uuid4()}")
+    body = body | {name: f"{gateway.home}{body[name]}" for name in ("path", "into") if name in body}
+    if "path" in body:
+        Path(body["path"]).parent.mkdir(parents=True)
+    with httpx2.Client(timeout=STUCK_SECONDS) as client:
+        reply = client.request(method.upper(), f"{gateway.admin if admin else gateway.till}{where}", json=body)
+        if method == "put" and path.startswith("/v1/transactions"):
+            assert reply.status_code == 201, reply.text
+            assert client.get(f"{gateway.till}{where}/outcome").json()["result"] == "approved"
+    if reply.status_code >= 400:  # nobody has such a payment, or such a restore: the body was taken
+        assert json.loads(reply.text)["code"] == "not_found"
+    else:
+        assert str(reply.status_code) in operation["responses"]

@@ -1,0 +1,111 @@
+"""What is described is served, and what is served is described: over one day of a shop, with the real daemon."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import pytest_asyncio
+
+from tests.openapi import released
+from tests.openapi.described import Described
+from tests.openapi.playing import Day, gone
+from tests.support.shop import open_shop
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+#: Codes that are not brought about here, by operation or for all of them, and where they are.
+ELSEWHERE: dict[str, str] = {
+    "internal_error": "a fault of posd: tests/e2e/test_local_api.py, tests/e2e/test_start.py",
+    "storage_unavailable": "a broken disk: tests/power, tests/services/test_storage_trouble.py",
+    "queue_full": "too many print jobs: tests/services/test_print_trouble.py",
+    "start_transaction draining": "tests/e2e/test_stop.py",
+    "start_print_job draining": "tests/e2e/test_stop.py",
+    "reconcile_transaction draining": "tests/e2e/test_stop.py",
+    "back_up draining": "tests/e2e/test_backup.py",
+    "prune draining": "tests/e2e/test_retention.py",
+    "abort_transaction terminal_offline": "tests/e2e/test_abort.py",
+}
+#: Statuses likewise.
+STATUSES_ELSEWHERE = {
+    "get_health 503": "a broken disk: tests/services/test_storage_trouble.py",
+    "get_metrics 4xx": "the handler refuses nothing of its own: see the calls of /v1",
+}
+#: Fields that are never seen with a value here: prefix -> where they are.
+UNSEEN: dict[str, str] = {
+    "AbortAnsweredLine.reason": "tests/openapi/test_lines.py",
+    "AddressLine.": "tests/openapi/test_lines.py",
+    "Applied.": "the configuration has to change: tests/e2e/test_reprocess.py",
+    "BrokeOffLine.": "tests/openapi/test_lines.py",
+    "Claim.": "announcements: tests/terminals/test_discovery_changes.py, tests/terminals/test_fleet.py",
+    "Difference.": "a damaged database: tests/e2e/test_reprocess.py",
+    "Evidence.result": "the full proof takes two rounds: tests/e2e/test_proof.py",
+    "InterruptedLine.": "tests/openapi/test_lines.py",
+    "NoAnswer.": "tests/openapi/test_lines.py",
+    "PollLine.": "tests/openapi/test_lines.py",
+    "PrintApplied.": "the configuration has to change: tests/cli/test_print_real.py",
+    "PrintDifference.": "a damaged database: tests/store/test_print_jobs.py",
+    "PrintInterruptedLine.": "tests/openapi/test_lines.py",
+    "ProblemInternalError.": "see ELSEWHERE",
+    "ProblemQueueFull.": "see ELSEWHERE",
+    "ProblemStorageUnavailable.": "see ELSEWHERE",
+    "ProofLine.": "tests/openapi/test_lines.py",
+    "PruneProgress.doing": "a run takes a moment here: tests/e2e/test_retention.py",
+    "ReappliedLine.": "tests/openapi/test_lines.py",
+    "Refusals.": "tests/e2e/test_distrust.py",
+    "SilentLine.": "tests/openapi/test_lines.py",
+    "StuckLine.": "tests/openapi/test_lines.py",
+    "TakenOverLine.": "tests/openapi/test_lines.py",
+    "Terminal.in_fleet": "announcements: tests/terminals/test_fleet.py",
+    "UnansweredPollLine.": "tests/openapi/test_lines.py",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def seen() -> AsyncIterator[Described]:
+    described = Described(released.today())
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        home = Path(directory)
+        async with open_shop(home, gone()) as shop:
+            await Day(shop, described, home).play()
+    yield described
+
+
+async def test_every_answer_was_seen(seen: Described) -> None:
+    missing = []
+    for operation in seen.operations():
+        name = operation["operationId"]
+        for status, answer in operation["responses"].items():
+            if status < "400" and not seen.statuses[name, status]:
+                missing.append(f"{name} {status}")
+            if status < "400":
+                kinds = [kind.partition(";")[0] for kind in answer["content"]]
+                missing += [f"{name} {kind}" for kind in kinds if "json" not in kind and not seen.statuses[name, kind]]
+    assert missing == []
+
+
+async def test_every_problem_was_seen(seen: Described) -> None:
+    missing = []
+    for operation in seen.operations():
+        name = operation["operationId"]
+        for answer in operation["responses"].values():
+            refs = answer["content"].get("application/problem+json", {}).get("schema", {}).get("anyOf", [])
+            for ref in refs:
+                schema = seen.document["components"]["schemas"][ref["$ref"].rsplit("/", 1)[1]]
+                code = schema["properties"]["code"]["const"]
+                told = code in ELSEWHERE or f"{name} {code}" in ELSEWHERE or name == "get_metrics"
+                if not seen.codes[name, code] and not told:
+                    missing.append(f"{name} {code}")
+    assert missing == []
+
+
+async def test_every_field_was_seen(seen: Described) -> None:
+    unseen = sorted(field for field in seen.answered_fields() if not seen.fields[field])
+    without_reason = [field for field in unseen if not any(field.startswith(prefix) for prefix in UNSEEN)]
+    assert not without_reason, " ".join(without_reason)
+
+
+async def test_no_reason_is_left_over(seen: Described) -> None:
+    unseen = [field for field in seen.answered_fields() if not seen.fields[field]]
+    assert [prefix for prefix in UNSEEN if not any(field.startswith(prefix) for field in unseen)] == []
+    assert [row for row in ELSEWHERE if " " in row and seen.codes[tuple(row.split(" "))]] == []  # type: ignore[index]

@@ -1,7 +1,6 @@
 """Calls on terminals, the feed, and the daemon itself (local API, Terminals, feed, service)."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -9,13 +8,13 @@ from starlette.responses import Response
 
 from posd import __version__
 from posd.core.problems import Problem
-from posd.store import changes, leases
+from posd.store import leases
 from posd.store.opening import schema_version
 from posd.terminals.fleet import Fleet
-from posd.web import parameters, streams, views
+from posd.web import parameters
 from posd.web.context import Context
+from posd.web.feed import Feed
 from posd.web.local import Route, json_response
-from posd.web.streams import Message
 
 #: A check of the health resource: its state ("ok", "degraded", "failing"), what it means, and fields of its own.
 Check = tuple[str, str] | tuple[str, str, Mapping[str, Any]]
@@ -35,6 +34,7 @@ class ServiceCalls:
         self._context = context
         self._fleet = fleet
         self._checks = checks
+        self._feed = Feed(context)
 
     @property
     def routes(self) -> tuple[Route, ...]:
@@ -75,25 +75,7 @@ class ServiceCalls:
 
     async def feed(self, request: Request) -> Response:
         """`GET /feed`: every recorded change, ascending, as a page or live."""
-        query = parameters.Query(request)
-        after = query.read("after", parameters.whole(0, parameters.MAX_SEQ)) or 0
-        limit = query.read("limit", parameters.whole(1, parameters.MAX_LIMIT)) or parameters.DEFAULT_LIMIT
-        query.check()
-        if not streams.wanted(request):
-            found = await self._context.read(partial(changes.after, seq=after, limit=limit))
-            return json_response(
-                {
-                    "changes": [views.change_document(change) for change in found],
-                    "next_after": found[-1].seq if found else after,
-                }
-            )
-
-        async def more(place: int) -> Sequence[Message]:
-            newer = await self._context.read(partial(changes.after, seq=place, limit=limit))
-            return [Message(event=item.kind, data=views.change_document(item), id=item.seq) for item in newer]
-
-        resumed = streams.resume_after(request)
-        return streams.stream(self._context.hub, changes.ANY, after if resumed is None else resumed, more)
+        return await self._feed.answer(request)
 
     async def health(self, _request: Request) -> Response:
         """`GET /health`: 200 ok or degraded, 503 failing, with each check in words."""

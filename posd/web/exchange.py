@@ -136,12 +136,11 @@ class Exchange:
 
     def _cut_off(self) -> None:
         """End an answer that is not taken: with the app's last words where it has some, else at once."""
-        answer = self.answer
-        words = self._pieces.last_words if self._pieces is not None else None
-        if self._pieces is not None and words is not None and not answer.over:
-            self._pieces.cut_off = True
-            self._line.leave(answer.piece(words(), more=False))
-        else:
+        answer, pieces = self.answer, self._pieces
+        if pieces is not None and pieces.last_words is not None and not answer.over:
+            pieces.cut_off = True
+            self._line.leave(answer.piece(pieces.last_words(), more=False))
+        elif pieces is None or not pieces.cut_off:  # else they were written just now
             self._line.abort()
         answer.over = answer.closes = True
 

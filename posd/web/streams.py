@@ -169,20 +169,27 @@ class EventStream(Response):
                 await _write(send, batch.data, more=not batch.last)
             if batch.last:
                 return OUTCOME
-            if batch.more:
-                continue
             if self._streams.hub.draining:
                 await _write(send, _STOPPING, more=False)
                 return STOPPING
+            if batch.more:
+                continue
+            if not await self._idle(pieces, woken, taking, send):
+                return CUT_OFF
+        return "client"
+
+    async def _idle(self, pieces: Any, woken: Any, taking: Taking, send: Any) -> bool:
+        """Show that the connection is alive until there is a change; False where the client was cut off."""
+        while True:
             taking.wrote()
             heard = await _heard(woken)
             if taking.nothing_for() >= TAKE_SECONDS:
                 pieces.cut_off = True
                 await _write(send, self._cut_off(), more=False)
-                return CUT_OFF
-            if not heard:
-                await _write(send, _HEARTBEAT)
-        return "client"
+                return False
+            if heard:
+                return True
+            await _write(send, _HEARTBEAT)
 
     def _cut_off(self) -> bytes:
         """Count and tell that the client is cut off; return the event that it finds when it reads on."""

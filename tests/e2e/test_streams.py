@@ -235,6 +235,26 @@ async def test_an_older_copy_of_the_database_is_told_to_those_who_were_ahead_of_
     assert (checked.told, documents(checked)[: len(here)]) == (["notice"], here)
 
 
+async def test_the_feed_says_what_retention_took(own: Shop) -> None:
+    posd = own.daemon
+    gone = await own.started()
+    await gone.end()
+    place = (await newest(posd))["place"]
+    kept = await own.started()
+    reply = await posd.call("POST", "/prune", {"older_than_days": 0}, socket=posd.admin_socket)
+    assert reply.json["removed"]["changes"] > 0
+    page = (await posd.call("GET", "/feed?limit=500")).json
+    assert {change["id"] for change in page["changes"]} == {kept.identity}
+    assert [item["code"] for item in page["notices"]] == ["changes_removed"]
+    reader = Reader(posd.till_socket, "/feed")
+    async with following(reader):
+        await reader.until(lambda it: len(it.found) >= len(page["changes"]))
+    assert (reader.told, documents(reader)[: len(page["changes"])]) == (["notice"], page["changes"])
+    behind = (await posd.call("GET", f"/feed?after={place}&limit=500")).json
+    assert behind["notices"] == [item for item in page["notices"] if int(place.split("-")[0]) < item["seq"]]
+    await kept.end()
+
+
 async def test_slow_readers_beside_a_payment(own: Shop) -> None:
     posd = own.daemon
     assert await posd.stop() == 0

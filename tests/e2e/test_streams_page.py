@@ -29,7 +29,7 @@ async def test_the_example_says_what_the_page_says(home: Path) -> None:
     (output,) = re.findall(r"```\n(retry.*?)```", PAGE, re.DOTALL)
     async with open_shop(home) as shop:
         said = await _run(shop, command)
-    assert outline(said) == outline(output), said
+    assert outline(said.strip()) == outline(output.strip()), said
 
 
 async def _run(shop: Shop, command: str) -> str:
@@ -63,7 +63,7 @@ def test_the_numbers_of_the_page() -> None:
 
 def test_the_names_of_the_page() -> None:
     named = set(re.findall(r"^\| `([a-z_]+)` \| ", PAGE, re.MULTILINE))
-    assert streams.OWN_NAMES <= named
+    assert named >= streams.OWN_NAMES
     assert {"changes_removed", "place_unknown"} <= set(re.findall(r"`([a-z_]+)`", PAGE))
     for field in (*FeedPage.__struct_fields__, *Notice.__struct_fields__):
         assert f"`{field}`" in PAGE, field

@@ -82,9 +82,9 @@ class Feed:
         key = (after, checked, rows)
         if (task := self._reads.get(key)) is None:
             task = asyncio.ensure_future(self._context.read(partial(_stretch, after=after, checked=checked, rows=rows)))
+            task.add_done_callback(partial(self._done, key))
             if len(self._reads) < MAX_READS:
                 self._reads[key] = task
-                task.add_done_callback(partial(self._done, key))
         return await asyncio.shield(task)
 
     def _done(self, key: tuple[int, bool, int], task: asyncio.Task[Stretch]) -> None:

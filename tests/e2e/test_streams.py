@@ -238,7 +238,8 @@ async def test_an_older_copy_of_the_database_is_told_to_those_who_were_ahead_of_
 async def test_the_feed_says_what_retention_took(own: Shop) -> None:
     posd = own.daemon
     gone = await own.started()
-    await gone.end()
+    for status, previous in APPROVED:
+        assert await gone.event(status, previous) == 200
     place = (await newest(posd))["place"]
     kept = await own.started()
     reply = await posd.call("POST", "/prune", {"older_than_days": 0}, socket=posd.admin_socket)

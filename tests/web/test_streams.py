@@ -155,14 +155,14 @@ async def test_who_does_not_read_is_cut_off_is_told_and_goes_on_where_it_was(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(taking, "TAKE_SECONDS", SHORT)
-    await house.record(MANY)
+    await house.record(MANY, "long " * 200)
     with capture_logs() as lines:
         async with house.follow("?limit=500") as slow:
             await ended(house, "cut_off")
             held = house.held()
             found = await rest(slow)
             await house.empty()
-    most = (WRITE_AHEAD_BYTES + streams.BATCH_BYTES + 1024) * SPARE
+    most = (WRITE_AHEAD_BYTES + streams.BATCH_BYTES + 2048) * SPARE
     assert WRITE_AHEAD_BYTES < held < most
     *changed, last = found
     assert (last.event, last.id, last.json["code"]) == ("cut_off", None, "cut_off")
@@ -215,6 +215,28 @@ async def test_an_idle_stream_is_cut_off_when_even_its_heartbeats_are_not_taken(
         reader.writer.transport.resume_reading()  # type: ignore[attr-defined]
         found = await rest(reader)
     assert [message.event for message in found] == ["transaction"] * 3 + ["cut_off"]
+
+
+def test_for_how_long_nothing_is_taken() -> None:
+    lying, now = 0, 100.0
+    client = taking.Taking(lambda: lying, lambda: now)
+    client.wrote()
+    now += 50
+    assert client.nothing_for() == 0, "there is nothing to take"
+    lying = 10
+    client.wrote()
+    now += 20
+    assert client.nothing_for() == 20
+    lying = 20
+    client.wrote()
+    now += 5
+    assert client.nothing_for() == 25, "more lies there, and still nothing was taken"
+    lying = 19
+    assert client.nothing_for() == 0, "something was taken"
+    now += 3
+    assert client.nothing_for() == 3
+    lying = 0
+    assert client.nothing_for() == 0
 
 
 async def test_an_answer_that_nobody_takes_ends_its_connection(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

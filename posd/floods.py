@@ -52,6 +52,7 @@ LIMITS: Final[Mapping[str, Limit]] = MappingProxyType(
         "webhook.quarantined": Limit(5, MINUTE, SUBJECT),
         "webhook.too_large": Limit(5, MINUTE, SUBJECT),
         # What a till or an operator may call in a loop.
+        "stream.cut_off": Limit(5, MINUTE, ("kind",)),
         "payment.abort": Limit(10, MINUTE, SUBJECT),
         "payment.operator": Limit(10, MINUTE, SUBJECT),
         "print.operator": Limit(10, MINUTE, SUBJECT),

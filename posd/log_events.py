@@ -228,6 +228,14 @@ EVENTS: Final[Mapping[str, Event]] = {
         "Nothing, where it is rare. Many of them: find the device at that address; a terminal whose callbacks have a "
         "wrong_token was started by another posd or with another callback key.",
     ),
+    "stream.cut_off": _row(
+        "warning",
+        "kind seconds uid transaction",
+        "a client took nothing of its stream ({kind})[ of payment {transaction}] for {seconds} s and was cut off"
+        "[; it runs as user {uid}]",
+        "Nothing for posd: the client can go on where it was (docs/streams.md). If it comes again, find the program "
+        "that opens a stream and does not read it.",
+    ),
     "listener.no_answer": _row(
         "error",
         "error detail listen retry_s",

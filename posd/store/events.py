@@ -1,6 +1,7 @@
 """Events as they came: raw bytes, order of arrival, verdict. And the quarantine of what was refused."""
 
 import sqlite3
+from collections.abc import Iterator
 
 import msgspec
 
@@ -73,12 +74,24 @@ def final_body(db: sqlite3.Connection, client_transaction_id: str) -> bytes | No
 
 def of_transaction(db: sqlite3.Connection, client_transaction_id: str, after: int = 0) -> list[StoredEvent]:
     """Return the recorded events of a transaction after a seq, in the order of arrival."""
+    return list(each_of_transaction(db, client_transaction_id, after))
+
+
+def each_of_transaction(db: sqlite3.Connection, client_transaction_id: str, after: int = 0) -> Iterator[StoredEvent]:
+    """Yield them one by one, as they are read."""
     rows = db.execute(
         "SELECT seq, received_at, verdict, status, body FROM events"
         " WHERE client_transaction_id = ? AND seq > ? ORDER BY seq",
         (client_transaction_id, after),
     )
-    return [StoredEvent(*row) for row in rows]
+    for row in rows:
+        yield StoredEvent(*row)
+
+
+def holds(db: sqlite3.Connection, client_transaction_id: str, seq: int) -> bool:
+    """Whether a transaction has an event of that number."""
+    query = "SELECT 1 FROM events WHERE seq = ? AND client_transaction_id = ?"
+    return db.execute(query, (seq, client_transaction_id)).fetchone() is not None
 
 
 def quarantine(unit: Unit, channel: str, subject: str, reason: str, peer: str, received_at: str, body: bytes) -> bool:

@@ -16,7 +16,7 @@ from posd.core.callbacks import Channel
 from posd.core.printing import PrintJob
 from posd.core.retention import Kept, Pruned, PrunedJob, guards_sale, keeps_together
 from posd.core.transactions import Transaction
-from posd.store import chains, journal, print_jobs, pruned, transactions, words
+from posd.store import chains, journal, places, print_jobs, pruned, transactions, words
 from posd.store.batch import Unit
 
 #: A chain of more is kept: removing it at once would make payments wait.
@@ -192,7 +192,9 @@ def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> Lines:
 
 
 def remove_lines(unit: Unit, numbers: Sequence[int]) -> None:
-    """Remove lines of the feed."""
+    """Remove lines of the feed, and keep up to where there were some."""
+    if numbers:
+        places.note_removed(unit, max(numbers))
     unit.db.executemany("DELETE FROM changes WHERE seq = ?", ((number,) for number in numbers)).close()
 
 

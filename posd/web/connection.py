@@ -6,7 +6,6 @@ Hypercorn's own protocol stands on h11, which is a fifth of what a callback cost
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,6 +19,7 @@ from hypercorn.typing import HTTPScope
 from posd.web.answers import CLOSE, Answer, Heads
 from posd.web.exchange import Exchange
 from posd.web.requests import End, Head, Refused, Requests
+from posd.web.taking import LINGER_SECONDS, Untaken, drain
 
 #: So much is taken from a connection at a time, in bytes: it is held until all of it was looked at.
 READ_BYTES = 16 * 1024
@@ -59,7 +59,8 @@ class Http11:
     protocols, in whose place it stands.
     """
 
-    def __init__(self, chosen: Any, *, in_turn: bool) -> None:
+    def __init__(self, chosen: Any, connection: "Connection", *, in_turn: bool) -> None:
+        self._connection = connection
         self._app = chosen.app
         self._config: Settings = chosen.config
         self._context = chosen.context
@@ -156,8 +157,16 @@ class Http11:
         self._task_group.spawn(function, *arguments)
 
     async def send(self, data: bytes) -> None:
-        """Send bytes."""
+        """Send bytes. Raise Untaken where the client does not take them."""
         await self._out(RawData(data))
+
+    def leave(self, data: bytes) -> None:
+        """Leave bytes behind those that the client does not take."""
+        self._connection.writer.write(data)
+
+    def abort(self) -> None:
+        """End the connection at once: nobody takes the answer."""
+        self._connection.abort()
 
     async def answered(self) -> None:
         """Turn to the next request, or end the connection where the answer or an end of posd's own asks for it."""
@@ -285,6 +294,9 @@ class Connection(TCPServer):
     ) -> None:
         super().__init__(app, loop, config, context, state, reader, writer)
         self._in_turn = in_turn
+        self._lingering: asyncio.TimerHandle | None = None
+        #: Whether it was ended because an answer was not taken.
+        self.untaken = False
         self.idle_task = Idle(context, config.keep_alive_timeout, self._initiate_server_close)  # type: ignore[assignment]
 
     async def protocol_send(self, event: Event) -> None:
@@ -300,9 +312,14 @@ class Connection(TCPServer):
                 await self.idle_task.restart(self._task_group, self._idle_timeout)
         elif isinstance(event, RawData):
             if not self.writer.is_closing():  # asyncio would log a line for each answer to what still waits
-                with suppress(OSError, RuntimeError):  # an SSLError of one that goes on sending is an OSError
+                try:
                     self.writer.write(event.data)
-                    await self.writer.drain()
+                    await drain(self.writer)
+                except Untaken:
+                    raise
+                except (OSError, RuntimeError):  # an SSLError of one that goes on sending is an OSError
+                    pass
+                else:
                     return
             await self.protocol.handle(Closed())
         else:
@@ -312,7 +329,7 @@ class Connection(TCPServer):
                 await self.protocol.handle(Closed())
 
     async def _read_data(self) -> None:
-        self.protocol = Http11(self.protocol, in_turn=self._in_turn)  # type: ignore[assignment]
+        self.protocol = Http11(self.protocol, self, in_turn=self._in_turn)  # type: ignore[assignment]
         while not self.reader.at_eof():
             try:
                 data = await self.reader.read(READ_BYTES)
@@ -324,11 +341,29 @@ class Connection(TCPServer):
 
     async def _initiate_server_close(self) -> None:
         if "protocol" in vars(self):  # else it has just ended by itself
+            self._linger()
             await super()._initiate_server_close()
+
+    async def _close(self) -> None:
+        self._linger()
+        await super()._close()
+
+    def _linger(self) -> None:
+        """Let what was written and not taken wait for a while only: closing waits for it."""
+        transport = self.writer.transport
+        if self._lingering is None and not transport.is_closing() and transport.get_write_buffer_size():
+            self._lingering = self.loop.call_later(LINGER_SECONDS, transport.abort)
+
+    def abort(self) -> None:
+        """End it at once: nobody takes the answer."""
+        self.untaken = True
+        self.writer.transport.abort()
 
     def let_go(self) -> None:
         """Forget what knows this connection: together they would live on, with their buffers, as garbage."""
         self.idle_task.forget()  # type: ignore[attr-defined]
+        if self._lingering is not None:
+            self._lingering.cancel()
         if isinstance(protocol := vars(self).get("protocol"), Http11):
             protocol.let_go()
         for name in ("protocol", "idle_task", "_task_group"):

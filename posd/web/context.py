@@ -11,6 +11,7 @@ from posd.store.batch import Unit
 from posd.store.changes import Hub
 from posd.store.errors import CommitUncertain, StorageUnavailable
 from posd.store.store import Store
+from posd.web.streams import Streams
 
 T = TypeVar("T")
 
@@ -21,6 +22,7 @@ class Context:
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
         self.now = now
+        self.streams = Streams(store.hub)
 
     @property
     def hub(self) -> Hub:

@@ -14,6 +14,7 @@ from hypercorn.typing import ASGIReceiveEvent, ASGISendEvent, HTTPScope
 
 from posd.web.answers import Answer
 from posd.web.pieces import Pieces
+from posd.web.taking import Untaken
 
 #: An extension of the scope: the body has come already.
 WHOLE = "posd.whole"
@@ -28,7 +29,13 @@ class Line(Protocol):
         """Run a function in a task that ends with the connection."""
 
     async def send(self, data: bytes) -> None:
-        """Send bytes."""
+        """Send bytes. Raise Untaken where the client does not take them."""
+
+    def leave(self, data: bytes) -> None:
+        """Leave bytes behind those that the client does not take."""
+
+    def abort(self) -> None:
+        """End the connection at once."""
 
     async def answered(self) -> None:
         """Hear that the app is done with the request, or that its answer is all sent."""
@@ -119,10 +126,23 @@ class Exchange:
             data = self.answer.piece(message.get("body", b""), more=message.get("more_body", False))
         else:
             raise RuntimeError(f"the app sent {message['type']} out of order")
-        if data:
-            await self._line.send(data)
+        try:
+            if data:
+                await self._line.send(data)
+        except Untaken:
+            self._cut_off()
         if self.answer.over and not self._closed:
             await self._finish()
+
+    def _cut_off(self) -> None:
+        """End an answer that is not taken: with the app's last words where it has some, else at once."""
+        answer, pieces = self.answer, self._pieces
+        if pieces is not None and pieces.last_words is not None and not answer.over:
+            pieces.cut_off = True
+            self._line.leave(answer.piece(pieces.last_words(), more=False))
+        elif pieces is None or not pieces.cut_off:  # else they were written just now
+            self._line.abort()
+        answer.over = answer.closes = True
 
     async def _finish(self) -> None:
         self._closed = True

@@ -144,9 +144,7 @@ async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, ea
         return
     try:
         await response(scope, receive, send)
-    except Problem:
-        pass  # a stream that has begun cannot say why it ends: the client asks again, and hears it then
-    except Exception:  # noqa: BLE001 - the same, and it is told in the log
+    except Exception:  # noqa: BLE001 - a stream that has begun: the client asks again, and it is told in the log
         _fault(scope)
 
 

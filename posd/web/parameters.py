@@ -16,7 +16,7 @@ from posd.core.problems import Problem
 from posd.core.times import iso, parse_iso
 from posd.core.transactions import Phase
 from posd.core.uuids import canonical_uuid
-from posd.store import paging
+from posd.store import paging, places
 
 #: Query parameters with this prefix name a key of the metadata.
 METADATA = "metadata."
@@ -194,6 +194,7 @@ UUID = Kind(_uuid, {"type": "string", "format": "uuid"})
 JOB_ID = Kind(_print_job_id, {"type": "string", "pattern": f"^{ID_PATTERN}$"})
 CURSOR = Kind(paging.decode_cursor, {"type": "string"})
 SEQ = whole(0, MAX_SEQ)
+PLACE = Kind(places.parse, {"type": "string", "pattern": r"^([0-9]{1,19}(-[0-9a-f]{8})?|start)$"})
 
 #: Parameters of paths.
 TRANSACTION_ID = Parameter(
@@ -230,6 +231,15 @@ ANY_METADATA = Parameter(
     default={},
     example={"metadata.reference": "ticket 1042"},
 )
+FEED_AFTER = Parameter(
+    "after",
+    PLACE,
+    "only what comes after this place: `next_after` or `place` of a page, the id of a message, 0 for the beginning; "
+    "`start` is the beginning too, and asks for ids with a check",
+    default=places.Place(),
+    example="17",
+)
 
 #: A header: where a stream goes on.
 LAST_EVENT_ID = Parameter("Last-Event-ID", SEQ, "of a stream: go on after the message with this id", example=17)
+LAST_FEED_ID = Parameter("Last-Event-ID", PLACE, "of a stream: go on after the message with this id", example="17")

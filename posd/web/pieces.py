@@ -15,7 +15,7 @@ _GONE: ASGIReceiveEvent = {"type": "http.disconnect"}
 class Pieces:
     """At most one piece waits to be taken; who brings the next waits for that. One task takes, one brings."""
 
-    __slots__ = ("_bringer", "_piece", "_taker", "gone", "on_gone")
+    __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "gone", "last_words", "on_gone")
 
     def __init__(self, first: ASGIReceiveEvent) -> None:
         self._piece: ASGIReceiveEvent | None = first
@@ -25,6 +25,11 @@ class Pieces:
         self.gone = False
         #: Called when that comes about.
         self.on_gone: Callable[[], None] | None = None
+        #: Called where the client does not take the answer: what is sent in place of the rest of it. Without it,
+        #: nothing is.
+        self.last_words: Callable[[], bytes] | None = None
+        #: Whether that came about.
+        self.cut_off = False
 
     async def take(self) -> ASGIReceiveEvent:
         """Return the next piece (ASGI `receive`); when the client has gone, that, however often it is asked."""

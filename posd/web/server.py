@@ -21,6 +21,7 @@ from posd.web.connection import Connection, Context, http_config
 from posd.web.gate import Gate, Place
 from posd.web.memory import Trimmer
 from posd.web.noise import Noise
+from posd.web.taking import untaken
 
 #: A terminal's handshake takes well under a second; a half one must not hold a place longer. Seconds.
 TLS_HANDSHAKE_SECONDS = 10.0
@@ -39,7 +40,8 @@ READ_AHEAD_BYTES = 4 * 1024
 #: What a TLS connection holds that was not deciphered, in bytes, while what came before it is not wanted: more than a
 #: record. asyncio's own is 256 KiB, and all of it is deciphered at once.
 TLS_AHEAD_BYTES = 32 * 1024
-#: What is written to a TLS connection and not taken, in bytes; our answers to terminals are a few hundred.
+#: What is written to a connection beside one piece of an answer, and not taken, in bytes; our answers to terminals are
+#: a few hundred. Before that the kernel holds as much as it likes (net.core.wmem_default, 208 KiB).
 WRITE_AHEAD_BYTES = 16 * 1024
 #: The buffer of each TLS connection, in bytes: a record. asyncio's own is 256 KiB, for each of hundreds.
 TLS_BUFFER_BYTES = 16 * 1024
@@ -220,15 +222,15 @@ class Listener:
             connection.close()
             error.__traceback__ = None  # asyncio keeps the error, and this the connection, until garbage is looked for
             return
+        transport.set_write_buffer_limits(WRITE_AHEAD_BYTES)
         if self._tls is not None:
-            transport.set_write_buffer_limits(WRITE_AHEAD_BYTES)
             transport.set_read_buffer_limits(TLS_AHEAD_BYTES)  # type: ignore[attr-defined]
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this runs as a task
         self._connections[task] = transport
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
-            state = self._state | {"uid": _peer_uid(transport), "place": place}
+            state = self._state | {"uid": _peer_uid(transport), "place": place, "untaken": partial(untaken, transport)}
             served = Connection(
                 self._app, loop, self._config, self._context, state, reader, writer, in_turn=self._in_turn
             )
@@ -236,6 +238,8 @@ class Listener:
                 await served
             finally:
                 served.let_go()
+                if served.untaken:
+                    self._noise.note("untaken_answer", peer)
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
             self._noise.note("connection_broke", peer, type(error).__name__)
         finally:

@@ -1,8 +1,7 @@
 """Calls on terminals, the feed, and the daemon itself (local API, Terminals, feed, service)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.requests import Request
@@ -10,15 +9,15 @@ from starlette.responses import Response
 
 from posd import __version__
 from posd.core.problems import Problem
-from posd.store import changes, leases
+from posd.store import leases
 from posd.store.opening import schema_version
 from posd.terminals.fleet import Fleet
-from posd.web import parameters, streams, views
+from posd.web import parameters
 from posd.web.context import Context
 from posd.web.documents import service as documents
-from posd.web.documents.service import Check, Checks, Feed, State, Terminals
+from posd.web.documents.service import Check, Checks, State, Terminals
+from posd.web.feed import Feed
 from posd.web.local import json_response
-from posd.web.streams import Message
 
 #: How long an answer waits for terminals that are looked at for it, in seconds.
 CHECK_SECONDS = 5.0
@@ -39,6 +38,7 @@ class ServiceCalls:
         self._context = context
         self._fleet = fleet
         self._checks = checks
+        self._feed = Feed(context)
 
     async def list_terminals(self, request: Request) -> Response:
         """`GET /terminals`: the fleet, and with `all=true` announced terminals outside it.
@@ -65,18 +65,7 @@ class ServiceCalls:
 
     async def read_feed(self, request: Request) -> Response:
         """`GET /feed`: every recorded change, ascending, as a page or live."""
-        after, limit = request.state.query["after"], request.state.query["limit"]
-        if not streams.wanted(request):
-            found = await self._context.read(partial(changes.after, seq=after, limit=limit))
-            changed = [views.change_document(change) for change in found]
-            return json_response(Feed(changed, next_after=found[-1].seq if found else after))
-
-        async def more(place: int) -> Sequence[Message]:
-            newer = await self._context.read(partial(changes.after, seq=place, limit=limit))
-            return [Message(event=item.kind, data=views.change_document(item), id=item.seq) for item in newer]
-
-        resumed = streams.resume_after(request)
-        return streams.stream(self._context.hub, changes.ANY, after if resumed is None else resumed, more)
+        return await self._feed.answer(request)
 
     async def get_health(self, _request: Request) -> Response:
         """`GET /health`: 200 ok or degraded, 503 failing, with each check in words."""

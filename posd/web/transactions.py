@@ -4,7 +4,7 @@ import secrets
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -23,15 +23,13 @@ from posd.services.reconciler import Reconciler
 from posd.store import events, listing, pruned, transactions
 from posd.store.batch import Change
 from posd.store.listing import Page
-from posd.web import parameters, streams, views, waiting
+from posd.web import parameters, payment_events, views, waiting
+from posd.web.accept import wants_stream
 from posd.web.context import Context
 from posd.web.documents import transactions as documents
 from posd.web.documents.transactions import Events, TransactionPage
 from posd.web.local import json_response
-from posd.web.streams import Message
 
-#: Name of the message that ends the stream of a transaction's events.
-OUTCOME = "outcome"
 #: Buckets of how long a till waits until its terminal has acknowledged, in seconds.
 START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -92,14 +90,10 @@ class TransactionCalls:
         """`GET /transactions/{id}/events`: what came, as a list or as a stream that ends with the outcome."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         await self._get(identity)
-        if not streams.wanted(request):
-            stored = await self._context.read(partial(events.of_transaction, client_transaction_id=identity))
-            return json_response(Events([views.event_document(item) for item in stored]))
-
-        async def more(after: int) -> Sequence[Message]:
-            return await self._context.read(partial(_messages, identity=identity, after=after))
-
-        return streams.stream(self._context.hub, identity, streams.resume_after(request) or 0, more)
+        if wants_stream(request):
+            return payment_events.stream(self._context, request, identity, _final_outcome)
+        stored = await self._context.read(partial(events.of_transaction, client_transaction_id=identity))
+        return json_response(Events([views.event_document(item) for item in stored]))
 
     async def get_history(self, request: Request) -> Response:
         """`GET /transactions/{id}/history`: all that happened to it, and who did what."""
@@ -198,24 +192,6 @@ def _ended(change: Change) -> bool:
 
 def _final_outcome(db: sqlite3.Connection, identity: str) -> documents.Outcome | None:
     return views.outcome_document(db, _known(db, identity))
-
-
-def _messages(db: sqlite3.Connection, identity: str, after: int) -> list[Message]:
-    """Return the events after a seq as messages, and the outcome when there is one."""
-    messages = [
-        Message(event=_name(item.status), data=views.event_document(item), id=item.seq)
-        for item in events.of_transaction(db, identity, after)
-    ]
-    outcome = _final_outcome(db, identity)
-    if outcome is not None:
-        messages.append(Message(event=OUTCOME, data=outcome, last=True))
-    return messages
-
-
-def _name(status: str) -> str:
-    """Return the name of an event in the stream: its status, on one line; none that poses as the outcome."""
-    name = " ".join(status.split())
-    return f"unknown:{name}" if name == OUTCOME else name
 
 
 def _known(db: sqlite3.Connection, identity: str) -> Transaction:

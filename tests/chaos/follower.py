@@ -43,6 +43,8 @@ class Follower:
     async def _listen(self) -> None:
         async with stream(self._socket, "/feed", last_event_id=self.newest) as messages:
             async for message in messages:
+                if message.id is None:
+                    continue  # the stream ends, and says why
                 change = json.loads(message.data)
                 if change["seq"] <= self.newest:
                     self.faults.append(f"change {change['seq']} of the feed came after {self.newest}")

@@ -255,6 +255,8 @@ class Day:
             assert (await self.daemon.call("GET", f"/{what}?limit=1")).json["next_cursor"]
             await self.daemon.call("GET", f"/{what}?limit=500")
         await self.daemon.call("GET", "/feed?limit=500")
+        assert (await self.daemon.call("GET", "/feed?after=start&limit=1")).json["changes"]
+        assert (await self.daemon.call("GET", "/feed?after=999999999")).json["notices"]  # a place of another database
         socket, paid = self.daemon.till_socket, self.paid_one.identity
         for path, wanted in ((f"/v1/transactions/{paid}/events", "outcome"), ("/v1/feed", "print_job")):
             operation = self.described.operation("GET", path)

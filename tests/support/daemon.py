@@ -189,8 +189,8 @@ class Daemon:
             client.stream("GET", "/feed", headers={"accept": "text/event-stream"}) as response,
         ):
             async for line in response.aiter_lines():
-                if line.startswith("data:"):
-                    yield json.loads(line[5:])
+                if line.startswith("data:") and "seq" in (document := json.loads(line[5:])):  # else how it ends
+                    yield document
 
 
 def toml(directory: Path, terminals: str, extra: str = "", discovery: str = "enabled = false") -> str:

@@ -42,9 +42,9 @@ async def ask(socket: Path, path: str, headers: str = "") -> Connection:
 
 @dataclass
 class Message:
-    """One server-sent event; `json` is its data with exact decimals."""
+    """One server-sent event; `json` is its data with exact decimals. An id that is no number is a text."""
 
-    id: int | None
+    id: int | str | None
     event: str
     data: str
 
@@ -54,7 +54,9 @@ class Message:
 
 
 @asynccontextmanager
-async def stream(socket: Path, path: str, last_event_id: int | None = None) -> AsyncIterator[AsyncIterator[Message]]:
+async def stream(
+    socket: Path, path: str, last_event_id: int | str | None = None
+) -> AsyncIterator[AsyncIterator[Message]]:
     """Open an event stream; the messages end where the daemon ends the stream."""
     resume = "" if last_event_id is None else f"last-event-id: {last_event_id}\r\n"
     connection = await ask(socket, path, f"accept: text/event-stream\r\n{resume}")
@@ -85,7 +87,8 @@ async def messages(reader: asyncio.StreamReader) -> AsyncIterator[Message]:
                 name, _, value = line.partition(":")
                 fields.setdefault(name, []).append(value.removeprefix(" "))
             if "data" in fields:
-                identity = int(fields["id"][0]) if "id" in fields else None
+                text_of_id = fields.get("id", [""])[0]
+                identity = int(text_of_id) if text_of_id.isdigit() else text_of_id or None
                 yield Message(identity, fields["event"][0], "\n".join(fields["data"]))
 
 

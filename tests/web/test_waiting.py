@@ -1,16 +1,17 @@
 """Waiting without polling: a change is never missed, not even one that comes while the state is being read."""
 
 import asyncio
-from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
 from hypercorn.typing import ASGIReceiveEvent
+from starlette.requests import Request
 
 from posd.store.batch import Change
 from posd.store.changes import Hub
 from posd.web.pieces import Pieces
-from posd.web.streams import Message, stream
+from posd.web.streams import Batch, Streams
 from posd.web.waiting import HungUp, until
 
 CHANGE = Change(1, "2026-11-20T10:42:03.000Z", "transaction", "one", "event", "active", None, None, ())
@@ -55,16 +56,23 @@ async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> Non
 
 
 async def test_a_stream_sees_a_change_that_comes_while_it_reads() -> None:
-    hub, reads = Hub(), 0
+    hub, reads, written = Hub(), 0, b""
 
-    async def more(_after: int) -> Sequence[Message]:
+    async def read() -> Batch:
         nonlocal reads
         reads += 1
         if reads == 1:
             hub.publish([CHANGE])
-            return []
-        return [Message(event="outcome", data={}, last=True)]
+            return Batch()
+        return Batch(b"event: outcome\ndata: {}\n\n", last=True)
 
+    async def send(message: Any) -> None:
+        nonlocal written
+        written += message.get("body", b"")
+
+    streams = Streams(hub)
+    scope = {"type": "http", "method": "GET", "headers": [], "state": {"pieces": Pieces(WHOLE), "untaken": lambda: 0}}
     async with asyncio.timeout(30):
-        lines = [line async for line in stream(hub, "one", 0, more).body_iterator]
-    assert lines == [b"event: outcome\ndata: {}\n\n"]
+        await streams.answer(Request(scope), "events", "one", read)(scope, None, send)
+    assert written == b"retry: 1000\n\nevent: outcome\ndata: {}\n\n"
+    assert (+streams.ended, streams.open.total(), hub.waiters) == ({("events", "outcome"): 1}, 0, {})

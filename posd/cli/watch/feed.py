@@ -14,6 +14,9 @@ PAGE = 500
 #: The most past lines that are read: some seconds of work on a small machine.
 MOST_PAST = 50_000
 
+#: Names of the messages that are changes; others tell of the stream itself.
+KINDS = frozenset({"transaction", "print_job"})
+
 Change = Mapping[str, Any]
 
 
@@ -46,7 +49,7 @@ def live(api: Api, place: int) -> Iterator[tuple[Change, str]]:
     Raise Problem or Unreachable.
     """
     for item in api.stream(f"/feed?limit={PAGE}", after=str(place)):
-        if item.data:
+        if item.name in KINDS:
             yield decode(item.data), item.data
 
 

@@ -10,6 +10,7 @@ from msgspec import Meta
 from posd.core.transactions import Phase
 from posd.core.wire import OPEN, Moment
 from posd.terminals.documents import Terminal
+from posd.web.documents.streams import Notice
 
 State = Literal["ok", "degraded", "failing"]
 
@@ -37,11 +38,13 @@ class Change(msgspec.Struct, frozen=True):
     terminal: Annotated[str | None, Meta(description="serial number of its terminal, where that is known")]
 
 
-class Feed(msgspec.Struct, frozen=True):
+class FeedPage(msgspec.Struct, frozen=True):
     """A page of the feed."""
 
     changes: Annotated[list[Change], Meta(description="ascending by seq")]
     next_after: Annotated[int, Meta(description="`after` of the next page")]
+    place: Annotated[str, Meta(description="the same with a check, by which an older copy of the database is told")]
+    notices: Annotated[list[Notice], Meta(description="why the reader may have missed something; mostly none")]
 
 
 class Check(msgspec.Struct, frozen=True):

@@ -89,6 +89,14 @@ FAMILIES: Mapping[str, Family] = _table(
         "Payments that were open while the listener was away too long, and are not settled since.",
     ),
     Family("posd_connections", "gauge", "Open connections.", ("listener",)),
+    # Streams
+    Family("posd_streams_open", "gauge", "Event streams that are open.", ("stream",)),
+    Family(
+        "posd_streams_ended_total",
+        "counter",
+        "Event streams that ended, by why: cut_off is a client that took nothing for too long.",
+        ("stream", "reason"),
+    ),
     # Certificate
     Family(
         "posd_certificate_expiry_timestamp_seconds",

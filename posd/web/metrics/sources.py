@@ -121,6 +121,8 @@ class Metrics:
         yield "posd_listener_absences_total", [((), parts.presence.absences)]
         yield "posd_listener_away_payments", [((), away)]
         yield "posd_connections", [((item.name,), item.connections) for item in parts.listeners]
+        yield "posd_streams_open", _by_word(parts.context.streams.open)
+        yield "posd_streams_ended_total", list(parts.context.streams.ended.items())
 
     def _certificate(self) -> Iterator[Samples]:
         certificate = self._parts.certificate

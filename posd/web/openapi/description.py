@@ -5,13 +5,13 @@ from typing import Any
 from posd import __version__
 from posd.core.problems import PROBLEMS
 from posd.web import parameters, routes
+from posd.web.accept import STREAM
 from posd.web.documents.print_jobs import PrintJob
 from posd.web.documents.transactions import Outcome
 from posd.web.openapi import examples, problems
 from posd.web.openapi.schemas import Schema, Schemas
-from posd.web.parameters import METADATA, UNSEARCHABLE, Parameter
+from posd.web.parameters import METADATA, PLACE, UNSEARCHABLE, Parameter
 from posd.web.routes.route import Answer, Route
-from posd.web.streams import MEDIA_TYPE as STREAM
 
 WORDS = """\
 HTTP/1.1 and JSON over Unix sockets: whatever host a request names is right. Amounts are exact decimals: read them as \
@@ -120,7 +120,7 @@ def _answer(schemas: Schemas, answer: Answer, example: Any) -> Schema:
 def _parameter(place: str, row: Parameter) -> Schema:
     schema = dict(row.kind.schema)
     if row.default is not None:
-        schema["default"] = row.default
+        schema["default"] = str(row.default) if row.kind is PLACE else row.default
     found: Schema = {"name": row.name, "in": place, "description": row.words, "schema": schema}
     if place == "path":
         found["required"] = True

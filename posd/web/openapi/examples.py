@@ -277,7 +277,7 @@ ANSWERED: dict[tuple[str, int], Any] = {
     ("list_print_jobs", 200): print_jobs.PrintJobPage([PENDING], next_cursor=None),
     ("list_terminals", 200): service.Terminals([TERMINAL]),
     ("get_terminal", 200): TERMINAL,
-    ("read_feed", 200): service.Feed([CHANGE], next_after=1042),
+    ("read_feed", 200): service.FeedPage([CHANGE], next_after=1042, place="1042-5f3a9c01", notices=[]),
     ("get_health", 200): service.Health("ok", WELL),
     ("get_health", 503): service.Health("failing", ILL),
     ("get_version", 200): service.Version(version="0.1.0", api="v1", schema=1),

@@ -7,6 +7,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posd.web.documents.streams import CutOff, Ended
 from posd.web.parameters import Parameter
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -23,6 +24,14 @@ class Message(msgspec.Struct, frozen=True):
     event: str
     data: Any
     words: str
+
+
+#: How any stream can end, told by a message without an id (docs/streams.md).
+ENDS = (
+    Message("cut_off", CutOff, "nothing of it was taken for too long: connect again with the last id"),
+    Message("draining", Ended, "posd stops: connect again with the last id"),
+    Message("problem", Ended, "it cannot go on: connect again with the last id, and hear why where it still cannot"),
+)
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -2,14 +2,19 @@
 
 from posd.terminals.documents import Terminal
 from posd.web import parameters as at
-from posd.web.documents.service import Change, Feed, Health, Terminals, Version
+from posd.web.documents.service import Change, FeedPage, Health, Terminals, Version
+from posd.web.documents.streams import Notice
 from posd.web.metrics.text import CONTENT_TYPE
 from posd.web.parameters import Parameter
-from posd.web.routes.route import Answer, Message, Route
+from posd.web.routes.route import ENDS, Answer, Message, Route
 
 STORED = ("storage_unavailable",)
 
-FEED = (Message("KIND", Change, "one change; it is called by its kind, and its id is its seq"),)
+FEED = (
+    Message("KIND", Change, "one change; it is called by its kind, and its id is its place"),
+    Message("notice", Notice, "why the reader may have missed something; without an id"),
+    *ENDS,
+)
 
 ROUTES = (
     Route(
@@ -37,10 +42,10 @@ ROUTES = (
         "/v1/feed",
         "read_feed",
         "Read every recorded change of every payment and print job, ascending; or follow them live.",
-        {200: Answer("a page", Feed, stream=FEED)},
-        STORED,
-        query=(at.AFTER, at.LIMIT),
-        headers=(at.LAST_EVENT_ID,),
+        {200: Answer("a page", FeedPage, stream=FEED)},
+        (*STORED, "draining"),
+        query=(at.FEED_AFTER, at.LIMIT),
+        headers=(at.LAST_FEED_ID,),
     ),
     Route(
         "GET",

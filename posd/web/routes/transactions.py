@@ -4,8 +4,9 @@ from posd.core.operators import Acknowledgement, Resolution, Signed
 from posd.core.requests import StartRequest
 from posd.web import parameters as at
 from posd.web.documents.history import History
+from posd.web.documents.streams import Notice
 from posd.web.documents.transactions import Event, Events, Outcome, Transaction, TransactionPage
-from posd.web.routes.route import Answer, Message, Route
+from posd.web.routes.route import ENDS, Answer, Message, Route
 
 ONE = "/v1/transactions/{client_transaction_id}"
 
@@ -39,6 +40,8 @@ DECIDES = ("malformed_json", "already_final", "call_outstanding", *KNOWN)
 EVENTS = (
     Message("STATUS", Event, "one event; it is called by its status, and its id is its seq"),
     Message("outcome", Outcome, "the end: the outcome, after which the stream closes"),
+    Message("notice", Notice, "why the reader gets events that it did not expect; without an id"),
+    *ENDS,
 )
 
 _NOW = Answer("the transaction as it then stands", Transaction)
@@ -70,7 +73,7 @@ ROUTES = (
         "list_events",
         "Show the terminal's events, verbatim; or follow them live until the outcome.",
         {200: Answer("the events", Events, stream=EVENTS)},
-        KNOWN,
+        (*KNOWN, "draining"),
         headers=(at.LAST_EVENT_ID,),
     ),
     Route(

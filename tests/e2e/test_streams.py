@@ -1,0 +1,310 @@
+"""Streams of the real daemon: over restarts and restores without a gap, and slow readers beside payments."""
+
+import asyncio
+import shutil
+import signal
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.test_backup import back_up, posd_command
+from tests.support.daemon import Daemon
+from tests.support.events import APPROVED
+from tests.support.shop import Shop, open_shop
+from tests.support.streams import Message, ask, messages, stream
+
+#: Longest that a test waits for something to come, in seconds.
+PATIENCE_SECONDS = 60.0
+#: Until a daemon that is away is asked again, in seconds.
+AGAIN_SECONDS = 0.05
+#: Streams at once, and slow readers beside a payment.
+THOUSAND = 1000
+SLOW = 100
+#: Changes that are more than the kernel and posd hold for a reader that does not read.
+MANY = 4000
+
+
+class Reader:
+    """Follows a stream through restarts as a client should: again and again, with the id of the last event."""
+
+    def __init__(self, socket: Path, path: str, last: int | str | None = None) -> None:
+        self._socket = socket
+        self._path = path
+        self._news = asyncio.Event()
+        self.last = last
+        #: What came with an id, and the names of what came without one.
+        self.found: list[Message] = []
+        self.told: list[str] = []
+
+    async def follow(self) -> None:
+        """Follow until cancelled, or until the outcome is there."""
+        while "outcome" not in self.told:
+            with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, AssertionError, ValueError):
+                async with stream(self._socket, self._path, self.last) as source:
+                    async for message in source:
+                        self._take(message)
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    def _take(self, message: Message) -> None:
+        if message.id is None:
+            self.told.append(message.event)
+        else:
+            self.found.append(message)
+            self.last = message.id
+        self._news.set()
+
+    async def until(self, what: Any) -> None:
+        """Wait until that holds of it."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not what(self):
+                self._news.clear()
+                await self._news.wait()
+
+
+@asynccontextmanager
+async def following(*readers: Reader) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(reader.follow()) for reader in readers]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def feed(posd: Daemon, after: str | int = 0) -> list[Any]:
+    """Return all pages of the feed behind a place."""
+    found: list[Any] = []
+    while (page := (await posd.call("GET", f"/feed?after={after}&limit=500")).json)["changes"]:
+        found += page["changes"]
+        after = page["next_after"]
+    return found
+
+
+async def newest(posd: Daemon) -> Any:
+    """Return the last page of the feed."""
+    page = (await posd.call("GET", "/feed?limit=500")).json
+    while page["changes"]:
+        page = (await posd.call("GET", f"/feed?after={page['place']}&limit=500")).json
+    return page
+
+
+def documents(reader: Reader) -> list[Any]:
+    return [message.json for message in reader.found]
+
+
+@pytest.fixture
+async def own(home: Path) -> AsyncIterator[Shop]:
+    """A shop of the test's own, that can be stopped."""
+    async with open_shop(home) as shop:
+        yield shop
+
+
+async def test_the_feed_over_many_restarts_without_a_gap_and_without_a_repeat(own: Shop) -> None:
+    posd, signals = own.daemon, [signal.SIGTERM, signal.SIGKILL] * 3
+    plain, checked = Reader(posd.till_socket, "/feed"), Reader(posd.till_socket, "/feed?after=start")
+    async with following(plain, checked):
+        payment = await own.started()
+        for number in signals:
+            other = await own.started()
+            assert await payment.event("CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED") == 200
+            last = (await newest(posd))["next_after"]
+            for reader in (plain, checked):  # so that it is there when posd stops
+                await reader.until(lambda it, last=last: it.found and it.found[-1].json["seq"] >= last)
+            running = asyncio.create_task(payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED"))
+            await posd.stop(number)
+            await asyncio.gather(running, return_exceptions=True)
+            await posd.start()
+            await payment.end()
+            payment = other
+        await payment.end()
+        pages = await feed(posd)
+        for reader in (plain, checked):
+            await reader.until(lambda it: it.found[-1].json["seq"] >= pages[-1]["seq"])
+    for reader in (plain, checked):
+        assert documents(reader) == pages
+        assert Counter(reader.told) == {"draining": signals.count(signal.SIGTERM)}
+    assert [message.id for message in plain.found] == [change["seq"] for change in pages]
+    numbers = [int(str(message.id).partition("-")[0]) for message in checked.found]
+    assert numbers == sorted(set(numbers)) == [change["seq"] for change in pages]
+
+
+async def test_the_events_of_a_payment_over_restarts(own: Shop) -> None:
+    posd = own.daemon
+    payment = await own.started()
+    path = f"/transactions/{payment.identity}/events"
+    reader = Reader(posd.till_socket, path)
+    async with following(reader):
+        for index, (status, previous) in enumerate(APPROVED):
+            assert await payment.event(status, previous) == 200
+            await reader.until(lambda it, index=index: len(it.found) == index + 1)
+            if index < len(APPROVED) - 1:
+                await posd.stop((signal.SIGTERM, signal.SIGKILL)[index % 2])
+                await posd.start()
+        await reader.until(lambda it: "outcome" in it.told)
+    listed = (await posd.call("GET", path)).json["events"]
+    assert documents(reader) == listed
+    assert [message.event for message in reader.found] == [status for status, _ in APPROVED]
+    assert [word for word in reader.told if word != "draining"] == ["outcome"]
+
+
+async def test_a_place_among_the_events_that_is_of_another_payment_is_told(own: Shop) -> None:
+    posd = own.daemon
+    one, other = await own.started(), await own.started()
+    await one.end()
+    await other.end()
+    (listed,) = (await posd.call("GET", f"/transactions/{one.identity}/events")).json["events"]
+    async with stream(posd.till_socket, f"/transactions/{other.identity}/events", listed["seq"]) as source:
+        found = [message async for message in source]
+    assert [message.event for message in found] == ["notice", "TERMINAL_CANCELED", "outcome"]
+    assert found[0].json["code"] == "place_unknown"
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: bool) -> None:
+    posd = own.daemon
+    before = await own.started()
+    await before.end()
+    await back_up(posd, home / "backup.db")
+    backed_up = (await newest(posd))["next_after"]
+    since = await own.started()
+    await since.end()
+    place = await newest(posd)
+    kept = await feed(posd, backed_up)
+
+    await posd.kill()
+    if lost:
+        for suffix in ("", "-wal", "-shm"):
+            posd.database.with_name(posd.database.name + suffix).unlink(missing_ok=True)
+    code, _, said = await posd_command(posd, "restore", str(home / "backup.db"))
+    assert code == 0, said
+    await posd.start()
+    later = await own.started()
+    plain = Reader(posd.till_socket, "/feed", place["next_after"])
+    checked = Reader(posd.till_socket, "/feed", place["place"])
+    async with following(plain, checked):
+        for reader in (plain, checked):
+            await reader.until(lambda it: any(change["id"] == later.identity for change in documents(it)))
+    for reader in (plain, checked):
+        assert reader.told == ["notice"]
+        told = documents(reader)
+        assert min(change["seq"] for change in told) > place["next_after"], "numbers never go back"
+        if not lost:  # what was taken over is told again; nothing is missed
+            assert {(item["id"], item["reason"], item["at"]) for item in kept} <= {
+                (item["id"], item["reason"], item["at"]) for item in told
+            }
+    page = (await posd.call("GET", f"/feed?after={place['place']}")).json
+    assert [(item["code"], item["seq"]) for item in page["notices"]] == [("place_unknown", place["next_after"])]
+    await later.end()
+
+
+async def test_an_older_copy_of_the_database_is_told_to_those_who_were_ahead_of_it(own: Shop, home: Path) -> None:
+    posd, copy = own.daemon, home / "copy.db"
+    first = await own.started()
+    await first.end()
+    assert await posd.stop() == 0
+    shutil.copy(posd.database, copy)  # as an image of the disk has it
+    await posd.start()
+    for _ in range(2):
+        await (await own.started()).end()
+    ahead = await newest(posd)
+    assert await posd.stop() == 0
+    shutil.copy(copy, posd.database)
+    for suffix in ("-wal", "-shm"):
+        posd.database.with_name(posd.database.name + suffix).unlink(missing_ok=True)
+    await posd.start()
+
+    here = await feed(posd)
+    assert here[-1]["seq"] < ahead["next_after"]
+    plain = Reader(posd.till_socket, "/feed", ahead["next_after"])
+    async with following(plain):
+        await plain.until(lambda it: len(it.found) >= len(here))
+    assert (plain.told, documents(plain)[: len(here)]) == (["notice"], here)
+
+    while (await newest(posd))["next_after"] <= ahead["next_after"]:  # the same numbers are other changes now
+        await (await own.started()).end()
+    here = await feed(posd)
+    checked = Reader(posd.till_socket, "/feed", ahead["place"])
+    async with following(checked):
+        await checked.until(lambda it: len(it.found) >= len(here))
+    assert (checked.told, documents(checked)[: len(here)]) == (["notice"], here)
+
+
+async def test_the_feed_says_what_retention_took(own: Shop) -> None:
+    posd = own.daemon
+    gone = await own.started()
+    for status, previous in APPROVED:
+        assert await gone.event(status, previous) == 200
+    place = (await newest(posd))["place"]
+    kept = await own.started()
+    reply = await posd.call("POST", "/prune", {"older_than_days": 0}, socket=posd.admin_socket)
+    assert reply.json["removed"]["changes"] > 0
+    page = (await posd.call("GET", "/feed?limit=500")).json
+    assert {change["id"] for change in page["changes"]} == {kept.identity}
+    assert [item["code"] for item in page["notices"]] == ["changes_removed"]
+    reader = Reader(posd.till_socket, "/feed")
+    async with following(reader):
+        await reader.until(lambda it: len(it.found) >= len(page["changes"]))
+    assert (reader.told, documents(reader)[: len(page["changes"])]) == (["notice"], page["changes"])
+    behind = (await posd.call("GET", f"/feed?after={place}&limit=500")).json
+    assert behind["notices"] == [item for item in page["notices"] if int(place.split("-")[0]) < item["seq"]]
+    await kept.end()
+
+
+async def test_slow_readers_beside_a_payment(own: Shop) -> None:
+    posd = own.daemon
+    assert await posd.stop() == 0
+    with closing(sqlite3.connect(posd.database)) as db, db:
+        db.executemany(
+            "INSERT INTO changes (at, kind, id, reason, phase, attention)"
+            " VALUES ('2026-11-20T10:42:03.000Z', 'transaction', ?, 'event', 'active', '[]')",
+            ((f"{number:036}",) for number in range(MANY)),
+        )
+    await posd.start()
+    slow = [await ask(posd.till_socket, "/feed", "accept: text/event-stream\r\n") for _ in range(SLOW)]
+    for reader in slow:
+        await reader.reader.readuntil(b"\r\n\r\n")
+    payment = await own.started()
+    for status, previous in APPROVED:
+        assert await payment.event(status, previous) == 200
+    assert (await posd.outcome(payment.identity))["result"] == "approved"
+    # One of them reads on, and has missed nothing; if this took long it was cut off, and says so.
+    found = [message async for message in read_up_to(slow[0].reader, MANY)]
+    assert [message.json["seq"] for message in found if message.id is not None] == list(range(1, len(found) + 1))
+    for reader in slow:
+        reader.hang_up()
+    assert [line for line in posd.lines if line.get("level") == "error"] == []
+
+
+async def read_up_to(reader: asyncio.StreamReader, count: int) -> AsyncIterator[Message]:
+    """Yield so many changes, or those before the stream was cut off."""
+    async for message in messages(reader):
+        if message.event == "cut_off":
+            return
+        yield message
+        if message.id == count:
+            return
+
+
+async def test_a_thousand_streams_at_once(own: Shop) -> None:
+    posd = own.daemon
+    payment = await own.started()
+    paths = (f"/transactions/{payment.identity}/events", f"/feed?after={(await newest(posd))['next_after']}")
+    opened = [await ask(posd.till_socket, paths[n % 2], "accept: text/event-stream\r\n") for n in range(THOUSAND)]
+    for item in opened:
+        assert (await item.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    assert await payment.event("TERMINAL_CANCELED") == 200
+
+    async def first(reader: asyncio.StreamReader) -> Any:
+        return (await anext(messages(reader))).json
+
+    found = await asyncio.gather(*(first(item.reader) for item in opened))
+    assert {item["event"]["status"] for item in found[::2]} == {"TERMINAL_CANCELED"}
+    assert {item["id"] for item in found[1::2]} == {payment.identity}
+    for item in opened:
+        item.hang_up()

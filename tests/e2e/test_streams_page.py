@@ -1,0 +1,69 @@
+"""docs/streams.md: its example runs as it stands, and its numbers and names are those of the code."""
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from posd.store import places
+from posd.web import streams, taking
+from posd.web.feed import FeedPage, Notice
+from posd.web.parameters import DEFAULT_LIMIT, MAX_LIMIT
+from posd.web.server import WRITE_AHEAD_BYTES
+from tests.support.events import APPROVED
+from tests.support.shop import Shop, open_shop
+
+PAGE = (Path(__file__).parents[2] / "docs" / "streams.md").read_text()
+
+
+def outline(output: str) -> list[str]:
+    """Return the lines of a stream, with values only where each run has the same."""
+    return [line if line.startswith(("event:", "retry:")) else line.partition(":")[0] for line in output.splitlines()]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+async def test_the_example_says_what_the_page_says(home: Path) -> None:
+    (command,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+    (output,) = re.findall(r"```\n(retry.*?)```", PAGE, re.DOTALL)
+    async with open_shop(home) as shop:
+        said = await _run(shop, command)
+    assert outline(said.strip()) == outline(output.strip()), said
+
+
+async def _run(shop: Shop, command: str) -> str:
+    payment = await shop.started()
+    for status, previous in APPROVED:
+        assert await payment.event(status, previous) == 200
+    process = await asyncio.create_subprocess_shell(
+        command,
+        env={"SOCKET": str(shop.daemon.till_socket), "id": payment.identity, "PATH": "/usr/bin:/bin"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        stdout, _ = await process.communicate()
+    assert process.returncode == 0
+    return stdout.decode()
+
+
+def test_the_numbers_of_the_page() -> None:
+    for words in (
+        f"every {streams.HEARTBEAT_SECONDS:g} s",
+        f"`retry: {streams.RETRY_MILLISECONDS}`",
+        f"at most {WRITE_AHEAD_BYTES // 1024} KiB, a batch of {streams.BATCH_BYTES // 1024} KiB",
+        f"**nothing for {taking.TAKE_SECONDS:g} s**",
+        f"another {taking.LINGER_SECONDS:g} s is aborted",
+        f"`limit` is {DEFAULT_LIMIT} unless given, {MAX_LIMIT} at most",
+        f"`?after={places.START}`",
+    ):
+        assert words in PAGE, words
+    assert taking.TAKE_BYTES_PER_SECOND == 1024 * 1024, "a second for each MiB"
+
+
+def test_the_names_of_the_page() -> None:
+    named = set(re.findall(r"^\| `([a-z_]+)` \| ", PAGE, re.MULTILINE))
+    assert named >= streams.OWN_NAMES
+    assert {"changes_removed", "place_unknown"} <= set(re.findall(r"`([a-z_]+)`", PAGE))
+    for field in (*FeedPage.__struct_fields__, *Notice.__struct_fields__):
+        assert f"`{field}`" in PAGE, field

@@ -1,0 +1,500 @@
+"""Streams against real sockets and a real database: bounded, resumable, and never ended without a word."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from structlog.testing import capture_logs
+
+from posd import sockets
+from posd.store import changes, places, pruning
+from posd.store.batch import Change, Unit
+from posd.store.store import Store
+from posd.web import connection, streams, taking
+from posd.web.accept import wants_stream
+from posd.web.context import Context
+from posd.web.feed import Feed
+from posd.web.local import LocalApp, json_response
+from posd.web.noise import Noise
+from posd.web.payment_events import name
+from posd.web.routes import service
+from posd.web.routes.route import Call, Route
+from posd.web.server import WRITE_AHEAD_BYTES, Listener
+from tests.support.streams import Connection, Message, ask, messages
+
+#: Longest that anything here may take, in seconds.
+PATIENCE = 30.0
+#: What stands for `TAKE_SECONDS` and `LINGER_SECONDS` where a test waits until they have passed, in seconds.
+SHORT = 0.2
+#: More changes than the kernel and posd hold for a reader that does not read.
+MANY = 4000
+#: Bytes that asyncio may take beside what it holds: it grows its buffer by an eighth.
+SPARE = 1.125
+
+
+@dataclass
+class House:
+    """The feed of a database, served on a socket."""
+
+    store: Store
+    context: Context
+    socket: Path
+    listener: Listener
+    noise: Noise
+    reads: list[object] = field(default_factory=list)
+
+    async def record(self, count: int, reason: str = "event") -> None:
+        """Record so many changes."""
+        await self.store.write(partial(_record, count=count, reason=reason))
+
+    async def get(self, query: str = "", headers: str = "") -> Any:
+        """Return a page of the feed, or a problem."""
+        asked = await ask(self.socket, f"/feed{query}", headers)
+        try:
+            return (await asked.reply())[1]
+        finally:
+            asked.hang_up()
+
+    @asynccontextmanager
+    async def follow(self, query: str = "", last_event_id: str = "") -> AsyncIterator[Connection]:
+        """Open a stream, and read its head."""
+        resume = f"last-event-id: {last_event_id}\r\n" if last_event_id else ""
+        reader = await ask(self.socket, f"/feed{query}", f"accept: text/event-stream\r\n{resume}")
+        try:
+            async with asyncio.timeout(PATIENCE):
+                assert (await reader.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            yield reader
+        finally:
+            reader.hang_up()
+
+    async def empty(self) -> None:
+        """Wait until no connection is left."""
+        async with asyncio.timeout(PATIENCE):
+            while self.listener.connections:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.001)
+
+    def held(self) -> int:
+        """How many bytes asyncio holds that no client has taken."""
+        return sum(item.get_write_buffer_size() for item in self.listener._connections.values() if item is not None)
+
+
+def _record(unit: Unit, count: int, reason: str) -> None:
+    for number in range(count):
+        identity = f"00000000-0000-4000-8000-{number:012}"
+        at = datetime.now(UTC).isoformat()
+        changes.record(unit, Change(0, at, "transaction", identity, reason, "active", None, None, ()))
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:
+        store = await Store.open(Path(home) / "posd.db", Path(home) / "posd.db.lock")
+        context, noise, path = Context(store, lambda: datetime.now(UTC)), Noise(), Path(home) / "till.sock"
+        app = LocalApp(
+            (
+                Call(next(row for row in service.ROUTES if row.path == "/v1/feed"), Feed(context).answer),
+                Call(Route("GET", "/v1/large", "large", "A large answer.", {}), large),
+            )
+        )
+        listener = Listener(
+            app,
+            sockets.unix_socket(path, ""),
+            name="till.sock",
+            noise=noise,
+            keep_alive_seconds=PATIENCE,
+            max_connections=2000,
+            state={"admin": False},
+        )
+        listener.start()
+        house = House(store, context, path, listener, noise)
+        read = context.read
+
+        async def counted(function: Any) -> Any:
+            house.reads.append(function)
+            return await read(function)
+
+        context.read = counted  # type: ignore[method-assign]
+        yield house
+        store.hub.drain()
+        await listener.close(PATIENCE)
+        await store.close()
+
+
+async def large(_request: Request) -> Any:
+    """Answer with fifty megabytes, as a long list may be."""
+    return json_response({"large": "x" * 50_000_000})
+
+
+async def rest(reader: Connection) -> list[Message]:
+    """Read a stream to its end."""
+    return [message async for message in messages(reader.reader)]
+
+
+def numbers(found: list[Message]) -> list[int]:
+    return [message.json["seq"] for message in found if message.id is not None]
+
+
+async def ended(house: House, reason: str, count: int = 1) -> None:
+    """Wait until so many streams have ended for that reason."""
+    async with asyncio.timeout(PATIENCE):
+        while house.context.streams.ended["feed", reason] < count:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.001)
+
+
+# Slow readers
+
+
+async def test_who_does_not_read_is_cut_off_is_told_and_goes_on_where_it_was(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(taking, "TAKE_SECONDS", SHORT)
+    await house.record(MANY, "long " * 200)
+    with capture_logs() as lines:
+        async with house.follow("?limit=500") as slow:
+            await ended(house, "cut_off")
+            held = house.held()
+            found = await rest(slow)
+            await house.empty()
+    most = (WRITE_AHEAD_BYTES + streams.BATCH_BYTES + 2048) * SPARE
+    assert WRITE_AHEAD_BYTES < held < most
+    *changed, last = found
+    assert (last.event, last.id, last.json["code"]) == ("cut_off", None, "cut_off")
+    assert "Last-Event-ID" in last.json["detail"]
+    told = [line for line in lines if line["event"] == "stream.cut_off"]
+    assert [(line["kind"], line["log_level"]) for line in told] == [("feed", "warning")]
+    assert 0 < len(changed) < MANY
+    monkeypatch.undo()
+    async with house.follow("?limit=500", str(changed[-1].id)) as again:
+        source = messages(again.reader)
+        more = [await anext(source) for _ in range(MANY - len(changed))]
+    assert numbers(changed) + numbers(more) == list(range(1, MANY + 1))
+    assert house.context.streams.ended["feed", "cut_off"] == 1
+
+
+async def test_who_never_reads_again_is_aborted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taking, "TAKE_SECONDS", SHORT)
+    monkeypatch.setattr(connection, "LINGER_SECONDS", SHORT)
+    await house.record(MANY)
+    async with house.follow() as slow:
+        await ended(house, "cut_off")
+        await house.empty()
+        assert house.held() == 0
+        found: list[Message] = []
+        with suppress(ConnectionError, asyncio.IncompleteReadError):  # what the kernel had ends in the middle
+            async for item in messages(slow.reader):
+                found.append(item)  # noqa: PERF401 - what came before the end counts
+    assert numbers(found) == list(range(1, len(found) + 1))
+    assert "cut_off" not in {item.event for item in found}
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_an_idle_stream_is_cut_off_when_even_its_heartbeats_are_not_taken(
+    house: House, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", SHORT / 10)
+    monkeypatch.setattr(streams, "TAKE_SECONDS", SHORT)
+    await house.record(3)
+    async with house.follow() as reader:
+        if reads:
+            received = b""
+            async with asyncio.timeout(PATIENCE):
+                while received.count(b":\n\n") < 25:  # more than fit into the time
+                    received += await reader.reader.read(4096)
+            assert house.context.streams.ended["feed", "cut_off"] == 0
+            assert house.context.streams.open["feed"] == 1
+            return
+        reader.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await ended(house, "cut_off")
+        reader.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        found = await rest(reader)
+    assert [message.event for message in found] == ["transaction"] * 3 + ["cut_off"]
+
+
+def test_for_how_long_nothing_is_taken() -> None:
+    lying, now = 0, 100.0
+    client = taking.Taking(lambda: lying, lambda: now)
+    client.wrote()
+    now += 50
+    assert client.nothing_for() == 0, "there is nothing to take"
+    lying = 10
+    client.wrote()
+    now += 20
+    assert client.nothing_for() == 20
+    lying = 20
+    client.wrote()
+    now += 5
+    assert client.nothing_for() == 25, "more lies there, and still nothing was taken"
+    lying = 19
+    assert client.nothing_for() == 0, "something was taken"
+    now += 3
+    assert client.nothing_for() == 3
+    lying = 0
+    assert client.nothing_for() == 0
+
+
+async def test_an_answer_that_nobody_takes_ends_its_connection(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taking, "TAKE_SECONDS", SHORT)
+    monkeypatch.setattr(taking, "TAKE_BYTES_PER_SECOND", 10**9)
+    with capture_logs() as lines:
+        till = await ask(house.socket, "/large")
+        async with asyncio.timeout(PATIENCE):
+            while not house.held():  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.001)
+        await house.empty()
+    assert house.noise.counts["untaken_answer"] == 1
+    assert [line["kind"] for line in lines if line["event"] == "listener.refused"] == ["untaken_answer"]
+    assert not [line for line in lines if line["log_level"] == "error"]
+    till.hang_up()
+
+
+async def test_who_takes_a_large_answer_slowly_gets_all_of_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taking, "TAKE_SECONDS", 0.0)  # what is left is the time for its size
+    till = await ask(house.socket, "/large")
+    status, document = await till.reply()
+    assert (status, len(document["large"])) == (200, 50_000_000)
+    assert house.noise.counts["untaken_answer"] == 0
+    till.hang_up()
+
+
+async def test_many_requests_whose_answers_are_not_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taking, "TAKE_SECONDS", SHORT)
+    await house.record(500)
+    till = await ask(house.socket, "/feed?limit=500")
+    till.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    for _ in range(20):
+        till.writer.write(b"GET /v1/feed?limit=500 HTTP/1.1\r\nhost: posd\r\n\r\n")
+    async with asyncio.timeout(PATIENCE):
+        while not house.noise.counts["untaken_answer"]:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.001)
+    await house.empty()
+    till.hang_up()
+
+
+# How a stream ends
+
+
+async def test_the_end_of_posd_is_told_and_a_new_stream_is_refused(house: House) -> None:
+    await house.record(2)
+    async with house.follow() as one, house.follow("?after=2") as other:
+        source = messages(one.reader)
+        assert [await anext(source) for _ in range(2)]
+        house.store.hub.drain()
+        (last,) = [message async for message in source]
+        assert [(item.event, item.id, item.json["code"]) for item in (last, *await rest(other))] == [
+            ("draining", None, "draining")
+        ] * 2
+    refused = await house.get("", "accept: text/event-stream\r\n")
+    assert (refused["code"], refused["status"]) == ("draining", 503)
+    assert house.context.streams.ended["feed", "draining"] == 2
+
+
+async def test_a_database_that_cannot_be_read_ends_a_stream_with_a_problem(house: House) -> None:
+    async with house.follow() as reader:
+        async with asyncio.timeout(PATIENCE):
+            while not house.reads:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.001)
+        await house.record(1)
+        source = messages(reader.reader)
+        await anext(source)
+        house.store._closed = True
+        await house.store._writer.write(partial(_record, count=1, reason="event"))
+        (last,) = [message async for message in source]
+        house.store._closed = False
+    assert (last.event, last.json["code"]) == ("problem", "storage_unavailable")
+
+
+# Where a stream begins
+
+
+@pytest.mark.parametrize("value", ["", " ", "x", "-1", "1-", "1-5F3A9C01", "1.0", "99999999999999999999", "\u0663"])
+async def test_a_place_that_no_stream_gave_is_refused(house: House, value: str) -> None:
+    headers = f"accept: text/event-stream\r\nlast-event-id: {value.encode().decode('latin-1')}\r\n"
+    refused = await house.get("", headers)
+    assert (refused["status"], [item["path"] for item in refused["errors"]]) == (422, ["Last-Event-ID"])
+
+
+async def test_the_id_of_the_last_event_wins_over_the_query(house: House) -> None:
+    await house.record(5)
+    async with house.follow("?after=1", "3") as reader:
+        assert (await anext(messages(reader.reader))).id == 4
+    async with house.follow("?after=1") as reader:
+        assert (await anext(messages(reader.reader))).id == 2
+
+
+async def test_a_head_request_gets_the_head_and_the_connection_goes_on(house: House) -> None:
+    reader, writer = await asyncio.open_unix_connection(str(house.socket))
+    head = b"HEAD /v1/feed HTTP/1.1\r\nhost: posd\r\naccept: text/event-stream\r\n\r\n"
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(2):
+            writer.write(head)
+            answer = await reader.readuntil(b"\r\n\r\n")
+            assert b"content-type: text/event-stream; charset=utf-8\r\n" in answer
+            assert b"cache-control: no-store\r\n" in answer
+    writer.transport.abort()
+    assert house.context.streams.open["feed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        (["text/event-stream"], True),
+        (["Text/Event-Stream; q=0.5"], True),
+        (["application/json;q=0.9, text/event-stream"], True),
+        (["application/json, text/event-stream"], True),
+        (["application/json", "text/event-stream;q=1.0"], True),
+        (["text/event-stream;q=0.1, */*;q=0.9"], True),
+        (["application/json, text/event-stream;q=0.5"], False),
+        (["text/event-stream;q=0"], False),
+        (["text/event-streams"], False),
+        (["application/text/event-stream"], False),
+        (["text/*"], False),
+        (["*/*"], False),
+        ([], False),
+        (["text/event-stream;q=x"], True),
+    ],
+)
+def test_a_stream_is_for_who_names_it_and_prefers_no_document(accept: list[str], wanted: bool) -> None:
+    headers = [(b"accept", value.encode()) for value in accept]
+    assert wants_stream(Request({"type": "http", "headers": headers})) is wanted
+
+
+@pytest.mark.parametrize(
+    ("status", "event"),
+    [
+        ("APPROVAL", "APPROVAL"),
+        ("ODD\nid: 7", "ODD id: 7"),
+        ("", "unknown:"),
+        *((f" {word}\r", f"unknown:{word}") for word in sorted(streams.OWN_NAMES)),
+    ],
+)
+def test_no_status_poses_as_an_event_of_posd(status: str, event: str) -> None:
+    assert name(status) == event
+
+
+# Retention, and other databases
+
+
+async def test_a_reader_behind_what_retention_removed_is_told(house: House) -> None:
+    await house.record(6)
+    await house.store.write(partial(pruning.remove_lines, numbers=[2, 3]))
+    page = await house.get("?after=1")
+    assert [item["seq"] for item in page["changes"]] == [4, 5, 6]
+    assert [(item["code"], item["seq"]) for item in page["notices"]] == [("changes_removed", 3)]
+    for after in (2, 3, 4):
+        expected = ["changes_removed"] if after < 3 else []
+        assert [item["code"] for item in (await house.get(f"?after={after}"))["notices"]] == expected
+    async with house.follow("", "1") as reader:
+        source = messages(reader.reader)
+        notice, *changed = [await anext(source) for _ in range(4)]
+    assert (notice.event, notice.id, notice.json["code"], notice.json["seq"]) == ("notice", None, "changes_removed", 3)
+    assert numbers(changed) == [4, 5, 6]
+
+
+async def test_a_live_stream_is_told_once_of_what_is_removed_before_it_came_there(house: House) -> None:
+    await house.record(4)
+    async with house.follow("?limit=1") as reader:
+        source = messages(reader.reader)
+        assert numbers([await anext(source) for _ in range(4)]) == [1, 2, 3, 4]
+        await house.store.write(partial(pruning.remove_lines, numbers=[1, 2]))
+        await house.record(1)
+        assert numbers([await anext(source)]) == [5], "it has had what was removed"
+
+
+async def test_a_place_that_the_feed_has_not_reached_begins_anew(house: House) -> None:
+    await house.record(3)
+    page = await house.get("?after=10000")
+    assert (page["changes"], page["next_after"], page["place"]) == ([], 0, "start")
+    assert [(item["code"], item["seq"]) for item in page["notices"]] == [("place_unknown", 0)]
+    async with house.follow("?after=10000") as reader:
+        source = messages(reader.reader)
+        notice, *changed = [await anext(source) for _ in range(4)]
+    assert (notice.event, notice.json["code"]) == ("notice", "place_unknown")
+    assert numbers(changed) == [1, 2, 3]
+
+
+async def test_a_place_with_a_check_is_known_in_its_own_database_only(house: House) -> None:
+    await house.record(3)
+    page = await house.get("?after=start&limit=2")
+    assert await house.get(f"?after={page['place']}") == await house.get("?after=2")
+    async with house.follow("?after=start") as reader:
+        source = messages(reader.reader)
+        texts = [line.id for line in [await anext(source) for _ in range(3)]]
+    assert texts[1] == page["place"]
+    for text in texts:
+        assert (await house.get(f"?after={text}"))["notices"] == []
+    # Another database, in which the same numbers are other changes.
+    await house.store.write(lambda unit: unit.db.execute("UPDATE changes SET at = '2020-01-01T00:00:00.000Z'"))
+    for headers in ("", "accept: text/event-stream\r\n"):
+        if not headers:
+            other = await house.get(f"?after={texts[1]}")
+            assert [item["code"] for item in other["notices"]] == ["place_unknown"]
+            assert (other["changes"], other["next_after"], other["place"]) == ([], 0, "start")
+            continue
+        async with house.follow("", str(texts[1])) as reader:
+            source = messages(reader.reader)
+            assert (await anext(source)).event == "notice"
+            assert numbers([await anext(source) for _ in range(3)]) == [1, 2, 3]
+
+
+async def test_a_place_between_the_numbers_of_two_databases_goes_on_after_it(house: House) -> None:
+    await house.record(3)
+    await house.store.write(lambda unit: unit.db.execute("UPDATE sqlite_sequence SET seq = 1000"))
+    await house.record(2)
+    page = await house.get("?after=500")
+    assert [(item["code"], item["seq"]) for item in page["notices"]] == [("place_unknown", 500)]
+    assert [item["seq"] for item in page["changes"]] == [1001, 1002]
+
+
+async def test_the_place_of_a_change_that_was_removed_is_good(house: House) -> None:
+    await house.record(3)
+    await house.store.write(partial(pruning.remove_lines, numbers=[2]))
+    page = await house.get("?after=2&limit=1")
+    assert ([item["seq"] for item in page["changes"]], page["notices"]) == ([3], [])
+    await house.store.write(partial(pruning.remove_lines, numbers=[3]))
+    page = await house.get("?after=3")
+    assert (page["changes"], page["next_after"], page["place"], page["notices"]) == ([], 3, "3-00000000", [])
+    assert (await house.get("?after=3-00000000"))["notices"] == []
+
+
+@pytest.mark.parametrize("text", ["0", "12", "12-5f3a9c01", "start"])
+def test_a_place_is_written_as_it_is_read(text: str) -> None:
+    assert str(places.parse(text)) == text
+
+
+# Many
+
+
+async def test_readers_at_the_same_place_share_one_read(house: House) -> None:
+    async def until_there(reader: Connection) -> None:
+        assert (await anext(messages(reader.reader))).json["reason"] == "shared"
+
+    readers = [await ask(house.socket, "/feed", "accept: text/event-stream\r\n") for _ in range(100)]
+    for reader in readers:
+        await reader.reader.readuntil(b"retry: 1000")
+        await reader.reader.readuntil(b"\r\n")
+    async with asyncio.timeout(PATIENCE):
+        while len(house.store.hub.waiters.get(changes.ANY, ())) < 100:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.001)
+    before = len(house.reads)
+    await house.record(1, "shared")
+    await asyncio.gather(*(until_there(reader) for reader in readers))
+    assert len(house.reads) - before < 10
+    for reader in readers:
+        reader.hang_up()
+
+
+async def test_a_payload_is_what_the_page_says(house: House) -> None:
+    await house.record(3)
+    async with house.follow() as reader:
+        source = messages(reader.reader)
+        found = [json.loads((await anext(source)).data) for _ in range(3)]
+    assert found == (await house.get())["changes"]

@@ -45,7 +45,7 @@ def live(api: Api, place: int) -> Iterator[tuple[Change, str]]:
 
     Raise Problem or Unreachable.
     """
-    for item in api.stream(f"/feed?limit={PAGE}", after=str(place)):
+    for item in api.stream(f"/feed?limit={PAGE}", after=place):
         if item.data:
             yield decode(item.data), item.data
 

@@ -198,9 +198,9 @@ def test_a_database_that_cannot_be_read_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_what_a_person_decides_is_not_said_twice(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable) as caught:
-        sync([LOST], tmp_path / "s", lambda client: client.transaction(ID).release("Ana", "why"))
-    assert caught.value.sent
+    with Stub(tmp_path / "s", [LOST]) as stub, Posd(stub.socket) as client, pytest.raises(Unreachable) as caught:
+        client.transaction(ID).release("Ana", "why")
+    assert (caught.value.sent, len(stub.calls)) == (True, 1)
 
 
 def test_a_decision_that_reached_nobody_is_repeated(tmp_path: Path) -> None:

@@ -274,7 +274,13 @@ STREAMS = [
     sse(event(3), event(5)),  # stops
     LOST,
     STOPPING,
-    sse(event(5), event(7), (None, "cut_off", '{"why":"too slow"}'), (None, "of_a_newer_posd", "")),
+    sse(
+        event(5),
+        event(7),
+        (None, "cut_off", '{"why":"too slow"}'),
+        (None, "of_a_newer_posd", ""),
+        (None, "notice", '{"code":"changes_removed","seq":100}'),
+    ),
     sse(event(8), END),
     *OVER,
 ]
@@ -328,3 +334,13 @@ async def first(path: Path, reply: Answer) -> None:
         async with AsyncPosd(stub.socket) as client:
             async for _ in client.transaction(ID).watch():
                 pass
+
+
+def test_where_another_database_was_put_in_place_what_it_knows_is_told(tmp_path: Path) -> None:
+    """Its numbers are others: those below the last one seen are not taken for seen."""
+    unknown = (None, "notice", '{"code":"place_unknown","detail":"d","seq":0}')
+    script = [sse(event(8), event(9)), sse(unknown, event(1), event(2)), sse(event(3), END), *OVER]
+    with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:
+        *changes, _ = client.transaction(ID).watch()
+    assert [item.seq for item in changes if isinstance(item, Change)] == [8, 9, 1, 2, 3]
+    assert [call.headers.get("last-event-id") for call in stub.calls[:3]] == [None, "9", "2"]

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
-from posd.cli.api import Api, Problem, Reply, Unreachable
+from posd.cli.api import Api, ForeignAnswer, Problem, Reply, Unreachable
 from posd.cli.connection import connect, id_argument, json_option
 from posd.cli.exit_codes import ExitCode, for_transaction
 from posd.cli.live import LiveLine
@@ -50,13 +50,14 @@ def begin(
         return start(api, path, request, deadline=deadline, away=line.away)
     except (TimedOut, KeyboardInterrupt):
         leave(maybe)
+    except ForeignAnswer as answer:
+        leave(f"posd: {answer.reason}\n{maybe}")
     except Unreachable:
         line.close()
         line.output.note(nothing, style="yellow")
         raise
     except Problem as problem:
-        # A fault of posd, or an answer that is not posd's, says nothing about whether it runs.
-        if problem.code and problem.status != 500:
+        if problem.means_nothing_sent:
             raise
         leave(f"posd: {problem.detail}\n{maybe}")
 

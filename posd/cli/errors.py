@@ -7,7 +7,7 @@ from typing import IO, Any
 import click
 
 from posd.cli.advice import LOOK_FIRST, SPELLINGS
-from posd.cli.api import Problem, Unreachable
+from posd.cli.api import ForeignAnswer, Problem, Unreachable
 from posd.cli.connection import OUTPUT_META
 from posd.cli.exit_codes import ExitCode, for_problem
 from posd.cli.output import Output
@@ -38,6 +38,8 @@ def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
 
     output: Output = meta.get(OUTPUT_META) or Output(as_json=False)
     match error:
+        case ForeignAnswer():
+            return Failure(error.reason, ExitCode.NOT_DONE, output, error.raw)
         case Unreachable():
             return Failure(str(error), ExitCode.UNREACHABLE, output)
         case Problem():

@@ -9,6 +9,7 @@ import msgspec
 
 from posd.cli.api import decode
 from posd.cli.connection import SOCKET_META
+from posd.client.exact import Verbatim
 from posd.config import load
 from posd.core.print_requests import ID_RULE, MAX_DOCUMENT_BYTES, is_print_job_id
 
@@ -87,7 +88,7 @@ def _steers(char: str) -> bool:
     return (char < " " or "\x7f" <= char <= "\x9f") and char not in TEXT_CONTROLS
 
 
-def _json(text: str, file: str) -> msgspec.Raw:
+def _json(text: str, file: str) -> Verbatim:
     try:
         document = decode(text)
     except (ValueError, RecursionError) as error:
@@ -96,7 +97,7 @@ def _json(text: str, file: str) -> msgspec.Raw:
         ) from error
     if not document:
         raise _refused(f"{_name(file)} is an empty JSON object: there is nothing to print")
-    return msgspec.Raw(text.encode())
+    return Verbatim(text)
 
 
 def _text_member(ctx: click.Context) -> str:

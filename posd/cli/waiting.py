@@ -9,10 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from posd.cli.api import Api, Problem, Reply, Unreachable, decode
+from posd.cli.api import Api, Call, ForeignAnswer, Problem, Reply, Unreachable
+from posd.client import asking, plans
+from posd.client.errors import InternalError
+from posd.client.exact import encode
+from posd.client.plans import Place
 
 #: seconds between two tries to reach a daemon that is away: soon enough for a person, no load.
 RETRY_SECONDS = 0.5
@@ -72,19 +75,20 @@ def start(
     been read, the same call is repeated: that is always safe, and only the daemon knows what came of it.
     `deadline` is a time of `time.monotonic()`. Raise Problem, Unreachable or TimedOut.
     """
-    may_have_started = False
-    while True:
-        try:
-            return api.put(path, request)
-        except (Unreachable, Problem) as error:
-            may_have_started = may_have_started or (isinstance(error, Unreachable) and error.sent)
-            gone = as_away(error)
-            if gone is None or not may_have_started:
-                raise
-        away(gone.reason)
-        if deadline is not None and time.monotonic() + RETRY_SECONDS > deadline:
-            raise TimedOut
-        time.sleep(RETRY_SECONDS)
+
+    def told(error: Exception) -> None:
+        if isinstance(error, InternalError):
+            raise error  # a person is told at once, and asks again
+        away(error.reason if isinstance(error, Unreachable) else str(error))
+
+    patience = None if deadline is None else max(0.0, deadline - time.monotonic())
+    call = Call("PUT", path, body=encode(request))
+    try:
+        return api.run(plans.start(api.socket, call, patience, told, unsent_patience=0.0))
+    except Unreachable as error:
+        if error.sent and isinstance(error.__cause__, plans.TROUBLED):
+            raise TimedOut from error
+        raise (error.__cause__ or error) from None
 
 
 def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator[Update]:
@@ -141,30 +145,44 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
             return
 
 
-def _read(socket: Path, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
+class _Event:
+    """An item of the event stream, as it came."""
+
+    def __init__(self, source: Mapping[str, Any]) -> None:
+        self.source = source
+
+    @classmethod
+    def read(cls, source: Mapping[str, Any]) -> Self:
+        """Take it."""
+        return cls(source)
+
+
+def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
     """Feed the queue from the event stream until the outcome is there; a broken stream is resumed."""
-    last_id = ""
+
+    def told(error: Exception) -> None:
+        if stop.is_set():
+            raise error
+        updates.put(as_away(error) or error)
+
+    def look() -> None:
+        snapshot = Snapshot(api.get(path))
+        # The final transaction comes last, behind the events that came while the daemon was away.
+        if not snapshot.final:
+            updates.put(snapshot)
+
     # A client of its own: the caller may close its client while this thread still reads.
     with Api(socket) as api:
-        while not stop.is_set():
-            try:
-                snapshot = Snapshot(api.get(path))
-                # The final transaction comes last, behind the events that came while the daemon was away.
-                if not snapshot.final:
-                    updates.put(snapshot)
-                for item in api.stream(f"{path}/events", after=last_id):
-                    last_id = item.id or last_id
-                    if item.name == "outcome":
-                        updates.put(Snapshot(api.get(path)))
-                        return
-                    updates.put(Arrived(decode(item.data)))
-                stop.wait(RETRY_SECONDS)
-            except Exception as error:  # noqa: BLE001 - the caller's thread raises it
-                away = as_away(error)
-                updates.put(away or error)
-                if away is None:
-                    return
-                stop.wait(RETRY_SECONDS)
+        place = Place(socket, f"{path}/events", _Event, 0, told)
+        try:
+            for item, event in api.follow(place, before=look):
+                if item.name == plans.OUTCOME_ITEM:
+                    break
+                if event is not None:
+                    updates.put(Arrived(event.source))
+            updates.put(Snapshot(api.run(plans.steady(asking.get(path), plans.Away(None, told)))))
+        except Exception as error:  # noqa: BLE001 - the caller's thread raises it
+            updates.put(error)
 
 
 def _glance(api: Api, path: str) -> Update:
@@ -180,10 +198,6 @@ def _glance(api: Api, path: str) -> Update:
 
 def as_away(error: Exception) -> Away | None:
     """Return what is only a daemon that is away (gone, or stopping) as an update; None for anything else."""
-    match error:
-        case Unreachable():
-            return Away(error.reason)
-        case Problem(code="draining"):
-            return Away(error.detail)
-        case _:
-            return None
+    if isinstance(error, ForeignAnswer) or not isinstance(error, plans.AWAY):
+        return None
+    return Away(error.reason if isinstance(error, Unreachable) else str(error))

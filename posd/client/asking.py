@@ -94,7 +94,7 @@ def terminal_path(serial: str) -> str:
 
 def start(identity: str, kind: str, given: "Amount | None", fields: Mapping[str, object]) -> Call:
     """Return the call that starts a payment. Raise TypeError for a float, ValueError for a number that is none."""
-    parts = None if given is None else amount(given)
+    parts = None if given is None and kind == "void" else amount(given)
     return put(transaction_path(identity), {"type": kind, "amount": parts, **fields})
 
 
@@ -115,8 +115,8 @@ def get(path: str, filters: Mapping[str, object] | None = None) -> Call:
     return Call("GET", path, params={k: query(v) for k, v in (filters or {}).items() if v is not None})
 
 
-def amount(given: Amount) -> Mapping[str, object]:
-    """Return the parts of an amount. Raise TypeError for a float, which cannot hold 0.10."""
+def amount(given: Amount | None) -> Mapping[str, object]:
+    """Return the parts of an amount. Raise TypeError for none, and for a float: that cannot hold 0.10."""
     parts = given if isinstance(given, Mapping) else {"subtotal_iva0": given}
     for name, part in parts.items():
         _check_number(name, part)

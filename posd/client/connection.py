@@ -1,13 +1,16 @@
 """The sync shell: makes the calls that plans decide on. Threads may share it."""
 
 import time
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from posd.client import wire
 from posd.client.asking import Call, Reply, StreamItem
 from posd.client.errors import Problem, Unreachable
 from posd.client.plans import RETRY_SECONDS, Place, Plan, R
+
+if TYPE_CHECKING:
+    import httpx2
 
 T = TypeVar("T")
 
@@ -28,16 +31,35 @@ class Connection:
 
     def call(self, call: Call) -> Reply:
         """Make one call. Raise Problem or Unreachable."""
+        return wire.reply_of(self.socket, call, self._request(call))
+
+    def text(self, call: Call) -> str:
+        """Make a call that answers plain text. Raise Problem or Unreachable."""
+        return wire.text_of(self.socket, self._request(call))
+
+    def pieces(self, call: Call) -> Iterator[bytes]:
+        """Make a call and yield the bytes of its answer as they come. Raise Problem or Unreachable: they end early."""
+        import httpx2
+
+        wire.probe(self.socket)
+        try:
+            with self._http.stream(**wire.request_options(call)) as response:
+                if response.status_code >= 400:
+                    raise wire.problem_in(self.socket, response.status_code, response.read())
+                yield from response.iter_raw()
+        except httpx2.TransportError as error:
+            raise wire.lost(self.socket, error, call.seconds) from error
+
+    def _request(self, call: Call) -> "httpx2.Response":
         import httpx2
 
         if call.pause:
             time.sleep(call.pause)
         wire.probe(self.socket)
         try:
-            response = self._http.request(**wire.request_options(call))
+            return self._http.request(**wire.request_options(call))
         except httpx2.TransportError as error:
             raise wire.lost(self.socket, error, call.seconds) from error
-        return wire.reply_of(self.socket, call, response)
 
     def run(self, plan: Plan[T]) -> T:
         """Carry a plan out."""
@@ -76,11 +98,18 @@ class Connection:
         except httpx2.TransportError as error:
             raise wire.lost(self.socket, error) from error
 
-    def follow(self, place: Place[R]) -> Iterator[tuple[StreamItem, R | None]]:
-        """Yield the items of a stream for ever, over restarts of posd, each with what is new in it."""
+    def follow(
+        self, place: Place[R], before: Callable[[], None] | None = None
+    ) -> Iterator[tuple[StreamItem, R | None]]:
+        """Yield the items of a stream for ever, over restarts of posd, each with what is new in it.
+
+        `before` is called each time before the stream is opened; what it raises counts as the stream's.
+        """
         while True:
             pause = RETRY_SECONDS  # posd has ended it: it stops
             try:
+                if before is not None:
+                    before()
                 for item in self.stream(place.path, place.after):
                     yield item, place.take(item)
             except (Unreachable, Problem) as error:

@@ -5,6 +5,7 @@ A binary float is neither read nor written: 10.10 has no exact one.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -12,12 +13,23 @@ from typing import Any
 MAX_DIGITS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """JSON that is written as it stands."""
+
+    text: str
+
+
 def decode(raw: bytes | str) -> Any:
     """Decode JSON. Raise ValueError where it is not JSON."""
+    text = raw.decode("utf-8") if isinstance(raw, bytes) else raw
     try:
-        return _DECODER.decode(raw.decode("utf-8") if isinstance(raw, bytes) else raw)
+        value = _DECODER.decode(text)
+        if "\\u" in text:
+            encode(value)  # half of a character (a lone surrogate) is no text that could be shown or sent
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    return value
 
 
 def encode(value: object) -> bytes:
@@ -50,6 +62,8 @@ def _text(value: object) -> str:
             return json.dumps(value, ensure_ascii=False)
         case int():
             return int.__repr__(value)
+        case Verbatim():
+            return value.text
         case Decimal():
             return _decimal(value)
         case float():

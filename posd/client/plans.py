@@ -46,6 +46,11 @@ GRACE_SECONDS = 2.0
 #: Name of the item that ends the stream of a payment's events.
 OUTCOME_ITEM = "outcome"
 
+#: Names of the items by which posd tells of the stream itself: they are no changes, whatever is in them.
+OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", "notice"})
+#: Code of the notice that the place is none of this database (a copy was put there): the stream goes on after `seq`.
+PLACE_UNKNOWN = "place_unknown"
+
 #: Posd is away: stopped, starting, or stopping.
 AWAY = (Unreachable, Draining)
 #: It is there and cannot look or write just now. After a call that may have been read these say nothing about it.
@@ -227,8 +232,12 @@ class Place(Generic[R]):
         self._away.back()
         try:
             source = exact.decode(item.data) if item.data else None
-            seq = source.get("seq") if isinstance(source, Mapping) else None
-            if not isinstance(seq, int) or seq <= self.after:
+            if not isinstance(source, Mapping) or not isinstance(seq := source.get("seq"), int):
+                return None
+            if item.name in OWN_NAMES:
+                self.after = seq if source.get("code") == PLACE_UNKNOWN else self.after
+                return None
+            if seq <= self.after:
                 return None
             found = self._kind.read(reading.document(source))
         except ValueError as error:

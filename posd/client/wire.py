@@ -135,6 +135,15 @@ def problem_in(socket: str, status: int, raw: bytes) -> Problem | ForeignAnswer:
     return problem or foreign(socket, status, raw)
 
 
+def text_of(socket: str, response: "httpx2.Response") -> str:
+    """Read an answer that is plain text. Raise Problem or ForeignAnswer."""
+    if response.status_code >= 400:
+        raise problem_in(socket, response.status_code, response.content)
+    if not response.headers.get("content-type", "").startswith("text/plain"):
+        raise foreign(socket, response.status_code, response.content)
+    return response.text
+
+
 def not_a_stream(socket: str, status: int, raw: bytes) -> Problem | ForeignAnswer:
     """Return what an answer that is no event stream says."""
     return problem_in(socket, status, raw) if status >= 400 else foreign(socket, status, raw)

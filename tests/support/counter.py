@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -111,7 +112,8 @@ class Counter:
         """Start a payment; return its id. It goes as the terminal's scenario of that name."""
         identity = str(uuid4())
         metadata = {"scenario": scenario} if scenario else {}
-        body = {"terminal": serial or self.serials[0], "amount": {"subtotal_iva0": amount}, "metadata": metadata}
+        exact = {"subtotal_iva0": Decimal(str(amount))}
+        body = {"terminal": serial or self.serials[0], "amount": exact, "metadata": metadata}
         with Api(self.socket) as api:
             api.put(f"/transactions/{identity}", body | request)
         return identity

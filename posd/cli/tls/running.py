@@ -82,6 +82,8 @@ def find(ctx: click.Context, config: Config) -> Running | None:
             check = api.get("/health", also={503}).body["checks"]["certificate"]
             host = ip_address(config.webhooks.host)
             loopback = "127.0.0.1" if host.version == 4 else "::1"
-            return Running(api.socket, loopback if host.is_unspecified else str(host), check["served"]["port"], check)
+            return Running(
+                Path(api.socket), loopback if host.is_unspecified else str(host), check["served"]["port"], check
+            )
     except (Unreachable, Problem, LookupError, TypeError):
         return None

@@ -52,7 +52,7 @@ def watch(ctx: click.Context, output: Output, only_once: bool) -> None:
                 return
         except KeyboardInterrupt:
             return
-    asyncio.run(_live(api.socket, shop))
+    asyncio.run(_live(Path(api.socket), shop))
 
 
 def is_terminal() -> bool:

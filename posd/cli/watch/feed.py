@@ -48,7 +48,7 @@ def live(api: Api, place: int) -> Iterator[tuple[Change, str]]:
 
     Raise Problem or Unreachable.
     """
-    for item in api.stream(f"/feed?limit={PAGE}", after=str(place)):
+    for item in api.stream(f"/feed?limit={PAGE}", after=place):
         if item.name in KINDS:
             yield decode(item.data), item.data
 

@@ -1,0 +1,346 @@
+"""A posd that is not there, may not be asked, stops, or is something else: what is said, what is waited for."""
+
+import asyncio
+import errno
+import gc
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from posd.client import (
+    Approved,
+    AsyncPosd,
+    Change,
+    ForeignAnswer,
+    InternalError,
+    NotFound,
+    Outcome,
+    Posd,
+    Problem,
+    StillOpen,
+    StillPrinting,
+    StorageUnavailable,
+    Unreachable,
+    wire,
+)
+from tests.cli.documents import AT, ID, answer, outcome, transaction
+from tests.cli.print_documents import COMPLETED, JOB, print_job
+from tests.cli.stub import Answer, Stub, problem
+
+LOST = Answer(cut=True)
+STOPPING = problem(503, "draining", "stopping")
+FULL = problem(503, "storage_unavailable", "the disk is full")
+FAULT = problem(500, "internal_error", "a fault")
+FOREIGN = Answer(200, b"<html>", "text/html")
+APPROVED = transaction(outcome=outcome("approved", {"kind": "event"}), next_step="done")
+OVER = [answer(APPROVED["outcome"]), answer(APPROVED)]
+OPEN = answer(transaction(phase="active"), 202)
+
+
+def sync(script: list[Answer], path: Path, use: Callable[[Posd], object]) -> object:
+    with Stub(path, script) as stub, Posd(stub.socket) as client:
+        return use(client)
+
+
+# why a socket cannot be opened
+
+
+def listening(path: Path) -> socket.socket:
+    bound = socket.socket(socket.AF_UNIX)
+    bound.bind(str(path))
+    return bound
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("none", "there is no such socket: is posd running"),
+        ("dead", "nobody listens on it: posd is not running"),
+        ("file", "nobody listens on it|wrong type"),
+        ("x" * 200, "too long for a Unix socket"),
+    ],
+    ids=["none", "dead", "file", "long"],
+)
+async def test_why_it_cannot_be_reached_is_said_in_words(tmp_path: Path, name: str, words: str) -> None:
+    listening(tmp_path / "dead").close()
+    (tmp_path / "file").write_text("")
+    with Posd(tmp_path / name, patience=0) as client, pytest.raises(Unreachable, match=words) as caught:
+        client.version()
+    async with AsyncPosd(tmp_path / name, patience=0) as asynchronous:
+        with pytest.raises(Unreachable, match=words):
+            await asynchronous.version()
+    assert not caught.value.sent
+    gc.collect()  # a socket that was left open would be a warning, and warnings are errors here
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_socket_that_this_user_may_not_open_is_not_waited_for_long(tmp_path: Path) -> None:
+    """For a moment it is: while posd starts, its socket is there before its group is."""
+    path = Path("/tmp") / f"posd-{os.getpid()}.sock"
+    program = f"""
+import os
+from posd.client import Posd, Unreachable
+tries = []
+client = Posd({str(path)!r}, patience=3600, on_away=tries.append)
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+try:
+    client.version()
+except Unreachable as error:
+    print(len(tries) > 0, error.lasting, error)
+"""
+    bound = listening(path)
+    try:
+        path.chmod(0o600)
+        bound.listen()
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        bound.close()
+        path.unlink()
+    assert done.stderr == ""
+    assert done.stdout.startswith("True True cannot reach posd")
+    assert "join the socket's group" in done.stdout
+
+
+def test_a_full_queue_of_a_socket_is_no_reason_to_give_up(tmp_path: Path) -> None:
+    with listening(tmp_path / "s") as busy:
+        busy.listen(0)
+        waiting = []
+        while True:  # until the next one would have to wait
+            one = socket.socket(socket.AF_UNIX)
+            waiting.append(one)
+            one.setblocking(False)
+            if one.connect_ex(str(tmp_path / "s")) == errno.EAGAIN:
+                break
+        wire.probe(str(tmp_path / "s"))
+        for one in waiting:
+            one.close()
+
+
+def test_the_socket_is_the_one_given_or_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POSD_SOCKET", "/elsewhere")
+    with Posd() as client, Posd("/given") as other:
+        assert (client.socket, other.socket) == ("/elsewhere", "/given")
+    monkeypatch.delenv("POSD_SOCKET")
+    with Posd() as client:
+        assert client.socket == "/run/posd/till.sock"
+
+
+# waits go on over all that passes
+
+
+@pytest.mark.parametrize("trouble", [LOST, STOPPING, FULL, FAULT], ids=["lost", "draining", "full", "fault"])
+def test_a_wait_goes_on_over_what_passes(tmp_path: Path, trouble: Answer) -> None:
+    script = [trouble, trouble, OVER[0], trouble, *OVER]
+    assert isinstance(sync(script, tmp_path / "s", lambda client: client.transaction(ID).outcome()), Approved)
+
+
+async def test_an_async_wait_does_so_too(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [LOST, STOPPING, FULL, FAULT, *OVER]) as stub:
+        async with AsyncPosd(stub.socket) as client:
+            assert isinstance(await client.transaction(ID).outcome(), Approved)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        (problem(404, "not_found", "no such payment"), NotFound),
+        (problem(409, "of_a_newer_posd", "odd"), Problem),
+        (FOREIGN, ForeignAnswer),
+        (Answer(404, b"nothing here", "text/plain"), ForeignAnswer),
+        (Answer(200, b'{"phase":"final"}'), ForeignAnswer),
+    ],
+    ids=["not found", "unknown", "foreign", "foreign 404", "no such document"],
+)
+def test_a_wait_ends_where_waiting_is_of_no_use(tmp_path: Path, refusal: Answer, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        sync([refusal, refusal], tmp_path / "s", lambda client: client.transaction(ID).outcome())
+
+
+def test_a_fault_that_stays_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InternalError):
+        sync([FAULT] * 50, tmp_path / "s", lambda client: client.transaction(ID).outcome())
+
+
+def test_what_on_away_raises_ends_a_wait(tmp_path: Path) -> None:
+    def enough(error: Exception) -> None:
+        raise KeyboardInterrupt(str(error))
+
+    with (
+        Stub(tmp_path / "s", [STOPPING]) as stub,
+        Posd(stub.socket, on_away=enough) as client,
+        pytest.raises(KeyboardInterrupt, match="stopping"),
+    ):
+        client.transaction(ID).outcome()
+
+
+# reading is repeated for as long as the patience lasts, deciding is not
+
+
+@pytest.mark.parametrize("trouble", [LOST, STOPPING], ids=["lost", "draining"])
+def test_a_reading_call_is_repeated(tmp_path: Path, trouble: Answer) -> None:
+    script = [trouble, answer({"version": "1", "api": "v1", "schema": 3})]
+    assert sync(script, tmp_path / "s", lambda client: client.version().schema) == 3
+
+
+def test_a_database_that_cannot_be_read_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(StorageUnavailable):
+        sync([FULL], tmp_path / "s", lambda client: client.transaction(ID).state())
+
+
+def test_what_a_person_decides_is_not_said_twice(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [LOST]) as stub, Posd(stub.socket) as client, pytest.raises(Unreachable) as caught:
+        client.transaction(ID).release("Ana", "why")
+    assert (caught.value.sent, len(stub.calls)) == (True, 1)
+
+
+def test_a_decision_that_reached_nobody_is_repeated(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [STOPPING, answer(transaction())]) as stub, Posd(stub.socket) as client:
+        client.transaction(ID).resolve("approved", "Ana", "slip", transaction_reference="r")
+    assert [(call.path, call.body) for call in stub.calls] == [
+        (
+            f"/v1/transactions/{ID}/resolve",
+            b'{"result":"approved","operator":"Ana","note":"slip","transaction_reference":"r"}',
+        )
+    ] * 2
+
+
+# the caller's own time
+
+
+@pytest.mark.parametrize("timeout", [0, 0.3])
+def test_a_time_out_leaves_the_payment_open_and_says_how_it_stands(tmp_path: Path, timeout: float) -> None:
+    with (
+        Stub(tmp_path / "s", [OPEN] * 1000) as stub,
+        Posd(stub.socket) as client,
+        pytest.raises(StillOpen, match="do not pay again under another id") as caught,
+    ):
+        client.transaction(ID).outcome(timeout=timeout)
+    assert caught.value.state is not None
+    assert caught.value.state.phase == "active"
+    assert stub.calls[0].path.endswith(f"?timeout={timeout:.3f}")
+    assert {call.method for call in stub.calls} == {"GET"}
+
+
+def test_a_time_out_passes_while_posd_is_away(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with Posd(tmp_path / "none") as client, pytest.raises(StillOpen) as caught:
+        client.transaction(ID).outcome(timeout=0.6)
+    assert time.monotonic() - began >= 0.6
+    assert caught.value.state is None
+
+
+def test_a_posd_that_hangs_does_not_hold_a_caller_with_a_time_out(tmp_path: Path) -> None:
+    release = threading.Event()
+    hangs = Answer(200, b"{}", before=release.wait)
+    with Stub(tmp_path / "s", [hangs] * 5) as stub, Posd(stub.socket) as client:
+        try:
+            with pytest.raises(StillOpen):
+                client.transaction(ID).outcome(timeout=0.2)
+        finally:
+            release.set()
+
+
+def test_a_print_job_is_waited_for_in_the_same_way(tmp_path: Path) -> None:
+    script = [LOST, FULL, answer(print_job(), 202), answer(COMPLETED)]
+    assert sync(script, tmp_path / "s", lambda client: client.printed(JOB).outcome().printed) is True
+    with pytest.raises(StillPrinting, match="goes on"):
+        sync([answer(print_job(), 202)], tmp_path / "s2", lambda client: client.printed(JOB).outcome(timeout=0))
+
+
+# streams
+
+
+def sse(*items: tuple[int | None, str, str]) -> Answer:
+    text = "".join((f"id: {seq}\n" if seq else "") + f"event: {name}\ndata: {data}\n\n" for seq, name, data in items)
+    return Answer(200, f": heartbeat\n\n{text}".encode(), "text/event-stream")
+
+
+def event(seq: int) -> tuple[int, str, str]:
+    return seq, "X", f'{{"seq":{seq},"received_at":"{AT}","verdict":"applied","event":{{"status":"S{seq}"}}}}'
+
+
+END = (None, "outcome", "{}")
+STREAMS = [
+    sse(event(3), event(5)),  # stops
+    LOST,
+    STOPPING,
+    sse(
+        event(5),
+        event(7),
+        (None, "cut_off", '{"why":"too slow"}'),
+        (None, "of_a_newer_posd", ""),
+        (None, "notice", '{"code":"changes_removed","seq":100}'),
+    ),
+    sse(event(8), END),
+    *OVER,
+]
+
+
+def test_a_broken_stream_is_resumed_none_twice(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", list(STREAMS)) as stub, Posd(stub.socket) as client:
+        check(stub, list(client.transaction(ID).watch()))
+
+
+async def test_a_broken_async_stream_too(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", list(STREAMS)) as stub:
+        async with AsyncPosd(stub.socket) as client:
+            seen = [change async for change in client.transaction(ID).watch()]
+        check(stub, seen)
+
+
+def check(stub: Stub, seen: list[Change | Outcome]) -> None:
+    *changes, last = seen
+    assert [(item.seq, item.status) for item in changes if isinstance(item, Change)] == [
+        (3, "S3"),
+        (5, "S5"),
+        (7, "S7"),
+        (8, "S8"),
+    ]
+    assert isinstance(last, Approved)
+    opened = [call.headers.get("last-event-id") for call in stub.calls if call.path.endswith("/events")]
+    assert opened == [None, "5", "5", "5", "7"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (problem(404, "not_found", "no"), NotFound),
+        (FOREIGN, ForeignAnswer),
+        (answer({"events": []}), ForeignAnswer),
+        (sse((1, "X", "no json")), ForeignAnswer),
+        (sse((1, "X", '{"seq":1}')), ForeignAnswer),
+    ],
+    ids=["problem", "foreign", "no stream", "no json", "no event"],
+)
+def test_a_stream_that_is_none_is_told(tmp_path: Path, reply: Answer, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        sync([reply], tmp_path / "s", lambda client: list(client.transaction(ID).watch()))
+    with pytest.raises(kind):
+        asyncio.run(first(tmp_path / "s2", reply))
+
+
+async def first(path: Path, reply: Answer) -> None:
+    with Stub(path, [reply]) as stub:
+        async with AsyncPosd(stub.socket) as client:
+            async for _ in client.transaction(ID).watch():
+                pass
+
+
+def test_where_another_database_was_put_in_place_what_it_knows_is_told(tmp_path: Path) -> None:
+    """Its numbers are others: those below the last one seen are not taken for seen."""
+    unknown = (None, "notice", '{"code":"place_unknown","detail":"d","seq":0}')
+    script = [sse(event(8), event(9)), sse(unknown, event(1), event(2)), sse(event(3), END), *OVER]
+    with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:
+        *changes, _ = client.transaction(ID).watch()
+    assert [item.seq for item in changes if isinstance(item, Change)] == [8, 9, 1, 2, 3]
+    assert [call.headers.get("last-event-id") for call in stub.calls[:3]] == [None, "9", "2"]

@@ -1,0 +1,192 @@
+"""Documents as types: every field, exact and aware; what is unknown is kept, and never taken for known."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from posd.client import (
+    Approved,
+    Canceled,
+    Declined,
+    Evidence,
+    Failure,
+    NotStarted,
+    Outcome,
+    Posd,
+    Receipt,
+    Rejected,
+    UnknownResult,
+    exact,
+)
+from posd.client.outcomes import TYPES, read_outcome
+from posd.core.transactions import Result
+from tests.cli.documents import AT, ID, answer, attention, outcome, transaction
+from tests.cli.stub import Answer, Stub
+
+MOMENT = datetime(2026, 11, 20, 14, 2, 11, 123000, tzinfo=UTC)
+EVENT = {"kind": "event", "event_id": "e-1"}
+
+
+def ended(result: str, next_step: str, kind: str | None = "charge", **fields: Any) -> Outcome:
+    document = transaction(type=kind, outcome=outcome(result, EVENT, **fields), next_step=next_step)
+    found = read_outcome(document)
+    assert found is not None
+    return found
+
+
+def test_each_result_of_the_contract_has_its_type() -> None:
+    assert set(TYPES) == set(Result)
+    assert set(TYPES.values()) == set(get_args(Outcome))
+
+
+def test_an_approval_has_all_that_the_contract_says() -> None:
+    receipt = {"authorization_code": "A1", "franchise": "VISA", "card_type": "credit", "cvm_type": "PIN"}
+    fields = {
+        "status": "APPROVAL",
+        "transaction_reference": "r",
+        "ticket_number": "7",
+        "reached_acquirer": True,
+        "reading_type": "CONTACTLESS",
+        "authorized_amount": Decimal("11.20"),
+        "receipt": receipt | {"new": 1},
+        "reversal": "refund",
+        "final_event": {"x": Decimal("1.10")},
+        "supersedes": outcome("not_started", {"kind": "unsent"}),
+        "of_a_newer_posd": [1],
+    }
+    found = ended("approved", "done", **fields)
+    assert isinstance(found, Approved)
+    assert (found.id, found.type, found.result, found.status) == (ID, "charge", "approved", "APPROVAL")
+    assert (found.transaction_reference, found.ticket_number, found.reversal) == ("r", "7", "refund")
+    assert (found.reached_acquirer, found.reading_type) == (True, "CONTACTLESS")
+    assert str(found.authorized_amount) == "11.20"
+    assert found.receipt == Receipt("A1", "VISA", "credit", "PIN")
+    assert found.decided_at == MOMENT
+    assert found.evidence == (Evidence("event", MOMENT, {"at": AT, **EVENT}),)
+    assert isinstance(found.supersedes, NotStarted)
+    assert found.supersedes.charged is None
+    assert found.final_event == {"x": Decimal("1.10")}
+    assert found.document["of_a_newer_posd"] == [1]
+
+
+def test_what_did_not_work_says_why() -> None:
+    reason = {"type": "posd", "code": "unsent", "message": "no route"}
+    found = ended("not_started", "new_id_ok", failure_reason=reason)
+    assert isinstance(found, NotStarted)
+    assert found.failure_reason == Failure("posd", "unsent", "no route")
+
+
+@pytest.mark.parametrize(
+    ("result", "kind", "next_step", "charged"),
+    [
+        ("approved", "charge", "done", True),
+        ("approved", "capture", "done", True),
+        ("approved", "post-tip", "done", True),
+        ("approved", "pre-auth", "done", False),
+        ("approved", "re-auth", "done", False),
+        ("approved", "void", "done", False),
+        ("approved", None, "done", None),
+        ("approved", "of a newer posd", "done", None),
+        ("approved", "charge", "ask_person", None),
+        *((result, "charge", "new_id_ok", False) for result in TYPES if result != "approved"),
+        *((result, "charge", "ask_person", None) for result in TYPES if result != "approved"),
+        ("declined", "charge", "of a newer posd", None),
+    ],
+)
+def test_charged_is_said_where_it_is_sure(result: str, kind: str | None, next_step: str, charged: bool | None) -> None:
+    assert ended(result, next_step, kind).charged is charged
+
+
+@pytest.mark.parametrize("kind", [Declined, Rejected, Canceled])
+def test_the_failures_are_no_approvals(kind: type[Outcome]) -> None:
+    assert type(ended(kind.result, "new_id_ok")) is kind
+
+
+def test_a_result_of_a_newer_posd_is_none_that_is_known(tmp_path: Path) -> None:
+    partly = transaction(outcome=outcome("partly_approved", EVENT), next_step="ask_person")
+    script = [answer(partly["outcome"]), answer(partly)]
+    with (
+        Stub(tmp_path / "s", script) as stub,
+        Posd(stub.socket) as client,
+        pytest.raises(UnknownResult, match=r"'partly_approved', which this client does not know.*ask_person") as caught,
+    ):
+        client.transaction(ID).outcome()
+    assert caught.value.document["outcome"]["result"] == "partly_approved"
+
+
+def test_an_outcome_that_was_withdrawn_in_between_is_waited_for(tmp_path: Path) -> None:
+    """An event disproved what was inferred before the payment could be read: it goes on."""
+    final = transaction(outcome=outcome("approved", EVENT), next_step="done")
+    script = [answer(final["outcome"]), answer(transaction()), answer(final["outcome"]), answer(final)]
+    with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:
+        assert isinstance(client.transaction(ID).outcome(), Approved)
+
+
+def test_a_transaction_has_all_that_the_contract_says(tmp_path: Path) -> None:
+    raw = exact.encode(transaction_fields())
+    with Stub(tmp_path / "s", [Answer(200, raw)]) as stub, Posd(stub.socket) as client:
+        state = client.transaction(ID.upper()).state()
+    assert (state.id, state.terminal, state.type, state.sale) == (ID, "SN-0001", "charge", "s-1")
+    assert (state.phase, state.status, state.next_step, state.final) == ("active", "CARD_PRESENTED", "wait", False)
+    assert (state.abortable, state.released, state.original, state.derived) == (True, False, None, ("d",))
+    assert exact.encode(state.amount) == b'{"iva":1.20,"subtotal_iva":10.00}'
+    assert (state.created_at, state.outcome) == (MOMENT, None)
+    assert [(item.code, item.since, item.detail) for item in state.attention] == [("gap", MOMENT, "why")]
+    assert state.document["of_a_newer_posd"] == "kept"
+
+
+def transaction_fields() -> dict[str, Any]:
+    return transaction(
+        phase="active",
+        status="CARD_PRESENTED",
+        next_step="wait",
+        sale="s-1",
+        derived=["d"],
+        amount={"iva": Decimal("1.20"), "subtotal_iva": Decimal("10.00")},
+        attention=[attention("gap", "why")],
+        of_a_newer_posd="kept",
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Decimal("10.10"), "10.10"),
+        (Decimal("0.0000001"), "0.0000001"),
+        (Decimal("1E+3"), "1000"),
+        (Decimal("-0.10"), "-0.10"),
+        (12345678901234567890123, "12345678901234567890123"),
+        ({"a": [True, None, "ñ\n"]}, '{"a":[true,null,"ñ\\n"]}'),
+        ((1, 2), "[1,2]"),
+    ],
+    ids=str,
+)
+def test_what_is_written_is_exact(value: object, text: str) -> None:
+    assert exact.encode(value).decode() == text
+
+
+@pytest.mark.parametrize("value", [1.5, {"a": [0.1]}, b"x", {1: 2}, {1, 2}, Path], ids=repr)
+def test_what_json_cannot_hold_exactly_is_refused(value: object) -> None:
+    with pytest.raises(TypeError):
+        exact.encode(value)
+
+
+@pytest.mark.parametrize("value", [Decimal("NaN"), Decimal("Infinity"), "\ud800"], ids=repr)
+def test_what_is_no_value_of_json_is_refused(value: object) -> None:
+    with pytest.raises(ValueError):
+        exact.encode(value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN", '"\\ud800"', "[" * 100_000, "1 2", "\ufeff1"], ids=lambda x: x[:9])
+def test_what_is_not_json_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        exact.decode(text)
+
+
+def test_every_number_can_be_read() -> None:
+    found = exact.decode(f"[10.10, 1e400, {'9' * 5000}, 1e99999999999999999999, 7]")
+    assert [type(item) for item in found] == [Decimal, Decimal, Decimal, str, int]
+    assert str(found[0]) == "10.10"

@@ -1,0 +1,182 @@
+"""Lists, the feed, terminals, print jobs, and what a person decides: against a real daemon."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+
+from posd.client import (
+    AlreadyFinal,
+    Approved,
+    AsyncPosd,
+    Canceled,
+    FeedChange,
+    Forbidden,
+    NotFound,
+    Posd,
+    TerminalOffline,
+    UnknownTerminal,
+)
+from tests.support.prints import Job
+from tests.support.shop import OFFLINE, Shop, acknowledging, open_shop
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+        async with open_shop(Path(directory)) as shop:
+            yield shop
+
+
+async def test_lists_are_read_page_by_page_newest_first(shop: Shop) -> None:
+    sale = str(uuid4())
+    paid = []
+    for till in (1, 2, 1, 1, 2):
+        payment = await shop.started(sale=sale, repeat=True, metadata={"till": till})
+        await payment.end()
+        paid.append(payment.identity)
+    before = datetime.now(UTC) - timedelta(hours=1)
+    async with AsyncPosd(shop.daemon.till_socket) as client:
+        found = [row.id async for row in client.transactions(sale=sale, page_size=2)]
+        of_one = [row.id async for row in client.transactions(sale=sale, metadata={"till": 1}, since=before)]
+        still_open = [row.id async for row in client.transactions(sale=sale, open=True)]
+        earlier = [row async for row in client.transactions(sale=sale, until=before)]
+    assert found == paid[::-1]
+    assert of_one == [paid[3], paid[2], paid[0]]
+    assert still_open == earlier == []
+
+    def read() -> list[str]:
+        with Posd(shop.daemon.till_socket) as client:
+            return [row.id for row in client.transactions(sale=sale, page_size=2, phase="final")]
+
+    assert await asyncio.to_thread(read) == found
+
+
+async def test_a_time_without_a_zone_is_refused(shop: Shop) -> None:
+    with Posd(shop.daemon.till_socket) as client, pytest.raises(ValueError, match="no time zone"):
+        client.transactions(since=datetime(2026, 11, 20))  # noqa: DTZ001 - that is what is refused
+
+
+async def test_refusals_come_as_their_types(shop: Shop) -> None:
+    async with AsyncPosd(shop.daemon.till_socket) as client:
+        with pytest.raises(UnknownTerminal) as caught:
+            await client.charge(uuid4(), 5, terminal="SN-NONE")
+        assert OFFLINE in caught.value.extra["fleet"]
+        with pytest.raises(TerminalOffline):
+            await client.charge(uuid4(), 5, terminal=OFFLINE)
+        with pytest.raises(NotFound):
+            await client.transaction(uuid4()).outcome()
+        with pytest.raises(NotFound):
+            await client.terminal("SN/NONE")
+
+
+async def test_what_a_person_decides(shop: Shop) -> None:
+    payment = await shop.in_doubt()
+    async with AsyncPosd(shop.daemon.till_socket) as till, AsyncPosd(shop.daemon.admin_socket) as admin:
+        released = await till.transaction(payment.identity).release("Ana", "the display is dark")
+        assert (released.released, released.phase) == (True, "in_doubt")
+        with pytest.raises(Forbidden):
+            await till.transaction(payment.identity).resolve("approved", "Ana", "slip")
+        reference = str(uuid4())
+        handle = admin.transaction(payment.identity)
+        state = await handle.resolve("approved", "Ana", "slip", transaction_reference=reference)
+        assert isinstance(state.outcome, Approved)
+        assert (state.outcome.transaction_reference, state.outcome.evidence[0].kind) == (reference, "operator")
+        with pytest.raises(AlreadyFinal) as caught:
+            await handle.abort()
+        assert caught.value.extra["outcome"]["result"] == "approved"
+
+
+async def test_attention_is_acknowledged(shop: Shop) -> None:
+    payment = await shop.started()
+    assert await payment.event("APPROVAL_REQUESTED", "CARD_PRESENTED") == 200
+    async with AsyncPosd(shop.daemon.admin_socket) as admin:
+        handle = admin.transaction(payment.identity)
+        assert [item.code for item in (await handle.state()).attention] == ["gap"]
+        assert (await handle.acknowledge("gap", "Ana", "seen")).attention == ()
+        await payment.end()
+        assert isinstance(await handle.outcome(), Canceled)
+        assert (await handle.state()).final
+
+
+async def test_a_chain_of_operations(shop: Shop) -> None:
+    """The card is charged by the capture alone."""
+    first, second = shop.payment(), shop.payment()
+    second.serial = first.serial
+    shop.terminal.start = acknowledging(first.serial)
+    async with AsyncPosd(shop.daemon.till_socket) as client:
+        reserved = await client.pre_auth(first.identity, Decimal("100.00"), terminal=first.serial)
+        assert await first.event("APPROVAL") == 200
+        outcome = await reserved.outcome()
+        assert (isinstance(outcome, Approved), outcome.charged) == (True, False)
+        capture = await client.capture(second.identity, "80.00", original=first.identity, terminal=first.serial)
+        assert await second.event("APPROVAL") == 200
+        assert (await capture.outcome()).charged is True
+        assert (await capture.state()).original == first.identity
+
+
+async def test_terminals_health_and_version(shop: Shop) -> None:
+    payment = await shop.started()
+    async with AsyncPosd(shop.daemon.till_socket) as client:
+        terminals = {terminal.serial: terminal for terminal in await client.terminals()}
+        assert terminals[payment.serial].transaction == payment.identity
+        assert terminals[OFFLINE].base_url is None
+        assert (await client.terminal(payment.serial)).transaction == payment.identity
+        health = await client.health()
+        assert health.checks["storage"].status == "ok"
+        assert (await client.version()).api == "v1"
+    await payment.end()
+
+
+async def test_a_print_job_is_waited_for(shop: Shop) -> None:
+    job = Job(shop.daemon, shop.terminal, f"job-{uuid4()}")
+    async with AsyncPosd(shop.daemon.till_socket) as client:
+        printing = await client.print_job(
+            job.identity, {"lines": ["TOTAL 11.20"]}, terminal="SN-001", external_reference="t-1"
+        )
+        assert (await printing.state()).phase == "active"
+        waiting = asyncio.create_task(printing.outcome())
+        assert await job.webhook() == 200
+        done = await waiting
+        assert (done.printed, done.status, done.external_reference) == (True, "COMPLETED", "t-1")
+        assert (await client.printed(job.identity).outcome(timeout=0)).id == job.identity
+        assert job.identity in [row.id async for row in client.print_jobs(external_reference="t-1")]
+
+
+async def test_the_feed_goes_over_restarts_without_a_gap_or_a_repeat(shop: Shop) -> None:
+    """Last in this file: the shop's daemon is killed."""
+    async with AsyncPosd(shop.daemon.till_socket) as client:
+        seen: list[FeedChange] = []
+        ids: list[str] = []
+        async with aclosing(client.feed()) as feed:
+            for number in range(3):
+                payment = await shop.started()
+                await payment.end()
+                ids.append(payment.identity)
+                async for change in feed:
+                    seen.append(change)
+                    if (change.id, change.result) == (payment.identity, "canceled"):
+                        break
+                await (shop.daemon.restart() if number < 2 else asyncio.sleep(0))
+        page = (await shop.daemon.call("GET", "/feed?limit=500")).json["changes"]
+    assert [change.seq for change in seen] == [item["seq"] for item in page][: len(seen)]
+    assert set(ids) <= {change.id for change in seen}
+    assert {change.kind for change in seen} == {"transaction", "print_job"}
+
+    def read() -> list[int]:
+        with Posd(shop.daemon.till_socket) as client:
+            feed = client.feed(after=seen[4].seq)
+            numbers = [next(feed).seq for _ in range(3)]
+            feed.close()
+            return numbers
+
+    assert await asyncio.to_thread(read) == [change.seq for change in seen[5:8]]

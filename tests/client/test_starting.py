@@ -1,0 +1,171 @@
+"""Starting: the same call with the same id until posd answers; a Problem means that nothing was sent, and only then."""
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from posd.client import Draining, ForeignAnswer, InternalError, Posd, StorageUnavailable, Unreachable
+from tests.cli.documents import ID, answer, transaction
+from tests.cli.print_documents import print_job
+from tests.cli.stub import Answer, Stub, problem
+
+RUNS = answer(transaction(phase="active", status="TERMINAL_ACKNOWLEDGED"), 201)
+LOST = Answer(cut=True)
+STOPPING = problem(503, "draining", "stopping")
+FULL = problem(503, "storage_unavailable", "the disk is full")
+FAULT = problem(500, "internal_error", "a fault")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [[], [LOST], [STOPPING], [LOST, STOPPING, LOST], [STOPPING, STOPPING], [LOST, FULL], [FAULT], [FAULT, FULL, LOST]],
+    ids=lambda script: f"{len(script)}",
+)
+def test_a_call_without_an_answer_is_repeated_word_for_word(tmp_path: Path, before: list[Answer]) -> None:
+    told: list[Exception] = []
+    with Stub(tmp_path / "s", [*before, RUNS]) as stub, Posd(stub.socket, on_away=told.append) as client:
+        payment = client.charge(UUID(ID), Decimal("10.10"), sale="s", terminal="SN-1")
+    assert payment.id == ID
+    assert len(stub.calls) == len(before) + 1 == len(told) + 1
+    assert {(call.method, call.path, call.body) for call in stub.calls} == {
+        (
+            "PUT",
+            f"/v1/transactions/{ID}",
+            b'{"type":"charge","amount":{"subtotal_iva0":10.10},"terminal":"SN-1","sale":"s"}',
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("script", "sent", "cause", "words"),
+    [
+        ([LOST], True, Unreachable, "not known: repeat the same call with the same id"),
+        ([FAULT], True, InternalError, "not known: repeat the same call with the same id"),
+        ([problem(502, "later", "odd")], True, Exception, "not known: repeat the same call with the same id"),
+        ([STOPPING], False, Draining, "nothing was started: once posd answers, repeat"),
+    ],
+    ids=["lost", "fault", "unknown 5xx", "draining"],
+)
+def test_when_the_patience_is_over_it_says_what_is_known_and_what_to_do(
+    tmp_path: Path, script: list[Answer], sent: bool, cause: type[Exception], words: str
+) -> None:
+    with (
+        Stub(tmp_path / "s", script) as stub,
+        Posd(stub.socket, patience=0) as client,
+        pytest.raises(Unreachable, match=words) as caught,
+    ):
+        client.charge(ID, 5)
+    assert caught.value.sent is sent
+    assert isinstance(caught.value.__cause__, cause)
+
+
+def test_a_full_disk_says_nothing_of_a_call_that_was_lost_before(tmp_path: Path) -> None:
+    """Alone it means that nothing was sent; the first call may have been."""
+    with (
+        Stub(tmp_path / "s", [LOST, *[FULL] * 20]) as stub,
+        Posd(stub.socket, patience=0.6) as client,
+        pytest.raises(Unreachable) as caught,
+    ):
+        client.charge(ID, 5)
+    assert caught.value.sent
+    assert isinstance(caught.value.__cause__, StorageUnavailable)
+
+
+def test_nobody_there_is_nothing_sent(tmp_path: Path) -> None:
+    with (
+        Posd(tmp_path / "none", patience=0.5) as client,
+        pytest.raises(Unreachable, match=r"is posd running.*nothing was started") as caught,
+    ):
+        client.charge(ID, 5)
+    assert not caught.value.sent
+
+
+def test_an_answer_that_is_not_posds_is_not_repeated_and_nothing_known(tmp_path: Path) -> None:
+    html = Answer(502, b"<html>bad gateway</html>", "text/html")
+    with Stub(tmp_path / "s", [html]) as stub, Posd(stub.socket) as client, pytest.raises(ForeignAnswer) as caught:
+        client.charge(ID, 5)
+    assert caught.value.sent
+    assert "not posd's: '<html>bad gateway" in str(caught.value)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"17", b'{"phase":"active"}', b'{"client_transaction_id":7}'])
+def test_an_answer_that_is_no_transaction_is_told_as_such(tmp_path: Path, body: bytes) -> None:
+    with (
+        Stub(tmp_path / "s", [Answer(201, body)]) as stub,
+        Posd(stub.socket) as client,
+        pytest.raises(ForeignAnswer, match="not as this client knows it"),
+    ):
+        client.charge(ID, 5)
+
+
+DETAILS = {"terminal": "SN-1", "sale": "s", "metadata": {"m": 1}, "options": {"o": True}, "repeat": True}
+OTHER = "7f3c0000-0000-4000-8000-0000000000BB"
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [("charge", "charge"), ("pre_auth", "pre-auth")],
+)
+def test_what_begins_a_chain(tmp_path: Path, call: str, kind: str) -> None:
+    assert sent(tmp_path, lambda client: getattr(client, call)(ID, {"iva": 1, "tip": "0.50"}, **DETAILS)) == (
+        '{"type":"' + kind + '","amount":{"iva":1,"tip":"0.50"},"terminal":"SN-1","sale":"s",'
+        '"metadata":{"m":1},"options":{"o":true},"repeat":true}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"), [("re_auth", "re-auth"), ("capture", "capture"), ("post_tip", "post-tip"), ("void", "void")]
+)
+def test_what_goes_on_with_one(tmp_path: Path, call: str, kind: str) -> None:
+    assert sent(tmp_path, lambda client: getattr(client, call)(ID, 0, original=UUID(OTHER), **DETAILS)) == (
+        '{"type":"' + kind + '","amount":{"subtotal_iva0":0},"original":"' + OTHER.lower() + '",'
+        '"terminal":"SN-1","sale":"s","metadata":{"m":1},"options":{"o":true},"repeat":true}'
+    )
+
+
+def test_a_void_needs_no_amount_and_takes_a_reference(tmp_path: Path) -> None:
+    body = sent(tmp_path, lambda client: client.void(ID, transaction_reference="ref"))
+    assert body == '{"type":"void","transaction_reference":"ref"}'
+
+
+def test_a_print_job_is_repeated_too(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [LOST, answer(print_job(), 201)]) as stub, Posd(stub.socket) as client:
+        client.print_job("job-1", {"text": "ñ", "size": Decimal("1.50")}, external_reference="t")
+    assert {(call.path, call.body) for call in stub.calls} == {
+        (
+            "/v1/print-jobs/job-1",
+            '{"document":{"text":"ñ","size":1.50},"external_reference":"t"}'.encode(),
+        )
+    }
+    assert len(stub.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "amount", [1.5, {"iva": 1.0}, True, None, {"extra_taxes": {"ice": 0.5}}, {"iva": b"1"}, [1]], ids=repr
+)
+def test_what_is_no_exact_amount_is_refused_and_nothing_is_sent(tmp_path: Path, amount: Any) -> None:
+    with Stub(tmp_path / "s", []) as stub, Posd(stub.socket) as client, pytest.raises(TypeError, match="Decimal"):
+        client.charge(ID, amount)
+    assert stub.calls == []
+
+
+@pytest.mark.parametrize("identity", ["", "17", f"{{{ID}}}", ID.replace("-", ""), f"urn:uuid:{ID}", f"{ID}/x"])
+def test_what_is_no_id_is_refused(tmp_path: Path, identity: str) -> None:
+    with Posd(tmp_path / "none") as client, pytest.raises(ValueError, match="UUID that the till makes"):
+        client.charge(identity, 5)
+
+
+@pytest.mark.parametrize("identity", ["", "..", "a/b", "x" * 65, "ñ"])
+def test_what_is_no_id_of_a_print_job_is_refused(tmp_path: Path, identity: str) -> None:
+    with Posd(tmp_path / "none") as client, pytest.raises(ValueError, match="no id of a print job"):
+        client.print_job(identity, {})
+
+
+def sent(tmp_path: Path, call: Callable[[Posd], object]) -> str:
+    with Stub(tmp_path / "s", [RUNS]) as stub, Posd(stub.socket) as client:
+        call(client)
+    return stub.calls[0].body.decode()

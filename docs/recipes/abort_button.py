@@ -14,6 +14,7 @@ from posd.client import (
     AsyncPosd,
     IdReused,
     NotFound,
+    OutcomeUnknown,
     PastPointOfNoReturn,
     Problem,
     Pruned,
@@ -22,7 +23,7 @@ from posd.client import (
 )
 
 #: Something may have happened under this id: a person looks, and nothing is charged again before that.
-UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
+UNCLEAR = (IdReused, NotFound, OutcomeUnknown, Pruned, UnknownResult, Unreachable)
 
 
 async def abort_when_pressed(payment: AsyncPayment, pressed: asyncio.Event) -> None:

@@ -10,7 +10,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from posd.client import NotFound, Posd, Pruned, StillOpen, UnknownResult
+from posd.client import NotFound, OutcomeUnknown, Posd, Pruned, StillOpen, UnknownResult
 
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
 till.execute("CREATE TABLE IF NOT EXISTS payments (id TEXT PRIMARY KEY, amount TEXT NOT NULL, result TEXT)")
@@ -27,11 +27,13 @@ with Posd(patience=3600) as posd:  # the machine has just started; so has posd
         print(f"{amount}: checking", flush=True)
         try:
             # It only asks: to call posd.charge() again would start what never reached posd, and the customer is gone.
-            outcome = posd.transaction(identity).outcome(timeout=60)
+            payment = posd.transaction(identity)
+            payment.state()
+            outcome = payment.outcome(timeout=60)
         except NotFound:  # the till died before its call arrived; nobody makes it any more
             note(identity, "never_started")
             print(f"{amount}: NOT PAID: it was never started")
-        except (Pruned, StillOpen, UnknownResult) as error:
+        except (OutcomeUnknown, Pruned, StillOpen, UnknownResult) as error:
             unsettled += 1
             print(f"{amount}: CALL THE SUPERVISOR: {error}")
         else:

@@ -22,6 +22,7 @@ from posd.client import (
     NotFound,
     NotStarted,
     Outcome,
+    OutcomeUnknown,
     Problem,
     Pruned,
     Rejected,
@@ -32,7 +33,7 @@ from posd.client import (
 )
 
 #: Something may have happened under this id: a person looks, and nothing is charged again before that.
-UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
+UNCLEAR = (IdReused, NotFound, OutcomeUnknown, Pruned, UnknownResult, Unreachable)
 
 PROGRESS = {"CARD_PRESENTED": "Card read: follow the terminal", "APPROVAL_REQUESTED": "Asking the bank"}
 

@@ -12,10 +12,10 @@ import uuid
 from decimal import Decimal
 from pathlib import Path
 
-from posd.client import IdReused, NotFound, Posd, Problem, Pruned, UnknownResult, Unreachable
+from posd.client import IdReused, NotFound, OutcomeUnknown, Posd, Problem, Pruned, UnknownResult, Unreachable
 
 #: Something may have happened under this id: a person looks, and nothing is charged again before that.
-UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
+UNCLEAR = (IdReused, NotFound, OutcomeUnknown, Pruned, UnknownResult, Unreachable)
 
 sale, *amounts = sys.argv[1:]
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")

@@ -12,6 +12,7 @@ from posd.client import (
     Approved,
     IdReused,
     NotFound,
+    OutcomeUnknown,
     Payment,
     Posd,
     Problem,
@@ -23,7 +24,7 @@ from posd.client import (
 )
 
 #: Something may have happened under this id: a person looks, and nothing is charged again before that.
-UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
+UNCLEAR = (IdReused, NotFound, OutcomeUnknown, Pruned, UnknownResult, Unreachable)
 
 
 def charge_in_turn(posd: Posd, identity: str, till: str, amount: str) -> Payment:

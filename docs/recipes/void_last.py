@@ -15,6 +15,7 @@ from posd.client import (
     Approved,
     IdReused,
     NotFound,
+    OutcomeUnknown,
     Posd,
     Problem,
     Pruned,
@@ -24,7 +25,7 @@ from posd.client import (
 )
 
 #: Something may have happened under this id: a person looks, and nothing is charged again before that.
-UNCLEAR = (IdReused, NotFound, Pruned, UnknownResult, Unreachable)
+UNCLEAR = (IdReused, NotFound, OutcomeUnknown, Pruned, UnknownResult, Unreachable)
 
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
 till.execute("CREATE TABLE IF NOT EXISTS voids (id TEXT PRIMARY KEY, original TEXT NOT NULL, result TEXT)")

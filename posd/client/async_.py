@@ -10,8 +10,9 @@ from typing import Any, Self, TypeAlias, TypeVar
 from posd.client import asking, plans, wire
 from posd.client.asking import Call
 from posd.client.async_connection import AsyncConnection
+from posd.client.errors import OutcomeUnknown, Problem
 from posd.client.outcomes import Outcome
-from posd.client.plans import PATIENCE_SECONDS, Away, OnAway, Place, R
+from posd.client.plans import PATIENCE_SECONDS, Away, OnAway, OnNotice, Place, R
 from posd.client.shared import Id, Lists, PaymentCalls, Starts
 from posd.client.states import Change, FeedChange, Health, PrintJob, Terminal, Transaction, Version
 
@@ -36,23 +37,26 @@ class AsyncPayment(PaymentCalls[Answer[Transaction]]):
     async def outcome(self, timeout: float | None = None) -> Outcome:
         """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
 
-        Raise StillOpen when the time has passed (the payment goes on), UnknownResult, or Problem (NotFound).
+        Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
         """
         return await self._posd.connection.run(plans.outcome(self.id, timeout, self._known, self._posd.on_away))
 
     async def watch(self) -> AsyncGenerator[Change | Outcome, None]:
         """Yield what the terminal says, from the beginning, and last the outcome; over restarts of posd, none twice.
 
-        Raise UnknownResult, or Problem (NotFound).
+        Raise UnknownResult or OutcomeUnknown.
         """
         path = asking.transaction_path(self.id, "/events")
         place = Place(self._posd.socket, path, Change, 0, self._posd.on_away)
-        async with aclosing(self._posd.connection.follow(place)) as items:
-            async for item, change in items:
-                if item.name == plans.OUTCOME_ITEM:
-                    break
-                if change is not None:
-                    yield change
+        try:
+            async with aclosing(self._posd.connection.follow(place)) as items:
+                async for item, change in items:
+                    if item.name == plans.OUTCOME_ITEM:
+                        break
+                    if change is not None:
+                        yield change
+        except Problem as problem:
+            raise OutcomeUnknown(self.id, problem) from problem
         yield await self.outcome()
 
 
@@ -124,16 +128,19 @@ class AsyncPosd(
         """Return the handle of a print job by its id; posd is not asked yet."""
         return AsyncPrint(self, asking.print_job_id(id))
 
-    async def feed(self, after: int = 0) -> AsyncGenerator[FeedChange, None]:
-        """Yield every recorded change of every payment and print job behind that number, and go on for ever.
+    async def feed(
+        self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
+    ) -> AsyncGenerator[FeedChange, None]:
+        """Yield every recorded change of every payment and print job behind that place, and go on for ever.
 
-        Over restarts of posd, none twice and none left out. Raise Problem.
+        Over restarts of posd, none twice and none left out: store the `place` of the last one. Where something may be
+        missing all the same (retention removed it, a backup was restored), `on_notice` is told. Raise Problem.
         """
-        place = Place(self.socket, "/feed", FeedChange, after, self.on_away)
+        place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
         async with aclosing(self.connection.follow(place)) as items:
             async for _, change in items:
                 if change is not None:
-                    yield change
+                    yield replace(change, place=place.resume)
 
     async def terminals(self, *, everything: bool = False, check: bool = False) -> list[Terminal]:
         """Return the terminals of the fleet; with `everything` announced ones outside it too.

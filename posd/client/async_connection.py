@@ -60,8 +60,8 @@ class AsyncConnection:
                 raise
             raise wire.misread(self.socket, error, reply) from error
 
-    async def stream(self, path: str, after: int = 0) -> AsyncGenerator[StreamItem, None]:
-        """Yield the server-sent events of `path` behind that number, until posd ends them.
+    async def stream(self, path: str, after: int | str = 0) -> AsyncGenerator[StreamItem, None]:
+        """Yield the server-sent events of `path` behind that number or id, until posd ends them.
 
         Raise Problem or Unreachable; a stream that breaks off raises Unreachable too.
         """
@@ -82,7 +82,7 @@ class AsyncConnection:
         while True:
             pause = RETRY_SECONDS  # posd has ended it: it stops
             try:
-                async with aclosing(self.stream(place.path, place.after)) as items:
+                async with aclosing(self.stream(place.path, place.resume)) as items:
                     async for item in items:
                         yield item, place.take(item)
             except (Unreachable, Problem) as error:

@@ -81,8 +81,8 @@ class Connection:
                 raise
             raise wire.misread(self.socket, error, reply) from error
 
-    def stream(self, path: str, after: int = 0) -> Iterator[StreamItem]:
-        """Yield the server-sent events of `path` behind that number, until posd ends them.
+    def stream(self, path: str, after: int | str = 0) -> Iterator[StreamItem]:
+        """Yield the server-sent events of `path` behind that number or id, until posd ends them.
 
         Raise Problem or Unreachable; a stream that breaks off raises Unreachable too.
         """
@@ -110,7 +110,7 @@ class Connection:
             try:
                 if before is not None:
                     before()
-                for item in self.stream(place.path, place.after):
+                for item in self.stream(place.path, place.resume):
                     yield item, place.take(item)
             except (Unreachable, Problem) as error:
                 pause = place.broken(error)

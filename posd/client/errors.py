@@ -65,6 +65,21 @@ class StillOpen(Exception):
         self.state = state
 
 
+class OutcomeUnknown(Exception):
+    """posd answers, and does not know how the transaction ended, or whether it ran: its database was lost or replaced.
+
+    It is no Problem, for it says nothing of what was sent: the customer may have paid. `problem` is what posd said.
+    """
+
+    def __init__(self, id: str, problem: "Problem") -> None:  # noqa: A002 - the field's name
+        super().__init__(
+            f"how transaction {id} ended is not known: {problem.detail}; look at the terminal and ask the acquirer "
+            "before it is paid again"
+        )
+        self.id = id
+        self.problem = problem
+
+
 class StillPrinting(Exception):
     """The caller's time has passed and the print job goes on. `state` is how it stood last, where that was heard."""
 

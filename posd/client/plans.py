@@ -15,6 +15,7 @@ from posd.client.errors import (
     Draining,
     ForeignAnswer,
     InternalError,
+    OutcomeUnknown,
     Problem,
     StillOpen,
     StillPrinting,
@@ -23,13 +24,16 @@ from posd.client.errors import (
 )
 from posd.client.outcomes import Outcome, read_outcome
 from posd.client.reading import Document
-from posd.client.states import PrintJob, Transaction
+from posd.client.states import Notice, PrintJob, Transaction
 
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Call, Reply, T]
 
 #: Is told why, each time that a call is going to be repeated: for the till's screen. What it raises ends the wait.
 OnAway: TypeAlias = Callable[[Exception], None]
+
+#: Is told what a reader of the feed may have missed.
+OnNotice: TypeAlias = Callable[[Notice], None]
 
 #: seconds for which a call is repeated while posd is away: longer than posd takes to stop and start.
 PATIENCE_SECONDS = 15.0
@@ -46,8 +50,12 @@ GRACE_SECONDS = 2.0
 #: Name of the item that ends the stream of a payment's events.
 OUTCOME_ITEM = "outcome"
 
+#: Name of the item that tells what a reader may have missed.
+NOTICE_ITEM = "notice"
 #: Names of the items by which posd tells of the stream itself: they are no changes, whatever is in them.
-OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", "notice"})
+OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM})
+#: The beginning of the feed, for who wants places by which an older copy of the database is told.
+START = "start"
 #: Code of the notice that the place is none of this database (a copy was put there): the stream goes on after `seq`.
 PLACE_UNKNOWN = "place_unknown"
 
@@ -176,7 +184,7 @@ def start(
 
 
 def outcome(identity: str, timeout: float | None, state: Transaction | None, on_away: OnAway | None) -> Plan[Outcome]:
-    """Wait for the outcome of a transaction; it starts nothing. Raise StillOpen, Problem, or UnknownResult."""
+    """Wait for the outcome of a transaction; it starts nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult."""
     deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
     while True:
         try:
@@ -190,7 +198,10 @@ def outcome(identity: str, timeout: float | None, state: Transaction | None, on_
                 return found
             state = Transaction.read(document)
         except (Unreachable, Problem) as error:
-            pause = _next_try(away, error, deadline)
+            try:
+                pause = _next_try(away, error, deadline)
+            except Problem as problem:
+                raise OutcomeUnknown(identity, problem) from problem
         if deadline.over():
             raise StillOpen(identity, state)
 
@@ -215,14 +226,29 @@ def print_outcome(
 
 
 class Place(Generic[R]):
-    """Where a stream of numbered items stands: none twice, and none left out after a broken connection."""
+    """Where a stream of numbered items stands: none twice, and none left out after a broken connection.
 
-    def __init__(self, socket: str, path: str, kind: type[R], after: int, on_away: OnAway | None) -> None:
+    `after`: a number, or a place as the feed gave it. `on_notice` is told of what may be missing.
+    """
+
+    def __init__(
+        self,
+        socket: str,
+        path: str,
+        kind: type[R],
+        after: int | str,
+        on_away: OnAway | None,
+        on_notice: OnNotice | None = None,
+    ) -> None:
         self.path = path
-        self.after = after
+        #: The id behind which the stream is opened, empty for the beginning.
+        self.resume = str(after or "")
+        self._first = START if after == START or "-" in self.resume else ""
+        self._seq = 0 if self.resume in ("", START) else int(self.resume.partition("-")[0])
         self._socket = socket
         self._kind = kind
         self._away = Away(None, on_away, TROUBLED)
+        self._on_notice = on_notice
 
     def take(self, item: StreamItem) -> R | None:
         """Read an item that is the next one; None for one without a number of its own, or that was seen.
@@ -235,16 +261,25 @@ class Place(Generic[R]):
             if not isinstance(source, Mapping) or not isinstance(seq := source.get("seq"), int):
                 return None
             if item.name in OWN_NAMES:
-                self.after = seq if source.get("code") == PLACE_UNKNOWN else self.after
+                self._take_own(item, reading.document(source), seq)
                 return None
-            if seq <= self.after:
+            if seq <= self._seq:
                 return None
             found = self._kind.read(reading.document(source))
         except ValueError as error:
             reason = f"an item of its stream is not as this client knows it: {error}; is it posd, and how new?"
             raise ForeignAnswer(self._socket, reason, status=200, raw=item.data.encode()) from error
-        self.after = seq
+        self._seq, self.resume = seq, item.id or str(seq)
         return found
+
+    def _take_own(self, item: StreamItem, source: Document, seq: int) -> None:
+        if item.name != NOTICE_ITEM:
+            return
+        notice = Notice.read(source)
+        if notice.code == PLACE_UNKNOWN:
+            self._seq, self.resume = seq, str(seq) if seq else self._first
+        if self._on_notice is not None:
+            self._on_notice(notice)
 
     def broken(self, error: Exception) -> float:
         """Return how many seconds to let pass before the stream is opened again. Raise the error where it is not."""

@@ -126,6 +126,8 @@ class FeedChange:
     attention: tuple[str, ...]
     terminal: str | None
     document: Document = field(repr=False)
+    #: Where the feed goes on behind it: `Posd.feed(after=place)`.
+    place: str = ""
 
     @classmethod
     def read(cls, source: Document) -> "FeedChange":
@@ -142,6 +144,26 @@ class FeedChange:
             attention=tuple(map(str, reading.items(source, "attention"))),
             terminal=reading.maybe(source, "terminal"),
             document=source,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a reader of the feed may have missed, and what to do about it (`detail`).
+
+    `code`: `changes_removed` (by retention, up to `seq`) or `place_unknown` (a backup or an older copy of the database
+    was put in place; the feed goes on after `seq`).
+    """
+
+    code: str
+    detail: str
+    seq: int
+
+    @classmethod
+    def read(cls, source: Document) -> "Notice":
+        """Read a notice of the feed. Raise ValueError."""
+        return cls(
+            code=reading.text(source, "code"), detail=reading.text(source, "detail"), seq=reading.whole(source, "seq")
         )
 
 

@@ -9,8 +9,9 @@ from typing import Self
 from posd.client import asking, plans, wire
 from posd.client.asking import Call
 from posd.client.connection import Connection
+from posd.client.errors import OutcomeUnknown, Problem
 from posd.client.outcomes import Outcome
-from posd.client.plans import PATIENCE_SECONDS, Away, OnAway, Place, R
+from posd.client.plans import PATIENCE_SECONDS, Away, OnAway, OnNotice, Place, R
 from posd.client.shared import Id, Lists, PaymentCalls, Starts
 from posd.client.states import Change, FeedChange, Health, PrintJob, Terminal, Transaction, Version
 
@@ -30,22 +31,25 @@ class Payment(PaymentCalls[Transaction]):
     def outcome(self, timeout: float | None = None) -> Outcome:
         """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
 
-        Raise StillOpen when the time has passed (the payment goes on), UnknownResult, or Problem (NotFound).
+        Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
         """
         return self._posd.connection.run(plans.outcome(self.id, timeout, self._known, self._posd.on_away))
 
     def watch(self) -> Generator[Change | Outcome, None, None]:
         """Yield what the terminal says, from the beginning, and last the outcome; over restarts of posd, none twice.
 
-        Raise UnknownResult, or Problem (NotFound).
+        Raise UnknownResult or OutcomeUnknown.
         """
         path = asking.transaction_path(self.id, "/events")
         place = Place(self._posd.socket, path, Change, 0, self._posd.on_away)
-        for item, change in self._posd.connection.follow(place):
-            if item.name == plans.OUTCOME_ITEM:
-                break
-            if change is not None:
-                yield change
+        try:
+            for item, change in self._posd.connection.follow(place):
+                if item.name == plans.OUTCOME_ITEM:
+                    break
+                if change is not None:
+                    yield change
+        except Problem as problem:
+            raise OutcomeUnknown(self.id, problem) from problem
         yield self.outcome()
 
 
@@ -113,15 +117,18 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
         """Return the handle of a print job by its id; posd is not asked yet."""
         return Print(self, asking.print_job_id(id))
 
-    def feed(self, after: int = 0) -> Generator[FeedChange, None, None]:
-        """Yield every recorded change of every payment and print job behind that number, and go on for ever.
+    def feed(
+        self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
+    ) -> Generator[FeedChange, None, None]:
+        """Yield every recorded change of every payment and print job behind that place, and go on for ever.
 
-        Over restarts of posd, none twice and none left out. Raise Problem.
+        Over restarts of posd, none twice and none left out: store the `place` of the last one. Where something may be
+        missing all the same (retention removed it, a backup was restored), `on_notice` is told. Raise Problem.
         """
-        place = Place(self.socket, "/feed", FeedChange, after, self.on_away)
+        place = Place(self.socket, "/feed", FeedChange, after, self.on_away, on_notice)
         for _, change in self.connection.follow(place):
             if change is not None:
-                yield change
+                yield replace(change, place=place.resume)
 
     def terminals(self, *, everything: bool = False, check: bool = False) -> list[Terminal]:
         """Return the terminals of the fleet; with `everything` announced ones outside it too.

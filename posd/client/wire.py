@@ -97,8 +97,8 @@ def request_options(call: Call) -> dict[str, Any]:
     }
 
 
-def stream_options(path: str, after: int) -> dict[str, Any]:
-    """Return how the HTTP client is to open an event stream, behind the item of that number."""
+def stream_options(path: str, after: int | str) -> dict[str, Any]:
+    """Return how the HTTP client is to open an event stream, behind the item of that number or id."""
     import httpx2
 
     return {

@@ -20,8 +20,8 @@ from posd.client import (
     Change,
     ForeignAnswer,
     InternalError,
-    NotFound,
     Outcome,
+    OutcomeUnknown,
     Posd,
     Problem,
     StillOpen,
@@ -153,8 +153,8 @@ async def test_an_async_wait_does_so_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("refusal", "kind"),
     [
-        (problem(404, "not_found", "no such payment"), NotFound),
-        (problem(409, "of_a_newer_posd", "odd"), Problem),
+        (problem(404, "not_found", "no such payment"), OutcomeUnknown),
+        (problem(409, "of_a_newer_posd", "odd"), OutcomeUnknown),
         (FOREIGN, ForeignAnswer),
         (Answer(404, b"nothing here", "text/plain"), ForeignAnswer),
         (Answer(200, b'{"phase":"final"}'), ForeignAnswer),
@@ -167,8 +167,10 @@ def test_a_wait_ends_where_waiting_is_of_no_use(tmp_path: Path, refusal: Answer,
 
 
 def test_a_fault_that_stays_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InternalError):
+    with pytest.raises(OutcomeUnknown) as told:
         sync([FAULT] * 50, tmp_path / "s", lambda client: client.transaction(ID).outcome())
+    assert isinstance(told.value.problem, InternalError)
+    assert not isinstance(told.value, Problem)  # which would say that nothing was sent
 
 
 def test_what_on_away_raises_ends_a_wait(tmp_path: Path) -> None:
@@ -279,7 +281,7 @@ STREAMS = [
         event(7),
         (None, "cut_off", '{"why":"too slow"}'),
         (None, "of_a_newer_posd", ""),
-        (None, "notice", '{"code":"changes_removed","seq":100}'),
+        (None, "notice", '{"code":"changes_removed","detail":"d","seq":100}'),
     ),
     sse(event(8), END),
     *OVER,
@@ -314,7 +316,7 @@ def check(stub: Stub, seen: list[Change | Outcome]) -> None:
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
-        (problem(404, "not_found", "no"), NotFound),
+        (problem(404, "not_found", "no"), OutcomeUnknown),
         (FOREIGN, ForeignAnswer),
         (answer({"events": []}), ForeignAnswer),
         (sse((1, "X", "no json")), ForeignAnswer),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +20,8 @@ from posd.client import (
     FeedChange,
     Forbidden,
     NotFound,
+    Notice,
+    OutcomeUnknown,
     Posd,
     TerminalOffline,
     UnknownTerminal,
@@ -74,6 +76,8 @@ async def test_refusals_come_as_their_types(shop: Shop) -> None:
         with pytest.raises(TerminalOffline):
             await client.charge(uuid4(), 5, terminal=OFFLINE)
         with pytest.raises(NotFound):
+            await client.transaction(uuid4()).state()
+        with pytest.raises(OutcomeUnknown):
             await client.transaction(uuid4()).outcome()
         with pytest.raises(NotFound):
             await client.terminal("SN/NONE")
@@ -180,3 +184,16 @@ async def test_the_feed_goes_over_restarts_without_a_gap_or_a_repeat(shop: Shop)
             return numbers
 
     assert await asyncio.to_thread(read) == [change.seq for change in seen[5:8]]
+
+    def elsewhere() -> tuple[list[Notice], FeedChange]:
+        told: list[Notice] = []
+        with (
+            Posd(shop.daemon.till_socket) as client,
+            closing(client.feed("999999-5f3a9c01", on_notice=told.append)) as feed,
+        ):
+            return told, next(feed)
+
+    told, begun = await asyncio.to_thread(elsewhere)  # a place of a newer copy of the database
+    assert [(notice.code, notice.seq) for notice in told] == [("place_unknown", 0)]
+    assert begun.seq == 1
+    assert begun.place.startswith("1-")

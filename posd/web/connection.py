@@ -19,7 +19,7 @@ from hypercorn.typing import HTTPScope
 from posd.web.answers import CLOSE, Answer, Heads
 from posd.web.exchange import Exchange
 from posd.web.requests import End, Head, Refused, Requests
-from posd.web.taking import LINGER_SECONDS, Untaken, drain
+from posd.web.taking import Linger, Untaken, drain
 
 #: So much is taken from a connection at a time, in bytes: it is held until all of it was looked at.
 READ_BYTES = 16 * 1024
@@ -294,7 +294,7 @@ class Connection(TCPServer):
     ) -> None:
         super().__init__(app, loop, config, context, state, reader, writer)
         self._in_turn = in_turn
-        self._lingering: asyncio.TimerHandle | None = None
+        self._lingering: Linger | None = None
         #: Whether it was ended because an answer was not taken.
         self.untaken = False
         self.idle_task = Idle(context, config.keep_alive_timeout, self._initiate_server_close)  # type: ignore[assignment]
@@ -352,7 +352,7 @@ class Connection(TCPServer):
         """Let what was written and not taken wait for a while only: closing waits for it."""
         transport = self.writer.transport
         if self._lingering is None and not transport.is_closing() and transport.get_write_buffer_size():
-            self._lingering = self.loop.call_later(LINGER_SECONDS, transport.abort)
+            self._lingering = Linger(transport)
 
     def abort(self) -> None:
         """End it at once: nobody takes the answer."""

@@ -163,33 +163,32 @@ class EventStream(Response):
             try:
                 batch = await self._read()
             except Problem as problem:
-                await _write(send, message(PROBLEM, problem.document()), more=False)
+                await _end(send, message(PROBLEM, problem.document()))
                 return PROBLEM
-            if batch.data:
-                await _write(send, batch.data, more=not batch.last)
+            taking.look()
             if batch.last:
+                await _end(send, batch.data)
                 return OUTCOME
+            if batch.data:
+                await _write(send, batch.data)
             if self._streams.hub.draining:
-                await _write(send, _STOPPING, more=False)
+                await _end(send, _STOPPING)
                 return STOPPING
-            if batch.more:
-                continue
-            if not await self._idle(pieces, woken, taking, send):
+            taking.wrote()
+            if not batch.more and not await self._idle(pieces, woken, taking, send):
                 return CUT_OFF
         return "client"
 
     async def _idle(self, pieces: Any, woken: Any, taking: Taking, send: Any) -> bool:
         """Show that the connection is alive until there is a change; False where the client was cut off."""
-        while True:
-            taking.wrote()
-            heard = await _heard(woken)
-            if taking.nothing_for() >= TAKE_SECONDS:
+        while not await _heard(woken):
+            if taking.look() >= TAKE_SECONDS:
                 pieces.cut_off = True
                 await _write(send, self._cut_off(), more=False)
                 return False
-            if heard:
-                return True
             await _write(send, _HEARTBEAT)
+            taking.wrote()
+        return True
 
     def _cut_off(self) -> bytes:
         """Count and tell that the client is cut off; return the event that it finds when it reads on."""
@@ -213,3 +212,9 @@ async def _heard(woken: Any) -> bool:
 
 async def _write(send: Any, data: bytes, *, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def _end(send: Any, data: bytes) -> None:
+    """Write the last of a stream; its end apart, so that a client that does not take it is told that it was cut off."""
+    await _write(send, data)
+    await _write(send, b"", more=False)

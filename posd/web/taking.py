@@ -11,10 +11,9 @@ import termios
 from collections.abc import Callable
 
 #: Who takes nothing for so long is cut off, in seconds: longer than a till waits for its disk or a collection of its
-#: garbage, short enough that forgotten streams do not gather. It is the time for what the buffers hold ...
+#: garbage, short enough that forgotten streams do not gather. Who takes something has as long again. The kernel counts
+#: in pieces of up to 32 KiB, so less than that may be nothing.
 TAKE_SECONDS = 30.0
-#: ... and an answer that is larger gets another second for each so many bytes: a list of 50 MB may take 80 seconds.
-TAKE_BYTES_PER_SECOND = 1024 * 1024
 #: What was left for a client that was cut off waits so long for it to read on, in seconds; then the connection is
 #: aborted. So does the rest of any answer whose connection ends.
 LINGER_SECONDS = 60.0
@@ -29,17 +28,42 @@ class Untaken(OSError):
 
 async def drain(writer: asyncio.StreamWriter) -> None:
     """Wait until there is room for more to write. Raise Untaken, or OSError where the connection is lost."""
-    waiting = writer.transport.get_write_buffer_size()
-    if not waiting:
+    transport = writer.transport
+    if not transport.get_write_buffer_size():
         await writer.drain()
         return
-    try:
-        async with asyncio.timeout(TAKE_SECONDS + waiting / TAKE_BYTES_PER_SECOND) as bound:
-            await writer.drain()
-    except TimeoutError:
-        if not bound.expired():
-            raise  # the kernel's own: the connection is lost
-        raise Untaken(f"{waiting} bytes were not taken") from None
+    lying = untaken(transport)
+    while True:
+        try:
+            async with asyncio.timeout(TAKE_SECONDS) as bound:
+                await writer.drain()
+                return
+        except TimeoutError:
+            if not bound.expired():
+                raise  # the kernel's own: the connection is lost
+        before, lying = lying, untaken(transport)
+        if lying >= before:
+            raise Untaken(f"{lying} bytes are not taken")
+
+
+class Linger:
+    """Lets what was written wait for a client that takes some of it at least; else the connection is aborted."""
+
+    def __init__(self, transport: asyncio.WriteTransport) -> None:
+        self._transport = transport
+        self._lying = untaken(transport)
+        self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._look)
+
+    def cancel(self) -> None:
+        """The connection is over."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        before, self._lying = self._lying, untaken(self._transport)
+        if self._lying >= before:
+            self._transport.abort()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._look)
 
 
 def untaken(transport: asyncio.WriteTransport) -> int:
@@ -67,14 +91,14 @@ class Taking:
         self._since = 0.0
 
     def wrote(self) -> None:
-        """Note what lies there after something was written: it is more, and may hide what was taken before."""
+        """Note what lies there after something was written: it is more, and hides what was taken before (`look`)."""
         lying = self._untaken()
         if not self._lying:
             self._since = self._clock()
         self._lying = lying
 
-    def nothing_for(self) -> float:
-        """Return for how many seconds nothing was taken of what lay there, 0 where nothing lies. Ask before a write."""
+    def look(self) -> float:
+        """Return for how many seconds nothing was taken of what lay there, 0 where nothing lies. For before a write."""
         lying = self._untaken()
         if lying < self._lying:
             self._since = self._clock()

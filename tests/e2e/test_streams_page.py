@@ -53,12 +53,11 @@ def test_the_numbers_of_the_page() -> None:
         f"`retry: {streams.RETRY_MILLISECONDS}`",
         f"at most {WRITE_AHEAD_BYTES // 1024} KiB, a batch of {streams.BATCH_BYTES // 1024} KiB",
         f"**nothing for {taking.TAKE_SECONDS:g} s**",
-        f"another {taking.LINGER_SECONDS:g} s is aborted",
+        f"nothing for another {taking.LINGER_SECONDS:g} s is aborted",
         f"`limit` is {DEFAULT_LIMIT} unless given, {MAX_LIMIT} at most",
         f"`?after={places.START}`",
     ):
         assert words in PAGE, words
-    assert taking.TAKE_BYTES_PER_SECOND == 1024 * 1024, "a second for each MiB"
 
 
 def test_the_names_of_the_page() -> None:

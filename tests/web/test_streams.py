@@ -19,7 +19,7 @@ from posd import sockets
 from posd.store import changes, places, pruning
 from posd.store.batch import Change, Unit
 from posd.store.store import Store
-from posd.web import connection, streams, taking
+from posd.web import streams, taking
 from posd.web.accept import wants_stream
 from posd.web.context import Context
 from posd.web.feed import Feed
@@ -103,6 +103,7 @@ async def house() -> AsyncIterator[House]:
             (
                 Call(next(row for row in service.ROUTES if row.path == "/v1/feed"), Feed(context).answer),
                 Call(Route("GET", "/v1/large", "large", "A large answer.", {}), large),
+                Call(Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)),
             )
         )
         listener = Listener(
@@ -127,6 +128,13 @@ async def house() -> AsyncIterator[House]:
         store.hub.drain()
         await listener.close(PATIENCE)
         await store.close()
+
+
+async def ending(context: Context, request: Request) -> Any:
+    async def read() -> streams.Batch:
+        return streams.Batch(streams.message("outcome", "x" * 1_000_000), last=True)
+
+    return context.streams.answer(request, "events", "nobody", read)
 
 
 async def large(_request: Request) -> Any:
@@ -182,7 +190,7 @@ async def test_who_does_not_read_is_cut_off_is_told_and_goes_on_where_it_was(
 
 async def test_who_never_reads_again_is_aborted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taking, "TAKE_SECONDS", SHORT)
-    monkeypatch.setattr(connection, "LINGER_SECONDS", SHORT)
+    monkeypatch.setattr(taking, "LINGER_SECONDS", SHORT)
     await house.record(MANY)
     async with house.follow() as slow:
         await ended(house, "cut_off")
@@ -224,26 +232,25 @@ def test_for_how_long_nothing_is_taken() -> None:
     client = taking.Taking(lambda: lying, lambda: now)
     client.wrote()
     now += 50
-    assert client.nothing_for() == 0, "there is nothing to take"
+    assert client.look() == 0, "there is nothing to take"
     lying = 10
     client.wrote()
     now += 20
-    assert client.nothing_for() == 20
+    assert client.look() == 20
     lying = 20
     client.wrote()
     now += 5
-    assert client.nothing_for() == 25, "more lies there, and still nothing was taken"
+    assert client.look() == 25, "more lies there, and still nothing was taken"
     lying = 19
-    assert client.nothing_for() == 0, "something was taken"
+    assert client.look() == 0, "something was taken"
     now += 3
-    assert client.nothing_for() == 3
+    assert client.look() == 3
     lying = 0
-    assert client.nothing_for() == 0
+    assert client.look() == 0
 
 
 async def test_an_answer_that_nobody_takes_ends_its_connection(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taking, "TAKE_SECONDS", SHORT)
-    monkeypatch.setattr(taking, "TAKE_BYTES_PER_SECOND", 10**9)
     with capture_logs() as lines:
         till = await ask(house.socket, "/large")
         async with asyncio.timeout(PATIENCE):
@@ -257,12 +264,52 @@ async def test_an_answer_that_nobody_takes_ends_its_connection(house: House, mon
 
 
 async def test_who_takes_a_large_answer_slowly_gets_all_of_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taking, "TAKE_SECONDS", 0.0)  # what is left is the time for its size
+    """However slowly: here each look finds that the time has passed, and that something was taken."""
+    looks = iter(range(10**9, 0, -1))
+    monkeypatch.setattr(taking, "TAKE_SECONDS", 0.0)
+    monkeypatch.setattr(taking, "untaken", lambda _transport: next(looks))
     till = await ask(house.socket, "/large")
     status, document = await till.reply()
     assert (status, len(document["large"])) == (200, 50_000_000)
     assert house.noise.counts["untaken_answer"] == 0
+    assert next(looks) < 10**9 - 10
     till.hang_up()
+
+
+async def test_who_reads_again_too_slowly_gets_the_rest_all_the_same(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He was cut off; what was left for him waits for as long as he takes of it."""
+    enough, looks = asyncio.Event(), 0
+
+    def less_each_time(_transport: object) -> int:
+        nonlocal looks
+        looks += 1
+        if looks == 20:
+            enough.set()
+        return -looks
+
+    monkeypatch.setattr(taking, "TAKE_SECONDS", SHORT)
+    monkeypatch.setattr(taking, "LINGER_SECONDS", SHORT / 10)
+    await house.record(MANY)
+    async with house.follow("?limit=500") as slow:
+        await ended(house, "cut_off")
+        monkeypatch.setattr(taking, "untaken", less_each_time)
+        async with asyncio.timeout(PATIENCE):
+            await enough.wait()
+        found = await rest(slow)
+    assert found[-1].event == "cut_off"
+
+
+async def test_a_last_batch_that_is_not_taken_is_no_outcome(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taking, "TAKE_SECONDS", SHORT)
+    slow = await ask(house.socket, "/ending", "accept: text/event-stream\r\n")
+    async with asyncio.timeout(PATIENCE):
+        while not (counted := house.context.streams.ended)["events", "cut_off"]:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.001)
+    assert counted["events", "outcome"] == 0
+    assert b"event: cut_off" in await slow.reader.read(-1)
+    slow.hang_up()
 
 
 async def test_many_requests_whose_answers_are_not_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

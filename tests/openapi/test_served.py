@@ -1,5 +1,6 @@
 """What is described is served, and what is served is described: over one day of a shop, with the real daemon."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,23 +15,25 @@ from tests.support.shop import open_shop
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+ROOT = Path(__file__).parents[2]
+
 #: Codes that are not brought about here, by operation or for all of them, and where they are.
 ELSEWHERE: dict[str, str] = {
-    "internal_error": "a fault of posd: tests/e2e/test_local_api.py, tests/e2e/test_start.py",
-    "storage_unavailable": "a broken disk: tests/power, tests/services/test_storage_trouble.py",
+    "internal_error": "a fault of posd: tests/e2e/test_reply_table.py, tests/e2e/test_start.py",
+    "storage_unavailable": "a broken disk: tests/power/test_disk_full.py, tests/services/test_storage_trouble.py",
     "queue_full": "too many print jobs: tests/services/test_print_trouble.py",
     "start_transaction draining": "tests/e2e/test_stop.py",
     "start_print_job draining": "tests/e2e/test_stop.py",
     "reconcile_transaction draining": "tests/e2e/test_stop.py",
     "list_events draining": "tests/web/test_streams.py",
     "read_feed draining": "tests/web/test_streams.py",
-    "back_up draining": "tests/e2e/test_backup.py",
-    "prune draining": "tests/e2e/test_retention.py",
+    "back_up draining": "it breaks off (Stopped): tests/store/test_backup.py",
+    "prune draining": "it breaks off (Stopped): tests/store/test_retention.py",
     "abort_transaction terminal_offline": "tests/e2e/test_abort.py",
 }
 #: Statuses likewise.
 STATUSES_ELSEWHERE = {
-    "get_health 503": "a broken disk: tests/services/test_storage_trouble.py",
+    "get_health 503": "a broken disk: tests/power/test_disk_full.py",
     "get_metrics 4xx": "the handler refuses nothing of its own: see the calls of /v1",
 }
 #: Fields that are never seen with a value here: prefix -> where they are.
@@ -101,6 +104,13 @@ async def test_every_problem_was_seen(seen: Described) -> None:
                 if not seen.codes[name, code] and not told:
                     missing.append(f"{name} {code}")
     assert missing == []
+
+
+@pytest.mark.parametrize("row", ELSEWHERE)
+async def test_elsewhere_it_is(row: str) -> None:
+    for name in re.findall(r"tests/\S+\.py", ELSEWHERE[row]):
+        text = (ROOT / name).read_text()
+        assert row.rsplit(" ", 1)[-1] in text or "Stopped" in text, name
 
 
 async def test_every_field_was_seen(seen: Described) -> None:

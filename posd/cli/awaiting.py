@@ -11,6 +11,7 @@ import click
 
 from posd.cli.api import Api, ForeignAnswer, Problem, Reply, Unreachable
 from posd.cli.connection import connect, id_argument, json_option
+from posd.cli.errors import STARTS_META
 from posd.cli.exit_codes import ExitCode, for_transaction
 from posd.cli.live import LiveLine
 from posd.cli.operations import words_of
@@ -146,6 +147,7 @@ def await_(ctx: click.Context, output: Output, transaction_id: uuid.UUID, timeou
     That of a charge, a pre-authorization or whatever else was started. One that is over answers at once.
     """
     deadline = deadline_in(timeout)
+    ctx.meta[STARTS_META] = True
     with connect(ctx) as api:
         draft = {"client_transaction_id": str(transaction_id), "type": None}
         reply = look(api, f"/transactions/{transaction_id}", partial(leave_open, Progress(output, draft), draft))

@@ -11,6 +11,7 @@ from posd.cli.awaiting import look
 from posd.cli.completing import print_jobs as jobs_to_name
 from posd.cli.completing import serials
 from posd.cli.connection import connect, json_option
+from posd.cli.errors import STARTS_META
 from posd.cli.listing import MORE, read_pages, show_what_to_do
 from posd.cli.output import Output, moment
 from posd.cli.print_progress import PrintProgress, job_pairs, show_attention, show_end
@@ -91,6 +92,7 @@ def list_row(job: Mapping[str, Any], *, narrow: bool) -> tuple[str, ...]:
 
 
 def _wait(ctx: click.Context, output: Output, identity: str) -> None:
+    ctx.meta[STARTS_META] = True
     with connect(ctx) as api:
         reply = look(api, f"/print-jobs/{identity}", partial(leave_open, PrintProgress(output), identity))
         if reply.body["phase"] != "final":

@@ -11,6 +11,7 @@ from posd.cli.api import Api, Problem, Reply, Unreachable
 from posd.cli.awaiting import begin, deadline_in, not_known, timeout_option
 from posd.cli.completing import files, serials
 from posd.cli.connection import connect, json_option
+from posd.cli.errors import STARTS_META
 from posd.cli.exit_codes import ExitCode, for_print_job
 from posd.cli.output import Output
 from posd.cli.print_progress import GOES_ON, PrintProgress, show_attention, show_end
@@ -64,6 +65,7 @@ def print_(
     request: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     request["document"] = read_document(ctx, file, as_text=as_text)
     identity = given_id or str(uuid.uuid4())
+    ctx.meta[STARTS_META] = True
     with connect(ctx) as api, PrintProgress(output) as progress:
         # Before the call: whatever happens from here on, the id is on the screen.
         write = output.note if output.as_json else output.line

@@ -14,7 +14,7 @@ from posd.cli.api import Api, Reply
 from posd.cli.awaiting import begin, deadline_in, finish, leave_open, timeout_option, wait
 from posd.cli.completing import Complete, payments, serials
 from posd.cli.connection import connect, json_option
-from posd.cli.errors import ABOUT_META
+from posd.cli.errors import ABOUT_META, STARTS_META
 from posd.cli.exit_codes import ExitCode
 from posd.cli.operations import OPERATIONS, words_of
 from posd.cli.output import Output
@@ -206,6 +206,7 @@ def _run(
     nothing: str,
 ) -> NoReturn:
     deadline = deadline_in(timeout)
+    ctx.meta[STARTS_META] = True
     draft = {"client_transaction_id": transaction_id, "type": request["type"]}
     with connect(ctx) as api, Progress(output, draft) as progress:
         # Before the call: whatever happens from here on, the id is on the screen.

@@ -162,3 +162,19 @@ def test_a_start_that_left_doubt_is_not_told_as_started(tmp_path: Path, phase: s
     assert "The payment may have started, and then it goes on." in done.stderr
     assert NO_MORE in done.stderr
     assert json.loads(program.stdout)["phase"] == phase
+
+
+@pytest.mark.parametrize(
+    "arguments", [CHARGE, AWAIT, ("print", __file__), ("print-jobs", JOB, "--wait")], ids=lambda words: words[0]
+)
+@pytest.mark.parametrize("body", [b'{"of":"a newer posd"}', b"[]"], ids=["object", "list"])
+def test_an_answer_that_the_command_cannot_read_is_no_refusal(
+    tmp_path: Path, arguments: tuple[str, ...], body: bytes
+) -> None:
+    with Stub(tmp_path / "s", [Answer(201, body)] * 9):
+        done = posd(*arguments, config=tmp_path / "none.toml", socket=tmp_path / "s")
+        shown = posd("show", ID, socket=tmp_path / "s")
+    assert done.returncode == 4, done.stderr
+    assert "a fault of posd itself" in done.stderr
+    assert "Whether it was done is not known" in done.stderr
+    assert shown.returncode == 1, shown.stderr

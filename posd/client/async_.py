@@ -83,9 +83,12 @@ class AsyncPrint:
     async def outcome(self, timeout: float | None = None) -> PrintJob:
         """Wait for its end: over restarts of posd, and for ever, or `timeout` seconds.
 
-        Raise StillPrinting when the time has passed (the job goes on), or Problem (NotFound).
+        Raise StillPrinting when the time has passed (the job goes on), NotFound, Pruned, or Unreachable where posd
+        fails and goes on failing.
         """
-        return await self._posd.connection.run(plans.print_outcome(self.id, timeout, self._latest, self._posd.on_away))
+        return await self._posd.connection.run(
+            plans.print_outcome(self._posd.socket, self.id, timeout, self._latest, self._posd.on_away)
+        )
 
 
 class AsyncPosd(

@@ -157,8 +157,7 @@ def look(socket: str, call: Call, kind: type[R], away: Away, latest: Latest[R]) 
     except Problem as problem:
         if problem.status < 500:
             raise
-        advice = "how it stands is not known: ask again, and start nothing in its place"
-        raise Unreachable(socket, problem.detail, sent=True, advice=advice) from problem
+        raise _cannot_look(socket, problem) from problem
     return state
 
 
@@ -229,9 +228,9 @@ def outcome(identity: str, timeout: float | None, latest: Latest[Transaction], o
 
 
 def print_outcome(
-    identity: str, timeout: float | None, latest: Latest[PrintJob], on_away: OnAway | None
+    socket: str, identity: str, timeout: float | None, latest: Latest[PrintJob], on_away: OnAway | None
 ) -> Plan[PrintJob]:
-    """Wait for the end of a print job; it starts nothing. Raise StillPrinting or Problem."""
+    """Wait for the end of a print job; it starts nothing. Raise StillPrinting, and otherwise as `look` does."""
     deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
     while True:
         try:
@@ -242,7 +241,10 @@ def print_outcome(
             if state.final:
                 return state
         except (Unreachable, Problem) as error:
-            pause = _next_try(away, error, deadline)
+            try:
+                pause = _next_try(away, error, deadline)
+            except InternalError as problem:
+                raise _cannot_look(socket, problem) from problem
         if deadline.over():
             raise StillPrinting(identity, latest.state)
 
@@ -322,6 +324,11 @@ def _next_try(away: Away, error: Exception, deadline: Deadline) -> float:
     if pause is None:
         raise error
     return pause if left is None else min(pause, left)
+
+
+def _cannot_look(socket: str, problem: Problem) -> Unreachable:
+    advice = "how it stands is not known: ask again, and start nothing in its place"
+    return Unreachable(socket, problem.detail, sent=True, advice=advice)
 
 
 def _unanswered(socket: str, error: Unreachable | Problem, may_run: bool) -> Unreachable:

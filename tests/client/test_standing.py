@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.client import AsyncPosd, Notice, Posd, Problem, StillOpen, StillPrinting, Unreachable
+from posd.client import AsyncPosd, NotFound, Notice, Posd, Problem, StillOpen, StillPrinting, Unreachable
 from tests.cli.documents import ID, answer, transaction
 from tests.cli.print_documents import JOB, print_job
 from tests.cli.stub import Answer, Stub, problem
@@ -54,6 +54,15 @@ async def test_nor_has_it_to_an_async_till(tmp_path: Path) -> None:
                 await client.transaction(ID).state()
             with pytest.raises(Unreachable, match="how it stands is not known"):
                 await client.printed(JOB).state()
+
+
+def test_nor_is_a_fault_that_stays_the_end_of_a_print_job(tmp_path: Path) -> None:
+    """A till that took it for a refusal would print again."""
+    with pytest.raises(Unreachable, match="how it stands is not known") as told:
+        sync([FAULT] * 50, tmp_path / "s", lambda client: client.printed(JOB).outcome())
+    assert isinstance(told.value.__cause__, Problem)
+    with pytest.raises(NotFound):
+        sync([problem(404, "not_found", "no")], tmp_path / "s2", lambda client: client.printed(JOB).outcome())
 
 
 # what was heard last

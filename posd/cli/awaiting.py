@@ -4,18 +4,21 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import click
 
 from posd.cli.api import Api, ForeignAnswer, Problem, Reply, Unreachable
 from posd.cli.connection import connect, id_argument, json_option
+from posd.cli.errors import STARTS_META
 from posd.cli.exit_codes import ExitCode, for_transaction
 from posd.cli.live import LiveLine
 from posd.cli.operations import words_of
 from posd.cli.output import Output
 from posd.cli.progress import GOES_ON, Progress, show_attention, show_outcome
 from posd.cli.waiting import Snapshot, TimedOut, follow, start
+from posd.client.errors import Draining
 
 timeout_option = click.option(
     "--timeout",
@@ -62,8 +65,32 @@ def begin(
         leave(f"posd: {problem.detail}\n{maybe}")
 
 
+def look(api: Api, path: str, leave: Callable[[str], NoReturn]) -> Reply:
+    """Read what is to be waited for; `leave` is called with why where posd is there and cannot tell how it stands.
+
+    Raise Problem where posd refuses, Unreachable where it is not there.
+    """
+    try:
+        return api.get(path)
+    except ForeignAnswer as answer:
+        leave(not_known(answer))
+    except Problem as problem:
+        if problem.status < 500 or isinstance(problem, Draining):
+            raise
+        leave(not_known(problem))
+
+
+def not_known(error: Problem | Unreachable) -> str:
+    """Say why the outcome is not known."""
+    reason = error.reason if isinstance(error, Unreachable) else error.detail
+    return f"posd: {reason}\nIts outcome is not known"
+
+
 def wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
-    """Follow the transaction until it is final; leave the program with OPEN at the deadline or on Ctrl-C."""
+    """Follow the transaction until it is final; leave the program with OPEN where that is not to be had.
+
+    So it does at the deadline, on Ctrl-C, and where posd fails and goes on failing: that is no outcome.
+    """
     goes_on = words_of(reply.body).fill(GOES_ON)
     try:
         for update in follow(api, reply.body["client_transaction_id"], deadline=deadline):
@@ -74,6 +101,8 @@ def wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> 
         leave_open(progress, reply.body, f"Still open; {goes_on}", reply)
     except KeyboardInterrupt:
         leave_open(progress, reply.body, f"Stopped waiting; {goes_on}", reply)
+    except (Problem, Unreachable) as error:
+        leave_open(progress, reply.body, not_known(error), reply)
     return reply
 
 
@@ -118,8 +147,10 @@ def await_(ctx: click.Context, output: Output, transaction_id: uuid.UUID, timeou
     That of a charge, a pre-authorization or whatever else was started. One that is over answers at once.
     """
     deadline = deadline_in(timeout)
+    ctx.meta[STARTS_META] = True
     with connect(ctx) as api:
-        reply = api.get(f"/transactions/{transaction_id}")
+        draft = {"client_transaction_id": str(transaction_id), "type": None}
+        reply = look(api, f"/transactions/{transaction_id}", partial(leave_open, Progress(output, draft), draft))
         if reply.body["phase"] != "final":
             with Progress(output, reply.body) as progress:
                 reply = wait(api, progress, reply, deadline)

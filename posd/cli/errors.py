@@ -14,6 +14,9 @@ from posd.cli.output import Output
 
 #: key in click's `ctx.meta` of the id of what a command refers to, which a refusal may be about; None without one.
 ABOUT_META = "posd.about"
+#: key in click's `ctx.meta` that is set where a command starts something or waits for it: what it stumbles over then is
+#: no refusal.
+STARTS_META = "posd.starts"
 
 
 class Failure(click.ClickException):
@@ -54,6 +57,9 @@ def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
                 f"a fault of posd itself: {type(error).__name__}: {error} ({where.filename}:{where.lineno}); "
                 "please report it (POSD_DEBUG=1 shows where it happened)"
             )
+            if meta.get(STARTS_META):
+                message += "\nWhether it was done is not known. Ask again with the same id before it is started again"
+                return Failure(message, ExitCode.OPEN, output)
             return Failure(message, ExitCode.NOT_DONE, output)
 
 

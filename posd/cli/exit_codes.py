@@ -12,7 +12,7 @@ class ExitCode(IntEnum):
     NOT_DONE = 1  #: declined, rejected, canceled, not started, or refused by posd
     USAGE = 2  #: wrong usage, an invalid request or a wrong configuration
     UNREACHABLE = 3  #: the daemon cannot be reached
-    OPEN = 4  #: still open: a wait was cut short; the payment goes on
+    OPEN = 4  #: still open: a wait was cut short and the payment goes on; or how it ended is not known
 
 
 #: outcome's `result` -> exit code.
@@ -59,11 +59,14 @@ PROBLEM_CODES: Mapping[str, ExitCode] = {
 
 
 def for_transaction(transaction: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code for a transaction as the local API shows it: by its outcome, OPEN without one."""
+    """Return the exit code for a transaction as the local API shows it: by its outcome, OPEN without one.
+
+    A result that this version does not know is OPEN too: it may be a payment.
+    """
     outcome = transaction.get("outcome")
     if outcome is None:
         return ExitCode.OPEN
-    return RESULT_CODES.get(outcome["result"], ExitCode.NOT_DONE)
+    return RESULT_CODES.get(outcome["result"], ExitCode.OPEN)
 
 
 def for_print_job(job: Mapping[str, Any]) -> ExitCode:

@@ -1,20 +1,23 @@
 """`posd print-jobs`: print jobs, the newest first, or one with all that happened to it."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import click
 
 from posd.cli import history
+from posd.cli.awaiting import look
 from posd.cli.completing import print_jobs as jobs_to_name
 from posd.cli.completing import serials
 from posd.cli.connection import connect, json_option
+from posd.cli.errors import STARTS_META
 from posd.cli.listing import MORE, read_pages, show_what_to_do
 from posd.cli.output import Output, moment
 from posd.cli.print_progress import PrintProgress, job_pairs, show_attention, show_end
 from posd.cli.print_source import job_id
 from posd.cli.print_words import attention_advice, hint, state
-from posd.cli.printing import finish, wait
+from posd.cli.printing import finish, leave_open, wait
 
 
 @click.command("print-jobs")
@@ -89,8 +92,9 @@ def list_row(job: Mapping[str, Any], *, narrow: bool) -> tuple[str, ...]:
 
 
 def _wait(ctx: click.Context, output: Output, identity: str) -> None:
+    ctx.meta[STARTS_META] = True
     with connect(ctx) as api:
-        reply = api.get(f"/print-jobs/{identity}")
+        reply = look(api, f"/print-jobs/{identity}", partial(leave_open, PrintProgress(output), identity))
         if reply.body["phase"] != "final":
             with PrintProgress(output) as progress:
                 reply = wait(api, progress, reply, None)

@@ -7,16 +7,19 @@ from typing import Any, NoReturn
 
 import click
 
-from posd.cli.api import Api, Reply
-from posd.cli.awaiting import begin, deadline_in, timeout_option
+from posd.cli.api import Api, Problem, Reply, Unreachable
+from posd.cli.awaiting import begin, deadline_in, not_known, timeout_option
 from posd.cli.completing import files, serials
 from posd.cli.connection import connect, json_option
+from posd.cli.errors import STARTS_META
 from posd.cli.exit_codes import ExitCode, for_print_job
 from posd.cli.output import Output
 from posd.cli.print_progress import GOES_ON, PrintProgress, show_attention, show_end
 from posd.cli.print_source import job_id, read_document
 from posd.cli.print_words import hint
 from posd.cli.waiting import Snapshot, TimedOut, follow_print_job
+
+SENT_BEFORE = "This call sent nothing to the printer; an earlier one with the same --id may have."
 
 
 @click.command("print")
@@ -62,6 +65,7 @@ def print_(
     request: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     request["document"] = read_document(ctx, file, as_text=as_text)
     identity = given_id or str(uuid.uuid4())
+    ctx.meta[STARTS_META] = True
     with connect(ctx) as api, PrintProgress(output) as progress:
         # Before the call: whatever happens from here on, the id is on the screen.
         write = output.note if output.as_json else output.line
@@ -72,7 +76,7 @@ def print_(
             f"/print-jobs/{identity}",
             request,
             deadline=deadline,
-            nothing="Nothing was sent to the printer.",
+            nothing=SENT_BEFORE if given_id else "Nothing was sent to the printer.",
             maybe="It may have been sent to the printer, and then it goes on",
             leave=partial(leave_open, progress, identity),
         )
@@ -84,7 +88,10 @@ def print_(
 
 
 def wait(api: Api, progress: PrintProgress, reply: Reply, deadline: float | None) -> Reply:
-    """Follow the print job until it is final; leave the program with OPEN at the deadline or on Ctrl-C."""
+    """Follow the print job until it is final; leave the program with OPEN where that is not to be had.
+
+    So it does at the deadline, on Ctrl-C, and where posd fails and goes on failing: that is no outcome.
+    """
     identity = reply.body["print_job_id"]
     try:
         progress.show(Snapshot(reply))
@@ -96,6 +103,8 @@ def wait(api: Api, progress: PrintProgress, reply: Reply, deadline: float | None
         leave_open(progress, identity, f"Still open; {GOES_ON}", reply)
     except KeyboardInterrupt:
         leave_open(progress, identity, f"Stopped waiting; {GOES_ON}", reply)
+    except (Problem, Unreachable) as error:
+        leave_open(progress, identity, not_known(error), reply)
     return reply
 
 

@@ -14,7 +14,7 @@ from posd.cli.api import Api, Reply
 from posd.cli.awaiting import begin, deadline_in, finish, leave_open, timeout_option, wait
 from posd.cli.completing import Complete, payments, serials
 from posd.cli.connection import connect, json_option
-from posd.cli.errors import ABOUT_META
+from posd.cli.errors import ABOUT_META, STARTS_META
 from posd.cli.exit_codes import ExitCode
 from posd.cli.operations import OPERATIONS, words_of
 from posd.cli.output import Output
@@ -36,6 +36,14 @@ ORIGINALS: Mapping[str, Complete] = {
     "post-tip": payments("phase=final", "charge", approved=True),
     "void": payments("phase=final", "charge", "capture", "pre-auth", approved=True),
 }
+
+#: What may be said of a call that started nothing: whose id was made for it, and whose id is an older one perhaps.
+NOTHING_STARTED = "Nothing was started."
+STARTED_BEFORE = "This call started nothing; an earlier one with the same --id may have."
+#: What may be said where it is in doubt.
+MAY_RUN = "The {noun} may have started, and then it goes on"
+#: Phases in which it is.
+DOUBTFUL = frozenset({"starting", "in_doubt"})
 
 #: paragraphs of the help.
 WAITS = (
@@ -118,7 +126,8 @@ def _command(row: Start) -> click.Command:
         request = _request(row, given)
         ctx.meta[ABOUT_META] = request.get("original")
         transaction_id = str(given_id or uuid.uuid4())
-        _run(ctx, output, transaction_id, request, no_wait=no_wait, timeout=timeout)
+        nothing = STARTED_BEFORE if given_id else NOTHING_STARTED
+        _run(ctx, output, transaction_id, request, no_wait=no_wait, timeout=timeout, nothing=nothing)
 
     command: Callable[..., None] = click.pass_context(run)
     for parameter in reversed(list(_parameters(row))):
@@ -194,23 +203,32 @@ def _run(
     *,
     no_wait: bool,
     timeout: float | None,
+    nothing: str,
 ) -> NoReturn:
     deadline = deadline_in(timeout)
+    ctx.meta[STARTS_META] = True
     draft = {"client_transaction_id": transaction_id, "type": request["type"]}
     with connect(ctx) as api, Progress(output, draft) as progress:
         # Before the call: whatever happens from here on, the id is on the screen.
         write = output.note if output.as_json else output.line
         write(f"transaction {transaction_id}")
-        reply = _start(api, progress, draft, request, deadline)
+        reply = _start(api, progress, draft, request, deadline, nothing)
         if reply.body["phase"] != "final" and not no_wait:
             reply = wait(api, progress, reply, deadline)
+    if reply.body["phase"] in DOUBTFUL:
+        leave_open(progress, reply.body, words_of(draft).fill(MAY_RUN), reply)
     if reply.body["phase"] != "final":
         _show_started(output, reply)
     finish(output, reply)
 
 
 def _start(
-    api: Api, progress: Progress, draft: Mapping[str, Any], request: Mapping[str, Any], deadline: float | None
+    api: Api,
+    progress: Progress,
+    draft: Mapping[str, Any],
+    request: Mapping[str, Any],
+    deadline: float | None,
+    nothing: str,
 ) -> Reply:
     return begin(
         api,
@@ -218,8 +236,8 @@ def _start(
         f"/transactions/{draft['client_transaction_id']}",
         request,
         deadline=deadline,
-        nothing="Nothing was started.",
-        maybe=f"The {words_of(draft).noun} may have started, and then it goes on",
+        nothing=nothing,
+        maybe=words_of(draft).fill(MAY_RUN),
         leave=partial(leave_open, progress, draft),
     )
 

@@ -54,7 +54,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The daemon cannot be reached just now; it is tried again. Any other update says that it is back."""
+    """The daemon is gone or cannot look just now; it is tried again. Any other update says that it is back."""
 
     reason: str
 
@@ -85,6 +85,8 @@ def start(
     call = Call("PUT", path, body=encode(request))
     try:
         return api.run(plans.start(api.socket, call, patience, told, unsent_patience=0.0))
+    except ForeignAnswer:
+        raise
     except Unreachable as error:
         if error.sent and isinstance(error.__cause__, plans.TROUBLED):
             raise TimedOut from error
@@ -95,7 +97,7 @@ def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator
     """Yield what happens to a transaction, until a Snapshot that is final.
 
     Events that came before the call are among the updates.
-    Raise Problem, or TimedOut when `deadline` (a time of `time.monotonic()`) passes.
+    Raise Problem or ForeignAnswer where waiting is of no use, TimedOut when `deadline` (of `time.monotonic()`) passes.
     """
     updates: queue.SimpleQueue[Update | Exception] = queue.SimpleQueue()
     stop = threading.Event()
@@ -125,8 +127,9 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
     """Yield how a print job stands, at least once a `LOOK_SECONDS`, until a Snapshot that is final.
 
     A print job has no events to follow, only states.
-    Raise Problem, or TimedOut when `deadline` (a time of `time.monotonic()`) passes.
+    Raise Problem or ForeignAnswer where waiting is of no use, TimedOut when `deadline` (of `time.monotonic()`) passes.
     """
+    passing = plans.Away(None, passing=plans.TROUBLED)
     while True:
         left = LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, deadline - time.monotonic())
         if left <= 0:
@@ -134,12 +137,13 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
         try:
             snapshot = Snapshot(api.get(f"{path}/outcome", {"timeout": f"{left:.3f}"}))
         except (Unreachable, Problem) as error:
-            away = as_away(error)
-            if away is None:
+            away = as_away(error, plans.TROUBLED)
+            if away is None or passing.pause(error) is None:
                 raise
             yield away
             time.sleep(min(RETRY_SECONDS, left))
             continue
+        passing.back()
         yield snapshot
         if snapshot.final:
             return
@@ -163,7 +167,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
     def told(error: Exception) -> None:
         if stop.is_set():
             raise error
-        updates.put(as_away(error) or error)
+        updates.put(as_away(error, plans.TROUBLED) or error)
 
     def look() -> None:
         snapshot = Snapshot(api.get(path))
@@ -180,7 +184,8 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
                     break
                 if event is not None:
                     updates.put(Arrived(event.source))
-            updates.put(Snapshot(api.run(plans.steady(asking.get(path), plans.Away(None, told)))))
+            away = plans.Away(None, told, plans.TROUBLED)
+            updates.put(Snapshot(api.run(plans.steady(asking.get(path), away))))
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it
             updates.put(error)
 
@@ -190,14 +195,14 @@ def _glance(api: Api, path: str) -> Update:
     try:
         return Snapshot(api.get(path))
     except (Unreachable, Problem) as error:
-        away = as_away(error)
+        away = as_away(error, plans.TROUBLED)
         if away is None:
             raise
         return away
 
 
-def as_away(error: Exception) -> Away | None:
-    """Return what is only a daemon that is away (gone, or stopping) as an update; None for anything else."""
-    if isinstance(error, ForeignAnswer) or not isinstance(error, plans.AWAY):
+def as_away(error: Exception, passing: tuple[type[Exception], ...] = plans.AWAY) -> Away | None:
+    """Return what passes as an update, None for anything else: by default a daemon that is away (gone, or stopping)."""
+    if isinstance(error, ForeignAnswer) or not isinstance(error, passing):
         return None
     return Away(error.reason if isinstance(error, Unreachable) else str(error))

@@ -6,7 +6,8 @@
         payment = posd.charge(id, Decimal("11.20"))  # `id`: a UUID that the till has stored before
         outcome = payment.outcome()
 
-`AsyncPosd` is the same for asyncio. A `Problem` means that nothing was sent; `Unreachable` means that nothing is known:
+`AsyncPosd` is the same for asyncio. A `Problem` of a call that starts something means that this call sent nothing
+(after `IdReused` and `Pruned` a person looks: the id was used before); `Unreachable` means that nothing is known:
 repeat the same call with the same id. It imports nothing else of posd, and httpx2 once a client is made.
 """
 

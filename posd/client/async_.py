@@ -12,7 +12,7 @@ from posd.client.asking import Call
 from posd.client.async_connection import AsyncConnection
 from posd.client.errors import OutcomeUnknown, Problem
 from posd.client.outcomes import Outcome
-from posd.client.plans import PATIENCE_SECONDS, Away, OnAway, OnNotice, Place, R
+from posd.client.plans import PATIENCE_SECONDS, Away, Latest, OnAway, OnNotice, Place, R
 from posd.client.shared import Id, Lists, PaymentCalls, Starts
 from posd.client.states import Change, FeedChange, Health, PrintJob, Terminal, Transaction, Version
 
@@ -28,18 +28,21 @@ class AsyncPayment(PaymentCalls[Answer[Transaction]]):
     def __init__(self, posd: "AsyncPosd", identity: str, known: Transaction | None = None) -> None:
         super().__init__(identity)
         self._posd = posd
-        self._known = known
+        self._latest = Latest(known)
 
     async def _state(self, call: Call, *, once: bool = False) -> Transaction:
-        self._known = await self._posd._one(call, Transaction, once=once)
-        return self._known
+        self._latest.state = state = await self._posd._one(call, Transaction, once=once)
+        return state
+
+    async def _look(self, call: Call) -> Transaction:
+        return await self._posd._look(call, Transaction, self._latest)
 
     async def outcome(self, timeout: float | None = None) -> Outcome:
         """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
 
         Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
         """
-        return await self._posd.connection.run(plans.outcome(self.id, timeout, self._known, self._posd.on_away))
+        return await self._posd.connection.run(plans.outcome(self.id, timeout, self._latest, self._posd.on_away))
 
     async def watch(self) -> AsyncGenerator[Change | Outcome, None]:
         """Yield what the terminal says, from the beginning, and last the outcome; over restarts of posd, none twice.
@@ -67,22 +70,25 @@ class AsyncPrint:
         #: The id that the till chose.
         self.id = identity
         self._posd = posd
-        self._known = known
+        self._latest = Latest(known)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
 
     async def state(self) -> PrintJob:
-        """Return how it stands. Raise NotFound, or Unreachable."""
-        self._known = await self._posd._one(asking.get(asking.print_job_path(self.id)), PrintJob)
-        return self._known
+        """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""
+        call = asking.get(asking.print_job_path(self.id))
+        return await self._posd._look(call, PrintJob, self._latest)
 
     async def outcome(self, timeout: float | None = None) -> PrintJob:
         """Wait for its end: over restarts of posd, and for ever, or `timeout` seconds.
 
-        Raise StillPrinting when the time has passed (the job goes on), or Problem (NotFound).
+        Raise StillPrinting when the time has passed (the job goes on), NotFound, Pruned, or Unreachable where posd
+        fails and goes on failing.
         """
-        return await self._posd.connection.run(plans.print_outcome(self.id, timeout, self._known, self._posd.on_away))
+        return await self._posd.connection.run(
+            plans.print_outcome(self._posd.socket, self.id, timeout, self._latest, self._posd.on_away)
+        )
 
 
 class AsyncPosd(
@@ -168,6 +174,10 @@ class AsyncPosd(
 
     async def _one(self, call: Call, kind: type[R], *, once: bool = False) -> R:
         return await self.connection.run(plans.one(call, kind, self._away(), once=once))
+
+    async def _look(self, call: Call, kind: type[R], latest: Latest[R]) -> R:
+        away = Away(self.patience, self.on_away, plans.TROUBLED)
+        return await self.connection.run(plans.look(self.socket, call, kind, away, latest))
 
     async def _begin(self, identity: str, call: Call) -> AsyncPayment:
         plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away)

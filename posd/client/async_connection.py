@@ -49,6 +49,7 @@ class AsyncConnection:
                 try:
                     reply = await self.call(call)
                 except (Unreachable, Problem) as error:
+                    reply = None  # a ValueError that comes of this is the till's own, of its on_away
                     call = plan.throw(error)
                 else:
                     call = plan.send(reply)

@@ -70,6 +70,7 @@ class Connection:
                 try:
                     reply = self.call(call)
                 except (Unreachable, Problem) as error:
+                    reply = None  # a ValueError that comes of this is the till's own, of its on_away
                     call = plan.throw(error)
                 else:
                     call = plan.send(reply)

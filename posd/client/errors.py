@@ -1,7 +1,8 @@
 """What a call can raise.
 
-Of a call that starts something there are two kinds, and the difference is money: a `Problem` means that nothing was
-sent; `Unreachable` means that nothing is known, and then the same call is repeated with the same id.
+Of a call that starts something there are two kinds, and the difference is money: a `Problem` means that this call sent
+nothing; `Unreachable` means that nothing is known, and then the same call is repeated with the same id. After two
+problems a person looks first: `IdReused` and `Pruned` mean that the id was used before.
 """
 
 from collections.abc import Mapping
@@ -15,9 +16,10 @@ _COMMON = frozenset({"type", "title", "status", "detail", "code"})
 
 
 class Unreachable(Exception):
-    """posd did not answer: of what the call asked for nothing is known. Repeat the same call with the same id.
+    """posd did not answer, or could not look: of what was asked for nothing is known. Repeat the call with the same id.
 
-    `sent` is False where the call provably never reached posd, `lasting` is True where waiting cannot help.
+    `sent` is False where this call provably started nothing (an earlier one with the same id may have), `lasting` is
+    True where waiting cannot help.
     """
 
     def __init__(self, socket: str, reason: str, *, sent: bool, lasting: bool = False, advice: str = "") -> None:
@@ -54,11 +56,14 @@ class UnknownResult(Exception):
 
 
 class StillOpen(Exception):
-    """The caller's time has passed and the transaction goes on. `state` is how it stood last, where that was heard."""
+    """The caller's time has passed, and no outcome was heard: the transaction goes on, or posd is away.
+
+    `state` is how it stood when posd was heard last, None where it never was.
+    """
 
     def __init__(self, id: str, state: "Transaction | None") -> None:  # noqa: A002 - the field's name
         super().__init__(
-            f"transaction {id} is still open and goes on: wait for its outcome again, or abort it; "
+            f"transaction {id} is not known to have ended: wait for its outcome again, or abort it; "
             "do not pay again under another id"
         )
         self.id = id
@@ -66,18 +71,21 @@ class StillOpen(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """posd answers, and does not know how the transaction ended, or whether it ran: its database was lost or replaced.
+    """posd answers, and not with the outcome: a person looks before it is paid again.
 
-    It is no Problem, for it says nothing of what was sent: the customer may have paid. `problem` is what posd said.
+    `problem` is what posd said, `extra` what it added. NotFound: its database was lost or replaced. InternalError: it
+    fails, and goes on failing. Pruned: the record was removed; `extra["result"]` is how it ended.
+
+    It is no Problem, for it says nothing of what was sent: the customer may have paid.
     """
 
     def __init__(self, id: str, problem: "Problem") -> None:  # noqa: A002 - the field's name
-        super().__init__(
-            f"how transaction {id} ended is not known: {problem.detail}; look at the terminal and ask the acquirer "
-            "before it is paid again"
-        )
+        unknown = f"how transaction {id} ended is not known: {problem.detail}"
+        advice = "look at the terminal and ask the acquirer before it is paid again"
+        super().__init__(problem.detail if isinstance(problem, Pruned) else f"{unknown}; {advice}")
         self.id = id
         self.problem = problem
+        self.extra = problem.extra
 
 
 class StillPrinting(Exception):
@@ -147,7 +155,7 @@ class TerminalBusy(Problem, code="terminal_busy"):
 
 
 class IdReused(Problem, code="id_reused"):
-    """The id belongs to another request; `extra["fields"]` differ."""
+    """The id belongs to another request, which was started; `extra["fields"]` differ."""
 
 
 class SaleConflict(Problem, code="sale_conflict"):
@@ -199,7 +207,7 @@ class QueueFull(Problem, code="queue_full"):
 
 
 class StorageUnavailable(Problem, code="storage_unavailable"):
-    """The database cannot be written now."""
+    """The database cannot be read or written now."""
 
 
 class Draining(Problem, code="draining"):

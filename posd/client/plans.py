@@ -6,7 +6,7 @@ came of it. A sync and an async connection carry the same plans out. They read t
 
 import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 
 from posd.client import asking, exact, reading
@@ -76,6 +76,13 @@ class Readable(Protocol):
 R = TypeVar("R", bound=Readable)
 
 
+@dataclass(slots=True)
+class Latest(Generic[T]):
+    """How it stood when posd was heard last, None where it was not heard yet. A handle and its waits share it."""
+
+    state: T | None = None
+
+
 class Away:
     """For how long errors that pass are waited for: `patience` seconds from the first one, None for ever."""
 
@@ -140,6 +147,20 @@ def one(call: Call, kind: type[R], away: Away, *, once: bool = False) -> Plan[R]
     return kind.read(reading.document(reply.body))
 
 
+def look(socket: str, call: Call, kind: type[R], away: Away, latest: Latest[R]) -> Plan[R]:
+    """Read how something stands. Raise Problem where posd knows nothing of it, Unreachable where it cannot look.
+
+    That is no Problem, which a till may take for a refusal: of what was started it says nothing.
+    """
+    try:
+        latest.state = state = yield from one(call, kind, away)
+    except Problem as problem:
+        if problem.status < 500:
+            raise
+        raise _cannot_look(socket, problem) from problem
+    return state
+
+
 def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[R], str | None]]:
     """Read a page of a list: its rows, and the cursor of the next one."""
     reply = yield from steady(call, away)
@@ -183,7 +204,7 @@ def start(
             call = replace(call, pause=pause)
 
 
-def outcome(identity: str, timeout: float | None, state: Transaction | None, on_away: OnAway | None) -> Plan[Outcome]:
+def outcome(identity: str, timeout: float | None, latest: Latest[Transaction], on_away: OnAway | None) -> Plan[Outcome]:
     """Wait for the outcome of a transaction; it starts nothing. Raise StillOpen, OutcomeUnknown, or UnknownResult."""
     deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
     while True:
@@ -196,33 +217,36 @@ def outcome(identity: str, timeout: float | None, state: Transaction | None, on_
             document = reading.document(reply.body)
             if (found := read_outcome(document)) is not None:
                 return found
-            state = Transaction.read(document)
+            latest.state = Transaction.read(document)
         except (Unreachable, Problem) as error:
             try:
                 pause = _next_try(away, error, deadline)
             except Problem as problem:
                 raise OutcomeUnknown(identity, problem) from problem
         if deadline.over():
-            raise StillOpen(identity, state)
+            raise StillOpen(identity, latest.state)
 
 
 def print_outcome(
-    identity: str, timeout: float | None, state: PrintJob | None, on_away: OnAway | None
+    socket: str, identity: str, timeout: float | None, latest: Latest[PrintJob], on_away: OnAway | None
 ) -> Plan[PrintJob]:
-    """Wait for the end of a print job; it starts nothing. Raise StillPrinting or Problem."""
+    """Wait for the end of a print job; it starts nothing. Raise StillPrinting, and otherwise as `look` does."""
     deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
     while True:
         try:
             reply = yield _holding(asking.print_job_path(identity, "/outcome"), deadline, pause)
             away.back()
             pause = 0.0
-            state = PrintJob.read(reading.document(reply.body))
+            latest.state = state = PrintJob.read(reading.document(reply.body))
             if state.final:
                 return state
         except (Unreachable, Problem) as error:
-            pause = _next_try(away, error, deadline)
+            try:
+                pause = _next_try(away, error, deadline)
+            except InternalError as problem:
+                raise _cannot_look(socket, problem) from problem
         if deadline.over():
-            raise StillPrinting(identity, state)
+            raise StillPrinting(identity, latest.state)
 
 
 class Place(Generic[R]):
@@ -256,26 +280,25 @@ class Place(Generic[R]):
         Raise ForeignAnswer where it is not as the contract says.
         """
         self._away.back()
+        notice = found = None
         try:
             source = exact.decode(item.data) if item.data else None
             if not isinstance(source, Mapping) or not isinstance(seq := source.get("seq"), int):
                 return None
             if item.name in OWN_NAMES:
-                self._take_own(item, reading.document(source), seq)
-                return None
-            if seq <= self._seq:
-                return None
-            found = self._kind.read(reading.document(source))
+                notice = Notice.read(source) if item.name == NOTICE_ITEM else None
+            elif seq > self._seq:
+                found = self._kind.read(reading.document(source))
         except ValueError as error:
             reason = f"an item of its stream is not as this client knows it: {error}; is it posd, and how new?"
             raise ForeignAnswer(self._socket, reason, status=200, raw=item.data.encode()) from error
-        self._seq, self.resume = seq, item.id or str(seq)
+        if found is not None:
+            self._seq, self.resume = seq, item.id or str(seq)
+        elif notice is not None:
+            self._told(notice, seq)
         return found
 
-    def _take_own(self, item: StreamItem, source: Document, seq: int) -> None:
-        if item.name != NOTICE_ITEM:
-            return
-        notice = Notice.read(source)
+    def _told(self, notice: Notice, seq: int) -> None:
         if notice.code == PLACE_UNKNOWN:
             self._seq, self.resume = seq, str(seq) if seq else self._first
         if self._on_notice is not None:
@@ -303,11 +326,17 @@ def _next_try(away: Away, error: Exception, deadline: Deadline) -> float:
     return pause if left is None else min(pause, left)
 
 
+def _cannot_look(socket: str, problem: Problem) -> Unreachable:
+    advice = "how it stands is not known: ask again, and start nothing in its place"
+    return Unreachable(socket, problem.detail, sent=True, advice=advice)
+
+
 def _unanswered(socket: str, error: Unreachable | Problem, may_run: bool) -> Unreachable:
     reason = error.reason if isinstance(error, Unreachable) else error.detail
     advice = (
         "what became of the call is not known: repeat the same call with the same id"
         if may_run
-        else "nothing was started: once posd answers, repeat the same call with the same id"
+        else "this call started nothing; an earlier one with the same id may have: once posd answers, repeat the same "
+        "call with the same id"
     )
     return Unreachable(socket, reason, sent=may_run, advice=advice)

@@ -36,8 +36,9 @@ class Starts(ABC, Generic[Started, Printed]):
     A call returns once the terminal has acknowledged or refused, or left doubt; the handle's outcome says which. While
     posd is away it is repeated with the same id, for the client's patience.
 
-    Raise Problem (nothing was sent), Unreachable (nothing is known: repeat the same call with the same id), or
-    TypeError and ValueError for what is no amount and no id.
+    Raise Problem (this call sent nothing; after IdReused and Pruned look at what this id was used for before),
+    Unreachable (nothing is known: repeat the same call with the same id), or TypeError and ValueError for what is no
+    amount and no id.
     """
 
     @abstractmethod
@@ -306,9 +307,13 @@ class PaymentCalls(ABC, Generic[State]):
     def _state(self, call: Call, *, once: bool = False) -> State:
         """Make a call that answers the transaction; with `once`, it is not repeated where it may have been read."""
 
+    @abstractmethod
+    def _look(self, call: Call) -> State:
+        """Make a call that reads the transaction, also while posd cannot read its database."""
+
     def state(self) -> State:
-        """Return how it stands. Raise NotFound, or Unreachable."""
-        return self._state(asking.get(asking.transaction_path(self.id)))
+        """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""
+        return self._look(asking.get(asking.transaction_path(self.id)))
 
     def abort(self) -> State:
         """Ask the terminal to stop it; the outcome still has to be awaited: an approval can be faster.

@@ -11,7 +11,7 @@ from posd.client.asking import Call
 from posd.client.connection import Connection
 from posd.client.errors import OutcomeUnknown, Problem
 from posd.client.outcomes import Outcome
-from posd.client.plans import PATIENCE_SECONDS, Away, OnAway, OnNotice, Place, R
+from posd.client.plans import PATIENCE_SECONDS, Away, Latest, OnAway, OnNotice, Place, R
 from posd.client.shared import Id, Lists, PaymentCalls, Starts
 from posd.client.states import Change, FeedChange, Health, PrintJob, Terminal, Transaction, Version
 
@@ -22,18 +22,21 @@ class Payment(PaymentCalls[Transaction]):
     def __init__(self, posd: "Posd", identity: str, known: Transaction | None = None) -> None:
         super().__init__(identity)
         self._posd = posd
-        self._known = known
+        self._latest = Latest(known)
 
     def _state(self, call: Call, *, once: bool = False) -> Transaction:
-        self._known = self._posd._one(call, Transaction, once=once)
-        return self._known
+        self._latest.state = state = self._posd._one(call, Transaction, once=once)
+        return state
+
+    def _look(self, call: Call) -> Transaction:
+        return self._posd._look(call, Transaction, self._latest)
 
     def outcome(self, timeout: float | None = None) -> Outcome:
         """Wait for the outcome: over restarts of posd, and for ever, or `timeout` seconds. It starts nothing.
 
         Raise StillOpen when the time has passed (the payment goes on), UnknownResult or OutcomeUnknown.
         """
-        return self._posd.connection.run(plans.outcome(self.id, timeout, self._known, self._posd.on_away))
+        return self._posd.connection.run(plans.outcome(self.id, timeout, self._latest, self._posd.on_away))
 
     def watch(self) -> Generator[Change | Outcome, None, None]:
         """Yield what the terminal says, from the beginning, and last the outcome; over restarts of posd, none twice.
@@ -60,22 +63,25 @@ class Print:
         #: The id that the till chose.
         self.id = identity
         self._posd = posd
-        self._known = known
+        self._latest = Latest(known)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
 
     def state(self) -> PrintJob:
-        """Return how it stands. Raise NotFound, or Unreachable."""
-        self._known = self._posd._one(asking.get(asking.print_job_path(self.id)), PrintJob)
-        return self._known
+        """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""
+        call = asking.get(asking.print_job_path(self.id))
+        return self._posd._look(call, PrintJob, self._latest)
 
     def outcome(self, timeout: float | None = None) -> PrintJob:
         """Wait for its end: over restarts of posd, and for ever, or `timeout` seconds.
 
-        Raise StillPrinting when the time has passed (the job goes on), or Problem (NotFound).
+        Raise StillPrinting when the time has passed (the job goes on), NotFound, Pruned, or Unreachable where posd
+        fails and goes on failing.
         """
-        return self._posd.connection.run(plans.print_outcome(self.id, timeout, self._known, self._posd.on_away))
+        return self._posd.connection.run(
+            plans.print_outcome(self._posd.socket, self.id, timeout, self._latest, self._posd.on_away)
+        )
 
 
 class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJob]]):
@@ -155,6 +161,10 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
 
     def _one(self, call: Call, kind: type[R], *, once: bool = False) -> R:
         return self.connection.run(plans.one(call, kind, self._away(), once=once))
+
+    def _look(self, call: Call, kind: type[R], latest: Latest[R]) -> R:
+        away = Away(self.patience, self.on_away, plans.TROUBLED)
+        return self.connection.run(plans.look(self.socket, call, kind, away, latest))
 
     def _begin(self, identity: str, call: Call) -> Payment:
         plan = plans.begin(self.socket, call, Transaction, self.patience, self.on_away)

@@ -8,7 +8,14 @@ from posd.core.problems import PROBLEMS
 
 @pytest.mark.parametrize(
     ("result", "code"),
-    [("approved", 0), ("declined", 1), ("rejected", 1), ("canceled", 1), ("not_started", 1)],
+    [
+        ("approved", 0),
+        ("declined", 1),
+        ("rejected", 1),
+        ("canceled", 1),
+        ("not_started", 1),
+        ("a_result_of_a_later_version", 4),
+    ],
 )
 def test_a_final_payment_exits_by_its_result(result: str, code: int) -> None:
     assert for_transaction({"outcome": {"result": result}}) == code

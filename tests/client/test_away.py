@@ -173,6 +173,13 @@ def test_a_fault_that_stays_is_told(tmp_path: Path) -> None:
     assert not isinstance(told.value, Problem)  # which would say that nothing was sent
 
 
+def test_how_a_payment_ended_whose_record_was_removed_is_handed_on(tmp_path: Path) -> None:
+    pruned = problem(410, "pruned", "it ended approved", ',"result":"approved"')
+    with pytest.raises(OutcomeUnknown, match=r"it ended approved$") as told:
+        sync([pruned], tmp_path / "s", lambda client: client.transaction(ID).outcome())
+    assert told.value.extra == {"result": "approved"}
+
+
 def test_what_on_away_raises_ends_a_wait(tmp_path: Path) -> None:
     def enough(error: Exception) -> None:
         raise KeyboardInterrupt(str(error))
@@ -196,7 +203,7 @@ def test_a_reading_call_is_repeated(tmp_path: Path, trouble: Answer) -> None:
 
 def test_a_database_that_cannot_be_read_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable):
-        sync([FULL], tmp_path / "s", lambda client: client.transaction(ID).state())
+        sync([FULL], tmp_path / "s", lambda client: list(client.transactions()))
 
 
 def test_what_a_person_decides_is_not_said_twice(tmp_path: Path) -> None:

@@ -46,7 +46,12 @@ def test_a_call_without_an_answer_is_repeated_word_for_word(tmp_path: Path, befo
         ([LOST], True, Unreachable, "not known: repeat the same call with the same id"),
         ([FAULT], True, InternalError, "not known: repeat the same call with the same id"),
         ([problem(502, "later", "odd")], True, Exception, "not known: repeat the same call with the same id"),
-        ([STOPPING], False, Draining, "nothing was started: once posd answers, repeat"),
+        (
+            [STOPPING],
+            False,
+            Draining,
+            "this call started nothing; an earlier one with the same id may have: once",
+        ),
     ],
     ids=["lost", "fault", "unknown 5xx", "draining"],
 )
@@ -78,7 +83,7 @@ def test_a_full_disk_says_nothing_of_a_call_that_was_lost_before(tmp_path: Path)
 def test_nobody_there_is_nothing_sent(tmp_path: Path) -> None:
     with (
         Posd(tmp_path / "none", patience=0.5) as client,
-        pytest.raises(Unreachable, match=r"is posd running.*nothing was started") as caught,
+        pytest.raises(Unreachable, match=r"is posd running.*this call started nothing; an earlier one") as caught,
     ):
         client.charge(ID, 5)
     assert not caught.value.sent

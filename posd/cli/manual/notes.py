@@ -7,7 +7,7 @@ DONE = (0, "Done.")
 REFUSED = (1, "Refused by posd, or not done; the message says why.")
 USAGE = (2, "Wrong usage, an invalid request or a wrong configuration.")
 UNREACHABLE = (3, "The daemon cannot be reached.")
-OPEN = (4, "Still open: the wait was cut short (Ctrl-C included); what was started goes on.")
+OPEN = (4, "Still open: the wait was cut short (Ctrl-C, a fault of posd); what was started goes on.")
 
 GENERAL = (DONE, REFUSED, USAGE, UNREACHABLE, OPEN)
 #: Of commands that call the daemon and wait for nothing.
@@ -20,14 +20,14 @@ _PAYS = (
     (1, "Declined, rejected, canceled, not started, or refused by posd."),
     USAGE,
     (3, "The daemon cannot be reached. Where the message says that it may have started, repeat it with the same --id."),
-    (4, "Still open: the wait was cut short (Ctrl-C included), and the payment goes on. See posd-await(1)."),
+    (4, "Still open, or in doubt: the wait was cut short (Ctrl-C, a fault of posd). It goes on. See posd-await(1)."),
 )
 _STANDS = (
     (0, "The payment is approved."),
     (1, "It ended otherwise, or posd refused; the message says which."),
     USAGE,
     UNREACHABLE,
-    (4, "It is still open."),
+    (4, "It is still open, or how it stands is not known."),
 )
 
 #: command -> its exit codes, where the general words would say too little. "tls" stands for all of its commands.

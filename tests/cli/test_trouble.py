@@ -1,0 +1,180 @@
+"""Trouble of posd while a command waits is no outcome: it waits on, and a fault that stays leaves it open (exit 4)."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.documents import ID, answer, attention, outcome, transaction
+from tests.cli.print_documents import COMPLETED, JOB, print_job
+from tests.cli.processes import PATIENCE, posd
+from tests.cli.stub import Answer, Stub, problem
+
+FULL = problem(503, "storage_unavailable", "the disk is full")
+FAULT = problem(500, "internal_error", "a fault")
+GONE = problem(404, "not_found", "no such payment")
+FOREIGN = Answer(200, b"<html>", "text/html")
+
+ACTIVE = transaction(phase="active", status="TERMINAL_ACKNOWLEDGED", next_step="wait")
+RUNS = answer(ACTIVE, 201)
+APPROVED = transaction(outcome=outcome("approved", {"kind": "event", "event_id": "e-1"}), next_step="done")
+END = Answer(200, b"event: outcome\ndata: {}\n\n", "text/event-stream")
+CHARGE = ("charge", "5", "--id", ID)
+AWAIT = ("await", ID)
+NO_MORE = "Do not start this payment again before its outcome is known."
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Whoever waits leaves its reading thread behind; a command's process ends with it, a test's does not."""
+    yield
+    for thread in threading.enumerate():
+        if "(_read)" in thread.name:
+            thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("command", [CHARGE, AWAIT], ids=lambda command: command[0])
+@pytest.mark.parametrize("trouble", [FULL, FAULT], ids=["full", "fault"])
+def test_a_payment_is_waited_for_over_trouble_that_passes(
+    tmp_path: Path, command: tuple[str, ...], trouble: Answer
+) -> None:
+    script = [RUNS, trouble, answer(ACTIVE), trouble, answer(ACTIVE), END, trouble, answer(APPROVED)]
+    with Stub(tmp_path / "s", script):
+        done = posd(*command, socket=tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    assert "posd is away; waiting for it (the payment goes on): " in done.stdout
+    assert "posd is back" in done.stdout
+
+
+@pytest.mark.parametrize("command", [CHARGE, AWAIT], ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [(FAULT, "a fault"), (GONE, "no such payment"), (FOREIGN, "is not posd's")],
+    ids=["fault", "gone", "foreign"],
+)
+def test_trouble_that_stays_leaves_a_payment_open(
+    tmp_path: Path, command: tuple[str, ...], trouble: Answer, words: str
+) -> None:
+    with Stub(tmp_path / "s", [RUNS, *[trouble] * 100]):
+        done = posd(*command, socket=tmp_path / "s")
+    assert done.returncode == 4, done.stderr
+    assert words in done.stderr
+    assert "Its outcome is not known" in done.stderr
+    assert NO_MORE in done.stderr
+
+
+@pytest.mark.parametrize("trouble", [FULL, FAULT, FOREIGN], ids=["full", "fault", "foreign"])
+def test_a_payment_that_cannot_be_looked_at_is_not_taken_for_one_that_failed(tmp_path: Path, trouble: Answer) -> None:
+    with Stub(tmp_path / "s", [trouble] * 2):
+        done = posd(*AWAIT, socket=tmp_path / "s")
+        program = posd(*AWAIT, "--json", socket=tmp_path / "s")
+    assert (done.returncode, program.returncode) == (4, 4)
+    assert "Its outcome is not known" in done.stderr
+    assert f"posd await {ID}" in done.stderr
+    assert "Do not start this transaction again before its outcome is known." in done.stderr
+
+
+def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreachable(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [GONE, problem(503, "draining", "stopping")]):
+        unknown = posd(*AWAIT, socket=tmp_path / "s")
+        stopping = posd(*AWAIT, socket=tmp_path / "s")
+    assert (unknown.returncode, unknown.stderr) == (1, "posd: no such payment\n")
+    assert stopping.returncode == 3
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"phase":'], ids=["html", "half"])
+def test_a_start_whose_answer_cannot_be_read_may_have_started(tmp_path: Path, body: bytes) -> None:
+    with Stub(tmp_path / "s", [Answer(201, body)]):
+        done = posd(*CHARGE, socket=tmp_path / "s")
+    assert done.returncode == 4, done.stderr
+    assert "is not posd's" in done.stderr
+    assert "The payment may have started, and then it goes on." in done.stderr
+    assert NO_MORE in done.stderr
+
+
+def test_a_result_of_a_newer_posd_is_not_taken_for_a_refusal(tmp_path: Path) -> None:
+    newer = transaction(outcome=outcome("approved_in_part", {"kind": "event", "event_id": "e-1"}))
+    with Stub(tmp_path / "s", [answer(newer)] * 2):
+        done = posd(*AWAIT, socket=tmp_path / "s")
+        program = posd(*AWAIT, "--json", socket=tmp_path / "s")
+    assert (done.returncode, program.returncode) == (4, 4)
+    assert "approved_in_part" in done.stdout
+    assert json.loads(program.stdout)["outcome"]["result"] == "approved_in_part"
+
+
+# print jobs
+
+
+def test_a_print_job_is_waited_for_over_trouble_that_passes(tmp_path: Path) -> None:
+    script = [answer(print_job(), 201), FULL, FAULT, answer(print_job(), 202), FAULT, answer(COMPLETED)]
+    with Stub(tmp_path / "s", script):
+        done = posd("print", __file__, "--id", JOB, config=tmp_path / "none.toml", socket=tmp_path / "s")
+    assert done.returncode == 0, done.stderr
+    assert "posd is away; waiting for it (the print job goes on): the disk is full" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [(FAULT, "a fault"), (GONE, "no such payment"), (FOREIGN, "is not posd's")],
+    ids=["fault", "gone", "foreign"],
+)
+def test_trouble_that_stays_leaves_a_print_job_open(tmp_path: Path, trouble: Answer, words: str) -> None:
+    with Stub(tmp_path / "s", [answer(print_job(), 201), *[trouble] * 100]):
+        done = posd("print", __file__, "--id", JOB, config=tmp_path / "none.toml", socket=tmp_path / "s")
+    assert done.returncode == 4, done.stderr
+    assert words in done.stderr
+    assert "Do not print it again under another id before that is known." in done.stderr
+
+
+@pytest.mark.parametrize("trouble", [FULL, FAULT, FOREIGN], ids=["full", "fault", "foreign"])
+def test_a_print_job_that_cannot_be_looked_at_is_not_taken_for_one_that_failed(tmp_path: Path, trouble: Answer) -> None:
+    with Stub(tmp_path / "s", [trouble]):
+        done = posd("print-jobs", JOB, "--wait", socket=tmp_path / "s")
+    assert done.returncode == 4, done.stderr
+    assert "Do not print it again under another id before that is known." in done.stderr
+
+
+# what is said of a call that reached nobody, and of one that left doubt
+
+
+def test_of_an_id_that_was_given_only_this_call_is_said_to_have_started_nothing(tmp_path: Path) -> None:
+    """An earlier one with the same id may have: it is given for that."""
+    fresh = posd("charge", "5", socket=tmp_path / "none")
+    again = posd(*CHARGE, socket=tmp_path / "none")
+    printed = posd("print", __file__, "--id", JOB, config=tmp_path / "none.toml", socket=tmp_path / "none")
+    assert (fresh.returncode, again.returncode, printed.returncode) == (3, 3, 3)
+    assert "Nothing was started." in fresh.stderr
+    assert "Nothing was" not in again.stderr + printed.stderr
+    assert "This call started nothing; an earlier one with the same --id may have." in again.stderr
+    assert "This call sent nothing to the printer; an earlier one with the same --id may have." in printed.stderr
+
+
+@pytest.mark.parametrize("phase", ["starting", "in_doubt"])
+def test_a_start_that_left_doubt_is_not_told_as_started(tmp_path: Path, phase: str) -> None:
+    doubt = transaction(phase=phase, attention=[attention("no_answer", "it did not answer")])
+    with Stub(tmp_path / "s", [answer(doubt, 201), answer(doubt, 201)]):
+        done = posd(*CHARGE, "--no-wait", socket=tmp_path / "s")
+        program = posd(*CHARGE, "--no-wait", "--json", socket=tmp_path / "s")
+    assert (done.returncode, program.returncode) == (4, 4)
+    assert "started on" not in done.stdout
+    assert "The payment may have started, and then it goes on." in done.stderr
+    assert NO_MORE in done.stderr
+    assert json.loads(program.stdout)["phase"] == phase
+
+
+@pytest.mark.parametrize(
+    "arguments", [CHARGE, AWAIT, ("print", __file__), ("print-jobs", JOB, "--wait")], ids=lambda words: words[0]
+)
+@pytest.mark.parametrize("body", [b'{"of":"a newer posd"}', b"[]"], ids=["object", "list"])
+def test_an_answer_that_the_command_cannot_read_is_no_refusal(
+    tmp_path: Path, arguments: tuple[str, ...], body: bytes
+) -> None:
+    with Stub(tmp_path / "s", [Answer(201, body)] * 9):
+        done = posd(*arguments, config=tmp_path / "none.toml", socket=tmp_path / "s")
+        shown = posd("show", ID, socket=tmp_path / "s")
+    assert done.returncode == 4, done.stderr
+    assert "a fault of posd itself" in done.stderr
+    assert "Whether it was done is not known" in done.stderr
+    assert shown.returncode == 1, shown.stderr

@@ -1,0 +1,167 @@
+"""What a handle tells of how its payment stands: asked for, heard last, and where posd cannot look."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from posd.client import AsyncPosd, NotFound, Notice, Posd, Problem, StillOpen, StillPrinting, Unreachable
+from tests.cli.documents import ID, answer, transaction
+from tests.cli.print_documents import JOB, print_job
+from tests.cli.stub import Answer, Stub, problem
+from tests.client.test_away import FAULT, FULL, OPEN, STOPPING, sse, sync
+
+STATES: list[tuple[Callable[[Posd], object], Answer]] = [
+    (lambda client: client.transaction(ID).state(), OPEN),
+    (lambda client: client.printed(JOB).state(), answer(print_job())),
+]
+
+
+@pytest.mark.parametrize(("look", "found"), STATES, ids=["payment", "print job"])
+@pytest.mark.parametrize("trouble", [FULL, FAULT], ids=["full", "fault"])
+def test_how_it_stands_is_asked_again_where_posd_cannot_look(
+    tmp_path: Path, look: Callable[[Posd], object], found: Answer, trouble: Answer
+) -> None:
+    assert sync([trouble, trouble, found], tmp_path / "s", look)
+
+
+@pytest.mark.parametrize(("look", "found"), STATES, ids=["payment", "print job"])
+@pytest.mark.parametrize(
+    "trouble", [STOPPING, FULL, FAULT, problem(503, "of_a_newer_posd", "odd")], ids=["draining", "full", "fault", "new"]
+)
+def test_a_posd_that_cannot_look_has_said_nothing_of_it(
+    tmp_path: Path, look: Callable[[Posd], object], found: Answer, trouble: Answer
+) -> None:
+    """A Problem would be taken for a refusal, and what runs for what was not started."""
+    del found
+    with (
+        Stub(tmp_path / "s", [trouble]) as stub,
+        Posd(stub.socket, patience=0) as client,
+        pytest.raises(Unreachable, match="how it stands is not known") as told,
+    ):
+        look(client)
+    assert isinstance(told.value.__cause__, Problem)
+
+
+async def test_nor_has_it_to_an_async_till(tmp_path: Path) -> None:
+    with Stub(tmp_path / "s", [FULL, OPEN, FULL, FULL]) as stub:
+        async with AsyncPosd(stub.socket, patience=0.5) as client:
+            assert (await client.transaction(ID).state()).phase == "active"
+        async with AsyncPosd(stub.socket, patience=0) as client:
+            with pytest.raises(Unreachable, match="how it stands is not known"):
+                await client.transaction(ID).state()
+            with pytest.raises(Unreachable, match="how it stands is not known"):
+                await client.printed(JOB).state()
+
+
+def test_nor_is_a_fault_that_stays_the_end_of_a_print_job(tmp_path: Path) -> None:
+    """A till that took it for a refusal would print again."""
+    with pytest.raises(Unreachable, match="how it stands is not known") as told:
+        sync([FAULT] * 50, tmp_path / "s", lambda client: client.printed(JOB).outcome())
+    assert isinstance(told.value.__cause__, Problem)
+    with pytest.raises(NotFound):
+        sync([problem(404, "not_found", "no")], tmp_path / "s2", lambda client: client.printed(JOB).outcome())
+
+
+# what was heard last
+
+
+FURTHER = answer(transaction(phase="active", status="CARD_PRESENTED"), 202)
+
+
+def test_what_was_heard_last_is_what_is_told(tmp_path: Path) -> None:
+    """Also by a later wait that hears nothing."""
+    with Stub(tmp_path / "s", [OPEN, FURTHER]) as stub, Posd(stub.socket) as client:
+        payment = client.transaction(ID)
+        assert payment.state().status is None
+        with pytest.raises(StillOpen):
+            payment.outcome(timeout=0)
+    with pytest.raises(StillOpen, match="not known to have ended") as caught:
+        payment.outcome(timeout=0)
+    assert caught.value.state is not None
+    assert caught.value.state.status == "CARD_PRESENTED"
+
+
+async def test_what_an_async_wait_heard_before_it_was_cancelled_is_told_too(tmp_path: Path) -> None:
+    waits = asyncio.Event()
+    loop, release = asyncio.get_running_loop(), threading.Event()
+
+    def hold() -> None:
+        loop.call_soon_threadsafe(waits.set)
+        release.wait()
+
+    with Stub(tmp_path / "s", [FURTHER, Answer(before=hold)]) as stub:
+        async with AsyncPosd(stub.socket) as client:
+            payment = client.transaction(ID)
+            waiting = asyncio.ensure_future(payment.outcome())
+            await waits.wait()
+            waiting.cancel()
+            release.set()
+            await asyncio.wait([waiting])
+    with pytest.raises(StillOpen) as caught:
+        await payment.outcome(timeout=0)
+    assert caught.value.state is not None
+    assert caught.value.state.status == "CARD_PRESENTED"
+
+
+async def test_what_was_heard_last_of_a_print_job_is_told(tmp_path: Path) -> None:
+    script = [answer(print_job()), answer(print_job(status="IN_PROGRESS"), 202)] * 2
+    with Stub(tmp_path / "s", script) as stub, Posd(stub.socket) as client:
+        job = client.printed(JOB)
+        assert job.state().status == "PENDING"
+        with pytest.raises(StillPrinting):
+            job.outcome(timeout=0)
+        async with AsyncPosd(stub.socket) as asynchronous:
+            other = asynchronous.printed(JOB)
+            assert (await other.state()).status == "PENDING"
+            with pytest.raises(StillPrinting):
+                await other.outcome(timeout=0)
+    with pytest.raises(StillPrinting) as caught:
+        job.outcome(timeout=0)
+    with pytest.raises(StillPrinting) as also:
+        await other.outcome(timeout=0)
+    assert caught.value.state is not None
+    assert also.value.state is not None
+    assert (caught.value.state.status, also.value.state.status) == ("IN_PROGRESS", "IN_PROGRESS")
+
+
+# the till's own mistakes
+
+
+def test_a_mistake_of_the_till_in_on_notice_is_its_own(tmp_path: Path) -> None:
+    def mistaken(notice: Notice) -> None:
+        raise ValueError(notice.code)
+
+    script = [sse((None, "notice", '{"code":"changes_removed","detail":"d","seq":100}'))]
+    with (
+        Stub(tmp_path / "s", script) as stub,
+        Posd(stub.socket) as client,
+        pytest.raises(ValueError, match=r"^changes_removed$"),
+    ):
+        next(client.feed(on_notice=mistaken))
+
+
+def test_a_mistake_in_on_away_too(tmp_path: Path) -> None:
+    """It is no answer that was not posd's."""
+
+    def mistaken(error: Exception) -> None:
+        raise ValueError(str(error))
+
+    with (
+        Stub(tmp_path / "s", [OPEN, STOPPING]) as stub,
+        Posd(stub.socket, on_away=mistaken) as client,
+        pytest.raises(ValueError, match=r"^stopping$"),
+    ):
+        client.transaction(ID).outcome()
+
+
+async def test_and_of_an_async_till(tmp_path: Path) -> None:
+    def mistaken(error: Exception) -> None:
+        raise ValueError(str(error))
+
+    with Stub(tmp_path / "s", [OPEN, STOPPING]) as stub:
+        async with AsyncPosd(stub.socket, on_away=mistaken) as client:
+            with pytest.raises(ValueError, match=r"^stopping$"):
+                await client.transaction(ID).outcome()

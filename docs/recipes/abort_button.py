@@ -2,28 +2,31 @@
 """abort_button.py PAYMENT_ID AMOUNT: a payment with a button: Enter asks the terminal to abort it.
 
 An abort is a request. Only the outcome says what became of it: the card may have been faster. PAYMENT_ID is a UUID that
-the till has stored with the sale. Exit code: 0 paid, 1 not paid, 4 a person has to look.
+the till has stored with the sale. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look.
 """
 
 import asyncio
 import sys
+from decimal import Decimal
 
 from posd.client import (
     Approved,
     AsyncPayment,
     AsyncPosd,
     IdReused,
-    NotFound,
     OutcomeUnknown,
     PastPointOfNoReturn,
     Problem,
     Pruned,
+    StorageUnavailable,
     UnknownResult,
     Unreachable,
 )
 
-#: Something may have happened under this id: a person looks, and nothing is charged again before that.
-UNCLEAR = (IdReused, NotFound, OutcomeUnknown, Pruned, UnknownResult, Unreachable)
+#: Of a start: an earlier call may have started something under this id. Nothing is charged again before a person looks.
+UNCLEAR = (IdReused, Pruned, StorageUnavailable, UnknownResult, Unreachable)
+#: Of the wait for a payment that was started: these say nothing of how it ended.
+TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
 
 
 async def abort_when_pressed(payment: AsyncPayment, pressed: asyncio.Event) -> None:
@@ -34,7 +37,7 @@ async def abort_when_pressed(payment: AsyncPayment, pressed: asyncio.Event) -> N
             print("Canceling. Wait for the terminal", flush=True)
         except PastPointOfNoReturn:
             print("Too late to cancel: the bank has been asked. Wait for its answer", flush=True)
-        except Problem as problem:  # the terminal cannot be reached, runs nothing, or has ended it just now
+        except (Problem, Unreachable) as problem:  # by the terminal, or by posd; it may be pressed again
             print(f"It cannot be canceled: {problem}", flush=True)
 
 
@@ -56,16 +59,27 @@ async def main(identity: str, amount: str) -> int:
             return 4
         except Problem as refusal:  # nothing was sent, nothing is recorded
             print(f"NOT PAID: {refusal}")
-            return 1
+            return 3
         print("Present the card, or press Enter to cancel", flush=True)
         button = asyncio.create_task(abort_when_pressed(payment, pressed))
-        outcome = await payment.outcome()
-        button.cancel()
-    if outcome.charged is None:
-        print("CALL THE SUPERVISOR: the terminal has said two things about this payment")
-        return 4
-    print(f"PAID {amount}" if isinstance(outcome, Approved) else f"NOT PAID: {outcome.result}")
-    return 0 if outcome.charged else 1
+        try:
+            outcome = await payment.outcome()
+            if outcome.charged is None:  # whatever its result says
+                print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in (await payment.state()).attention))
+                return 4
+        except TROUBLE as error:
+            print(f"CALL THE SUPERVISOR: {error}")
+            return 4
+        finally:
+            button.cancel()
+    if not isinstance(outcome, Approved):
+        print(f"NOT PAID: {outcome.result}")
+        return 3
+    if outcome.authorized_amount not in (None, Decimal(amount)):  # a gift card had less on it
+        print(f"PAID {outcome.authorized_amount} INSTEAD OF {amount}")
+        return 6
+    print(f"PAID {amount}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 // go run charge.go AMOUNT: charge a card and wait for the outcome, with the standard library alone.
 // go run charge.go: finish the payment that a crash left open.
 //
-// It says what the cashier should see. Exit code: 0 paid, 1 not paid, 2 wrong usage, 4 a person has to look.
+// It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
+// 5 what was left open is finished and AMOUNT was not charged, 1 or 2 usage or a fault of this program: they say nothing.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -37,13 +39,24 @@ type Reply struct {
 	NextStep  string          `json:"next_step"`
 	Attention []struct{ Detail string }
 	Outcome   *struct {
-		Result        string
-		TicketNumber  string                    `json:"ticket_number"`
-		FailureReason *struct{ Message string } `json:"failure_reason"`
+		Result           string
+		TicketNumber     string                    `json:"ticket_number"`
+		AuthorizedAmount json.Number               `json:"authorized_amount"` // exact
+		FailureReason    *struct{ Message string } `json:"failure_reason"`
 	}
 	Code   string
 	Detail string
 }
+
+// Exit codes. Go itself uses 1 and 2.
+const (
+	paid              = 0
+	usage             = 2
+	notPaid           = 3
+	supervisor        = 4
+	anotherWasOpen    = 5
+	paidAnotherAmount = 6
+)
 
 var (
 	directory = env("TILL_DIR", ".")
@@ -58,9 +71,13 @@ var (
 
 func main() {
 	payment, err := load()
+	notYet := "" // an amount whose turn comes when the one that was left open is settled
 	switch {
 	case err == nil:
-		fmt.Println("First, the payment that was left open:")
+		fmt.Println("First, the payment of " + payment.Request.Amount["subtotal_iva0"] + " that was left open:")
+		if len(os.Args) > 1 {
+			notYet = os.Args[1]
+		}
 	case !errors.Is(err, os.ErrNotExist):
 		fail(err)
 	case len(os.Args) == 2:
@@ -71,15 +88,19 @@ func main() {
 		}
 	default:
 		fmt.Fprintln(os.Stderr, "usage: charge AMOUNT")
-		os.Exit(2)
+		os.Exit(usage)
 	}
 
-	code := 1
+	code := notPaid
 	if transaction, started := start(payment); started {
 		code = tell(payment, finish(payment, transaction))
 	}
 	if err := os.Remove(openFile); err != nil {
 		fail(err)
+	}
+	if notYet != "" {
+		fmt.Println(notYet + " WAS NOT CHARGED: it was the turn of the payment that was left open")
+		code = anotherWasOpen
 	}
 	os.Exit(code)
 }
@@ -97,8 +118,8 @@ func start(payment Payment) (Reply, bool) {
 		case err != nil: // no answer, or none of posd: the same call with the same id is always safe
 		case status == 200 || status == 201:
 			return reply, true
-		case reply.Code == "id_reused" || reply.Code == "pruned":
-			// Never again under another id before somebody knows what became of this one.
+		case reply.Code == "id_reused" || reply.Code == "pruned" || reply.Code == "storage_unavailable":
+			// An earlier call may have started it: never another id now.
 			callSupervisor(reply.Detail)
 		case refused && reply.Code != "" && reply.Code != "draining":
 			show("NOT PAID: " + reply.Detail) // nothing was sent, nothing is recorded
@@ -137,15 +158,20 @@ func tell(payment Payment, transaction Reply) int {
 	outcome := transaction.Outcome
 	switch transaction.NextStep {
 	case "done":
-		show("PAID " + payment.Request.Amount["subtotal_iva0"] + ", ticket " + outcome.TicketNumber)
-		return 0
+		amount, authorized := payment.Request.Amount["subtotal_iva0"], outcome.AuthorizedAmount.String()
+		if authorized == "" || exact(authorized).Cmp(exact(amount)) == 0 {
+			show("PAID " + amount + ", ticket " + outcome.TicketNumber)
+			return paid
+		}
+		show("PAID " + authorized + " INSTEAD OF " + amount + ", ticket " + outcome.TicketNumber) // a gift card
+		return paidAnotherAmount
 	case "new_id_ok":
 		why := ""
 		if outcome.FailureReason != nil {
 			why = outcome.FailureReason.Message
 		}
 		show("NOT PAID: " + outcome.Result + " " + why)
-		return 1
+		return notPaid
 	}
 	var details []string
 	for _, attention := range transaction.Attention {
@@ -153,6 +179,14 @@ func tell(payment Payment, transaction Reply) int {
 	}
 	callSupervisor(strings.Join(details, "; "))
 	panic("not reached")
+}
+
+func exact(number string) *big.Rat {
+	rational, ok := new(big.Rat).SetString(number)
+	if !ok {
+		fail(fmt.Errorf("%q is no amount", number))
+	}
+	return rational
 }
 
 func progress(transaction Reply) string {
@@ -243,12 +277,12 @@ func show(text string) {
 // callSupervisor leaves; the payment stays noted as open.
 func callSupervisor(why string) {
 	fmt.Println("CALL THE SUPERVISOR: " + why)
-	os.Exit(4)
+	os.Exit(supervisor)
 }
 
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, err)
-	os.Exit(2)
+	os.Exit(1)
 }
 
 func env(name, otherwise string) string {

@@ -2,7 +2,8 @@
 // node charge.mjs AMOUNT: charge a card and wait for the outcome, with nothing but Node.
 // node charge.mjs: finish the payment that a crash left open.
 //
-// It says what the cashier should see. Exit code: 0 paid, 1 not paid, 2 wrong usage, 4 a person has to look.
+// It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
+// 5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
 import { randomUUID } from "node:crypto";
 import fs from "node:fs";
 import http from "node:http";
@@ -11,6 +12,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const socketPath = process.env.POSD_SOCKET ?? "/run/posd/till.sock";
 const directory = process.env.TILL_DIR ?? ".";
+const [PAID, USAGE, NOT_PAID, SUPERVISOR, ANOTHER_WAS_OPEN, PAID_ANOTHER_AMOUNT] = [0, 2, 3, 4, 5, 6];
 const openFile = path.join(directory, "open-payment"); // the payment that has no outcome yet: its id and its request
 
 /** Call posd; resolve with {status, body}, reject where no whole answer came. */
@@ -68,21 +70,32 @@ function store(file, text) {
   sync(path.dirname(file), "r");
 }
 
-/** Start it, or hear that it is known: both are the same call. Return the transaction; undefined if it was refused. */
+/** Say how it ended, and leave: it is open no more. */
+function settled(words, code) {
+  console.log(words);
+  fs.unlinkSync(openFile);
+  if (notYet) console.log(`${notYet} WAS NOT CHARGED: it was the turn of the payment that was left open`);
+  process.exit(notYet ? ANOTHER_WAS_OPEN : code);
+}
+
+/** Leave; the payment stays noted as open. */
+function callSupervisor(why) {
+  console.log(`CALL THE SUPERVISOR: ${why}`);
+  process.exit(SUPERVISOR);
+}
+
+/** Start it, or hear that it is known: both are the same call. */
 async function start(id, request) {
   for (;;) {
     try {
       const { status, body } = await call("PUT", `/transactions/${id}`, JSON.stringify(request));
       if (status === 200 || status === 201) return body;
-      if (body.code === "id_reused" || body.code === "pruned") {
-        // Never again under another id before somebody knows what became of this one.
-        show(`CALL THE SUPERVISOR: ${body.detail}`);
-        process.exit(4);
+      if (["id_reused", "pruned", "storage_unavailable"].includes(body.code)) {
+        callSupervisor(body.detail); // an earlier call may have started it: never another id now
       }
       const refused = (status >= 400 && status < 500) || status === 501 || status === 503;
       if (refused && body.code && body.code !== "draining") {
-        show(`NOT PAID: ${body.detail}`); // nothing was sent, nothing is recorded
-        return undefined;
+        settled(`NOT PAID: ${body.detail}`, NOT_PAID); // nothing was sent, nothing is recorded
       }
     } catch {
       // No answer, or none of posd: the same call with the same id is always safe.
@@ -101,8 +114,7 @@ async function finish(id, transaction) {
       await call("GET", `/transactions/${id}/outcome?timeout=2`);
       const { status, body } = await call("GET", `/transactions/${id}`);
       if (status === 404 || status === 410) {
-        show(`CALL THE SUPERVISOR: posd does not know the payment ${id} any more`);
-        process.exit(4);
+        callSupervisor(`posd does not know the payment ${id} any more`);
       }
       if (status !== 200) throw new Error(body.detail);
       transaction = body;
@@ -114,33 +126,31 @@ async function finish(id, transaction) {
   return transaction;
 }
 
-if (fs.existsSync(openFile)) {
-  console.log("First, the payment that was left open:");
-} else if (process.argv.length === 3) {
+const leftOpen = fs.existsSync(openFile);
+const notYet = leftOpen && process.argv[2]; // its turn comes when the one that was left open is settled
+if (!leftOpen && process.argv.length === 3) {
   // Id and request are on disk before the call: whatever happens now, the same call can be repeated.
   // The amount is a text: a binary float would not be exact.
   store(openFile, JSON.stringify({ id: randomUUID(), request: { amount: { subtotal_iva0: process.argv[2] } } }));
-} else {
+} else if (!leftOpen) {
   console.error("usage: charge.mjs AMOUNT");
-  process.exit(2);
+  process.exit(USAGE);
 }
 const { id, request } = JSON.parse(fs.readFileSync(openFile));
+const amount = request.amount.subtotal_iva0;
+if (leftOpen) console.log(`First, the payment of ${amount} that was left open:`);
 
-const started = await start(id, request);
-const { next_step, outcome, attention } = started ? await finish(id, started) : { next_step: "refused" };
+const { next_step, outcome, attention } = await finish(id, await start(id, request));
 switch (next_step) {
-  case "done":
-    console.log(`PAID ${request.amount.subtotal_iva0}, ticket ${outcome.ticket_number}`);
+  case "done": {
+    const paid = outcome.authorized_amount ?? amount;
+    if (Number(paid) === Number(amount)) settled(`PAID ${amount}, ticket ${outcome.ticket_number}`, PAID);
+    settled(`PAID ${paid} INSTEAD OF ${amount}, ticket ${outcome.ticket_number}`, PAID_ANOTHER_AMOUNT); // a gift card
     break;
+  }
   case "new_id_ok":
-    console.log(`NOT PAID: ${outcome.result} ${outcome.failure_reason?.message ?? ""}`);
-    process.exitCode = 1;
-    break;
-  case "refused":
-    process.exitCode = 1;
+    settled(`NOT PAID: ${outcome.result} ${outcome.failure_reason?.message ?? ""}`, NOT_PAID);
     break;
   default:
-    console.log(`CALL THE SUPERVISOR: ${attention.map(({ detail }) => detail).join("; ")}`);
-    process.exit(4); // it stays noted as open
+    callSupervisor(attention.map(({ detail }) => detail).join("; "));
 }
-fs.unlinkSync(openFile);

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """charge.py AMOUNT: charge a card and wait for the outcome. charge.py: finish the payment that a crash left open.
 
-It says what the cashier should see. Exit code: 0 paid, 1 not paid, 2 wrong usage, 4 a person has to look.
+It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
+5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
 """
 
 import os
 import sqlite3
 import sys
 import uuid
+from decimal import Decimal
 from pathlib import Path
 from typing import assert_never
 
@@ -16,7 +18,6 @@ from posd.client import (
     Canceled,
     Declined,
     IdReused,
-    NotFound,
     NotStarted,
     Outcome,
     OutcomeUnknown,
@@ -26,47 +27,64 @@ from posd.client import (
     Pruned,
     Rejected,
     StillOpen,
+    StorageUnavailable,
     Transaction,
     UnknownResult,
     Unreachable,
 )
 
-#: Something may have happened under this id: a person looks, and nothing is charged again before that.
-UNCLEAR = (IdReused, NotFound, OutcomeUnknown, Pruned, UnknownResult, Unreachable)
+#: Of a start: an earlier call may have started something under this id. Nothing is charged again before a person looks.
+UNCLEAR = (IdReused, Pruned, StorageUnavailable, UnknownResult, Unreachable)
 
+PAID, USAGE, NOT_PAID, SUPERVISOR, ANOTHER_WAS_OPEN, PAID_ANOTHER_AMOUNT = 0, 2, 3, 4, 5, 6
 PROGRESS = {"CARD_PRESENTED": "Card read: follow the terminal", "APPROVAL_REQUESTED": "Asking the bank"}
 
 
 def main() -> int:
     till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")  # commits are on disk: SQLite syncs
     till.execute("CREATE TABLE IF NOT EXISTS payments (id TEXT PRIMARY KEY, amount TEXT NOT NULL, result TEXT)")
-    row = till.execute("SELECT id, amount FROM payments WHERE result IS NULL").fetchone()
-    if row:
-        print("First, the payment that was left open:")
-        identity, amount = row
-    elif len(sys.argv) == 2:
+    wanted = sys.argv[1] if len(sys.argv) == 2 else None
+    left_open = till.execute("SELECT id, amount FROM payments WHERE result IS NULL").fetchone()
+    if left_open:
+        identity, amount = left_open
+        print(f"First, the payment of {amount} that was left open:")
+    elif wanted:
         # Id and request are on disk before the call: whatever happens now, the same call can be repeated.
-        identity, amount = str(uuid.uuid4()), sys.argv[1]
+        identity, amount = str(uuid.uuid4()), wanted
         with till:
             till.execute("INSERT INTO payments VALUES (?, ?, NULL)", (identity, amount))
     else:
         print("usage: charge.py AMOUNT", file=sys.stderr)
-        return 2
+        return USAGE
 
+    result, code = settle(identity, amount)
+    if code == SUPERVISOR:
+        return code  # it stays open: never again under another id before somebody knows what became of this one
+    with till:
+        till.execute("UPDATE payments SET result = ? WHERE id = ?", (result, identity))
+    if left_open and wanted:
+        print(f"{wanted} WAS NOT CHARGED: it was the turn of the payment that was left open")
+        return ANOTHER_WAS_OPEN
+    return code
+
+
+def settle(identity: str, amount: str) -> tuple[str, int]:
+    """Start it, or hear that it is known, and wait for its end; return the result and the exit code."""
     with Posd(on_away=lambda _: show("One moment, please. Nothing is lost.")) as posd:
         try:
-            result, code = tell(wait(posd.charge(identity, amount)), amount)
+            payment = posd.charge(identity, amount)
         except UNCLEAR as error:
-            # It stays open: never again under another id before somebody knows what became of this one.
-            print(f"CALL THE SUPERVISOR: {error}")
-            return 4
+            return call_supervisor(error)
         except (Problem, ValueError) as refusal:  # nothing was sent, nothing is recorded
             print(f"NOT PAID: {refusal}")
-            result, code = "refused", 1
-    if code != 4:
-        with till:
-            till.execute("UPDATE payments SET result = ? WHERE id = ?", (result, identity))
-    return code
+            return "refused", NOT_PAID
+        try:
+            outcome = wait(payment)
+            if outcome.charged is None:  # whatever its result says
+                return call_supervisor("; ".join(item.detail for item in payment.state().attention))
+        except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:  # of a payment that was started
+            return call_supervisor(error)
+    return tell(outcome, amount)
 
 
 def wait(payment: Payment) -> Outcome:
@@ -90,19 +108,24 @@ def progress(state: Transaction) -> str:
 
 def tell(outcome: Outcome, amount: str) -> tuple[str, int]:
     """Say how it ended; return the result and the exit code."""
-    if outcome.next_step == "ask_person":
-        print("CALL THE SUPERVISOR: the terminal has said two things about this payment")
-        return outcome.result, 4
     match outcome:
-        case Approved(ticket_number=ticket):
+        case Approved(ticket_number=ticket, authorized_amount=authorized):
+            if authorized not in (None, Decimal(amount)):  # a gift card had less on it
+                print(f"PAID {authorized} INSTEAD OF {amount}, ticket {ticket}")
+                return outcome.result, PAID_ANOTHER_AMOUNT
             print(f"PAID {amount}, ticket {ticket}")
-            return outcome.result, 0
+            return outcome.result, PAID
         case Declined() | Rejected() | Canceled() | NotStarted():  # the customer was not charged
             reason = outcome.failure_reason.message if outcome.failure_reason else None
             print(f"NOT PAID: {outcome.result} {reason or ''}".rstrip())
-            return outcome.result, 1
+            return outcome.result, NOT_PAID
         case _:
             assert_never(outcome)  # a type checker says here what was forgotten
+
+
+def call_supervisor(why: object) -> tuple[str, int]:
+    print(f"CALL THE SUPERVISOR: {why}")
+    return "unclear", SUPERVISOR
 
 
 shown = ""

@@ -2,8 +2,10 @@
 # charge.sh AMOUNT: charge a card and wait for the outcome, with curl and jq.
 # charge.sh: finish the payment that a crash left open.
 #
-# It says what the cashier should see. Exit code: 0 paid, 1 not paid, 2 wrong usage, 4 a person has to look.
-set -euo pipefail
+# It says what the cashier should see. Exit code: 0 paid, 3 not paid, 6 paid, but another amount, 4 a person has to look,
+# 5 what was left open is finished and AMOUNT was not charged, 2 wrong usage; 1, a fault of this program, says nothing.
+set -Eeuo pipefail
+trap 'exit 1' ERR # jq and the like have codes of their own
 
 socket=${POSD_SOCKET:-/run/posd/till.sock}
 open=${TILL_DIR:-.}/open-payment # the payment that has no outcome yet: its id and its request
@@ -37,8 +39,10 @@ show_progress() {
 }
 
 if [[ -e $open ]]; then
-  echo "First, the payment that was left open:"
+  not_yet=${1:-} # its turn comes when that one is settled
+  echo "First, the payment of $(jq -r .request.amount.subtotal_iva0 "$open") that was left open:"
 else
+  not_yet=
   [[ $# == 1 ]] || { echo "usage: charge.sh AMOUNT" >&2; exit 2; }
   # Id and request are on disk before the call: whatever happens now, the same call can be repeated.
   jq -cn --arg id "$(cat /proc/sys/kernel/random/uuid)" --arg amount "$1" \
@@ -51,19 +55,28 @@ id=$(jq -r .id "$open")
 request=$(jq -c .request "$open")
 amount=$(jq -r .request.amount.subtotal_iva0 "$open")
 
+settled() { # WORDS CODE: its end is known
+  echo "$1"
+  rm "$open"
+  [[ -z $not_yet ]] || { echo "$not_yet WAS NOT CHARGED: it was the turn of the payment that was left open"; exit 5; }
+  exit "$2"
+}
+
+call_supervisor() { # WHY: it stays open
+  echo "CALL THE SUPERVISOR: $1"
+  exit 4
+}
+
 while call PUT "" "$request"; do
   code=$(field .code)
   case $status/$code in
     20?/*) break ;;
     503/draining) ;;
-    409/id_reused | 410/pruned) # never again under another id before somebody knows what became of this one
-      echo "CALL THE SUPERVISOR: $(field .detail)"
-      exit 4
+    409/id_reused | 410/pruned | 503/storage_unavailable) # an earlier call may have started it: never another id now
+      call_supervisor "$(field .detail)"
       ;;
     4??/?* | 50[13]/?*) # a refusal of posd: nothing was sent, nothing is recorded
-      echo "NOT PAID: $(field .detail)"
-      rm "$open"
-      exit 1
+      settled "NOT PAID: $(field .detail)" 3
       ;;
   esac
   show "One moment, please" # no answer, or none of posd: the same call with the same id is always safe
@@ -74,8 +87,7 @@ until [[ $(field .phase) == final ]]; do
   if [[ $status == 2?? ]]; then
     show_progress
   elif [[ $status == 404 || $status == 410 ]]; then
-    echo "CALL THE SUPERVISOR: posd does not know the payment $id any more"
-    exit 4
+    call_supervisor "posd does not know the payment $id any more"
   else
     show "One moment, please. The payment goes on." # posd restarts: nothing is lost
     sleep 1
@@ -86,16 +98,12 @@ done
 
 case $(field .next_step) in
   done)
-    echo "PAID $amount, ticket $(field .outcome.ticket_number)"
-    rm "$open"
+    authorized=$(field .outcome.authorized_amount) ticket=$(field .outcome.ticket_number)
+    if jq -en --argjson paid "${authorized:-$amount}" --arg asked "$amount" '$paid == ($asked | tonumber)' >/dev/null; then
+      settled "PAID $amount, ticket $ticket" 0
+    fi
+    settled "PAID $authorized INSTEAD OF $amount, ticket $ticket" 6 # a gift card had less on it
     ;;
-  new_id_ok)
-    echo "NOT PAID: $(field .outcome.result) $(field .outcome.failure_reason.message)"
-    rm "$open"
-    exit 1
-    ;;
-  *)
-    echo "CALL THE SUPERVISOR: $(field '[.attention[].detail] | join("; ")')"
-    exit 4
-    ;;
+  new_id_ok) settled "NOT PAID: $(field .outcome.result) $(field .outcome.failure_reason.message)" 3 ;;
+  *) call_supervisor "$(field '[.attention[].detail] | join("; ")')" ;;
 esac

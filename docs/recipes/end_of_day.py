@@ -12,7 +12,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from posd.client import Approved, Posd, Transaction
+from posd.client import Approved, NotFound, Posd, Pruned, Transaction
 
 CHARGES = ("charge", "capture", "post-tip")
 ZONE = ZoneInfo(os.environ.get("MERCHANT_TIMEZONE", "America/Guayaquil"))
@@ -35,26 +35,35 @@ def numbers(parts: Mapping[str, object]) -> Iterator[Decimal]:
             yield Decimal(part)
 
 
+def looked_up(posd: Posd, identity: str | None) -> Transaction | None:
+    """Return a payment, None where posd does not have it: a void can name one by the terminal's reference."""
+    try:
+        return posd.transaction(identity).state() if identity else None
+    except (NotFound, Pruned):
+        return None
+
+
 totals: dict[str, Decimal] = {}
-unclear = []
 with Posd() as posd:
+    # Of whatever day: what is still open, and what nobody has looked at (an outcome may have been corrected later).
+    unclear = {state.id: state for state in posd.transactions(open=True)}
+    unclear |= {state.id: state for state in posd.transactions(attention=True)}
     for state in posd.transactions(since=midnight, until=midnight + timedelta(days=1), page_size=500):
-        if state.next_step in ("wait", "ask_person"):
-            unclear.append(state)
         if not isinstance(state.outcome, Approved):
             continue
         if state.type in CHARGES:
             totals[state.type] = totals.get(state.type, Decimal()) + amount(state)
-        elif state.type == "void" and state.original:
-            original = posd.transaction(state.original).state()
-            if original.type in CHARGES:  # else it gave up a reservation, which moved nothing
+        elif state.type == "void":
+            original = looked_up(posd, state.original)
+            if original is None:
+                unclear[state.id] = state
+            elif original.type in CHARGES:  # else it gave up a reservation, which moved nothing
                 totals["void"] = totals.get("void", Decimal()) - amount(original)
 
 for name, total in sorted(totals.items()):
     print(f"{name:10} {total:>12}")
 print(f"{'total':10} {sum(totals.values(), Decimal()):>12}")
-for state in unclear:
-    print(
-        f"NOT CLEAR: {state.id} ({amount(state)}): {'; '.join(item.detail for item in state.attention) or state.phase}"
-    )
+for state in unclear.values():
+    why = [item.detail for item in state.attention] or [state.phase if state.outcome is None else "of what?"]
+    print(f"NOT CLEAR: {state.type} {state.id} ({amount(state)}): {'; '.join(why)}")
 sys.exit(4 if unclear else 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // node live_status.mjs PAYMENT_ID: follow a payment as it happens, by server-sent events, over restarts of posd.
 //
-// It starts nothing: charge.mjs does that. Exit code: 0 paid, 1 not paid, 4 a person has to look.
+// It starts nothing: charge.mjs does that. Exit code: 0 paid (it shows how much), 3 not paid, 4 a person has to look.
 import http from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -23,6 +23,21 @@ async function json(response) {
   let text = "";
   for await (const chunk of response.setEncoding("utf8")) text += chunk;
   return JSON.parse(text);
+}
+
+/** Return the response where it is one to read; leave where asking again cannot help; reject where it can. */
+async function read(response) {
+  if (response.statusCode === 200) return response;
+  const { detail } = await json(response);
+  if (response.statusCode >= 500) throw new Error(detail);
+  console.log(`CALL THE SUPERVISOR: ${detail}`);
+  process.exit(4);
+}
+
+let away = false;
+function oneMoment() {
+  if (!away) console.log("One moment, please"); // posd restarts, or cannot look: nothing is lost
+  away = true;
 }
 
 /** Yield the messages of an event stream: {id, event, data}. Lines that begin with a colon are heartbeats. */
@@ -47,20 +62,16 @@ async function follow() {
   let last = "0";
   for (;;) {
     try {
-      const response = await get("/events", { accept: "text/event-stream", "last-event-id": last });
-      if (response.statusCode === 404 || response.statusCode === 410) throw new RangeError((await json(response)).detail);
+      const response = await read(await get("/events", { accept: "text/event-stream", "last-event-id": last }));
+      away = false;
       for await (const { id: seq, event, data } of messages(response)) {
         if (event === "outcome") return;
         const { verdict } = JSON.parse(data);
         if (verdict === "applied" && STEPS[event]) console.log(STEPS[event]);
         last = seq ?? last;
       }
-    } catch (error) {
-      if (error instanceof RangeError) {
-        console.log(`CALL THE SUPERVISOR: ${error.message}`);
-        process.exit(4);
-      }
-      console.log("One moment, please"); // posd restarts: nothing is lost
+    } catch {
+      oneMoment();
     }
     await sleep(500);
   }
@@ -69,11 +80,17 @@ async function follow() {
 await follow();
 for (;;) {
   try {
-    const { next_step, outcome } = await json(await get(""));
-    const words = { done: "PAID", new_id_ok: `NOT PAID: ${outcome.result}` };
-    console.log(words[next_step] ?? "CALL THE SUPERVISOR");
-    process.exit({ done: 0, new_id_ok: 1 }[next_step] ?? 4);
+    const { next_step, outcome, attention } = await json(await read(await get("")));
+    const ends = {
+      done: [`PAID ${outcome.authorized_amount ?? ""}`, 0], // not always what was asked for: a gift card has less on it
+      new_id_ok: [`NOT PAID: ${outcome.result}`, 3],
+    };
+    const why = attention.map(({ detail }) => detail).join("; ");
+    const [words, code] = ends[next_step] ?? [`CALL THE SUPERVISOR: ${why}`, 4];
+    console.log(words.trimEnd());
+    process.exit(code);
   } catch {
+    oneMoment();
     await sleep(500);
   }
 }

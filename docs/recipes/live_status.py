@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """live_status.py PAYMENT_ID: what the cashier sees while the customer pays, in English and Spanish, as it happens.
 
-It starts nothing: charge.py does that. Exit code: 0 paid, 1 not paid, 4 a person has to look.
+It starts nothing: charge.py does that. Exit code: 0 paid (it shows how much), 3 not paid, 4 a person has to look.
 """
 
 import sys
@@ -14,11 +14,13 @@ from posd.client import (
     Declined,
     NotStarted,
     Outcome,
+    OutcomeUnknown,
     Payment,
     Posd,
     Problem,
     Rejected,
     UnknownResult,
+    Unreachable,
 )
 
 STEPS = {
@@ -52,8 +54,8 @@ def tell(outcome: Outcome) -> int:
         show(SUPERVISOR)
         return 4
     match outcome:
-        case Approved():
-            show(("PAID", "PAGADO"))
+        case Approved(authorized_amount=amount):  # not always what was asked for: a gift card has less on it
+            show((f"PAID {amount or ''}".rstrip(), f"PAGADO {amount or ''}".rstrip()))
         case Declined():
             show(("NOT PAID: the bank declined", "NO PAGADO: el banco rechazó"))
         case Rejected():
@@ -64,13 +66,13 @@ def tell(outcome: Outcome) -> int:
             show(("NOT PAID: nothing was started", "NO PAGADO: no se inició"))
         case _:
             assert_never(outcome)  # a type checker says here what was forgotten
-    return 0 if outcome.charged else 1
+    return 0 if outcome.charged else 3
 
 
 with Posd(on_away=lambda _: show(AWAY)) as posd:
     try:
         code = follow(posd.transaction(sys.argv[1]))
-    except (Problem, UnknownResult):  # posd does not know it, or ends it in a way that this client does not know
+    except (OutcomeUnknown, Problem, UnknownResult, Unreachable):  # none of them says how it ended
         show(SUPERVISOR)
         code = 4
 sys.exit(code)

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """print_receipt.py PAYMENT_ID: print the receipt of a payment on its terminal; run it again for another copy.
 
-Exit code: 0 printed, 1 not printed, 4 somebody has to look at the printer.
+Exit code: 0 printed, 3 not printed, 4 somebody has to look: at the printer, or at a payment that is not clear.
 """
 
 import os
 import sqlite3
 import sys
+from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
-from posd.client import Approved, Posd, Problem, StillPrinting, Unreachable
+from posd.client import Approved, IdReused, Posd, Problem, Pruned, StillPrinting, StorageUnavailable, Unreachable
 
 WIDTH = 32
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
@@ -18,6 +21,10 @@ till.execute("CREATE TABLE IF NOT EXISTS prints (id TEXT PRIMARY KEY, payment TE
 
 def line(name: str, value: object) -> str:
     return f"{name}{value!s:>{WIDTH - len(name)}}"
+
+
+def total(parts: Mapping[str, Any]) -> Decimal:
+    return sum((total(part) if isinstance(part, Mapping) else Decimal(part) for part in parts.values()), Decimal())
 
 
 def job_of(payment: str) -> tuple[str, str | None]:
@@ -36,12 +43,17 @@ with Posd() as posd:
     paid = posd.transaction(sys.argv[1]).state()
     outcome = paid.outcome
     if not isinstance(outcome, Approved):
-        sys.exit("there is no receipt: it is not paid")
+        print("There is no receipt: it is not paid")
+        sys.exit(3)
+    if outcome.charged is None:
+        print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in paid.attention))
+        sys.exit(4)
+    amount = outcome.authorized_amount  # exact, and not always what was asked for; None where the terminal does not say
     card = outcome.receipt
     text = "\n".join(
         [
             "YOUR SHOP".center(WIDTH).rstrip(),
-            line("TOTAL", outcome.authorized_amount),  # exact, as the terminal authorized it
+            line("TOTAL", total(paid.amount) if amount is None else amount),
             line("card", card.franchise if card else ""),
             line("authorization", card.authorization_code if card else ""),
             line("ticket", outcome.ticket_number),
@@ -50,18 +62,23 @@ with Posd() as posd:
     job, copy_of = job_of(paid.id)
     reference = outcome.ticket_number or ""
     try:
-        printed = posd.print_job(
+        printing = posd.print_job(
             job, {"text": text}, terminal=paid.terminal, external_reference=reference, reprint_of=copy_of
-        ).outcome(timeout=120)
-    except (StillPrinting, Unreachable) as error:
-        print(f"Look at the printer, and run this again, it prints nothing twice: {error}")
+        )
+    except (IdReused, Pruned, StorageUnavailable, Unreachable) as error:  # an earlier call may have printed it
+        print(f"Look at the printer: {error}")
         sys.exit(4)
-    except Problem as refusal:
+    except Problem as refusal:  # nothing was sent
         print(f"NOT PRINTED: {refusal}")
         with till:
             till.execute("DELETE FROM prints WHERE id = ?", (job,))
-        sys.exit(1)
+        sys.exit(3)
+    try:
+        printed = printing.outcome(timeout=120)
+    except (Problem, StillPrinting, Unreachable) as error:
+        print(f"Look at the printer, and run this again, it prints nothing twice: {error}")
+        sys.exit(4)
 with till:
     till.execute("UPDATE prints SET done = 1 WHERE id = ?", (job,))
 print("PRINTED" if printed.printed else f"NOT PRINTED: {printed.error_code or printed.reason}")
-sys.exit(0 if printed.printed else 1)
+sys.exit(0 if printed.printed else 3)

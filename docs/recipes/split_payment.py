@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""split_payment.py SALE AMOUNT AMOUNT...: several cards pay one sale, one after the other.
+"""split_payment.py SALE TOTAL AMOUNT...: several cards pay one sale, one after the other.
 
 Run it again with the same words: what is paid stays paid, what was left open is finished, and what was declined is
-tried with another card. Exit code: 0 all is paid, 1 something is left to pay, 4 a person has to look.
+tried with another card; with one AMOUNT more where a card has paid less than its part.
+Exit code: 0 all is paid, 3 nothing is, 6 a part of it is, 4 a person has to look.
 """
 
 import os
@@ -12,12 +13,24 @@ import uuid
 from decimal import Decimal
 from pathlib import Path
 
-from posd.client import IdReused, NotFound, OutcomeUnknown, Posd, Problem, Pruned, UnknownResult, Unreachable
+from posd.client import (
+    Approved,
+    IdReused,
+    OutcomeUnknown,
+    Posd,
+    Problem,
+    Pruned,
+    StorageUnavailable,
+    UnknownResult,
+    Unreachable,
+)
 
-#: Something may have happened under this id: a person looks, and nothing is charged again before that.
-UNCLEAR = (IdReused, NotFound, OutcomeUnknown, Pruned, UnknownResult, Unreachable)
+#: Of a start: an earlier call may have started something under this id. Nothing is charged again before a person looks.
+UNCLEAR = (IdReused, Pruned, StorageUnavailable, UnknownResult, Unreachable)
+#: Of the wait for a payment that was started: these say nothing of how it ended.
+TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
 
-sale, *amounts = sys.argv[1:]
+sale, total, *amounts = sys.argv[1:]
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
 till.execute("CREATE TABLE IF NOT EXISTS parts (id TEXT PRIMARY KEY, sale TEXT, part INTEGER, result TEXT)")
 
@@ -32,13 +45,16 @@ def id_of(part: int) -> str:
     return identity
 
 
-left = sum(map(Decimal, amounts))  # exact: never a binary float
+left = Decimal(total)  # exact: never a binary float
 with Posd() as posd:
     for part, amount in enumerate(amounts, 1):
+        if Decimal(amount) > left:
+            print(f"part {part}, {amount}: only {left} left")
+            break
         identity = id_of(part)
         try:
             # Without `repeat` posd refuses a second payment of a sale: only a part that is meant to be one says it.
-            outcome = posd.charge(identity, amount, sale=sale, repeat=part > 1).outcome()
+            payment = posd.charge(identity, amount, sale=sale, repeat=part > 1)
         except UNCLEAR as error:
             print(f"CALL THE SUPERVISOR: {error}")
             sys.exit(4)
@@ -47,14 +63,21 @@ with Posd() as posd:
                 till.execute("DELETE FROM parts WHERE id = ?", (identity,))
             print(f"part {part}, {amount}: NOT PAID: {refusal}")
             break
-        if outcome.charged is None:
-            print(f"part {part}, {amount}: CALL THE SUPERVISOR")
+        try:
+            outcome = payment.outcome()
+            if outcome.charged is None:  # whatever its result says
+                print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in payment.state().attention))
+                sys.exit(4)
+        except TROUBLE as error:
+            print(f"CALL THE SUPERVISOR: {error}")
             sys.exit(4)
         with till:
             till.execute("UPDATE parts SET result = ? WHERE id = ?", (outcome.result, identity))
-        if not outcome.charged:
+        if not isinstance(outcome, Approved):
             print(f"part {part}, {amount}: NOT PAID: {outcome.result}")
             break  # the next card is asked for only when it is clear what this one did
-        left -= Decimal(amount)
-        print(f"part {part}, {amount}: PAID, {left} left", flush=True)
-sys.exit(1 if left else 0)
+        paid = Decimal(amount) if outcome.authorized_amount is None else outcome.authorized_amount
+        left -= paid
+        instead = "" if paid == Decimal(amount) else f" {paid} INSTEAD"  # a gift card had less on it
+        print(f"part {part}, {amount}: PAID{instead}, {left} left", flush=True)
+sys.exit(0 if not left else 3 if left == Decimal(total) else 6)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """void_last.py: give back the last sale. Run again after a crash, it finishes the void that it began.
 
-Exit code: 0 given back, 1 not given back, 4 a person has to look.
+Exit code: 0 given back, 3 not given back, 4 a person has to look.
 """
 
 import os
@@ -14,18 +14,20 @@ from posd.client import (
     AlreadyDerived,
     Approved,
     IdReused,
-    NotFound,
     OutcomeUnknown,
     Posd,
     Problem,
     Pruned,
+    StorageUnavailable,
     Transaction,
     UnknownResult,
     Unreachable,
 )
 
-#: Something may have happened under this id: a person looks, and nothing is charged again before that.
-UNCLEAR = (IdReused, NotFound, OutcomeUnknown, Pruned, UnknownResult, Unreachable)
+#: Of a start: an earlier call may have started something under this id. Nothing is charged again before a person looks.
+UNCLEAR = (IdReused, Pruned, StorageUnavailable, UnknownResult, Unreachable)
+#: Of the wait for a payment that was started: these say nothing of how it ended.
+TROUBLE = (OutcomeUnknown, Problem, UnknownResult, Unreachable)
 
 till = sqlite3.connect(Path(os.environ.get("TILL_DIR", ".")) / "till.db")
 till.execute("CREATE TABLE IF NOT EXISTS voids (id TEXT PRIMARY KEY, original TEXT NOT NULL, result TEXT)")
@@ -49,24 +51,29 @@ def main() -> int:
                 till.execute("INSERT INTO voids VALUES (?, ?, NULL)", (identity, original))
         else:
             print("There is no sale")
-            return 1
+            return 3
 
         try:
-            outcome = posd.void(identity, original=original).outcome()
+            void = posd.void(identity, original=original)
         except UNCLEAR as error:
             print(f"CALL THE SUPERVISOR: {error}")
             return 4
         except AlreadyDerived:
-            result, code = "refused", 1
+            result, code = "refused", 3
             print("NOT GIVEN BACK: the last sale was given back before, or that is under way")
         except Problem as refusal:
-            result, code = "refused", 1
+            result, code = "refused", 3
             print(f"NOT GIVEN BACK: {refusal}")
         else:
-            result, code = outcome.result, 0 if isinstance(outcome, Approved) else 1
-            if outcome.next_step == "ask_person":
-                print("CALL THE SUPERVISOR")
+            try:
+                outcome = void.outcome()
+                if outcome.charged is None:  # whatever its result says
+                    print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in void.state().attention))
+                    return 4
+            except TROUBLE as error:
+                print(f"CALL THE SUPERVISOR: {error}")
                 return 4
+            result, code = outcome.result, 0 if isinstance(outcome, Approved) else 3
             if isinstance(outcome, Approved):
                 # On the day of the sale it never appears on the customer's statement; later it is a refund.
                 print(f"GIVEN BACK {outcome.authorized_amount or ''}: {outcome.reversal}")

@@ -66,9 +66,9 @@ class Counter:
         (identity,) = self.requests
         return await self.daemon.transaction(identity)
 
-    async def start(self, amount: str | None, **request: Any) -> str:
+    async def start(self, amount: str | None, identity: str = "", **request: Any) -> str:
         """Start a payment that no recipe has anything to do with; return its id."""
-        identity = str(uuid4())
+        identity = identity or str(uuid4())
         body = {"terminal": self.serial, **request}
         if amount is not None:
             body["amount"] = {"subtotal_iva0": amount}
@@ -82,6 +82,20 @@ class Counter:
         await self.pass_time()
         assert (await self.daemon.outcome(identity))["result"] == result
         return identity
+
+    async def resolve(self, identity: str, result: str) -> None:
+        """Say how a payment ended, as a person."""
+        await self._say(identity, "resolve", result=result)
+
+    async def acknowledge(self, identity: str, code: str) -> None:
+        """Say, as a person, that an attention was looked into."""
+        await self._say(identity, "acknowledge", code=code)
+
+    async def _say(self, identity: str, verb: str, **word: str) -> None:
+        word |= {"operator": "ana", "note": "it stands in the bank's list"}
+        socket = self.daemon.admin_socket
+        reply = await self.daemon.call("POST", f"/transactions/{identity}/{verb}", word, socket=socket)
+        assert reply.status == 200, reply.body
 
     async def hold(self, **request: Any) -> str:
         """Start a payment that goes on until it is aborted."""

@@ -1,19 +1,22 @@
 """One charge in each language: its end told to the cashier, whatever happens to posd, to the till and on the way."""
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import AsyncIterator
+from decimal import Decimal
 
 import pytest
 import pytest_asyncio
 
 from tests.recipes.counter import Counter, open_counter
+from tests.recipes.trouble import troubled
 
 #: The recipes of a charge: all of them say the same.
 CHARGES = ("charge.sh", "charge.py", "charge_async.py", "charge.mjs", "charge.go")
 
 APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, SLOW_ACKNOWLEDGEMENT = "9000.01", "9000.04", "9000.20", "9000.24"
-CANCELED_AT_THE_ACQUIRER = "9000.97"
+CANCELED_AT_THE_ACQUIRER, A_PART = "9000.97", "9000.98"
 PRESENT, DOUBT, ONE_MOMENT, LEFT_OPEN = "Present the card", "Do not charge again", "One moment", "left open"
 PAID, NOT_PAID, SUPERVISOR = "PAID ", "NOT PAID: ", "CALL THE SUPERVISOR: "
 
@@ -50,9 +53,67 @@ async def test_declined(counter: Counter, name: str) -> None:
     async with counter.recipe(name, DECLINED) as recipe:
         await recipe.says(PRESENT)
         await counter.pass_time()
-        assert await recipe.ends() == 1
+        assert await recipe.ends() == 3
     assert recipe.said[-1] == "NOT PAID: declined Insufficient funds"
     await counter.one_request()
+
+
+async def test_the_bank_approves_a_part_of_the_amount(counter: Counter, name: str) -> None:
+    async with counter.recipe(name, A_PART) as recipe:
+        await recipe.says(PRESENT)
+        await counter.pass_time()
+        assert await recipe.ends() == 6
+    outcome = (await counter.one_request())["outcome"]
+    said = re.fullmatch(r"PAID (\S+) INSTEAD OF (\S+), ticket (\d+)", recipe.said[-1])
+    assert said, recipe.said
+    assert Decimal(said[1]) == outcome["authorized_amount"] == 4000
+    assert said.groups()[1:] == (A_PART, outcome["ticket_number"])
+    async with counter.recipe(name) as recipe:
+        assert await recipe.ends() == 2  # nothing is open
+
+
+async def test_trouble_of_posd_while_it_waits_says_nothing_of_the_payment(counter: Counter, name: str) -> None:
+    async with (
+        troubled(counter.daemon.till_socket, "internal_error", 500, "GET") as socket,
+        counter.recipe(name, APPROVED, POSD_SOCKET=socket) as recipe,
+    ):
+        if name.endswith(".py"):
+            assert await recipe.ends() == 4
+            assert recipe.said[-1].startswith(SUPERVISOR)
+        else:
+            await recipe.says("One moment, please. The payment goes on.")
+            await recipe.kill()
+    await counter.pass_time()
+    async with counter.recipe(name) as recipe:
+        assert await recipe.ends() == 0
+    assert LEFT_OPEN in recipe.said[0]
+    await counter.one_request()
+
+
+async def test_a_database_that_cannot_be_read_says_nothing_of_what_was_started_before(
+    counter: Counter, name: str
+) -> None:
+    async with counter.recipe(name, APPROVED) as recipe:
+        await recipe.says(PRESENT)
+        await recipe.kill()
+    async with (
+        troubled(counter.daemon.till_socket, "storage_unavailable", 503, "PUT") as socket,
+        counter.recipe(name, POSD_SOCKET=socket) as recipe,
+    ):
+        assert await recipe.ends() == 4
+    assert recipe.said[-1] == f"{SUPERVISOR}storage_unavailable!"
+    await counter.pass_time()
+    async with counter.recipe(name) as recipe:
+        assert await recipe.ends() == 0
+    await counter.one_request()
+
+
+async def test_a_fault_of_the_program_is_neither_paid_nor_not_paid(counter: Counter, name: str) -> None:
+    counter.till.rmdir()  # there is nowhere to store anything
+    async with counter.recipe(name, APPROVED) as recipe:
+        assert await recipe.ends() == 1
+    counter.till.mkdir()
+    assert counter.requests == []
 
 
 async def test_the_acknowledgement_is_lost_and_posd_is_killed_in_doubt(counter: Counter, name: str) -> None:
@@ -115,16 +176,17 @@ async def test_the_till_is_killed_and_finishes_what_it_left_open(counter: Counte
     async with counter.recipe(name, "11.11") as recipe:  # it does not charge anything new before the cashier has looked
         await recipe.says(PRESENT)
         await counter.pass_time()
-        assert await recipe.ends() == 0
+        assert await recipe.ends() == 5
     assert LEFT_OPEN in recipe.said[0]
-    assert recipe.said[-1].startswith(f"PAID {APPROVED}, ticket ")
+    assert recipe.said[-2].startswith(f"PAID {APPROVED}, ticket ")
+    assert recipe.said[-1].startswith("11.11 WAS NOT CHARGED")
     await counter.one_request()
 
 
 async def test_a_busy_terminal_refuses_and_nothing_stays_open(counter: Counter, name: str) -> None:
     somebody = await counter.hold()
     async with counter.recipe(name, APPROVED) as recipe:
-        assert await recipe.ends() == 1
+        assert await recipe.ends() == 3
     assert recipe.said[-1].startswith(NOT_PAID)
     assert somebody in recipe.said[-1]
     await counter.let_go(somebody)
@@ -136,7 +198,7 @@ async def test_a_busy_terminal_refuses_and_nothing_stays_open(counter: Counter, 
 
 async def test_a_wrong_amount_is_refused(counter: Counter, name: str) -> None:
     async with counter.recipe(name, "-1") as recipe:
-        assert await recipe.ends() == 1
+        assert await recipe.ends() == 3
     assert recipe.said[-1].startswith(NOT_PAID)
     assert counter.requests == []
 
@@ -151,7 +213,13 @@ async def test_a_final_that_contradicts_itself_needs_a_person_and_stays_open(cou
         assert await recipe.ends() == 4
     assert LEFT_OPEN in recipe.said[0]
     assert recipe.said[-1].startswith(SUPERVISOR)
-    await counter.one_request()
+    looked_at = await counter.one_request()
+    assert looked_at["attention"][0]["detail"] in recipe.said[-1]
+    for attention in looked_at["attention"]:
+        await counter.acknowledge(looked_at["client_transaction_id"], attention["code"])
+    async with counter.recipe(name) as recipe:
+        assert await recipe.ends() == 3
+    assert recipe.said[-1].startswith("NOT PAID: canceled")
 
 
 async def test_an_id_that_belongs_to_another_request_is_never_replaced(counter: Counter, name: str) -> None:

@@ -1,5 +1,6 @@
 """No recipe without a test and a line in the index; the guide says something of every word that a till can meet."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,15 @@ def test_each_recipe_has_a_test_a_line_in_the_index_and_can_be_run(name: str) ->
     assert f"[{name}]({name})" in (RECIPES / "README.md").read_text("utf-8")
     assert Path(name).suffix in TOOLS
     assert name.endswith(".go") or (RECIPES / name).stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_fails_by_itself_never_means_not_paid(name: str) -> None:
+    head = (RECIPES / name).read_text("utf-8")[:900]
+    says = dict(re.findall(r"(\d) ([^,.;]+)", head.partition("xit code: ")[2].partition("\n\n")[0]))
+    assert says.keys() <= set(re.findall(r"^\| (\d) \|", (RECIPES / "README.md").read_text("utf-8"), re.MULTILINE))
+    assert says.get("1") in (None, "or 2 usage or a fault of this program: they say nothing")
+    assert [code for code, words in says.items() if words.startswith(("not ", "nothing "))] in ([], ["3"])
 
 
 def test_the_recipes_in_python_hold_before_a_strict_type_checker(tmp_path: Path) -> None:

@@ -29,10 +29,7 @@ async def test_only_a_person_ends_it(counter: Counter, name: str) -> None:
         await recipe.says("CALL THE SUPERVISOR: it is not known whether the customer has paid. Do not charge again.")
         await counter.daemon.restart()
         (identity,) = counter.requests
-        word = {"result": "declined", "operator": "ana", "note": "the terminal's own list does not have it"}
-        socket = counter.daemon.admin_socket
-        reply = await counter.daemon.call("POST", f"/transactions/{identity}/resolve", word, socket=socket)
-        assert reply.status == 200, reply.body
-        assert await recipe.ends() == 1
+        await counter.resolve(identity, "declined")
+        assert await recipe.ends() == 3
     assert recipe.said[-1].startswith("NOT PAID: declined")
     await counter.one_request()

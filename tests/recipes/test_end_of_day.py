@@ -55,10 +55,28 @@ async def test_the_totals_are_those_of_the_report(counter: Counter) -> None:
     open_payment = await counter.hold()
     async with counter.recipe("end_of_day.py", **environment) as recipe:
         assert await recipe.ends() == 4
-    assert f"NOT CLEAR: {open_payment} (9000.08)" in recipe.said[-1]
+    assert f"NOT CLEAR: charge {open_payment} (9000.08)" in recipe.said[-1]
+    yesterday = (datetime.now(ZoneInfo(zone)) - timedelta(days=1)).date().isoformat()
+    async with counter.recipe("end_of_day.py", yesterday, **environment) as recipe:  # open, of whatever day
+        assert await recipe.ends() == 4
+    assert open_payment in recipe.said[-1]
     await counter.let_go(open_payment)
 
-    yesterday = (datetime.now(ZoneInfo(zone)) - timedelta(days=1)).date().isoformat()
     async with counter.recipe("end_of_day.py", yesterday, **environment) as recipe:
         assert await recipe.ends() == 0
     assert recipe.said == [f"{'total':10} {'0':>12}"]
+
+
+async def test_what_nobody_has_looked_at_keeps_the_day_open(counter: Counter) -> None:
+    environment = {"MERCHANT_TIMEZONE": zone_where_it_is_noon()}
+    part = await counter.pay("9000.98")
+    unheard = await counter.start("9000.67")
+    await counter.pass_time()
+    (final,) = counter.terminal.ledger.of("final", client_transaction_id=unheard)
+    await counter.resolve(unheard, "approved")  # by the bank's list; of the terminal's reference posd knows nothing
+    void = await counter.pay(None, type="void", transaction_reference=final["transaction_reference"])
+    assert (await counter.daemon.transaction(void))["original"] is None
+    async with counter.recipe("end_of_day.py", **environment) as recipe:
+        assert await recipe.ends() == 4
+    assert any(line.startswith(f"NOT CLEAR: charge {part} (4000.00): ") for line in recipe.said)
+    assert recipe.said[-1].startswith(f"NOT CLEAR: void {void} ")

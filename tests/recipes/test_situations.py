@@ -12,8 +12,11 @@ import pytest_asyncio
 
 from posd.simulator.hands import Hand
 from tests.recipes.counter import Counter, open_counter
+from tests.recipes.trouble import troubled
 
 APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, BY_HAND = "9000.01", "9000.04", "9000.20", "9000.09"
+A_PART, CANCELED_AT_THE_ACQUIRER = "9000.98", "9000.97"  # of the first 4000 are approved
+UNHEARD = "9000.67"
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
@@ -35,22 +38,51 @@ async def test_a_till_settles_what_a_crash_left_open(counter: Counter) -> None:
     async with counter.recipe("charge.py", APPROVED) as charge:
         await charge.says("Present the card")
         await charge.kill()
-    with sqlite3.connect(counter.till / "till.db") as till:  # it died before its second call arrived
-        till.execute("INSERT INTO payments VALUES (?, '7.77', NULL)", (str(uuid4()),))
-    till.close()
+    noted(counter, str(uuid4()), "7.77", None)  # it died before its second call arrived
 
-    async with counter.recipe("after_a_crash.py") as recipe:
+    async with counter.recipe("after_a_crash.py", GRACE_SECONDS="0") as recipe:
         await recipe.says(f"{APPROVED}: checking")
         await counter.daemon.restart()
         await counter.pass_time()
         assert await recipe.ends() == 0
     assert recipe.said == [
         f"{APPROVED}: checking",
+        "posd is not there yet",
         f"{APPROVED}: PAID",
         "7.77: checking",
         "7.77: NOT PAID: it was never started",
     ]
     await counter.one_request()
+
+
+async def test_a_start_that_was_still_on_its_way_is_not_called_never_started(counter: Counter) -> None:
+    sent = str(uuid4())
+    noted(counter, sent, "12.50", None)
+    async with counter.recipe("after_a_crash.py") as recipe:
+        await recipe.says("12.50: not known yet, asking again")
+        await counter.start("12.50", identity=sent)
+        await counter.started(sent)
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said[-1] == "12.50: PAID"
+    assert counter.requests == [sent]
+
+
+async def test_an_open_payment_that_the_till_took_for_ended_is_told(counter: Counter) -> None:
+    going_on = await counter.hold()
+    noted(counter, going_on, "9000.08", "refused")
+    async with counter.recipe("after_a_crash.py") as recipe:
+        assert await recipe.ends() == 4
+    assert going_on in recipe.said[-1]
+    await counter.let_go(going_on)
+
+
+def noted(counter: Counter, identity: str, amount: str, result: str | None) -> None:
+    """Put a payment into the till's table."""
+    with sqlite3.connect(counter.till / "till.db") as till:
+        till.execute("CREATE TABLE IF NOT EXISTS payments (id TEXT PRIMARY KEY, amount TEXT NOT NULL, result TEXT)")
+        till.execute("INSERT INTO payments VALUES (?, ?, ?)", (identity, amount, result))
+    till.close()
 
 
 async def test_a_payment_that_the_till_has_lost_is_told(counter: Counter) -> None:
@@ -83,20 +115,20 @@ async def test_the_second_till_waits_for_its_turn(counter: Counter) -> None:
 
 async def test_the_second_till_is_told_of_a_decline_and_of_a_refusal(counter: Counter) -> None:
     async with counter.recipe("two_tills.py", str(uuid4()), "till 2", "-1") as recipe:
-        assert await recipe.ends() == 1
+        assert await recipe.ends() == 3
     assert recipe.said[-1].startswith("NOT PAID: ")
     identity = str(uuid4())
     async with counter.recipe("two_tills.py", identity, "till 2", DECLINED) as recipe:
         await counter.started(identity)
         await counter.pass_time()
-        assert await recipe.ends() == 1
+        assert await recipe.ends() == 3
     assert recipe.said[-1] == "NOT PAID: declined"
     await counter.one_request()
 
 
 async def test_two_cards_pay_one_sale(counter: Counter) -> None:
     sale = f"sale-{uuid4()}"
-    arguments = ("split_payment.py", sale, "10.10", DECLINED)
+    arguments = ("split_payment.py", sale, "9010.14", "10.10", DECLINED)
     async with counter.recipe(*arguments) as recipe:
         await counter.starts(1)
         await recipe.kill()  # the till crashes while the first card pays
@@ -105,7 +137,7 @@ async def test_two_cards_pay_one_sale(counter: Counter) -> None:
         await recipe.says("part 1, 10.10: PAID, 9000.04 left")
         await counter.starts(2)
         await counter.pass_time()
-        assert await recipe.ends() == 1
+        assert await recipe.ends() == 6
     assert recipe.said[-1] == f"part 2, {DECLINED}: NOT PAID: declined"
 
     counter.terminal.terminal.arm("approve-contactless")  # another card
@@ -119,10 +151,76 @@ async def test_two_cards_pay_one_sale(counter: Counter) -> None:
 
     elsewhere = counter.directory / "elsewhere"
     elsewhere.mkdir()
-    async with counter.recipe("split_payment.py", sale, "1.00", TILL_DIR=str(elsewhere)) as recipe:
-        assert await recipe.ends() == 1  # a till that does not know that it is paid
+    async with counter.recipe("split_payment.py", sale, "1.00", "1.00", TILL_DIR=str(elsewhere)) as recipe:
+        assert await recipe.ends() == 3  # a till that does not know that it is paid
     assert recipe.said[-1].startswith("part 1, 1.00: NOT PAID: ")
     assert len(counter.requests) == 3
+
+
+async def test_a_card_that_has_less_on_it_leaves_the_rest_to_another(counter: Counter) -> None:
+    arguments = ("split_payment.py", f"sale-{uuid4()}", A_PART, A_PART)
+    async with counter.recipe(*arguments) as recipe:
+        await counter.starts(1)
+        await counter.pass_time()
+        assert await recipe.ends() == 6
+    part = f"part 1, {A_PART}: PAID 4000.00 INSTEAD, 5000.98 left"
+    assert recipe.said == [part]
+    async with counter.recipe(*arguments, "5000.99") as recipe:
+        assert await recipe.ends() == 6
+    assert recipe.said == [part, "part 2, 5000.99: only 5000.98 left"]
+    async with counter.recipe(*arguments, "5000.98") as recipe:
+        await counter.starts(2)
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said == [part, "part 2, 5000.98: PAID, 0.00 left"]
+
+
+#: How a recipe is called for a payment of its own.
+OF_ONE_PAYMENT = {"abort_button.py": ("{id}", "{amount}"), "two_tills.py": ("{id}", "till 1", "{amount}")}
+
+
+@pytest.mark.parametrize(
+    ("amount", "code", "words"),
+    [(A_PART, 6, "PAID 4000.00 INSTEAD OF 9000.98"), (CANCELED_AT_THE_ACQUIRER, 4, "CALL THE SUPERVISOR: ")],
+)
+@pytest.mark.parametrize("name", OF_ONE_PAYMENT)
+async def test_an_end_that_is_neither_paid_nor_not_paid(
+    counter: Counter, name: str, amount: str, code: int, words: str
+) -> None:
+    arguments = [argument.format(id=uuid4(), amount=amount) for argument in OF_ONE_PAYMENT[name]]
+    async with counter.recipe(name, *arguments) as recipe:
+        await counter.starts(1)
+        await counter.pass_time()
+        assert await recipe.ends() == code
+    assert recipe.said[-1].startswith(words)
+
+
+@pytest.mark.parametrize("name", OF_ONE_PAYMENT)
+async def test_trouble_of_posd_while_a_recipe_waits_says_nothing_of_the_payment(counter: Counter, name: str) -> None:
+    arguments = [argument.format(id=uuid4(), amount=APPROVED) for argument in OF_ONE_PAYMENT[name]]
+    async with (
+        troubled(counter.daemon.till_socket, "internal_error", 500, "GET") as socket,
+        counter.recipe(name, *arguments, POSD_SOCKET=socket) as recipe,
+    ):
+        assert await recipe.ends() == 4
+    assert recipe.said[-1].startswith("CALL THE SUPERVISOR: ")
+    await counter.pass_time()
+    await counter.one_request()
+
+
+async def test_the_button_outlives_a_posd_that_is_away(counter: Counter) -> None:
+    identity = str(uuid4())
+    async with counter.recipe("abort_button.py", identity, APPROVED) as recipe:
+        await recipe.says("press Enter")
+        await counter.daemon.kill()
+        recipe.type("")
+        await recipe.says("It cannot be canceled: ")
+        await counter.daemon.start()
+        recipe.type("")
+        await recipe.says("Canceling")
+        await counter.pass_time()
+        assert await recipe.ends() == 3
+    assert recipe.said[-1] == "NOT PAID: canceled"
 
 
 async def test_the_button_aborts(counter: Counter) -> None:
@@ -131,7 +229,7 @@ async def test_the_button_aborts(counter: Counter) -> None:
         recipe.type("")
         await recipe.says("Canceling")
         await counter.pass_time()
-        assert await recipe.ends() == 1
+        assert await recipe.ends() == 3
     assert recipe.said[-1] == "NOT PAID: canceled"
     await counter.one_request()
 
@@ -167,17 +265,17 @@ async def test_the_last_sale_is_given_back_once(counter: Counter) -> None:
     assert (await counter.daemon.transaction(counter.requests[-1]))["original"] == sale
 
     async with counter.recipe("void_last.py") as recipe:
-        assert await recipe.ends() == 1
+        assert await recipe.ends() == 3
     assert recipe.said[-1].startswith("NOT GIVEN BACK")
     assert len(counter.requests) == 3
 
 
 ENDS = {
-    APPROVED: (0, "PAID", "PAGADO"),
-    DECLINED: (1, "NOT PAID: the bank declined", "NO PAGADO: el banco rechazó"),
-    "9000.05": (1, "NOT PAID: the terminal gave up", "NO PAGADO: el terminal no terminó el cobro"),
-    "9000.07": (1, "NOT PAID: canceled", "NO PAGADO: cancelado"),
-    "9000.34": (1, "NOT PAID: nothing was started", "NO PAGADO: no se inició"),
+    APPROVED: (0, f"PAID {APPROVED}", f"PAGADO {APPROVED}"),
+    DECLINED: (3, "NOT PAID: the bank declined", "NO PAGADO: el banco rechazó"),
+    "9000.05": (3, "NOT PAID: the terminal gave up", "NO PAGADO: el terminal no terminó el cobro"),
+    "9000.07": (3, "NOT PAID: canceled", "NO PAGADO: cancelado"),
+    "9000.34": (3, "NOT PAID: nothing was started", "NO PAGADO: no se inició"),
 }
 
 
@@ -210,7 +308,7 @@ async def test_the_cashier_sees_each_step_once_over_a_restart(counter: Counter, 
         await counter.pass_time()
         assert await recipe.ends() == 0
     english = [line.partition(" / ")[0] for line in recipe.said if not line.startswith("One moment")]
-    assert english == ["Present the card", "Card read: follow the terminal", "Asking the bank", "PAID"]
+    assert english == ["Present the card", "Card read: follow the terminal", "Asking the bank", f"PAID {BY_HAND}"]
     await counter.one_request()
 
 
@@ -220,7 +318,7 @@ async def test_the_cashier_sees_doubt_and_its_end(counter: Counter) -> None:
         await recipe.says("No cobre otra vez")
         await counter.pass_time()
         assert await recipe.ends() == 0
-    assert recipe.said[-1] == "PAID / PAGADO"
+    assert recipe.said[-1].startswith("PAID 9000.20 / PAGADO")
     await counter.one_request()
 
 
@@ -252,7 +350,7 @@ async def test_a_receipt_is_printed_once_and_copied_on_request(counter: Counter)
 async def test_what_is_not_paid_has_no_receipt(counter: Counter) -> None:
     identity = await counter.pay(DECLINED, "declined")
     async with counter.recipe("print_receipt.py", identity) as recipe:
-        assert await recipe.ends() == 1
+        assert await recipe.ends() == 3
     assert prints_of(counter, identity) == []
 
 
@@ -260,6 +358,66 @@ def prints_of(counter: Counter, identity: str) -> list[Any]:
     """The requests for print jobs of a payment's receipts that the terminal has seen."""
     bodies = [json.loads(text) for text in counter.terminal.print_requests if identity in text]
     return [body for body in bodies if body["printJobId"].startswith(f"receipt-{identity}")]
+
+
+async def test_a_payment_that_is_not_clear_has_no_receipt(counter: Counter) -> None:
+    identity = await counter.pay("9000.93")  # canceled after its approval
+    async with counter.recipe("print_receipt.py", identity) as recipe:
+        assert await recipe.ends() == 4
+    assert recipe.said[-1].startswith("CALL THE SUPERVISOR: ")
+    assert prints_of(counter, identity) == []
+
+
+async def test_a_receipt_has_the_amount_where_the_terminal_does_not_say_it(counter: Counter) -> None:
+    identity = await counter.start(UNHEARD)
+    await counter.resolve(identity, "approved")
+    assert (await counter.daemon.outcome(identity))["authorized_amount"] is None
+    await counter.pass_time()
+    async with counter.recipe("print_receipt.py", identity) as recipe:
+        async with asyncio.timeout(60):
+            await counter.terminal.ledger.next(lambda entry: entry["kind"] == "print")
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert UNHEARD in prints_of(counter, identity)[0]["document"]["text"]
+
+
+async def test_trouble_of_posd_while_it_prints_prints_nothing_twice(counter: Counter) -> None:
+    identity = await counter.pay("12.50")
+    path = f"/v1/print-jobs/receipt-{identity}-1/outcome"
+    printed = counter.terminal.ledger.next(lambda entry: entry["kind"] == "print")
+    async with (
+        troubled(counter.daemon.till_socket, "internal_error", 500, f"GET {path}") as socket,
+        counter.recipe("print_receipt.py", identity, POSD_SOCKET=socket) as recipe,
+    ):
+        async with asyncio.timeout(60):
+            await printed
+        assert await recipe.ends() == 4
+    await counter.pass_time()
+    async with counter.recipe("print_receipt.py", identity) as recipe:
+        assert await recipe.ends() == 0
+    assert len(prints_of(counter, identity)) == 1
+
+
+@pytest.mark.parametrize("name", ["live_status.py", "live_status.mjs"])
+async def test_what_the_bank_approved_is_shown(counter: Counter, name: str) -> None:
+    identity = await counter.pay(A_PART)
+    async with counter.recipe(name, identity) as recipe:
+        assert await recipe.ends() == 0
+    assert recipe.said[-1].startswith("PAID 4000")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words"),
+    [("forbidden", 403, "CALL THE SUPERVISOR: forbidden!"), ("internal_error", 500, "One moment")],
+)
+async def test_a_refusal_ends_the_stream_and_trouble_is_told(
+    counter: Counter, code: str, status: int, words: str
+) -> None:
+    async with (
+        troubled(counter.daemon.till_socket, code, status, "GET") as socket,
+        counter.recipe("live_status.mjs", str(uuid4()), POSD_SOCKET=socket) as recipe,
+    ):
+        await recipe.says(words)
 
 
 @pytest.mark.parametrize("name", ["live_status.py", "live_status.mjs"])

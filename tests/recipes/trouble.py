@@ -1,0 +1,41 @@
+"""A socket before the daemon's: some calls are answered with a problem of posd, the others go through."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+
+@asynccontextmanager
+async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIterator[str]:
+    """Serve it for the block; yield its path. `calls` are what the request line of such a call begins with."""
+    problem = {"type": f"urn:posd:problem:{code}", "title": code, "status": status, "detail": f"{code}!", "code": code}
+    body = json.dumps(problem).encode()
+    head = f"HTTP/1.1 {status} Trouble\r\ncontent-type: application/problem+json\r\ncontent-length: {len(body)}\r\n"
+    answer = head.encode() + b"connection: close\r\n\r\n" + body
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        if request.decode().startswith(calls):
+            writer.write(answer)
+            writer.close()
+            return
+        within, without = await asyncio.open_unix_connection(socket)
+        lines = [line for line in request.split(b"\r\n") if not line.lower().startswith(b"connection:")]
+        without.write(b"\r\n".join([lines[0], b"connection: close", *lines[1:]]))  # the next call is looked at, too
+        await asyncio.gather(_copy(reader, without), _copy(within, writer))
+
+    path = socket.parent / "troubled.sock"
+    server = await asyncio.start_unix_server(serve, path)
+    try:
+        yield str(path)
+    finally:
+        server.close()
+        path.unlink()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()

@@ -24,7 +24,8 @@ A problem (`application/problem+json`, RFC 9457) has a `code` that never changes
 a 4xx or 503 says that this call sent nothing and nothing of it is recorded (after `id_reused` and `pruned` the id has \
 a past of its own). Anything else that is no 2xx, a lost connection too: repeat the same call with the same id. Beside \
 what stands at each call: a path that is not here is answered by `not_found`, a method that a path does not have by \
-`method_not_allowed`, and what is no HTTP/1.1 by a bare status and the end of the connection. HEAD is answered where GET is.
+`method_not_allowed`, and what is no HTTP/1.1 by a bare status and the end of the connection. HEAD is answered \
+where GET is.
 
 An enum is closed. Words of `x-extensible-enum` may become more, and so may fields in answers and problem codes: \
 whoever reads them has to bear it. Nothing else changes under `/v1`.\

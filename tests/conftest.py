@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,20 +14,6 @@ settings.load_profile("posd")
 TOLD = "told"
 #: What marks the report of a test that needs root.
 NEEDS_ROOT = ("needs root", True)
-
-#: Directories whose files take long: they begin first, so that at the end no process waits for a long one.
-SLOW = ("recipes", "lan", "hostile", "bench", "chaos", "catalogue", "power", "crash", "e2e", "simulator")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the slow ones first; else they keep their order."""
-    here = Path(__file__).parent
-    places = {here / name: place for place, name in enumerate(SLOW)}
-
-    def place(item: pytest.Item) -> int:
-        return min((places[parent] for parent in item.path.parents if parent in places), default=len(SLOW))
-
-    items.sort(key=place)
 
 
 @pytest.fixture

@@ -309,11 +309,11 @@ async def test_what_is_asked_of_a_daemon_that_is_stopping(counter: Shop) -> None
     counter.terminal.start = script = held(acknowledging(doubt.serial))
     till = asyncio.create_task(starting.put())
     await script.arrived.wait()  # posd waits for this answer for a moment before it stops
-    asked = len(counter.terminal.searches)
     loop = asyncio.get_running_loop()
     began = loop.time()
     stopping = asyncio.create_task(posd.stop())
     await posd.log_line("posd.stopping")
+    asked = len(counter.terminal.searches)
     reply = await doubt.post("reconcile")
     assert (reply.status, reply.json["code"]) == (503, "draining")
     assert (await till).status == 201

@@ -228,7 +228,8 @@ It stays running until Ctrl-C. In another shell:
     http://posd/v1/transactions/$id
   curl --unix-socket {machine.till_socket} http://posd/v1/transactions/$id/outcome
 
-And for posd.client in Python, and the recipes of docs/recipes:
+And for posd.client in Python, and the recipes of docs/recipes, in a shell of its own (posd's commands take it
+too, and the till's socket refuses what only operators may decide):
 
   export POSD_SOCKET={machine.till_socket}
 """

@@ -11,14 +11,17 @@ import click
 
 from posd.cli.api import Api, ForeignAnswer, Problem, Reply, Unreachable
 from posd.cli.connection import connect, id_argument, json_option
-from posd.cli.errors import STARTS_META
-from posd.cli.exit_codes import ExitCode, for_transaction
+from posd.cli.errors import STARTS_META, Failure
+from posd.cli.exit_codes import ExitCode, for_pruned, for_transaction
 from posd.cli.live import LiveLine
 from posd.cli.operations import words_of
 from posd.cli.output import Output
 from posd.cli.progress import GOES_ON, Progress, show_attention, show_outcome
 from posd.cli.waiting import Snapshot, TimedOut, follow, start
-from posd.client.errors import Draining
+from posd.client.errors import Draining, Pruned
+
+#: Phases in which it is not known whether the terminal took what it was sent.
+DOUBTFUL = frozenset({"starting", "in_doubt"})
 
 timeout_option = click.option(
     "--timeout",
@@ -65,15 +68,18 @@ def begin(
         leave(f"posd: {problem.detail}\n{maybe}")
 
 
-def look(api: Api, path: str, leave: Callable[[str], NoReturn]) -> Reply:
+def look(api: Api, path: str, output: Output, leave: Callable[[str], NoReturn]) -> Reply:
     """Read what is to be waited for; `leave` is called with why where posd is there and cannot tell how it stands.
 
-    Raise Problem where posd refuses, Unreachable where it is not there.
+    Raise Problem where posd refuses, Unreachable where it is not there; where it has ended and only that is left of it,
+    Failure with the exit code of how it ended.
     """
     try:
         return api.get(path)
     except ForeignAnswer as answer:
         leave(not_known(answer))
+    except Pruned as left:
+        raise Failure(left.detail, for_pruned(left.extra), output, left.raw) from left
     except Problem as problem:
         if problem.status < 500 or isinstance(problem, Draining):
             raise
@@ -150,7 +156,8 @@ def await_(ctx: click.Context, output: Output, transaction_id: uuid.UUID, timeou
     ctx.meta[STARTS_META] = True
     with connect(ctx) as api:
         draft = {"client_transaction_id": str(transaction_id), "type": None}
-        reply = look(api, f"/transactions/{transaction_id}", partial(leave_open, Progress(output, draft), draft))
+        leave = partial(leave_open, Progress(output, draft), draft)
+        reply = look(api, f"/transactions/{transaction_id}", output, leave)
         if reply.body["phase"] != "final":
             with Progress(output, reply.body) as progress:
                 reply = wait(api, progress, reply, deadline)

@@ -1,5 +1,6 @@
 """How an error is told: one message that says what is wrong and what to do, and the right exit code."""
 
+import os
 import traceback
 from collections.abc import Mapping
 from typing import IO, Any
@@ -8,9 +9,10 @@ import click
 
 from posd.cli.advice import LOOK_FIRST, SPELLINGS
 from posd.cli.api import ForeignAnswer, Problem, Unreachable
-from posd.cli.connection import OUTPUT_META
+from posd.cli.connection import OUTPUT_META, SOCKET_META
 from posd.cli.exit_codes import ExitCode, for_problem
 from posd.cli.output import Output
+from posd.client.wire import SOCKET_VARIABLE
 
 #: key in click's `ctx.meta` of the id of what a command refers to, which a refusal may be about; None without one.
 ABOUT_META = "posd.about"
@@ -46,7 +48,8 @@ def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
         case Unreachable():
             return Failure(str(error), ExitCode.UNREACHABLE, output)
         case Problem():
-            return Failure(problem_text(error, meta.get(ABOUT_META)), for_problem(error.code), output, error.raw)
+            text = problem_text(error, meta.get(ABOUT_META)) + _directed(error, meta)
+            return Failure(text, for_problem(error.code), output, error.raw)
         case ConfigError():
             lines = ["cannot use the configuration:", *(f"  {problem}" for problem in error.problems)]
             lines.append("name another file with --config FILE, or the daemon's socket with --socket PATH")
@@ -61,6 +64,17 @@ def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
                 message += "\nWhether it was done is not known. Ask again with the same id before it is started again"
                 return Failure(message, ExitCode.OPEN, output)
             return Failure(message, ExitCode.NOT_DONE, output)
+
+
+def _directed(problem: Problem, meta: Mapping[str, Any]) -> str:
+    """Say what directed an operator's command to the till's socket, where it was a variable and nobody sees it."""
+    path = os.environ.get(SOCKET_VARIABLE)
+    if problem.code != "forbidden" or not path or meta.get(SOCKET_META) != path:
+        return ""
+    return (
+        f"\n  {SOCKET_VARIABLE} is set in this shell and names {path}: take it away (unset {SOCKET_VARIABLE}), or name "
+        "the admin socket with --socket"
+    )
 
 
 def problem_text(problem: Problem, about: str | None = None) -> str:

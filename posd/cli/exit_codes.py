@@ -76,6 +76,13 @@ def for_print_job(job: Mapping[str, Any]) -> ExitCode:
     return ExitCode.DONE if job["status"] == "COMPLETED" else ExitCode.NOT_DONE
 
 
+def for_pruned(left: Mapping[str, Any]) -> ExitCode:
+    """Return the exit code for what is left of a removed payment or print job: the fields of the problem `pruned`."""
+    if "print_status" in left:
+        return ExitCode.DONE if left["print_status"] == "COMPLETED" else ExitCode.NOT_DONE
+    return RESULT_CODES.get(left.get("result", ""), ExitCode.OPEN)
+
+
 def for_problem(code: str) -> ExitCode:
     """Return the exit code for a problem's `code`; one that this version does not know counts as a refusal."""
     return PROBLEM_CODES.get(code, ExitCode.NOT_DONE)

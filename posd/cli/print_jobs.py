@@ -94,7 +94,7 @@ def list_row(job: Mapping[str, Any], *, narrow: bool) -> tuple[str, ...]:
 def _wait(ctx: click.Context, output: Output, identity: str) -> None:
     ctx.meta[STARTS_META] = True
     with connect(ctx) as api:
-        reply = look(api, f"/print-jobs/{identity}", partial(leave_open, PrintProgress(output), identity))
+        reply = look(api, f"/print-jobs/{identity}", output, partial(leave_open, PrintProgress(output), identity))
         if reply.body["phase"] != "final":
             with PrintProgress(output) as progress:
                 reply = wait(api, progress, reply, None)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from posd.cli.api import Api, Problem, Reply, Unreachable
-from posd.cli.awaiting import begin, deadline_in, not_known, timeout_option
+from posd.cli.awaiting import DOUBTFUL, begin, deadline_in, not_known, timeout_option
 from posd.cli.completing import files, serials
 from posd.cli.connection import connect, json_option
 from posd.cli.errors import STARTS_META
@@ -82,6 +82,8 @@ def print_(
         )
         if reply.body["phase"] != "final" and not no_wait:
             reply = wait(api, progress, reply, deadline)
+    if reply.body["phase"] in DOUBTFUL:
+        leave_open(progress, identity, "It may have been sent to the printer: that is not known", reply)
     if reply.body["phase"] != "final":
         _show_started(output, reply)
     finish(output, reply)

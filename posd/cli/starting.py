@@ -11,7 +11,7 @@ import click
 
 from posd.cli import parameters
 from posd.cli.api import Api, Reply
-from posd.cli.awaiting import begin, deadline_in, finish, leave_open, timeout_option, wait
+from posd.cli.awaiting import DOUBTFUL, begin, deadline_in, finish, leave_open, timeout_option, wait
 from posd.cli.completing import Complete, payments, serials
 from posd.cli.connection import connect, json_option
 from posd.cli.errors import ABOUT_META, STARTS_META
@@ -42,8 +42,6 @@ NOTHING_STARTED = "Nothing was started."
 STARTED_BEFORE = "This call started nothing; an earlier one with the same --id may have."
 #: What may be said where it is in doubt.
 MAY_RUN = "The {noun} may have started, and then it goes on"
-#: Phases in which it is.
-DOUBTFUL = frozenset({"starting", "in_doubt"})
 
 #: paragraphs of the help.
 WAITS = (

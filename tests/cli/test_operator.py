@@ -215,6 +215,20 @@ def test_a_refusal_is_told_in_the_daemons_words(
     assert "may have been done" not in done.stderr
 
 
+def test_an_operator_whom_a_variable_led_to_the_tills_socket_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = problem(403, "forbidden", "this call is for operators: use the admin socket")
+    with Stub(tmp_path / "s", [refusal, refusal]):
+        named = posd("release", ID, *BY_ANA, socket=tmp_path / "s")
+        monkeypatch.setenv("POSD_SOCKET", str(tmp_path / "s"))
+        led = posd("release", ID, *BY_ANA)
+    assert (named.returncode, led.returncode) == (2, 2)
+    assert f"POSD_SOCKET is set in this shell and names {tmp_path / 's'}" in led.stderr
+    assert "unset POSD_SOCKET" in led.stderr
+    assert "POSD_SOCKET" not in named.stderr
+
+
 def test_a_lost_answer_may_mean_that_it_was_done(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [Answer(cut=True)]):
         done = posd("release", ID, *BY_ANA, socket=tmp_path / "s")

@@ -268,12 +268,15 @@ def test_a_call_whose_answer_is_lost_is_repeated_word_for_word_and_a_wait_outliv
 
 def test_without_waiting_it_says_how_to_ask(tmp_path: Path) -> None:
     doubtful = print_job(status=None, phase="in_doubt")
-    with Stub(tmp_path / "s", [answer(doubtful, 201), answer(UNSENT, 201)]):
-        done = posd("print", __file__, "--no-wait", socket=tmp_path / "s", config=tmp_path / "none.toml")
-        unsent = posd("print", __file__, "--no-wait", socket=tmp_path / "s", config=tmp_path / "none.toml")
-    assert (done.returncode, unsent.returncode) == (0, 1)
-    assert "sent to SN-0001: not known whether the terminal took it" in done.stdout
+    command = ("print", __file__, "--id", JOB, "--no-wait")
+    with Stub(tmp_path / "s", [answer(print_job(), 201), answer(doubtful, 201), answer(UNSENT, 201)]):
+        done, doubt, unsent = (posd(*command, socket=tmp_path / "s", config=tmp_path / "none.toml") for _ in range(3))
+    assert (done.returncode, doubt.returncode, unsent.returncode) == (0, 4, 1)
+    assert "sent to SN-0001" in done.stdout
     assert f"how it stands: posd print-jobs {JOB}" in done.stdout
+    assert "sent to" not in doubt.stdout
+    assert "It may have been sent to the printer: that is not known." in doubt.stderr
+    assert "Do not print it again under another id before that is known." in doubt.stderr
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,31 @@ def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreach
     assert stopping.returncode == 3
 
 
+@pytest.mark.parametrize(
+    ("arguments", "left", "code"),
+    [
+        (AWAIT, {"result": "approved"}, 0),
+        (AWAIT, {"result": "declined"}, 1),
+        (AWAIT, {"result": "of a newer posd"}, 4),
+        (CHARGE, {"result": "approved"}, 1),
+        (("print-jobs", JOB, "--wait"), {"print_status": "COMPLETED"}, 0),
+        (("print-jobs", JOB, "--wait"), {"print_status": None}, 1),
+    ],
+    ids=lambda value: " ".join(map(str, value.values())) if isinstance(value, dict) else None,
+)
+def test_who_waits_for_what_is_removed_hears_how_it_ended(
+    tmp_path: Path, arguments: tuple[str, ...], left: dict[str, str | None], code: int
+) -> None:
+    """A start is refused all the same: whether it is for the same sale, nobody knows any more."""
+    fields = "," + json.dumps(left).strip("{}")
+    with Stub(tmp_path / "s", [problem(410, "pruned", "used before; it ended so", fields)] * 2):
+        done = posd(*arguments, socket=tmp_path / "s")
+        program = posd(*arguments, "--json", socket=tmp_path / "s")
+    assert (done.returncode, program.returncode) == (code, code)
+    assert "used before; it ended so" in done.stderr
+    assert json.loads(program.stdout)["code"] == "pruned"
+
+
 @pytest.mark.parametrize("body", [b"<html>", b'{"phase":'], ids=["html", "half"])
 def test_a_start_whose_answer_cannot_be_read_may_have_started(tmp_path: Path, body: bytes) -> None:
     with Stub(tmp_path / "s", [Answer(201, body)]):

@@ -24,6 +24,9 @@ class Lost(StrEnum):
     TLS = "tls_failure"
 
 
+#: How Python tells that the receiver hung up in the TLS handshake; older ones (Debian 12's) take it for an orderly end.
+HANDSHAKE_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
+
 #: The HTTP status, or how the attempt was lost.
 Outcome = int | Lost
 
@@ -96,8 +99,8 @@ def _client(tls: ssl.SSLContext) -> httpx2.AsyncClient:
 
 def _why_not_connected(error: BaseException) -> Lost:
     causes = list(_causes(error))
-    if any(isinstance(cause, ssl.SSLEOFError | ConnectionResetError) for cause in causes):
-        return Lost.RESET  # in the TLS handshake
+    if any(isinstance(cause, HANDSHAKE_BROKEN_OFF) for cause in causes):
+        return Lost.RESET
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
         return Lost.TLS
     if any(isinstance(cause, socket.gaierror) for cause in causes):

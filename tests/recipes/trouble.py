@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 
@@ -16,15 +16,20 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
     answer = head.encode() + b"connection: close\r\n\r\n" + body
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await reader.readuntil(b"\r\n\r\n")
-        if request.decode().startswith(calls):
-            writer.write(answer)
-            writer.close()
-            return
-        within, without = await asyncio.open_unix_connection(socket)
-        lines = [line for line in request.split(b"\r\n") if not line.lower().startswith(b"connection:")]
-        without.write(b"\r\n".join([lines[0], b"connection: close", *lines[1:]]))  # the next call is looked at, too
-        await asyncio.gather(_copy(reader, without), _copy(within, writer))
+        with closing(writer):
+            try:
+                request = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:  # somebody looked whether anybody is there, and has left
+                return
+            if request.decode().startswith(calls):
+                writer.write(answer)
+                return
+            within, without = await asyncio.open_unix_connection(socket)
+            with closing(without):
+                lines = [line for line in request.split(b"\r\n") if not line.lower().startswith(b"connection:")]
+                lines.insert(1, b"connection: close")  # the next call comes over another one, and is looked at too
+                without.write(b"\r\n".join(lines))
+                await asyncio.gather(_copy(reader, without), _copy(within, writer))
 
     path = socket.parent / "troubled.sock"
     server = await asyncio.start_unix_server(serve, path)

@@ -54,7 +54,13 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     ),
     "show": ASKS,
     "list": ASKS,
-    "print": ((0, "Printed."), (1, "Failed, or refused."), USAGE, UNREACHABLE, OPEN),
+    "print": (
+        (0, "Printed; with --no-wait: sent."),
+        (1, "Failed, or refused."),
+        USAGE,
+        UNREACHABLE,
+        (4, "Still open, or in doubt: the wait was cut short, or whether it was sent is not known. It goes on."),
+    ),
     "print-jobs": (
         (0, "Done; with --wait: printed."),
         (1, "Refused; with --wait: failed."),

@@ -4,17 +4,12 @@ The till here never gives up: what it was not answered it asks again, with the s
 """
 
 import asyncio
-import atexit
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from random import Random
-from shutil import rmtree
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -24,6 +19,7 @@ from posd.simulator import Simulator
 from tests.crash import printing
 from tests.crash.printing import Job
 from tests.crash.relay import Relay
+from tests.support import forks
 from tests.support.daemon import Daemon, Reply
 from tests.support.shop import AMOUNT
 
@@ -138,11 +134,8 @@ class World:
         return code
 
     async def _run_command(self, crash: str) -> int:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "posd", "--config", str(self.daemon.config_file), *self._command),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
+        process = await forks.start(
+            *("--config", str(self.daemon.config_file), *self._command),
             stderr=asyncio.subprocess.STDOUT,
             env=os.environ | _environment(crash),
         )
@@ -276,14 +269,4 @@ class World:
 
 
 def _environment(crash: str) -> dict[str, str]:
-    return _bytecode() | ({"POSD_CRASH": crash} if crash else {})
-
-
-@cache
-def _bytecode() -> dict[str, str]:
-    """Return what lets daemons keep what they compiled where Python was told not to: they are started so often."""
-    if not sys.dont_write_bytecode:
-        return {}
-    directory = mkdtemp(prefix="posd-bytecode-")
-    atexit.register(rmtree, directory, ignore_errors=True)
-    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": directory}
+    return {"POSD_CRASH": crash} if crash else {}

@@ -9,7 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support import forks
+
 Line = dict[str, Any]
+Process = forks.Process | asyncio.subprocess.Process
 #: Real seconds that no start of a process takes.
 A_WHILE = 600.0
 #: Longest real seconds for the next line; the first one comes when the process is ready.
@@ -19,18 +22,23 @@ PATIENCE = 30.0
 @asynccontextmanager
 async def simulate(
     *options: str, tmp: Path, kill_at: tuple[str, int] | None = None
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, Line]]:
+) -> AsyncIterator[tuple[Process, Line]]:
     """Run it with JSON lines on a pipe until it is ready; end it at the end where the test has not.
 
     `kill_at` names a point of its code at which it dies by SIGKILL, see the module of that name.
     """
-    program = ["posd"] if kill_at is None else ["tests.simulator.kill_at", kill_at[0], str(kill_at[1])]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", *program, "simulate", "--listen", "127.0.0.1:0", "--speed", "100", *options),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | {"TMPDIR": str(tmp)},
-    )
+    command = ("simulate", "--listen", "127.0.0.1:0", "--speed", "100", *options)
+    environment = os.environ | {"TMPDIR": str(tmp)}
+    process: Process
+    if kill_at is None:
+        process = await forks.start(*command, env=environment)
+    else:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.simulator.kill_at", kill_at[0], str(kill_at[1]), *command),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+        )
     try:
         yield process, await next_line(process)
     finally:
@@ -39,7 +47,7 @@ async def simulate(
         await process.communicate()
 
 
-async def next_line(process: asyncio.subprocess.Process) -> Line:
+async def next_line(process: Process) -> Line:
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE):
         text = await process.stdout.readline()
@@ -48,7 +56,7 @@ async def next_line(process: asyncio.subprocess.Process) -> Line:
     return line
 
 
-async def until(process: asyncio.subprocess.Process, kind: str, **fields: Any) -> Line:
+async def until(process: Process, kind: str, **fields: Any) -> Line:
     """Read lines until one of a kind comes that has these fields."""
     wanted = {"kind": kind} | fields
     while not wanted.items() <= (line := await next_line(process)).items():

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from decimal import Decimal
@@ -17,6 +15,7 @@ import httpx2
 
 from posd import tls
 from posd.cli.api import Api, Problem, Unreachable
+from tests.support import forks
 from tests.support.ports import reserve
 
 #: seconds: far above what anything here takes.
@@ -57,7 +56,7 @@ class Counter:
         self._speed = speed
         self._extra = extra
         self._controls: dict[str, str] = {}
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, forks.Forked] = {}
 
     def __enter__(self) -> Self:
         for name in ("run", "state", "terminals", "ledger"):
@@ -158,14 +157,7 @@ class Counter:
     def _start(self, name: str, *arguments: str) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")}
         with (self.home / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "posd", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
+            self._processes[name] = forks.Forked(arguments, stdout=log.fileno(), stderr=log.fileno(), env=environment)
 
     def _end(self, name: str, number: signal.Signals) -> None:
         process = self._processes.pop(name)

@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 
 from posd import tls
+from tests.support import forks
 from tests.support.ports import reserve
 
 #: Where a configuration for tests lets the webhook listener be: the first start fills a port in.
@@ -48,7 +49,7 @@ class Daemon:
     entering: tuple[str, ...] = ()
     #: Descriptors that it inherits.
     passing: tuple[int, ...] = ()
-    process: asyncio.subprocess.Process | None = None
+    process: forks.Process | asyncio.subprocess.Process | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
     _reading: asyncio.Task[None] | None = None
@@ -81,19 +82,18 @@ class Daemon:
             self.config = self.config.replace(ANY_PORT, f"127.0.0.1:{reserve()}")
         self.config_file.write_text(self.config)
         self.lines.clear()
-        self.process = await asyncio.create_subprocess_exec(
-            *self.entering,
-            sys.executable,
-            "-m",
-            "posd",
-            "--config",
-            str(self.config_file),
-            "run",
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=os.environ | dict(self.environment),
-            pass_fds=self.passing,
-        )
+        arguments = ("--config", str(self.config_file), "run")
+        environment = os.environ | dict(self.environment)
+        if self.entering or self.passing:
+            self.process = await asyncio.create_subprocess_exec(
+                *(*self.entering, sys.executable, "-m", "posd", *arguments),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env=environment,
+                pass_fds=self.passing,
+            )
+        else:
+            self.process = await forks.start(*arguments, env=environment, stderr=asyncio.subprocess.STDOUT)
         self._reading = asyncio.create_task(self._read())
         if wait:
             started = await self.log_line("posd.started")

@@ -1,0 +1,137 @@
+"""`python -m tests.support.fork_server KIND DESCRIPTOR`: a process that has imported posd and forks from there.
+
+A start of posd takes half a second of a processor, nearly all of it for imports, and the tests start some thousand of
+them. A fork takes a hundredth of that. What comes of it is a process like any other: with a pid, descriptors, an
+environment and a memory of its own, that can be killed at any instant, and that ends as an interpreter ends.
+
+`tests.support.forks` is the other end. One message over a socket is one start: JSON, and the descriptors of its outputs
+and of its status socket. Over the status socket go the pid, then the exit status. This process ends, and kills
+what it has started, once nobody holds the other end.
+"""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+#: A pid, then how it ended: as `subprocess` says it, below 0 for a signal.
+NUMBER = struct.Struct("=i")
+#: Longest request, in bytes: the command line and the environment.
+MAX_REQUEST_BYTES = 262_144
+#: What comes along with a request: stdout, stderr and the status socket.
+DESCRIPTORS = 3
+
+#: Which kinds there are, and what each has imported. `posd run` does without rich, see `posd.cli.running`.
+IMPORTS = {
+    "run": (
+        "posd.cli.entry",
+        "posd.cli.running",
+        "posd.config",
+        "posd.logs",
+        "posd.daemon",
+        # and what the daemon leaves for its first use
+        "posd.store.migrations",
+        "posd.terminals.client",
+        "anyio._backends._asyncio",
+        "concurrent.futures.thread",
+        "encodings.ascii",
+        "encodings.idna",
+        "httpcore2",
+        "importlib.readers",
+        "importlib.metadata",
+    ),
+    "command": (
+        "posd.cli.entry",
+        "posd.cli.main",
+        "posd.cli.simulate",
+        "posd.cli.demo",
+        "posd.client",
+        "posd.simulator",
+        "rich.progress",
+        "rich.table",
+    ),
+}
+
+
+def serve(control: socket.socket) -> dict[str, Any] | None:
+    """Fork for each request. Return the request in the forked process, None in this one once the other end is gone."""
+    wake, woken = socket.socketpair()
+    for end in (control, wake, woken):
+        end.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken.fileno())
+    living: dict[int, socket.socket] = {}
+    selector = selectors.DefaultSelector()
+    selector.register(control, selectors.EVENT_READ)
+    selector.register(wake, selectors.EVENT_READ)
+    while True:
+        selector.select()
+        _reap(wake, living)
+        try:
+            message, descriptors, _, _ = socket.recv_fds(control, MAX_REQUEST_BYTES, DESCRIPTORS)
+        except BlockingIOError:
+            continue
+        if not message:
+            for pid in living:
+                os.kill(pid, signal.SIGKILL)
+            return None
+        *streams, status = descriptors
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number, stream in enumerate(streams, start=1):
+                os.dup2(stream, number)
+            selector.close()
+            for opened in (*living.values(), control, wake, woken):
+                opened.close()
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return dict(json.loads(message))
+        living[pid] = socket.socket(fileno=status)
+        living[pid].send(NUMBER.pack(pid))
+        for stream in streams:
+            os.close(stream)
+
+
+def _reap(wake: socket.socket, living: dict[int, socket.socket]) -> None:
+    with suppress(BlockingIOError):
+        wake.recv(4096)
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+            pid, status = ended
+            with living.pop(pid) as told, suppress(BrokenPipeError):
+                told.send(NUMBER.pack(os.waitstatus_to_exitcode(status)))
+
+
+def become(request: dict[str, Any]) -> None:
+    """Be the process that was asked for: `python -m posd ARGUMENT…`."""
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    time.tzset()
+    os.chdir(request["directory"])
+    importlib.reload(importlib.import_module("posd.crashpoints"))  # it reads the environment when it is imported
+    sys.argv = ["posd", *request["arguments"]]
+    runpy.run_module("posd", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    kind, descriptor = sys.argv[1:]
+    if kind == "run":
+        sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    for name in IMPORTS[kind]:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    asked = serve(socket.socket(fileno=int(descriptor)))
+    if asked is not None:
+        become(asked)

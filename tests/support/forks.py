@@ -1,0 +1,199 @@
+"""Starting `python -m posd` by a fork of a process that has imported it, see `tests.support.fork_server`.
+
+`Forked` is used like `subprocess.Popen`, `start` returns what is used like `asyncio.subprocess.Process`. A start that
+differs in what the interpreter reads at its own start is left to `subprocess`: callers ask `can_fork`.
+"""
+
+import asyncio
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from tests.support.fork_server import NUMBER
+
+#: Variables that say something to the interpreter, the loader or the C library at a process's start.
+AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "FAKETIME")
+
+#: Longest that a server may take to import posd and to fork, in seconds.
+START_SECONDS = 120.0
+
+
+def can_fork(environment: Mapping[str, str]) -> bool:
+    """Whether a process with this environment can come from a fork: nothing that matters before `main` differs."""
+    names = {name for name in environment.keys() | os.environ.keys() if name.startswith(AT_START)}
+    return all(environment.get(name) == os.environ.get(name) for name in names)
+
+
+class Forked:
+    """A process that was forked, as `python -m posd ARGUMENT…` without input; the outputs are descriptors."""
+
+    def __init__(self, arguments: Sequence[str], *, stdout: int, stderr: int, env: Mapping[str, str]) -> None:
+        assert can_fork(env)
+        self.args = [sys.executable, "-m", "posd", *arguments]
+        self.returncode: int | None = None
+        self.status, theirs = socket.socketpair()
+        request = {
+            "arguments": list(arguments),
+            "environment": dict(env),
+            "directory": str(Path.cwd()),
+        }
+        with theirs:
+            kind = "run" if arguments[-1] == "run" else "command"
+            message = json.dumps(request).encode()
+            socket.send_fds(_server(kind), [message], [stdout, stderr, theirs.fileno()])
+        self.status.settimeout(START_SECONDS)
+        self.pid = NUMBER.unpack(self.status.recv(NUMBER.size))[0]
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        if self.returncode is None:
+            self.status.setblocking(False)
+            with suppress(BlockingIOError):
+                self.ended(self.status.recv(NUMBER.size))
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; raise `subprocess.TimeoutExpired` where it does not come."""
+        if self.returncode is None:
+            self.status.settimeout(timeout)
+            try:
+                self.ended(self.status.recv(NUMBER.size))
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+    def ended(self, told: bytes) -> None:
+        """Take its exit code, as the server told it."""
+        if self.returncode is None:
+            self.returncode = NUMBER.unpack(told)[0] if told else -signal.SIGKILL
+            self.status.close()
+
+
+class Process:
+    """A forked process on an event loop, with the parts of `asyncio.subprocess.Process` that tests use."""
+
+    def __init__(
+        self, forked: Forked, stdout: asyncio.StreamReader | None, stderr: asyncio.StreamReader | None
+    ) -> None:
+        self._forked = forked
+        self.pid = forked.pid
+        self.stdout = stdout
+        self.stderr = stderr
+        self._waiting = asyncio.create_task(self._wait())
+
+    @property
+    def returncode(self) -> int | None:
+        return self._forked.returncode
+
+    async def _wait(self) -> None:
+        self._forked.status.setblocking(False)
+        self._forked.ended(await asyncio.get_running_loop().sock_recv(self._forked.status, NUMBER.size))
+
+    async def wait(self) -> int:
+        """Wait for its end."""
+        await asyncio.shield(self._waiting)
+        assert self.returncode is not None
+        return self.returncode
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        """Read to the end of its output, and wait for its end."""
+        read = [await stream.read() if stream else b"" for stream in (self.stdout, self.stderr)]
+        await self.wait()
+        return read[0], read[1]
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+async def start(
+    *arguments: str,
+    env: Mapping[str, str],
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
+) -> "Process | asyncio.subprocess.Process":
+    """Start `python -m posd ARGUMENT…` without input, by a fork where that makes no difference."""
+    if not can_fork(env):
+        command = (sys.executable, "-m", "posd", *arguments)
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env
+        )
+    readers: list[asyncio.StreamReader | None] = []
+    with ExitStack() as stack:
+        theirs: list[int] = []
+        for output in (stdout, stderr):
+            reader = None
+            if output == subprocess.PIPE:
+                reader, descriptor = await _pipe()
+                stack.callback(os.close, descriptor)
+            elif output == subprocess.STDOUT:
+                descriptor = theirs[0]
+            else:
+                descriptor = output if isinstance(output, int) else output.fileno()
+            theirs.append(descriptor)
+            readers.append(reader)
+        forked = Forked(arguments, stdout=theirs[0], stderr=theirs[1], env=env)
+    return Process(forked, *readers)
+
+
+async def _pipe() -> tuple[asyncio.StreamReader, int]:
+    """Return a reader, and the descriptor that a process writes to."""
+    reader = asyncio.StreamReader()
+    read, write = os.pipe()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read, "rb", buffering=0)
+    )
+    return reader, write
+
+
+@cache
+def _server(kind: str) -> socket.socket:
+    """Start the server of this kind, once in a process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.fork_server", kind, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # a Ctrl-C ends the tests, and these end it
+        )
+
+    @atexit.register
+    def _end() -> None:
+        ours.close()
+        server.wait()
+
+    return ours

@@ -1,19 +1,90 @@
-"""Settings of all tests, what they measured, and which of them could not run."""
+"""Settings of all tests: where they work, which of them run, what they may leave behind, what is told at the end."""
 
 import os
-from collections.abc import Callable
+import shutil
+import signal
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Generator
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Whether an example comes quickly says something about the machine, not about posd.
-settings.register_profile("posd", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("posd")
+from tests.support import forks, leftovers
 
+# Whether an example comes quickly says something about the machine, not about posd.
+settings.register_profile(
+    "quick", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25, print_blob=True
+)
+settings.register_profile("whole", settings.get_profile("quick"), max_examples=100)
+
+#: Longest path of a directory in which the sockets of tests still have a path short enough for the kernel (107 bytes).
+MAX_DIRECTORY = 24
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 TOLD = "told"
-#: What marks the report of a test that needs root.
-NEEDS_ROOT = ("needs root", True)
+#: How many processes had been started when a test began.
+STARTS = pytest.StashKey[int]()
+SESSION = pytest.StashKey[pytest.Session]()
+
+starts = leftovers.Starts()
+held = leftovers.Held()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for everything."""
+    parser.addoption("--whole", action="store_true", help="run the slow tests too")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return more workers than there are processors: tests wait for processes and for time to pass."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Make what surrounds the tests the same everywhere; what they write goes to a directory that is removed."""
+    global held
+    settings.load_profile("whole" if config.getoption("--whole") else "quick")
+    # In the background, under nohup and in CI they may be ignored, which every process here would inherit.
+    for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if not WORKER:
+        _begin(config)
+    place = Path(os.environ[leftovers.RUN], WORKER or "main")
+    place.mkdir(mode=0o755)
+    os.environ["TMPDIR"] = str(place)
+    tempfile.tempdir = None
+
+
+def _begin(config: pytest.Config) -> None:
+    """Make the directory of this run, which its other processes inherit."""
+    places = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")]
+    place = next(item for item in places if len(str(item)) <= MAX_DIRECTORY and os.access(item, os.W_OK))
+    run = Path(tempfile.mkdtemp(prefix="posd-", dir=place))
+    run.chmod(0o755)  # tests that become another user find theirs below
+    config.add_cleanup(partial(shutil.rmtree, run, ignore_errors=True))
+    os.environ[leftovers.RUN] = str(run)
+    if config.option.basetemp is None:
+        config.option.basetemp = run / "t"
+    if sys.dont_write_bytecode:  # else each of the thousand processes compiles posd anew
+        del os.environ["PYTHONDONTWRITEBYTECODE"]
+        os.environ["PYTHONPYCACHEPREFIX"] = str(run / "bytecode")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow, unless all is asked for."""
+    if config.getoption("--whole"):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 @pytest.fixture
@@ -24,30 +95,89 @@ def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Leave out what needs root where this is not root."""
-    if item.get_closest_marker("root") is None:
+    if item.get_closest_marker("root") and os.geteuid() != 0:
+        pytest.skip("needs root: apt-get install iproute2 avahi-daemon, and as root: pytest --whole -m root")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What is started belongs to this test,"""
+    item.stash[STARTS] = starts.count
+    with leftovers.owning(item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """or to those that share the fixture which starts it."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with leftovers.owning(request.node.nodeid or "session"):
+        if fixturedef.scope == "session":
+            with held.allowing():
+                return (yield)
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Fail a test that leaves something behind, and end it, so that this test alone fails."""
+    try:
+        return (yield)
+    finally:
+        left = leftovers.end_processes(item.nodeid) if starts.count > item.stash[STARTS] else []
+        held.look(item.nodeid)
+        file = item.getparent(pytest.File)
+        if file is not None and (nextitem is None or nextitem.getparent(pytest.File) is not file):
+            left += leftovers.end_processes(file.nodeid) + held.left()
+        if left:
+            pytest.fail("left behind:\n" + "\n".join(left), pytrace=False)
+
+
+def pytest_sessionfinish() -> None:
+    """End what the tests of this process started, also after a Ctrl-C."""
+    forks.close()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Look once more, when all processes of this run have ended."""
+    if WORKER:
         return
-    item.user_properties.append(NEEDS_ROOT)
-    if os.geteuid() != 0:
-        pytest.skip("it needs root")
+    if left := leftovers.end_all_processes():
+        config.stash[SESSION].exitstatus = pytest.ExitCode.TESTS_FAILED
+        print("\nleft behind:", *left, sep="\n", file=sys.stderr)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Remember what gives the exit code."""
+    session.config.stash[SESSION] = session
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Remember what this process has open before its first test."""
+    held.begin()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what the tests told, and, so that nobody takes it for tested, what was left out for want of root."""
+    """Print what the tests told, and once for each reason, so that nobody takes it for tested, what was left out."""
     reports = terminalreporter.getreports("passed")
     told = [str(text) for report in reports for name, text in report.user_properties if name == TOLD]
     if told:
         terminalreporter.section("counted")
     for text in told:
         terminalreporter.write_line(text)
-    left_out = [
-        item for item in terminalreporter.getreports("skipped") if NEEDS_ROOT in map(tuple, item.user_properties)
-    ]
+    left_out: dict[str, list[str]] = defaultdict(list)
+    for report in terminalreporter.getreports("skipped"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        left_out[reason.removeprefix("Skipped: ")].append(report.nodeid)
     if left_out:
         terminalreporter.section("NOT TESTED HERE", "!", red=True, bold=True)
-    for report in left_out:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        terminalreporter.write_line(f"{report.nodeid}: {reason.removeprefix('Skipped: ')}", red=True)
-    if left_out:
-        terminalreporter.write_line(
-            "To test this too, on Debian: apt-get install iproute2 avahi-daemon, and as root: pytest -m root"
-        )
+    for reason, tests in sorted(left_out.items()):
+        places = sorted({test.partition("::")[0] for test in tests})
+        shown = places[0] if len(places) == 1 else f"{places[0]} and {len(places) - 1} more files"
+        terminalreporter.write_line(f"{len(tests)} x {reason} ({shown})", red=True)

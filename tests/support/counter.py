@@ -16,6 +16,7 @@ import httpx2
 from posd import tls
 from posd.cli.api import Api, Problem, Unreachable
 from tests.support import forks
+from tests.support.leftovers import OWNER
 from tests.support.ports import reserve
 
 #: seconds: far above what anything here takes.
@@ -56,6 +57,7 @@ class Counter:
         self._speed = speed
         self._extra = extra
         self._controls: dict[str, str] = {}
+        self._owner = os.environ.get(OWNER, "")
         self._processes: dict[str, forks.Forked] = {}
 
     def __enter__(self) -> Self:
@@ -156,6 +158,7 @@ class Counter:
 
     def _start(self, name: str, *arguments: str) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")}
+        environment[OWNER] = self._owner
         with (self.home / f"{name}.log").open("ab") as log:
             self._processes[name] = forks.Forked(arguments, stdout=log.fileno(), stderr=log.fileno(), env=environment)
 

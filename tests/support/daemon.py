@@ -16,6 +16,7 @@ import httpx2
 
 from posd import tls
 from tests.support import forks
+from tests.support.leftovers import OWNER
 from tests.support.ports import reserve
 
 #: Where a configuration for tests lets the webhook listener be: the first start fills a port in.
@@ -52,6 +53,8 @@ class Daemon:
     process: forks.Process | asyncio.subprocess.Process | None = None
     lines: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
+    #: Whose it is, also where another test starts it again; see `tests.support.leftovers`.
+    _owner: str = field(default_factory=lambda: os.environ.get(OWNER, ""))
     _reading: asyncio.Task[None] | None = None
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -83,7 +86,7 @@ class Daemon:
         self.config_file.write_text(self.config)
         self.lines.clear()
         arguments = ("--config", str(self.config_file), "run")
-        environment = os.environ | dict(self.environment)
+        environment = os.environ | {OWNER: self._owner} | dict(self.environment)
         if self.entering or self.passing:
             self.process = await asyncio.create_subprocess_exec(
                 *(*self.entering, sys.executable, "-m", "posd", *arguments),

@@ -14,14 +14,17 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from tests.support.fork_server import NUMBER
 
 #: Variables that say something to the interpreter, the loader or the C library at a process's start.
 AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "FAKETIME")
+
+#: The audit event of a start.
+FORKED = "tests.forked"
 
 #: Longest that a server may take to import posd and to fork, in seconds.
 START_SECONDS = 120.0
@@ -39,19 +42,22 @@ class Forked:
     def __init__(self, arguments: Sequence[str], *, stdout: int, stderr: int, env: Mapping[str, str]) -> None:
         assert can_fork(env)
         self.args = [sys.executable, "-m", "posd", *arguments]
+        self.environment = dict(env)
         self.returncode: int | None = None
         self.status, theirs = socket.socketpair()
         request = {
             "arguments": list(arguments),
-            "environment": dict(env),
+            "environment": self.environment,
             "directory": str(Path.cwd()),
         }
         with theirs:
             kind = "run" if arguments[-1] == "run" else "command"
             message = json.dumps(request).encode()
-            socket.send_fds(_server(kind), [message], [stdout, stderr, theirs.fileno()])
+            socket.send_fds(_control(kind), [message], [stdout, stderr, theirs.fileno()])
         self.status.settimeout(START_SECONDS)
         self.pid = NUMBER.unpack(self.status.recv(NUMBER.size))[0]
+        _living.add(self)
+        sys.audit(FORKED)
 
     def poll(self) -> int | None:
         """Return the exit code, None while it runs."""
@@ -90,6 +96,7 @@ class Forked:
         if self.returncode is None:
             self.returncode = NUMBER.unpack(told)[0] if told else -signal.SIGKILL
             self.status.close()
+            _living.discard(self)
 
 
 class Process:
@@ -178,22 +185,57 @@ async def _pipe() -> tuple[asyncio.StreamReader, int]:
     return reader, write
 
 
-@cache
-def _server(kind: str) -> socket.socket:
-    """Start the server of this kind, once in a process."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.fork_server", kind, str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,  # a Ctrl-C ends the tests, and these end it
-        )
+def living() -> list[Forked]:
+    """Return the forked processes of whose end nobody has heard yet."""
+    return list(_living)
 
-    @atexit.register
-    def _end() -> None:
-        ours.close()
-        server.wait()
 
-    return ours
+def servers() -> set[int]:
+    """Return the pids of the servers that this process has started."""
+    return {server.process.pid for server in _servers.values()}
+
+
+def descriptors() -> set[int]:
+    """Return the descriptors by which this process talks to its servers."""
+    return {server.control.fileno() for server in _servers.values()}
+
+
+@atexit.register
+def close() -> None:
+    """End the servers, and with them all that they have forked."""
+    while _servers:
+        _, server = _servers.popitem()
+        server.control.close()
+        server.process.wait()
+
+
+@dataclass(frozen=True)
+class _Server:
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+
+    @classmethod
+    def start(cls, kind: str) -> Self:
+        """Start it; it imports what its kind needs before it takes the first request."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.fork_server", kind, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={name: value for name, value in os.environ.items() if name != "TESTS_OWNER"},
+                start_new_session=True,  # a Ctrl-C ends the tests, and these end it
+            )
+        return cls(process, ours)
+
+
+_servers: dict[str, _Server] = {}
+_living: set[Forked] = set()
+
+
+def _control(kind: str) -> socket.socket:
+    """Return what reaches the server of this kind; it is started once in a process."""
+    if kind not in _servers:
+        _servers[kind] = _Server.start(kind)
+    return _servers[kind].control

@@ -9,12 +9,13 @@ import os
 import socket
 import tempfile
 from pathlib import Path
+from random import randrange
 
 #: Below the kernel's own range (net.ipv4.ip_local_port_range begins at 32768), above what services use.
 FIRST = 12_000
 COUNT = 20_000
-#: How many were given out on this machine: all test processes share it.
-GIVEN_OUT = Path(tempfile.gettempdir()) / "posd-test-ports"
+#: Counts those that were given out: in one file for all processes of a run of the tests, else one for this process.
+COUNTER = Path(os.environ.get("TESTS_RUN", tempfile.gettempdir())) / "posd-test-ports"
 
 
 def reserve(host: str = "127.0.0.1") -> int:
@@ -31,10 +32,10 @@ def reserve(host: str = "127.0.0.1") -> int:
 
 
 def _next() -> int:
-    descriptor = os.open(GIVEN_OUT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(COUNTER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     with os.fdopen(descriptor, "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        number = int(file.read() or 0)
+        number = int(file.read() or randrange(COUNT))  # runs beside this one begin elsewhere
         file.seek(0)
         file.write(str(number + 1))
         file.truncate()

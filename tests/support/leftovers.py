@@ -1,0 +1,144 @@
+"""What a test leaves behind: processes, threads, descriptors and files. It is found, ended, and said whose it was.
+
+Each process inherits TESTS_OWNER: the run, and the test or the shared fixture that started it. Processes are looked for
+after each test that has started one; threads, descriptors and files after each file of tests, and these are named with
+the test after which they were seen first.
+"""
+
+import gc
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.support import forks
+
+OWNER = "TESTS_OWNER"
+RUN = "TESTS_RUN"
+
+#: Audit events of a process that starts another.
+STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", forks.FORKED})
+
+
+@contextmanager
+def owning(owner: str) -> Iterator[None]:
+    """What is started in this block belongs to the owner: the id of a test, or where a fixture is shared."""
+    before = os.environ.get(OWNER)
+    os.environ[OWNER] = f"{os.environ[RUN]} {owner}"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[OWNER]
+        else:
+            os.environ[OWNER] = before
+
+
+def end_processes(owner: str) -> list[str]:
+    """Kill what this owner has left running; return a line for each."""
+    owned = f"{os.environ[RUN]} {owner}"
+    found = []
+    for forked in forks.living():
+        if forked.environment.get(OWNER) == owned and forked.poll() is None:
+            found.append(f"process {forked.pid}: {' '.join(forked.args)}")
+            forked.kill()
+            forked.wait()
+    return found + list(_kill(f"{OWNER}={owned}\0"))
+
+
+def end_all_processes() -> list[str]:
+    """Kill what any process of this run has left running; return a line for each, with its owner."""
+    return list(_kill(f"{OWNER}={os.environ[RUN]} "))
+
+
+def _kill(mark: str) -> Iterator[str]:
+    """Kill the processes in whose environment this stands."""
+    for entry in _processes():
+        with suppress(OSError):  # it has ended, or belongs to another user
+            _, found, rest = (b"\0" + (entry / "environ").read_bytes()).partition(f"\0{mark}".encode())
+            if found and int(entry.name) != os.getpid():
+                owner = rest.partition(b"\0")[0].decode("utf-8", "replace")
+                line = _command_line(entry)
+                os.kill(int(entry.name), signal.SIGKILL)
+                yield f"process {entry.name}: {line} {owner}".rstrip()
+
+
+def _children() -> Iterator[str]:
+    """Name the processes that this one has started, but for the servers of `tests.support.forks`."""
+    for entry in _processes():
+        with suppress(OSError):
+            parent = int((entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+            if parent == os.getpid() and int(entry.name) not in forks.servers():
+                yield f"process {entry.name}: {_command_line(entry)}"
+
+
+def _processes() -> Iterable[Path]:
+    return (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
+
+
+def _command_line(entry: Path) -> str:
+    return (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip() or "(ended)"
+
+
+class Starts:
+    """Counts the processes that this one starts, by the interpreter's audit events."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, _: object) -> None:
+        if event in STARTING:
+            self.count += 1
+
+
+class Held:
+    """Threads, descriptors, files and children of this process, compared with those at a file's beginning."""
+
+    def __init__(self) -> None:
+        self._before: set[str] = set()
+        self._first_seen: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """What is there now is of no test."""
+        self._before = _held()
+
+    def look(self, test: str) -> None:
+        """Note what is new after this test, to name it if it stays."""
+        for item in _held() - self._before:
+            self._first_seen.setdefault(item, test)
+
+    @contextmanager
+    def allowing(self) -> Iterator[None]:
+        """What comes in this block may stay: it belongs to the whole run."""
+        before = _held()
+        yield
+        self._before |= _held() - before
+
+    def left(self) -> list[str]:
+        """Return a line for each that is still there, and forget it."""
+        new = _held() - self._before
+        if new:
+            gc.collect()  # what is only not collected yet is told by its own ResourceWarning
+            new = _held() - self._before
+        lines = [f"{item}; seen first after {self._first_seen.get(item, 'the last test')}" for item in sorted(new)]
+        self._before |= new
+        self._before &= _held()
+        self._first_seen.clear()
+        return [*lines, *_children()]
+
+
+def _held() -> set[str]:
+    threads = {f"thread {thread.name} ({thread.ident})" for thread in threading.enumerate() if not thread.daemon}
+    files = {f"file {path}" for path in Path(tempfile.gettempdir()).iterdir()}
+    descriptors = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one by which the directory is listed
+            target = str(entry.readlink())
+            if not target.startswith("/dev/") and int(entry.name) not in forks.descriptors():
+                descriptors.add(f"descriptor {entry.name} -> {target}")
+    return threads | files | descriptors

@@ -46,16 +46,23 @@ def every(
     return decorate
 
 
+def try_each(table: Iterable[Row], check: Test) -> None:
+    """Call the check with each row of a table that a test makes itself, and tell together what failed."""
+    failed: list[tuple[str, BaseException]] = []
+    rows = list(table)
+    assert rows, "a table without a row proves nothing"
+    for name, row in rows:
+        try:
+            check(**row)
+        except FAILURES as error:
+            failed.append((name, error))
+    _tell(failed, len(rows))
+
+
 def _calling(inner: Test, table: list[Row]) -> Test:
     @functools.wraps(inner)
     def whole(**fixtures: Any) -> None:
-        failed: list[tuple[str, BaseException]] = []
-        for name, row in table:
-            try:
-                inner(**fixtures, **row)
-            except FAILURES as error:
-                failed.append((name, error))
-        _tell(failed, len(table))
+        try_each(table, functools.partial(inner, **fixtures))
 
     return whole
 

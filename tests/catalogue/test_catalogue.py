@@ -3,20 +3,19 @@
 from collections import Counter
 from decimal import Decimal
 
-import pytest
-
 from posd.core.transactions import AttentionCode, EvidenceKind, NextStep, Phase, Result
 from posd.simulator.catalogue import payments
 from posd.simulator.print_catalogue import prints
 from tests.catalogue.document import DOCUMENT, document
 from tests.catalogue.themes import REQUIRED, THEMES
+from tests.support.tables import every
 
 
 def test_every_file_has_one_place_in_the_themes() -> None:
     assert Counter(name for theme in THEMES.values() for name in theme.names) == Counter(list(payments()))
 
 
-@pytest.mark.parametrize("item", REQUIRED)
+@every("item", REQUIRED)
 def test_it_has_every_bad_day(item: str) -> None:
     assert set(REQUIRED[item]) <= set(payments())
 
@@ -25,7 +24,7 @@ def test_it_has_faults_of_printing() -> None:
     assert {"fails", "out-of-paper", "loses-reply", "error-but-prints", "silent", "calls-twice"} <= set(prints())
 
 
-@pytest.mark.parametrize("name", [*payments(), *prints()])
+@every("name", [*payments(), *prints()])
 def test_each_is_told_in_sentences(name: str) -> None:
     scenario = payments().get(name) or prints()[name]
     for text in (scenario.summary, scenario.when, scenario.advice or "."):
@@ -35,7 +34,7 @@ def test_each_is_told_in_sentences(name: str) -> None:
         assert text[0].isupper() or text == "."
 
 
-@pytest.mark.parametrize("name", payments())
+@every("name", payments())
 def test_each_states_what_the_till_gets_in_words_of_the_local_api(name: str) -> None:
     expect = payments()[name].expect
     assert (expect.result in set(Result)) == (expect.phase == Phase.FINAL)

@@ -15,6 +15,7 @@ from tests.catalogue.playing import Played, Said
 from tests.catalogue.street import Street, street
 from tests.support.secrets import Secrets
 from tests.support.shop import nothing_to_correct
+from tests.support.tables import every
 from tests.support.webhooks import disk
 
 #: Attentions that a slow machine can raise where none is expected.
@@ -54,7 +55,7 @@ async def test_posd_says_what_the_scenario_says(
     assert passed - BY_TIME == expected - BY_TIME
 
 
-@pytest.mark.parametrize("name", payments())
+@every("name", payments())
 async def test_what_it_says_of_money_is_what_the_terminals_ledger_says(
     playing: dict[str, "asyncio.Task[Played]"], name: str
 ) -> None:
@@ -76,7 +77,7 @@ async def test_what_it_says_of_money_is_what_the_terminals_ledger_says(
             assert charge["transaction_reference"] in f"{reference} {attention['conflicting_final']}"
 
 
-@pytest.mark.parametrize("name", payments())
+@every("name", payments())
 async def test_it_is_sent_once_and_an_abort_where_the_till_says_so(
     playing: dict[str, "asyncio.Task[Played]"], name: str
 ) -> None:

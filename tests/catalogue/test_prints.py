@@ -13,6 +13,7 @@ from posd.simulator.print_catalogue import DEFAULT_PRINT_SCENARIO, prints
 from posd.simulator.print_scenario import Memory
 from tests.catalogue.print_street import PrintPlay, Said, print_street
 from tests.support.secrets import Secrets
+from tests.support.tables import every
 
 Playing = dict[str, "asyncio.Task[PrintPlay]"]
 
@@ -65,7 +66,7 @@ async def test_it_follows_from_what_was_recorded(playing: Playing) -> None:
         assert report["print_jobs"] > 0
 
 
-@pytest.mark.parametrize("name", prints())
+@every("name", prints())
 def test_a_file_says_when_it_happens_and_fits_together(name: str) -> None:
     scenario = prints()[name]
     for text in (scenario.summary, scenario.when, scenario.advice or "None."):

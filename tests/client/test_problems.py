@@ -9,6 +9,7 @@ import posd.client
 from posd.client import Posd, Problem
 from posd.core.problems import PROBLEMS
 from tests.cli.stub import Stub, problem
+from tests.support.tables import every
 
 ID = "7f3c0000-0000-4000-8000-0000000000aa"
 
@@ -17,7 +18,7 @@ def test_every_code_of_the_contract_has_a_class_and_no_class_is_without_a_code()
     assert set(Problem.BY_CODE) == set(PROBLEMS)
 
 
-@pytest.mark.parametrize(("code", "kind"), Problem.BY_CODE.items())
+@every(("code", "kind"), Problem.BY_CODE.items())
 def test_a_class_is_called_as_its_code_and_can_be_imported(code: str, kind: type[Problem]) -> None:
     assert re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() == code
     assert getattr(posd.client, kind.__name__) is kind
@@ -28,7 +29,7 @@ def test_a_class_is_called_as_its_code_and_can_be_imported(code: str, kind: type
 WAITED_FOR = {"draining", "internal_error"}
 
 
-@pytest.mark.parametrize("code", sorted(set(PROBLEMS) - WAITED_FOR))
+@every("code", sorted(set(PROBLEMS) - WAITED_FOR))
 def test_a_refusal_is_raised_as_its_class_at_once(tmp_path: Path, code: str) -> None:
     refusal = problem(PROBLEMS[code][0], code, "what to do", ',"blocking_transaction":"7f3c","n":1.10')
     with Stub(tmp_path / "s", [refusal]) as stub, Posd(stub.socket) as client, pytest.raises(Problem) as caught:

@@ -9,6 +9,7 @@ import pytest
 from posd.config import Config, ConfigError, HeaderError, parse
 from posd.config.headers import MAX_HEADER_BYTES
 from posd.config.show import entries
+from tests.support.tables import every
 
 SECRET = "hunter2-hunter2"
 
@@ -53,8 +54,8 @@ LAYERS = {"local": (ALL, LOCAL, OWN), "cloud": (ALL, CLOUD, OWN)}
 NAMES = {ALL: "X-Key", LOCAL: "x-key", CLOUD: "X-KEY", OWN: "x-Key"}
 
 
-@pytest.mark.parametrize("given", [names for size in range(5) for names in combinations(NAMES, size)], ids=",".join)
-@pytest.mark.parametrize("mode", LAYERS)
+@every("given", [names for size in range(5) for names in combinations(NAMES, size)], ids=",".join)
+@every("mode", LAYERS)
 def test_the_later_section_replaces_the_same_name_in_any_case(
     tmp_path: Path, mode: str, given: tuple[str, ...]
 ) -> None:
@@ -135,7 +136,7 @@ def test_a_value_never_shows(tmp_path: Path, where: str) -> None:
     assert resolved(config) == {"A": SECRET}
 
 
-@pytest.mark.parametrize(
+@every(
     ("headers", "reason"),
     [
         ('{Host = "a"}', "Host is a header that posd sets itself"),

@@ -11,6 +11,7 @@ from posd.config.reader import Reading
 from posd.config.schema import SECTIONS, keys
 from posd.config.show import toml_lines
 from posd.config.values import Base
+from tests.support.tables import every
 
 
 def problems(text: str, directory: Path) -> list[ConfigProblem]:
@@ -180,7 +181,7 @@ URLS = [
 ]
 
 
-@pytest.mark.parametrize(("key", "text", "reason", "cure"), WRONG, ids=[f"{row[0]}-{row[2][:24]}" for row in WRONG])
+@every(("key", "text", "reason", "cure"), WRONG, ids=[f"{row[0]}-{row[2][:24]}" for row in WRONG])
 def test_a_mistake_is_one_problem_at_its_key(tmp_path: Path, key: str, text: str, reason: str, cure: str) -> None:
     (tmp_path / "there").touch()
     (problem,) = problems(text, tmp_path)

@@ -1,12 +1,11 @@
 """What the answer to an abort says: only "nothing is running" is used further."""
 
-import pytest
-
 from posd.core.aborts import AbortAnswer, judge_abort
 from posd.core.starts import Attempt, Lost, NotSent, Replied
+from tests.support.tables import every
 
 
-@pytest.mark.parametrize(
+@every(
     ("attempt", "answer"),
     [
         (NotSent("refused"), AbortAnswer.UNREACHABLE),

@@ -11,6 +11,7 @@ from posd.core.starts import Refused
 from posd.core.transactions import OperationType, Result, Transaction
 from tests.core.inputs import content, event
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
+from tests.support.tables import every
 
 CHARGE, PRE_AUTH, RE_AUTH, CAPTURE, POST_TIP, VOID = OperationType
 FITS = {(PRE_AUTH, RE_AUTH), (PRE_AUTH, CAPTURE), (PRE_AUTH, VOID), (CHARGE, POST_TIP), (CHARGE, VOID), (CAPTURE, VOID)}
@@ -41,9 +42,9 @@ def in_state(kind: OperationType | None, state: str, number: int = 1, **fields: 
             return event(content(finals[state], CARD)).apply(transaction)
 
 
-@pytest.mark.parametrize("kind", DERIVED)
-@pytest.mark.parametrize("of", [*OperationType, None])
-@pytest.mark.parametrize("state", STATES)
+@every("kind", DERIVED)
+@every("of", [*OperationType, None])
+@every("state", STATES)
 def test_only_an_approved_original_of_a_fitting_type_is_taken(
     kind: OperationType, of: OperationType | None, state: str
 ) -> None:
@@ -67,8 +68,8 @@ def test_by_its_reference_a_re_authorization_stands_for_its_pre_authorization(ki
 RE_AUTHS = [(), *(states for count in (1, 2, 3) for states in product(("approved", "declined", "open"), repeat=count))]
 
 
-@pytest.mark.parametrize("kind", [CAPTURE, VOID, RE_AUTH])
-@pytest.mark.parametrize("states", RE_AUTHS, ids=str)
+@every("kind", [CAPTURE, VOID, RE_AUTH])
+@every("states", RE_AUTHS, ids=str)
 def test_which_reference_is_sent(kind: OperationType, states: tuple[str, ...]) -> None:
     """A capture and a void take that of the newest approved re-authorization, a re-authorization the original's."""
     original = in_state(PRE_AUTH, "approved", 1)
@@ -98,9 +99,9 @@ BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("kind", OperationType)
-@pytest.mark.parametrize("other", OperationType)
-@pytest.mark.parametrize("state", STATES)
+@every("kind", OperationType)
+@every("other", OperationType)
+@every("state", STATES)
 def test_what_stands_in_the_way_of_paying_twice(kind: OperationType, other: OperationType, state: str) -> None:
     sibling = in_state(other, state)
     blocks = state in BLOCKS.get(kind, {}).get(other, set())

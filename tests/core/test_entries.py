@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from typing import get_args
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +38,7 @@ from posd.core.starts import Acknowledged, Doubtful, Lost, NotSent, Refused, Rep
 from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Result, Transaction
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
+from tests.support.tables import every
 
 ACKNOWLEDGEMENT = Replied(200, json.dumps({"status": ACK, "terminal": {"serialNumber": "SN-TEST"}}).encode())
 PIECE = Evidence(kind=EvidenceKind.SEARCH, at="2026-11-20T10:42:03.000Z", result="none")
@@ -127,7 +127,7 @@ def test_every_kind_of_entry_is_here() -> None:
     assert {type(entry) for entry, _, _ in ENTRIES} == set(get_args(Entry))
 
 
-@pytest.mark.parametrize(("entry", "word", "effect"), ENTRIES, ids=[f"{word}" for _, word, _ in ENTRIES])
+@every(("entry", "word", "effect"), ENTRIES, ids=[f"{word}" for _, word, _ in ENTRIES])
 def test_an_entry_has_its_effect_and_its_word_also_when_it_is_read_back(entry, word, effect) -> None:  # type: ignore[no-untyped-def]
     back = written_down(entry)
     assert back == entry
@@ -136,7 +136,7 @@ def test_an_entry_has_its_effect_and_its_word_also_when_it_is_read_back(entry, w
         assert follow(beginning, back, NOW) == effect(beginning)
 
 
-@pytest.mark.parametrize("entry", [entry for entry, _, _ in ENTRIES], ids=[word for _, word, _ in ENTRIES])
+@every("entry", [entry for entry, _, _ in ENTRIES], ids=[word for _, word, _ in ENTRIES])
 def test_an_entry_changes_something_somewhere_unless_it_is_about_an_abort(entry: Entry) -> None:
     changed = any(follow(beginning, entry, NOW) != beginning for beginning in BEGINNINGS)
     taken = entry == AbortAnswered(Replied(200, b"{}"))

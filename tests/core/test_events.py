@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 from posd.core.events import MAX_TEXT, NotAnEvent, read_acknowledgement, read_event
 from tests.core.scenarios import IDENTITY
 from tests.support.events import body, event
+from tests.support.tables import every
 
 
-@pytest.mark.parametrize(
-    "field", ["event_id", "occurred_at", "status", "merchant_id", "client_transaction_id", "terminal"]
-)
-@pytest.mark.parametrize(
-    "value", [None, 7, "", [], "x" * (MAX_TEXT + 1)], ids=["absent", "number", "empty", "list", "huge"]
-)
+@every("field", ["event_id", "occurred_at", "status", "merchant_id", "client_transaction_id", "terminal"])
+@every("value", [None, 7, "", [], "x" * (MAX_TEXT + 1)], ids=["absent", "number", "empty", "list", "huge"])
 def test_what_is_always_there_must_be_there(field: str, value: object) -> None:
     with pytest.raises(NotAnEvent, match=field):
         read_event(body(IDENTITY, "APPROVAL", **{field: value}))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from posd.core import lifecycle
 from posd.core.lifecycle import FINALS, MAX_STRANGE_EDGES, MOVES, TRANSITIONS, Move, Status, Trail, Verdict, leap, step
+from tests.support.tables import every
 
 STATES = (None, *Status)
 EVERY_PAIR = tuple(itertools.product(STATES, Status))
@@ -33,7 +34,7 @@ def test_both_tables_have_every_state_and_every_event() -> None:
     assert {state for state, following in TRANSITIONS.items() if not following} == FINALS
 
 
-@pytest.mark.parametrize(("state", "event"), EVERY_PAIR, ids=str)
+@every(("state", "event"), EVERY_PAIR, ids=str)
 def test_each_state_times_each_event_is_decided_as_the_spec_has_it(state: Status | None, event: Status) -> None:
     move = MOVES[state][event]
     if state in FINALS:
@@ -48,7 +49,7 @@ def test_each_state_times_each_event_is_decided_as_the_spec_has_it(state: Status
         assert move is Move.LATE
 
 
-@pytest.mark.parametrize(("state", "event"), EVERY_PAIR, ids=str)
+@every(("state", "event"), EVERY_PAIR, ids=str)
 def test_a_state_never_goes_back(state: Status | None, event: Status) -> None:
     after = step(Trail(position=state, last=state), event, state).trail.position
     assert RANK[after] == max(RANK[state], RANK[event])

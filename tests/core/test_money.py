@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from posd.core.money import numbers, parse_money, read_money, to_decimal
 from posd.core.transactions import encode
+from tests.support.tables import every
 
 DECODER = msgspec.json.Decoder(float_hook=to_decimal)
 
@@ -50,7 +51,7 @@ REFUSED = """
 """
 
 
-@pytest.mark.parametrize("written", [*REFUSED.split(), '" 1"'])
+@every("written", [*REFUSED.split(), '" 1"'])
 def test_everything_else_is_refused_with_a_reason(written: str) -> None:
     with pytest.raises(ValueError, match="must"):
         parse_money(DECODER.decode(written.encode()))
@@ -69,7 +70,7 @@ def test_every_amount_survives_the_round_trip_to_the_digit(amount: Decimal) -> N
     assert through(f'"{amount}"') == str(amount).encode()
 
 
-@pytest.mark.parametrize(
+@every(
     ("value", "read"),
     [
         (Decimal("11.20"), Decimal("11.20")),

@@ -18,6 +18,7 @@ from posd.core.transactions import (
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
 from tests.core.walks import Input
+from tests.support.tables import every
 
 GRACE = timedelta(seconds=10)
 WAIT, DONE, NEW_ID_OK, ASK_PERSON = NextStep
@@ -46,7 +47,7 @@ def after(*inputs: Input) -> Transaction:
     return transaction
 
 
-@pytest.mark.parametrize(
+@every(
     ("inputs", "step", "claims"),
     [
         ((), WAIT, True),

@@ -9,6 +9,7 @@ from posd.core.operators import CALLS, MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACT
 from posd.core.requests import MalformedJson
 from posd.core.transactions import AttentionCode, Result
 from tests.core.inputs import named
+from tests.support.tables import every
 
 WHO = {"operator": "Ana", "note": "seen on the slip"}
 REFERENCE = "5B6F6A5E-0B0A-4D7C-9D55-0F6B1C2A9E11"
@@ -19,7 +20,7 @@ def faults(call: str, document: object) -> dict[str, str]:
     return {fault.path: fault.message for fault in read_decision(call, data, None)[1]}
 
 
-@pytest.mark.parametrize(
+@every(
     ("call", "own", "decision"),
     [
         ("release", {}, Released("Ana", "seen on the slip", 1000)),
@@ -56,7 +57,7 @@ def test_what_is_not_json(data: bytes) -> None:
         read_decision("release", data, None)
 
 
-@pytest.mark.parametrize(
+@every(
     ("call", "document", "paths"),
     [
         ("release", [], {"", "/operator", "/note"}),

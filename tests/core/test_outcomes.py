@@ -11,6 +11,7 @@ from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Operat
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.core.walks import Input
+from tests.support.tables import every
 
 R1 = content("APPROVAL", REQUESTED)
 R2 = content("APPROVAL", REQUESTED, reference="r-2")
@@ -36,7 +37,7 @@ def kinds(transaction: Transaction) -> list[str]:
     return [item.kind for item in transaction.outcome.evidence]
 
 
-@pytest.mark.parametrize(
+@every(
     ("first", "second", "reference", "proofs", "raised"),
     [
         # the same final twice: both proofs are kept, one of a kind

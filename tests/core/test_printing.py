@@ -20,6 +20,7 @@ from posd.core.printing import (
 from posd.core.starts import Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
 from posd.core.times import iso
 from posd.core.transactions import Phase
+from tests.support.tables import every
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=1)
@@ -161,9 +162,9 @@ def test_a_reply_that_contradicts_the_id_of_an_earlier_callback(
     assert (job.phase, job.status, job.decided_by) == ("final", "COMPLETED", "webhook")
 
 
-@pytest.mark.parametrize("source", [DecidedBy.WEBHOOK, DecidedBy.POLL])
-@pytest.mark.parametrize("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
-@pytest.mark.parametrize("phase", ["starting", "in_doubt", "active"])
+@every("source", [DecidedBy.WEBHOOK, DecidedBy.POLL])
+@every("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
+@every("phase", ["starting", "in_doubt", "active"])
 def test_what_the_terminal_says_of_an_open_job(phase: str, word: str, source: printing.Source) -> None:
     before = {
         "starting": starting(queued=True),
@@ -201,8 +202,8 @@ def test_the_end_settles_what_was_open() -> None:
     assert codes(resolved) == {"quarantined_event", "unknown_status"}
 
 
-@pytest.mark.parametrize("by", list(DecidedBy))
-@pytest.mark.parametrize("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
+@every("by", list(DecidedBy))
+@every("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
 def test_what_comes_after_an_end(by: DecidedBy, word: str) -> None:
     before = ended(by)
     job = printing.take(before, Report(word, error_code="E-7"), DecidedBy.POLL, LATER)

@@ -7,9 +7,10 @@ import pytest
 from posd.core.problems import PROBLEMS, Problem
 from posd.core.times import iso, parse_iso
 from posd.core.uuids import canonical_uuid
+from tests.support.tables import every
 
 
-@pytest.mark.parametrize("code", PROBLEMS)
+@every("code", PROBLEMS)
 def test_every_problem_has_its_document(code: str) -> None:
     document = Problem(code, "what to do", extra=1).document()
     assert document["type"] == f"urn:posd:problem:{code}"

@@ -16,6 +16,7 @@ from posd.core.profile import (
     resolve_path,
 )
 from posd.core.rows import Row
+from tests.support.tables import every
 
 OPERATIONS = ("charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "abort", "search", "print", "print-job")
 ROWS = [(mode, operation) for mode in ACCESS_MODES for operation in OPERATIONS]
@@ -33,12 +34,12 @@ def test_charge_is_the_row_of_the_spec() -> None:
     assert DEFAULT.cloud["charge"] == Row("POST", "/terminal/v1/{terminal_serial}/async/charge", confirmed=True)
 
 
-@pytest.mark.parametrize(("access_mode", "operation"), ROWS)
+@every(("access_mode", "operation"), ROWS)
 def test_default_paths_pass_the_rules_for_configured_ones(access_mode: AccessMode, operation: str) -> None:
     assert path_fault(operation, access_mode, DEFAULT.table(access_mode)[operation].path) is None
 
 
-@pytest.mark.parametrize(
+@every(
     ("operation", "access_mode", "path", "fault"),
     [
         ("charge", "local", "", "not an absolute path"),

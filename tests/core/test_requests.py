@@ -20,6 +20,7 @@ from posd.core.transactions import Transaction
 from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body as event_body
+from tests.support.tables import every
 
 AMOUNT = {"iva": 1.20, "subtotal_iva": 10.00}
 REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"
@@ -52,7 +53,7 @@ def test_what_is_not_json(data: bytes) -> None:
         read_start(data)
 
 
-@pytest.mark.parametrize(
+@every(
     ("document", "paths"),
     [
         ([], {""}),

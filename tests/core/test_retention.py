@@ -24,6 +24,7 @@ from posd.core.times import iso
 from posd.core.transactions import RESULTS, AttentionCode, OperationType, Phase, Result, Transaction
 from tests.core.scenarios import NOW
 from tests.core.test_chains import STATES, in_state
+from tests.support.tables import every
 
 LATER = iso(NOW + timedelta(days=400))
 ENDED = ("approved", "approved by a person", "declined", "rejected", "canceled", "not_started")
@@ -70,7 +71,7 @@ def test_a_chain_goes_as_a_whole_or_not_at_all(states: tuple[str, ...], kept: Ke
     assert keeps_together([made(state, number) for number, state in enumerate(states)], LATER) is kept
 
 
-@pytest.mark.parametrize(("mine", "theirs"), list(product(ENDED, STATES)))
+@every(("mine", "theirs"), list(product(ENDED, STATES)))
 def test_a_sale_stays_paid(mine: str, theirs: str) -> None:
     """What is kept of a sale never looks unpaid because that by which it was paid is gone."""
     item = made(mine, sale="s")
@@ -88,7 +89,7 @@ def test_what_is_of_no_sale_guards_none() -> None:
     assert not guards_sale(made("approved"), [made("declined", 2, updated_at=LATER)], LATER)
 
 
-@pytest.mark.parametrize(("result", "status"), list(product(Result, [*Status, "SOMETHING_NEW"])))
+@every(("result", "status"), list(product(Result, [*Status, "SOMETHING_NEW"])))
 def test_only_another_end_contradicts(result: Result, status: str) -> None:
     left = Pruned("id", "SN-1", "charge", result, "2026-11-20")
     stated = {str(final): said for final, said in RESULTS.items()}.get(status)

@@ -11,6 +11,7 @@ from posd.core.starts import Lost, NotSent, Replied
 from tests.core.inputs import content
 from tests.core.scenarios import CARD, IDENTITY, REQUESTED
 from tests.support.events import body
+from tests.support.tables import every
 
 OURS = f'{{"client_transaction_id": "{IDENTITY}", "amount": 1.10}}'
 OTHERS = '{"client_transaction_id": "11111111-2222-4333-8444-555555555555"}'
@@ -57,7 +58,7 @@ def test_an_empty_list_at_the_pointer_is_the_explicit_none(text: str, pointer: s
     assert read(text, pointer) == Nothing()
 
 
-@pytest.mark.parametrize(
+@every(
     ("text", "pointer", "reason"),
     [
         ("", "", "not JSON"),

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from posd.core.starts import (
     MAX_REFUSAL_TEXT,
     Acknowledged,
@@ -17,6 +15,7 @@ from posd.core.starts import (
     judge,
 )
 from tests.core.scenarios import IDENTITY
+from tests.support.tables import every
 
 GOOD = {
     "event_id": "e",
@@ -31,7 +30,7 @@ def reply(document: object, status: int = 200) -> Replied:
     return Replied(status, json.dumps(document).encode())
 
 
-@pytest.mark.parametrize(
+@every(
     ("attempt", "kind"),
     [
         (NotSent("connection refused"), Unsent),

@@ -25,6 +25,7 @@ from posd.core.watching import (
     patience,
     want,
 )
+from tests.support.tables import every
 
 LIMITS = Limits(grace=10.0, stall=300.0, stall_after_request=60.0)
 ACK, CARD, REQUESTED = Status.TERMINAL_ACKNOWLEDGED, Status.CARD_PRESENTED, Status.APPROVAL_REQUESTED
@@ -125,8 +126,8 @@ def test_a_gap_is_asked_for_at_once() -> None:
     assert (fresh.search_at, fresh.wanted) == (500.0, True)
 
 
-@pytest.mark.parametrize("result", SearchResult)
-@pytest.mark.parametrize(
+@every("result", SearchResult)
+@every(
     ("item", "until"),
     [
         (watch(), ()),

@@ -10,6 +10,7 @@ from posd.log_events import EVENTS, Event
 from posd.logs import FIELDS
 from tests.logs.found import PACKAGE, Line, NotPlain, lines, modules
 from tests.logs.page import PAGE, page
+from tests.support.tables import every
 
 FOUND: dict[str, list[Line]] = defaultdict(list)
 for module in modules():
@@ -24,7 +25,7 @@ def wanted(event: str) -> str:
     return f'"{event}": _row("{" ".join(sorted(levels))}", "{" ".join(sorted(fields))}", "…", "…"),'
 
 
-@pytest.mark.parametrize("event", sorted(FOUND.keys() | EVENTS.keys()))
+@every("event", sorted(FOUND.keys() | EVENTS.keys()))
 def test_an_event_has_the_row_that_the_code_asks_for(event: str) -> None:
     places = ", ".join(line.place for line in FOUND.get(event, ()))
     if event not in EVENTS:
@@ -42,7 +43,7 @@ def test_an_event_has_the_row_that_the_code_asks_for(event: str) -> None:
         assert set(row.fields) == fields, says
 
 
-@pytest.mark.parametrize(("event", "row"), EVENTS.items(), ids=EVENTS)
+@every(("event", "row"), EVENTS.items(), ids=EVENTS)
 def test_a_row_can_be_used(event: str, row: Event) -> None:
     assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", event), "an event is words with dots between"
     assert set(row.fields) <= FIELDS, "a field that no line may have: add it to FIELDS in posd/logs.py"

@@ -4,10 +4,9 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from tests.openapi import released
 from tests.openapi.compare import Comparison
+from tests.support.tables import every
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -124,12 +123,12 @@ def faults(change: Change) -> list[str]:
     return Comparison(old, new).faults()
 
 
-@pytest.mark.parametrize("name", ALLOWED)
+@every("name", ALLOWED)
 def test_what_may_be_added(name: str) -> None:
     assert faults(ALLOWED[name]) == []
 
 
-@pytest.mark.parametrize("name", FORBIDDEN)
+@every("name", FORBIDDEN)
 def test_what_never_changes(name: str) -> None:
     assert faults(FORBIDDEN[name])
 

@@ -12,6 +12,7 @@ from posd.core.problems import PROBLEMS
 from posd.web import routes
 from tests.openapi import released
 from tests.openapi.described import Described
+from tests.support.tables import every
 
 DOCUMENT = released.today()
 DESCRIBED = Described(DOCUMENT)
@@ -68,7 +69,7 @@ def test_what_stands_for_a_reader_is_there() -> None:
             assert said or name in ("Amount", "AskedAmount", "ExtraTaxes") or name.startswith("Problem"), (name, field)
 
 
-@pytest.mark.parametrize("content", contents())
+@every("content", contents())
 def test_examples_are_as_described(content: Any) -> None:
     values = [item["value"] for item in content.get("examples", {}).values() if "value" in item]
     values += [content["example"]] if "example" in content else []

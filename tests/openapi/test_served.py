@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE: dict[str, str] = {
     "internal_error": "a fault of posd: tests/e2e/test_reply_table.py, tests/e2e/test_start.py",
     "storage_unavailable": "a broken disk: tests/power/test_disk_full.py, tests/services/test_storage_trouble.py",
-    "queue_full": "too many print jobs: tests/services/test_print_trouble.py",
+    "queue_full": "too many print jobs: tests/services/test_print_line.py",
     "start_transaction draining": "tests/e2e/test_stop.py",
     "start_print_job draining": "tests/e2e/test_stop.py",
     "reconcile_transaction draining": "tests/e2e/test_stop.py",

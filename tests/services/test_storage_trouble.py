@@ -1,102 +1,57 @@
-"""A start while the database refuses: what the till hears is never more, and never less, than what is known."""
+"""Paying and printing while the database refuses: what the till hears is never more, and never less, than is known."""
 
 import asyncio
-import json
-import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-import structlog
 from structlog.testing import capture_logs
-from structlog.typing import EventDict
 
-from posd.config import load
 from posd.core import decisions
 from posd.core.decisions import rebuild
 from posd.core.events import read_event
+from posd.core.printing import PrintJob
 from posd.core.problems import Problem
 from posd.core.transactions import Phase, Transaction
 from posd.services import payments as payments_module
-from posd.services.aborts import Aborts
-from posd.services.callback_urls import CallbackUrls
-from posd.services.intents import Intents
-from posd.services.outstanding import Outstanding
-from posd.services.payments import Payments
+from posd.services import printing as printing_module
 from posd.store import opening, transactions
-from posd.store.store import Store
-from posd.terminals.fleet import Fleet
-from tests.support.daemon import toml
+from tests.services.inside import CHARGE, RECEIPT, Inside, composed
 from tests.support.disk import broken_disk
 from tests.support.events import body
-from tests.support.terminal import Request, ScriptedTerminal, http, scripted_terminal
+from tests.support.shop import PATIENCE_SECONDS
+from tests.support.terminal import Request, http
 
-BODY = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
+Start = Callable[[Inside, str], Awaitable[tuple[Transaction | PrintJob, bool]]]
 
 
-@dataclass
-class Inside:
-    """The parts of a daemon that a start needs, in this process, and a foreign lock on its database."""
+async def pay(inside: Inside, identity: str) -> tuple[Transaction, bool]:
+    return await inside.payments.start(identity, CHARGE)
 
-    terminal: ScriptedTerminal
-    store: Store
-    payments: Payments
-    aborts: Aborts
-    foreign: sqlite3.Connection
 
-    def lock(self) -> None:
-        """Take the write lock, as a backup tool or an administrator's shell would."""
-        self.foreign.execute("BEGIN IMMEDIATE")
-
-    def unlock(self) -> None:
-        self.foreign.execute("ROLLBACK")
-
-    async def get(self, identity: str) -> Transaction | None:
-        return await self.store.read(lambda db: transactions.get(db, identity))
+async def print_it(inside: Inside, identity: str) -> tuple[PrintJob, bool]:
+    return await inside.printing.start(identity, RECEIPT)
 
 
 @pytest.fixture
 async def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Inside]:
-    monkeypatch.setattr(payments_module, "RETRY_STORING_SECONDS", 0.01)
+    for module in (payments_module, printing_module):
+        monkeypatch.setattr(module, "RETRY_STORING_SECONDS", 0.01)
     async with composed(tmp_path) as parts:
         yield parts
-
-
-@asynccontextmanager
-async def composed(home: Path) -> AsyncIterator[Inside]:
-    def now() -> datetime:
-        return datetime.now(UTC)
-
-    async with scripted_terminal(home) as terminal:
-        (home / "config.toml").write_text(toml(home, terminal.toml))
-        config = load(home / "config.toml")
-        store = await Store.open(home / "posd.db", home / "posd.db.lock")
-        await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
-        fleet, outstanding = Fleet(config.terminals, config.profile), Outstanding()
-        urls = CallbackUrls((b"k" * 32,), "", 1)
-        payments = Payments(store, fleet, Intents(fleet, outstanding, UTC), urls, outstanding, now)
-        aborts = Aborts(store, fleet, outstanding, now)
-        foreign = sqlite3.connect(home / "posd.db", isolation_level=None)
-        yield Inside(terminal, store, payments, aborts, foreign)
-        foreign.close()
-        await payments.drain(0)
-        await fleet.close()
-        await store.close()
 
 
 async def test_what_cannot_be_recorded_is_not_sent_and_the_same_call_works_later(inside: Inside) -> None:
     identity = str(uuid4())
     inside.lock()
     with pytest.raises(Problem) as refused:
-        await inside.payments.start(identity, BODY)
+        await inside.payments.start(identity, CHARGE)
     assert refused.value.code == "storage_unavailable"
     assert inside.terminal.requests == []
     inside.unlock()
-    transaction, created = await inside.payments.start(identity, BODY)
+    transaction, created = await inside.payments.start(identity, CHARGE)
     assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
 
 
@@ -110,7 +65,7 @@ async def test_an_answer_that_cannot_be_recorded_is_recorded_later_and_the_till_
         writer.write(http(409, b"busy"))
 
     inside.terminal.start = refuse
-    transaction, created = await inside.payments.start(identity, BODY)
+    transaction, created = await inside.payments.start(identity, CHARGE)
     assert (transaction.phase, transaction.outcome, created) == (Phase.STARTING, None, True)
     with inside.store.hub.subscribe(identity) as changed:
         inside.unlock()
@@ -131,7 +86,7 @@ async def test_a_fault_of_our_own_after_the_send_is_no_answer_that_says_nothing_
         raise LookupError("a fault")
 
     monkeypatch.setattr(decisions, "conclude_start", broken)
-    transaction, created = await inside.payments.start(identity, BODY)
+    transaction, created = await inside.payments.start(identity, CHARGE)
     assert (transaction.phase, created) == (Phase.STARTING, True)
     with inside.store.hub.subscribe(identity) as changed:
         monkeypatch.undo()
@@ -143,15 +98,15 @@ async def test_a_fault_of_our_own_after_the_send_is_no_answer_that_says_nothing_
 
 async def test_a_known_id_is_answered_whatever_is_wrong_with_the_call(inside: Inside) -> None:
     identity = str(uuid4())
-    await inside.payments.start(identity, BODY)
+    await inside.payments.start(identity, CHARGE)
     refusal = Problem("unsupported_media_type", "not JSON")
-    again, created = await inside.payments.start(identity, BODY, refusal)
+    again, created = await inside.payments.start(identity, CHARGE, refusal)
     assert (again.phase, created) == (Phase.ACTIVE, False)
     with pytest.raises(Problem) as unread:
         await inside.payments.start(identity, b"", Problem("request_timeout", "too slow"))
     assert unread.value.code == "id_reused", "it is said that the id is in use, not that nothing was sent"
     with pytest.raises(Problem) as unknown:
-        await inside.payments.start(str(uuid4()), BODY, refusal)
+        await inside.payments.start(str(uuid4()), CHARGE, refusal)
     assert unknown.value.code == "unsupported_media_type"
 
 
@@ -165,12 +120,12 @@ async def test_a_call_that_waited_for_the_first_one_is_not_told_that_posd_is_sto
         await inside.terminal.acknowledge(request, writer)
 
     inside.terminal.start = hold
-    first = asyncio.create_task(inside.payments.start(identity, BODY))
+    first = asyncio.create_task(inside.payments.start(identity, CHARGE))
     await arrived.wait()
-    second = asyncio.create_task(inside.payments.start(identity, BODY))
+    second = asyncio.create_task(inside.payments.start(identity, CHARGE))
     draining = asyncio.create_task(inside.payments.drain(10))
     with pytest.raises(Problem, match="posd is stopping"):
-        await inside.payments.start(str(uuid4()), BODY)
+        await inside.payments.start(str(uuid4()), CHARGE)
     release.set()
     answers = await asyncio.gather(first, second)
     assert [(transaction.phase, created) for transaction, created in answers] == [
@@ -183,7 +138,7 @@ async def test_a_call_that_waited_for_the_first_one_is_not_told_that_posd_is_sto
 
 async def test_an_abort_that_was_sent_is_not_taken_back_by_the_disk(inside: Inside) -> None:
     identity = str(uuid4())
-    await inside.payments.start(identity, BODY)
+    await inside.payments.start(identity, CHARGE)
 
     async def take(_request: Request, writer: asyncio.StreamWriter) -> None:
         inside.lock()
@@ -200,36 +155,32 @@ async def test_an_abort_that_was_sent_is_not_taken_back_by_the_disk(inside: Insi
     inside.unlock()
 
 
-async def test_what_is_not_committed_for_certain_is_not_sent(inside: Inside, tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", [pay, print_it])
+async def test_what_is_not_committed_for_certain_is_not_sent(inside: Inside, start: Start) -> None:
     identity = str(uuid4())
     # The log is captured: it would go to a file too.
-    with capture_logs(), broken_disk(tmp_path / "posd.db"), pytest.raises(Problem) as refused:
-        await inside.payments.start(identity, BODY)
+    with capture_logs(), broken_disk(inside.database), pytest.raises(Problem) as refused:
+        await start(inside, identity)
     assert refused.value.code == "storage_unavailable", "the database was read again: it is not there"
-    assert inside.terminal.requests == []
-    transaction, created = await inside.payments.start(identity, BODY)
-    assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
+    assert (inside.terminal.requests, inside.terminal.prints, inside.turns.waiting) == ([], [], 0)
+    started, created = await start(inside, identity)
+    assert (started.phase, created) == ("active", True)
+    assert (inside.terminal.starts_of(identity), len(inside.terminal.prints)) == ((1, 0) if start is pay else (0, 1))
 
 
-async def test_what_may_have_been_committed_is_neither_confirmed_nor_denied(
-    inside: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_denied(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The COMMIT of the intent fails, and before the database can be read again somebody locks it."""
     identity = str(uuid4())
     monkeypatch.setattr(opening, "BUSY_TIMEOUT_MS", 20)
 
-    def lock_meanwhile(_logger: object, _method: str, line: EventDict) -> EventDict:
-        if line["event"] == "payment.commit_uncertain":
-            inside.lock()
-        raise structlog.DropEvent
-
-    processors = structlog.get_config()["processors"]
-    processors.insert(0, lock_meanwhile)
-    try:
-        with broken_disk(tmp_path / "posd.db"), pytest.raises(Problem) as unsure:
-            await inside.payments.start(identity, BODY)
-    finally:
-        processors.remove(lock_meanwhile)
+    with (
+        inside.locked_after("payment.commit_uncertain"),
+        broken_disk(inside.database),
+        pytest.raises(Problem) as unsure,
+    ):
+        await inside.payments.start(identity, CHARGE)
     assert unsure.value.code == "internal_error", "a 503 would say that nothing is recorded, a 201 that it is"
     assert inside.terminal.requests == []
     # The call is repeated while posd still tries to settle what the first one left: the repeated one counts.
@@ -241,19 +192,42 @@ async def test_what_may_have_been_committed_is_neither_confirmed_nor_denied(
         await inside.terminal.acknowledge(request, writer)
 
     inside.terminal.start = answer_when_that_is_over
-    repeated = asyncio.create_task(inside.payments.start(identity, BODY))
+    repeated = asyncio.create_task(inside.payments.start(identity, CHARGE))
     await asyncio.sleep(0)  # it looks the id up, and then waits for the lock
     inside.unlock()
     transaction, created = await repeated
     assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
 
 
+async def test_a_print_job_that_may_have_been_committed_is_neither_confirmed_nor_denied(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The COMMIT of the intent fails, and before the database can be read again somebody locks it."""
+    monkeypatch.setattr(opening, "BUSY_TIMEOUT_MS", 20)
+
+    with inside.locked_after("print.commit_uncertain"):
+        with broken_disk(inside.database), pytest.raises(Problem) as unsure:
+            await inside.printing.start("job-1", RECEIPT)
+        with pytest.raises(Problem) as repeated:
+            await inside.printing.start("job-1", RECEIPT)
+    codes = (unsure.value.code, repeated.value.code)
+    assert codes == ("internal_error", "internal_error"), "a 503 would say that nothing is recorded, a 201 that it is"
+    assert inside.printing.under_way("job-1"), "nobody can resolve it meanwhile"
+    assert inside.terminal.prints == []
+    settling = set(inside.printing._running._tasks)
+    inside.unlock()
+    await asyncio.wait(settling, timeout=PATIENCE_SECONDS)
+    assert not inside.printing.under_way("job-1")
+    job, created = await inside.printing.start("job-1", RECEIPT)
+    assert (job.phase, created, len(inside.terminal.prints)) == ("active", True, 1)
+
+
 async def test_an_id_that_cannot_be_looked_up_is_not_said_to_be_unused(inside: Inside) -> None:
     identity = str(uuid4())
-    await inside.payments.start(identity, BODY)
+    await inside.payments.start(identity, CHARGE)
     inside.foreign.execute("ALTER TABLE transactions RENAME TO elsewhere")
     with pytest.raises(Problem) as unread:
-        await inside.payments.start(identity, BODY)
+        await inside.payments.start(identity, CHARGE)
     inside.foreign.execute("ALTER TABLE elsewhere RENAME TO transactions")
     assert unread.value.code == "internal_error", "a 503 would say that nothing was sent"
     assert inside.terminal.starts_of(identity) == 1
@@ -268,7 +242,7 @@ async def test_a_stop_records_what_is_known_of_a_start_whose_till_has_gone(insid
         await release.wait()
 
     inside.terminal.start = silent
-    till = asyncio.create_task(inside.payments.start(identity, BODY))
+    till = asyncio.create_task(inside.payments.start(identity, CHARGE))
     await arrived.wait()
     till.cancel()
     await inside.payments.drain(0)
@@ -282,12 +256,12 @@ async def test_a_callback_between_the_look_up_and_the_intent_is_joined_and_nothi
     identity = str(uuid4())
     content = body(identity, "TERMINAL_ACKNOWLEDGED")
     orphan = rebuild(read_event(content), identity, datetime.now(UTC))
-    inside.foreign.execute("BEGIN IMMEDIATE")  # what the writer waits for
+    inside.lock()  # what the writer waits for
     earlier = asyncio.create_task(inside.store.write(lambda unit: transactions.insert(unit, orphan, "orphan")))
-    starting = asyncio.create_task(inside.payments.start(identity, BODY))
+    starting = asyncio.create_task(inside.payments.start(identity, CHARGE))
     for _ in range(2):  # when the second read is back, the look-up of the start is too
         await inside.store.read(lambda _db: None)
-    inside.foreign.execute("ROLLBACK")
+    inside.unlock()
     await earlier
     transaction, created = await starting
     assert (transaction.orphan, created, inside.terminal.requests) == (True, False, [])

@@ -10,6 +10,7 @@ from posd.simulator.catalogue import DEFAULT_SCENARIO, by_amount, payments, read
 from posd.simulator.lifecycle import FINALS, Status
 from posd.simulator.scenario import Scenario
 from tests.simulator.own import APPROVED, A, step, write
+from tests.support.tables import every
 
 #: The scenarios that tests, the demonstration and shops have known from the beginning.
 OLD = {
@@ -48,7 +49,7 @@ def test_what_begins_before_the_start_has_no_amount() -> None:
     assert not [name for name, item in payments().items() if item.out_of_reach and item.amount is not None]
 
 
-@pytest.mark.parametrize("name", sorted(payments()))
+@every("name", sorted(payments()))
 def test_a_rejection_says_why(name: str) -> None:
     """An event that lacks its failure is made so by `remove`, not by leaving it out."""
     failure = None
@@ -57,7 +58,7 @@ def test_a_rejection_says_why(name: str) -> None:
         assert failure or item.status not in (Status.DECLINED, Status.TERMINAL_REJECTED)
 
 
-@pytest.mark.parametrize("name", sorted(payments()))
+@every("name", sorted(payments()))
 def test_the_money_that_a_scenario_expects_is_what_its_steps_move(name: str) -> None:
     """Unless an abort or the terminal's refusal comes between."""
     scenario = payments()[name]
@@ -108,7 +109,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("content", "named"), WRONG, ids=range(len(WRONG)))
+@every(("content", "named"), WRONG, ids=range(len(WRONG)))
 def test_what_is_wrong_with_a_file_is_said_with_its_name_and_the_key(tmp_path: Path, content: str, named: str) -> None:
     file = write(tmp_path, content)
     with pytest.raises(SettingsError, match=named) as raised:

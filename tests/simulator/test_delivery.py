@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from posd.simulator import delivery
 from posd.simulator.delivery import Delivered, Drop, Lost, Retry, Verdict
+from tests.support.tables import every
 
 RETRIED = {408, 429, 500, 502, 503, 504}
 
 
-@pytest.mark.parametrize("status", range(100, 600))
+@every("status", range(100, 600))
 def test_every_status_has_the_verdict_of_the_spec(status: int) -> None:
     if 200 <= status <= 299:
         expected = Verdict.DELIVERED

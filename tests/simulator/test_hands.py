@@ -6,6 +6,7 @@ from posd.simulator.hands import Hand, remainder
 from posd.simulator.lifecycle import FINALS, Status
 from tests.simulator.conftest import Receiver, Stage, Till
 from tests.simulator.own import CANCELED, NO, OK, REJECTED, WAITS, A, C, Q
+from tests.support.tables import every
 
 #: What is possible in each state; nothing is in any other.
 POSSIBLE = {
@@ -15,8 +16,8 @@ POSSIBLE = {
 }
 
 
-@pytest.mark.parametrize("status", [None, *Status, "PIN_REQUESTED"])
-@pytest.mark.parametrize("hand", Hand)
+@every("status", [None, *Status, "PIN_REQUESTED"])
+@every("hand", Hand)
 def test_what_is_possible_in_each_state(status: str | None, hand: Hand) -> None:
     steps = remainder(status, hand)
     assert (steps is not None) == (hand in POSSIBLE.get(str(status), set()))

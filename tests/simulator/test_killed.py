@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,8 +13,9 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from tests.simulator.conftest import LOCAL, PATIENCE, SEARCH, Receiver, request
-from tests.simulator.processes import A_WHILE, lines_of, next_line, put_back, simulate, until
+from tests.simulator.conftest import PATIENCE, SEARCH
+from tests.simulator.processes import A_WHILE, lines_of, next_line, put_back, until
+from tests.simulator.restarted import Restarted
 
 ORDER = ["TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"]
 #: With seed 7 the acquirer takes 12 s for it, and everything before that 6 s.
@@ -23,32 +24,13 @@ LONG_WAIT = "7f3c0000-0000-4000-8000-000000000003"
 KILLS = 3
 
 
-class Shop:
-    """A state directory, a ledger file and a receiver, for one terminal process after the other."""
+class Shop(Restarted):
+    """A terminal that takes payments, its random choices always the same."""
 
-    def __init__(self, tmp: Path, receiver: Receiver, client: httpx2.AsyncClient) -> None:
-        self.tmp = tmp
-        self.receiver = receiver
-        self.client = client
-        self.ledger = tmp / "ledger.jsonl"
-        self.state = tmp / "state"
-        self.base_url = ""
-
-    @asynccontextmanager
-    async def terminal(
-        self, *options: str, kill_at: tuple[str, int] | None = None
-    ) -> AsyncIterator[asyncio.subprocess.Process]:
-        common = ("--no-mdns", "--http", "--seed", "7", "--state", str(self.state), "--ledger", str(self.ledger))
-        async with simulate(*common, *options, tmp=self.tmp, kill_at=kill_at) as (process, ready):
-            self.base_url = ready["base_url"]
-            yield process
+    options = ("--seed", "7")
 
     async def charge(self, transaction: str) -> int:
         return (await self.start("charge", client_transaction_id=transaction)).status_code
-
-    async def start(self, operation: str, **fields: Any) -> httpx2.Response:
-        body = request(**fields, events_webhook_url=self.receiver.url)
-        return await self.client.post(self.base_url + LOCAL[operation], json=body)
 
     async def search(self, transaction: str) -> list[dict[str, Any]]:
         answer = await self.client.post(self.base_url + SEARCH, json={"client_transaction_id": transaction})
@@ -65,11 +47,8 @@ class Shop:
 
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
-    receiver = Receiver()
-    await receiver.open(None)
-    async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
-        yield Shop(tmp_path, receiver, client)
-    await receiver.close()
+    async with Shop.opened(tmp_path) as shop:
+        yield shop
 
 
 #: Where the process dies in the middle of an approved payment: the point and the number of its passage. What the world

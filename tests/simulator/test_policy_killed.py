@@ -3,15 +3,15 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import httpx2
 import pytest
 
-from tests.simulator.conftest import CHARGE, PATIENCE, Receiver, request
-from tests.simulator.processes import A_WHILE, lines_of, put_back, simulate, until
+from tests.simulator.conftest import PATIENCE, Receiver
+from tests.simulator.processes import A_WHILE, lines_of, put_back, until
+from tests.simulator.restarted import Restarted
 
 ATTEMPTS = 10
 ORDER = ["TERMINAL_ACKNOWLEDGED", "TERMINAL_CANCELED"]
@@ -21,34 +21,20 @@ HASTE = "1000"
 CALM = "30"
 
 
-class Killed:
-    """A state directory, a ledger file and a receiver, for one terminal process after the other."""
+class Killed(Restarted):
+    """A terminal with one payment, and a receiver that takes none of its events."""
+
+    options = ("--speed", HASTE)
 
     def __init__(self, tmp: Path, receiver: Receiver, client: httpx2.AsyncClient) -> None:
-        self.tmp = tmp
-        self.receiver = receiver
-        self.client = client
-        self.ledger = tmp / "ledger.jsonl"
-        self.queue = tmp / "state" / "queue.jsonl"
+        super().__init__(tmp, receiver, client)
+        receiver.answer = lambda _: 503
+        self.queue = self.state / "queue.jsonl"
         self.transaction = str(uuid4())
-        self._base_url = ""
-
-    @asynccontextmanager
-    async def terminal(
-        self, *, speed: str = HASTE, kill_at: tuple[str, int] | None = None
-    ) -> AsyncIterator[asyncio.subprocess.Process]:
-        options = ("--no-mdns", "--http", "--state", str(self.queue.parent), "--ledger", str(self.ledger))
-        async with simulate(*options, "--speed", speed, tmp=self.tmp, kill_at=kill_at) as (process, ready):
-            self._base_url = ready["base_url"]
-            yield process
 
     async def pay(self) -> None:
-        body = request(
-            client_transaction_id=self.transaction,
-            metadata={"scenario": "cancel-by-cardholder"},
-            events_webhook_url=self.receiver.url,
-        )
-        assert (await self.client.post(self._base_url + CHARGE, json=body)).status_code == 200
+        fields = {"client_transaction_id": self.transaction, "metadata": {"scenario": "cancel-by-cardholder"}}
+        assert (await self.start("charge", **fields)).status_code == 200
 
     def numbers(self, status: str) -> list[int]:
         """Return the attempts of an event as the ledger numbers them; one that the kill came into is not there."""
@@ -57,11 +43,8 @@ class Killed:
 
 @pytest.fixture
 async def killed(tmp_path: Path) -> AsyncIterator[Killed]:
-    receiver = Receiver(answer=lambda _: 503)
-    await receiver.open(None)
-    async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
-        yield Killed(tmp_path, receiver, client)
-    await receiver.close()
+    async with Killed.opened(tmp_path) as killed:
+        yield killed
 
 
 async def die(process: asyncio.subprocess.Process) -> None:
@@ -81,7 +64,7 @@ POINTS: list[tuple[str, int, int]] = [
 async def test_killed_at_an_attempt_there_are_ten_and_not_one_more(
     killed: Killed, point: str, number: int, seen: int
 ) -> None:
-    async with killed.terminal(speed=CALM, kill_at=(point, number)) as process:
+    async with killed.terminal("--speed", CALM, kill_at=(point, number)) as process:
         await killed.pay()
         await die(process)
     put_back(killed.queue, -A_WHILE)
@@ -98,12 +81,12 @@ async def test_killed_at_an_attempt_there_are_ten_and_not_one_more(
 @pytest.mark.parametrize(("minutes", "tried"), [(14, True), (16, False)])
 async def test_killed_the_fifteen_minutes_go_on(killed: Killed, minutes: int, tried: bool) -> None:
     """In real time: the journal is put so many minutes back."""
-    async with killed.terminal(speed="1", kill_at=("call:delivery.decide", 1)) as process:
+    async with killed.terminal("--speed", "1", kill_at=("call:delivery.decide", 1)) as process:
         await killed.pay()
         await die(process)
     put_back(killed.queue, minutes * 60)
     killed.receiver.answer = lambda _: 200
-    async with killed.terminal(speed="1") as process:
+    async with killed.terminal("--speed", "1") as process:
         if tried:
             line = await until(process, "attempt", status=ORDER[0], result=200)
             assert line["attempt"] == 2
@@ -115,7 +98,7 @@ async def test_killed_the_fifteen_minutes_go_on(killed: Killed, minutes: int, tr
 async def test_killed_again_and_again_there_are_ten_attempts_in_all(killed: Killed) -> None:
     """Three times after its second attempt."""
     for run in range(3):
-        async with killed.terminal(speed=CALM, kill_at=("call:delivery.decide", 2)) as process:
+        async with killed.terminal("--speed", CALM, kill_at=("call:delivery.decide", 2)) as process:
             if run == 0:
                 await killed.pay()
             await die(process)

@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,29 +16,14 @@ from click.testing import CliRunner
 
 from posd.cli.simulate import simulate as command
 from posd.cli.simulate.words import MAX_PAPER_LINES, as_words
-from tests.simulator.conftest import PATIENCE, Receiver
+from tests.simulator.conftest import PATIENCE
 from tests.simulator.printers import PRINT, PRINT_JOB, creation
-from tests.simulator.processes import lines_of, next_line, simulate, until
+from tests.simulator.processes import lines_of, next_line, until
+from tests.simulator.restarted import Restarted
 
 
-class PrintShop:
-    """A state directory, a ledger file and a receiver, for one terminal process after the other."""
-
-    def __init__(self, tmp: Path, receiver: Receiver, client: httpx2.AsyncClient) -> None:
-        self.tmp = tmp
-        self.receiver = receiver
-        self.client = client
-        self.ledger = tmp / "ledger.jsonl"
-        self.base_url = ""
-
-    @asynccontextmanager
-    async def terminal(
-        self, *options: str, kill_at: tuple[str, int] | None = None
-    ) -> AsyncIterator[asyncio.subprocess.Process]:
-        common = ("--no-mdns", "--http", "--state", str(self.tmp / "state"), "--ledger", str(self.ledger))
-        async with simulate(*common, *options, tmp=self.tmp, kill_at=kill_at) as (process, ready):
-            self.base_url = ready["base_url"]
-            yield process
+class PrintShop(Restarted):
+    """A terminal that prints."""
 
     async def create(self, print_job_id: str, scenario: str | None = None) -> int:
         body = creation(print_job_id, scenario, webhookUrl=self.receiver.url)
@@ -62,11 +47,8 @@ class PrintShop:
 
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[PrintShop]:
-    receiver = Receiver()
-    await receiver.open(None)
-    async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
-        yield PrintShop(tmp_path, receiver, client)
-    await receiver.close()
+    async with PrintShop.opened(tmp_path) as shop:
+        yield shop
 
 
 async def kill(process: asyncio.subprocess.Process) -> None:

@@ -32,6 +32,7 @@ from posd.store import (
 from posd.store.batch import Unit
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent
+from tests.support.tables import every
 
 #: Tables that do not grow with what is stored: a row for each terminal, for each restore, for each body that a person
 #: should look at, for each attention of a payment.
@@ -183,7 +184,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fill(tmp_path_factory.mktemp("many") / "posd.db", 600)
 
 
-@pytest.mark.parametrize("word", EVERYTHING)
+@every("word", EVERYTHING)
 def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, word: str) -> None:
     with closing(sqlite3.connect(few, factory=Watched)) as db:
         db.said = []
@@ -201,7 +202,7 @@ def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, wo
         db.rollback()
 
 
-@pytest.mark.parametrize("word", EVERYTHING)
+@every("word", EVERYTHING)
 def test_what_a_statement_costs_does_not_grow_with_what_is_stored(few: Path, many: Path, word: str) -> None:
     assert steps(many, EVERYTHING[word]) <= 1.2 * steps(few, EVERYTHING[word]) + 20
 

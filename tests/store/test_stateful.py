@@ -290,10 +290,7 @@ def test_whatever_happens_the_database_agrees_with_what_really_happened() -> Non
     run_state_machine_as_test(
         Life,
         settings=settings(
-            max_examples=50,
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+            stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
         ),
     )
 

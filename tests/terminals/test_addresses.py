@@ -1,8 +1,7 @@
 """Which announced addresses are candidates, and how they stand in a URL (design 8)."""
 
-import pytest
-
 from posd.terminals.addresses import MAX_CANDIDATES, candidates
+from tests.support.tables import every
 
 #: Announced, chosen interfaces, candidates.
 CASES: dict[str, tuple[list[str], tuple[str, ...], tuple[str, ...]]] = {
@@ -30,7 +29,7 @@ CASES: dict[str, tuple[list[str], tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@every("case", CASES, ids=str)
 def test_the_candidates_of_an_announcement(case: str) -> None:
     announced, chosen, expected = CASES[case]
     assert candidates(announced, chosen) == expected

@@ -7,6 +7,7 @@ import pytest
 
 from posd.terminals.announcements import Announcement
 from posd.terminals.claims import MAX_CLAIMS, Claims, Verdict
+from tests.support.tables import every
 
 A, B, C = (f"https://192.0.2.{number}:6869" for number in (1, 2, 3))
 SIX = "https://[2001:db8::1]:6869"
@@ -58,7 +59,7 @@ def test_what_says_the_same_again_is_no_newer() -> None:
     assert believed(made) == B
 
 
-@pytest.mark.parametrize("verdicts", list(product(Verdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
+@every("verdicts", list(product(Verdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
 def test_the_better_one_is_believed_and_among_equals_the_newer(verdicts: tuple[Verdict, Verdict]) -> None:
     made = claims(announced("a", A), announced("b", B))
     judge(made, A, verdicts[0])
@@ -136,7 +137,7 @@ RIVALS = {
 }
 
 
-@pytest.mark.parametrize("verdicts", list(product(Verdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
+@every("verdicts", list(product(Verdict, repeat=2)), ids=lambda pair: "-".join(v.name for v in pair))
 def test_rivals_are_two_that_are_both_there_and_one_is_right(verdicts: tuple[Verdict, Verdict]) -> None:
     made = claims(announced("a", A), announced("b", B))
     judge(made, A, verdicts[0], certificate="x")
@@ -176,7 +177,7 @@ def test_what_is_not_heard_any_more_is_forgotten_only_where_it_cannot_be_reached
     assert [item.name for item in made.sweep()] == ["c"]
 
 
-@pytest.mark.parametrize("order", list(permutations(range(MAX_CLAIMS))), ids=str)
+@every("order", list(permutations(range(MAX_CLAIMS))), ids=str)
 def test_of_claims_without_end_few_are_kept_and_the_right_one_is(order: tuple[int, ...]) -> None:
     urls = [f"https://192.0.2.{number + 1}:6869" for number in range(MAX_CLAIMS)]
     made = claims(*(announced(f"n{number}", urls[number]) for number in order))

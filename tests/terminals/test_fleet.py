@@ -65,11 +65,34 @@ async def counting(terminal: ScriptedTerminal) -> AsyncIterator[list[None]]:
 
 
 @pytest.fixture
-async def terminals(tmp_path: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Two terminals, each with a certificate of its own CA."""
-    async with scripted_terminal(tmp_path, "right", ports=2) as right, scripted_terminal(tmp_path, "other") as other:
-        right.start = other.start = right.abort = answering(200, b"{}")
-        yield right, other
+async def right(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
+    """The terminal, with two addresses and a certificate of its own CA."""
+    async with scripted_terminal(tmp_path, "right", ports=2) as right:
+        right.start = right.abort = answering(200, b"{}")
+        yield right
+
+
+@pytest.fixture
+async def other(tmp_path: Path) -> AsyncIterator[ScriptedTerminal]:
+    """Another one, with a certificate of another CA."""
+    async with scripted_terminal(tmp_path, "other") as other:
+        other.start = answering(200, b"{}")
+        yield other
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, right: ScriptedTerminal) -> AsyncIterator[Fleet]:
+    """A fleet of one terminal that trusts the right one alone."""
+    fleet = fleet_of(tmp_path, trusting(right))
+    yield fleet
+    await fleet.close()
+
+
+@pytest.fixture
+async def trusting_both(tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal) -> AsyncIterator[Fleet]:
+    fleet = fleet_of(tmp_path, trusting(right, other))
+    yield fleet
+    await fleet.close()
 
 
 @pytest.fixture
@@ -87,25 +110,16 @@ def shown(fleet: Fleet) -> dict[str, Any]:
     return document
 
 
-async def test_one_address_is_not_looked_at_before_a_call(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
-) -> None:
-    right, _ = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
+async def test_one_address_is_not_looked_at_before_a_call(fleet: Fleet, right: ScriptedTerminal) -> None:
     assert await fleet.choose(SERIAL) is None
     assert fleet.announce(announced("a", right))
     async with counting(right) as connections:
         assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
         assert connections == []
     assert shown(fleet)["reachable"] is None
-    await fleet.close()
 
 
-async def test_of_several_addresses_a_call_goes_to_one_that_answers(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
-) -> None:
-    right, _ = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
+async def test_of_several_addresses_a_call_goes_to_one_that_answers(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.1"))
     assert fleet.base_url(SERIAL) == (f"https://127.0.0.99:{port_of(right)}", "mdns")
     address = await fleet.choose(SERIAL)
@@ -120,21 +134,17 @@ async def test_of_several_addresses_a_call_goes_to_one_that_answers(
     async with counting(right) as connections:  # it is known for a while which one answers
         assert await fleet.choose(SERIAL) == address
         assert connections == []
-    await fleet.close()
 
 
 async def test_one_that_did_not_answer_just_now_is_looked_at_again_where_no_other_does(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+    fleet: Fleet, right: ScriptedTerminal
 ) -> None:
-    right, _ = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
     fleet.announce(announced("old", right))
     fleet.announce(announced("new", right, port=1))
     fleet.reached(SERIAL, False, AT, base_url=right.base_url)
     fleet.reached(SERIAL, False, AT, base_url="https://127.0.0.1:1")
     await asyncio.sleep(CHECK_SECONDS)  # it starts again meanwhile
     assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
-    await fleet.close()
 
 
 async def test_who_waits_for_an_address_waits_no_longer_when_posd_stops(tmp_path: Path, silent: int) -> None:
@@ -148,50 +158,35 @@ async def test_who_waits_for_an_address_waits_no_longer_when_posd_stops(tmp_path
     await fleet.close()
 
 
-async def test_where_none_answers_the_reason_is_told(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
-) -> None:
-    right, _ = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
+async def test_where_none_answers_the_reason_is_told(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.98"))
     address = await fleet.choose(SERIAL)
     assert address is not None
     assert isinstance(await fleet.device(SERIAL).call("GET", address[0]), NotSent)
     assert (shown(fleet)["reachable"], "nothing listens there" in shown(fleet)["reason"]) == (False, True)
-    await fleet.close()
 
 
 async def test_what_is_newest_and_answers_is_not_kept_waiting_by_what_does_not(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal], silent: int
+    fleet: Fleet, right: ScriptedTerminal, silent: int
 ) -> None:
-    right, _ = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
     fleet.announce(announced("old", right, port=silent))
     fleet.announce(announced("new", right))
     assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
     assert [url for _, url in fleet._looks] == [f"https://127.0.0.1:{silent}"], "the other one is still waited for"
-    await fleet.close()
 
 
-async def test_looks_at_one_address_are_joined(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
-) -> None:
-    right, _ = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
+async def test_looks_at_one_address_are_joined(fleet: Fleet, right: ScriptedTerminal) -> None:
     fleet.announce(announced("a", right))
     async with counting(right) as connections:
         await asyncio.gather(*(fleet.check(SERIAL) for _ in range(20)), fleet.check_stale(60))
         assert len(connections) == 1
     assert shown(fleet)["checked_at"] is not None
-    await fleet.close()
 
 
 @pytest.mark.parametrize("right_is_newer", [True, False])
 async def test_of_two_that_claim_one_serial_the_one_that_is_trusted_wins(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal], right_is_newer: bool
+    fleet: Fleet, right: ScriptedTerminal, other: ScriptedTerminal, right_is_newer: bool
 ) -> None:
-    right, other = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
     for terminal in (other, right) if right_is_newer else (right, other):
         fleet.announce(announced(terminal.serial, terminal))
     with capture_logs() as lines:
@@ -215,14 +210,12 @@ async def test_of_two_that_claim_one_serial_the_one_that_is_trusted_wins(
     with capture_logs() as lines:
         await fleet.check(SERIAL)
     assert [line["event"] for line in lines] == ["discovery.claim"], "it is there again: that is told again"
-    await fleet.close()
 
 
 async def test_where_both_are_trusted_the_newest_counts_and_a_person_is_told(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+    trusting_both: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
-    right, other = terminals
-    fleet = fleet_of(tmp_path, trusting(right, other))
+    fleet = trusting_both
     fleet.announce(announced("a", right))
     fleet.announce(announced("b", other))
     with capture_logs() as lines:
@@ -231,14 +224,9 @@ async def test_where_both_are_trusted_the_newest_counts_and_a_person_is_told(
     (warning,) = (line for line in lines if line["event"] == "discovery.claim")
     assert (warning["host"], warning["count"]) == (other.base_url, 2)
     assert "trusted as well" in warning["detail"]
-    await fleet.close()
 
 
-async def test_a_terminal_that_reappears_elsewhere_is_called_there(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
-) -> None:
-    right, _ = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
+async def test_a_terminal_that_reappears_elsewhere_is_called_there(fleet: Fleet, right: ScriptedTerminal) -> None:
     returned: list[str] = []
     fleet.on_return = returned.append
     fleet.announce(announced("a", right))
@@ -253,27 +241,21 @@ async def test_a_terminal_that_reappears_elsewhere_is_called_there(
         assert connections
     document = shown(fleet)
     assert (document["reachable"], document["claims"]) == (True, [])
-    await fleet.close()
 
 
 async def test_an_announcement_that_is_a_lie_takes_nothing_away(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+    fleet: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
-    right, other = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
     fleet.announce(announced("a", right))
     await fleet.check(SERIAL)
     fleet.announce(announced("a", other))  # the same name, and not the terminal
     assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
     assert [claim["state"] for claim in shown(fleet)["claims"]] == ["refused"]
-    await fleet.close()
 
 
 async def test_what_was_announced_before_the_network_changed_counts_for_as_long_as_it_answers(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+    fleet: Fleet, right: ScriptedTerminal
 ) -> None:
-    right, _ = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
     fleet.announce(announced("a", right))
     fleet.announce(announced("s", right, serial="SN-STRANGER"))
     fleet.unheard()
@@ -284,13 +266,11 @@ async def test_what_was_announced_before_the_network_changed_counts_for_as_long_
     await fleet.check(SERIAL)
     assert fleet.base_url(SERIAL) is None
     assert "announced" in shown(fleet)["reason"]
-    await fleet.close()
 
 
 async def test_a_configured_address_is_the_one_that_is_looked_at(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+    tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
-    right, other = terminals
     fleet = fleet_of(tmp_path, trusting(right), f'base_url = "{right.base_url}"')
     news: list[tuple[str, News]] = []
     fleet.on_news = lambda serial, item: news.append((serial, item))
@@ -305,10 +285,7 @@ async def test_a_configured_address_is_the_one_that_is_looked_at(
     await fleet.close()
 
 
-async def test_a_terminal_in_the_cloud_is_never_looked_at(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
-) -> None:
-    right, _ = terminals
+async def test_a_terminal_in_the_cloud_is_never_looked_at(tmp_path: Path, right: ScriptedTerminal) -> None:
     (tmp_path / "fleet.ca.pem").write_text(trusting(right))
     entry = f'[[terminals]]\nserial = "{SERIAL}"\naccess_mode = "cloud"\nca_file = "fleet.ca.pem"\n'
     entry += f'base_url = "{right.base_url}"\n'
@@ -324,10 +301,9 @@ async def test_a_terminal_in_the_cloud_is_never_looked_at(
 
 
 async def test_the_device_that_was_sent_a_payment_is_known_again_by_its_certificate(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+    trusting_both: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
-    right, other = terminals
-    fleet = fleet_of(tmp_path, trusting(right, other))
+    fleet = trusting_both
     fleet.announce(announced("a", right))
     device, sent_to, elsewhere = fleet.device(SERIAL), right.base_urls[0], right.base_urls[1]
     attempt = await device.call(
@@ -348,7 +324,6 @@ async def test_the_device_that_was_sent_a_payment_is_known_again_by_its_certific
     assert isinstance(asked[1], NotSent)
     assert other.fingerprint in asked[1].reason
     assert (right.aborts, other.requests) == (1, [])
-    await fleet.close()
 
 
 @pytest.mark.parametrize(
@@ -411,10 +386,8 @@ def configured(home: Path, entries: str) -> tuple[TerminalConfig, ...]:
 
 
 async def test_what_is_known_of_a_terminal_stays_known_when_the_configuration_is_read_anew(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+    fleet: Fleet, tmp_path: Path, right: ScriptedTerminal
 ) -> None:
-    right, _ = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
     fleet.announce(announced("one", right))
     await fleet.check(SERIAL)
     fleet.starts(SERIAL, right.base_url, right.fingerprint)
@@ -431,14 +404,11 @@ async def test_what_is_known_of_a_terminal_stays_known_when_the_configuration_is
     assert (shown(fleet)["base_url"], shown(fleet)["reachable"]) == (before["base_url"], None)
     await fleet.check(SERIAL)
     assert "has fingerprint" in shown(fleet)["reason"]
-    await fleet.close()
 
 
 async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_is_a_stranger(
-    tmp_path: Path, terminals: tuple[ScriptedTerminal, ScriptedTerminal]
+    fleet: Fleet, tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
-    right, other = terminals
-    fleet = fleet_of(tmp_path, trusting(right))
     fleet.announce(announced("one", right))
     fleet.announce(announced("two", other, serial="SN-NEW"))
     busy: list[str] = []
@@ -466,4 +436,3 @@ async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_
     assert fleet.access_mode(SERIAL) == "local"
     fleet.adopt(members.made(configured(tmp_path, entry + f'[[terminals]]\nserial = "{SERIAL}"\n')), DEFAULT)
     assert fleet.base_url(SERIAL) is not None
-    await fleet.close()

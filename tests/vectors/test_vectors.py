@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.tables import try_each
 from tests.vectors.case import HERE, Case, load
 from tests.vectors.make import cases
 from tests.vectors.posd_says import KINDS, says
@@ -14,9 +15,8 @@ FILES = sorted(path for path in HERE.glob("*/*.json"))
 LISTENER_ALONE = frozenset({403, 413})
 
 
-def pytest_name(case: Case) -> str:
-    """Name a vector in the report."""
-    return case.path
+def folder_of(case: Case) -> str:
+    return case.path.split("/")[0]
 
 
 CASES = [load(path) for path in FILES if path.parent.name != "found"]
@@ -24,8 +24,12 @@ FOUND = [load(path) for path in FILES if path.parent.name == "found"]
 HELD = [case for case in (*CASES, *FOUND) if case.kind in KINDS and case.expect.get("reply") not in LISTENER_ALONE]
 
 
-@pytest.mark.parametrize("case", HELD, ids=pytest_name)
-def test_posd_does_what_the_vector_expects(case: Case) -> None:
+@pytest.mark.parametrize("folder", sorted({folder_of(case) for case in HELD}))
+def test_posd_does_what_every_vector_of_a_folder_expects(folder: str) -> None:
+    try_each([(case.path, {"case": case}) for case in HELD if folder_of(case) == folder], does_what_it_expects)
+
+
+def does_what_it_expects(case: Case) -> None:
     expected, said = dict(case.expect), says(case)
     if case.kind == "transaction-event" and expected["reply"] == 400:
         field, why = expected.pop("field"), said.pop("why")

@@ -9,92 +9,83 @@ TAKEN = reads(BASE)
 PLAIN = body(BASE)
 
 
+#: What the name of a case begins with, the field that is odd, what is said of its word, the source, and the words.
+WORDS: list[tuple[str, str, str, str, dict[str, str]]] = [
+    (
+        "status",
+        "status",
+        "a status that the spec does not have: {!r}; kept, and not taken for another",
+        "design 5 (a status that posd does not know; names are never normalised)",
+        {
+            "new": "TERMINAL_WARMING_UP",
+            "lower-case": "approval",
+            "mixed-case": "Approval",
+            "space": "APPROVAL ",
+            "newline": "APPROVAL\n",
+            "approved": "APPROVED",
+            "nul": "APPROVAL\0",
+            "not-ascii": "APROBACI\xd3N",
+            "acknowledgement-word": "acknowledged",
+        },
+    ),
+    (
+        "previous",
+        "previous_status",
+        "previous_status is {}",
+        "spec 6.3 rule 3, design 5",
+        {"unknown": "TERMINAL_WARMING_UP", "lower-case": "approval_requested", "itself": APPROVAL},
+    ),
+    (
+        "reading",
+        "reading_type",
+        "reading_type is {}",
+        "spec 2.1, design 5",
+        {"unknown": "NFC_TAG", "lower-case": "chip"},
+    ),
+    (
+        "operation",
+        "operation.type",
+        "operation.type is {}",
+        "design 5 (other operation types)",
+        {"unknown": "LOTTERY", "lower-case": "charge", "response-spelling": "pre-auth"},
+    ),
+    (
+        "time",
+        "occurred_at",
+        "occurred_at is {!r}: kept as it is, nothing depends on it",
+        "spec 2.1; design 10 (order never depends on the wall clock)",
+        {
+            "no-milliseconds": "2026-11-20T10:42:03Z",
+            "microseconds": "2026-11-20T10:42:03.120456Z",
+            "offset": "2026-11-20T05:42:03.120-05:00",
+            "no-zone": "2026-11-20T10:42:03.120",
+            "space": "2026-11-20 10:42:03",
+            "date": "2026-11-20",
+            "basic": "20261120T104203Z",
+            "epoch-text": "1795171323",
+            "local": "20/11/2026 10:42 a. m.",
+            "leap-second": "2026-12-31T23:59:60Z",
+            "year-0": "0000-00-00T00:00:00Z",
+            "year-9999": "9999-12-31T23:59:59.999Z",
+            "1970": "1970-01-01T00:00:00.000Z",
+            "words": "yesterday",
+        },
+    ),
+]
+
+
 def _words() -> list[Case]:
-    found = []
-    unknown = {
-        "new": "TERMINAL_WARMING_UP",
-        "lower-case": "approval",
-        "mixed-case": "Approval",
-        "space": "APPROVAL ",
-        "newline": "APPROVAL\n",
-        "approved": "APPROVED",
-        "nul": "APPROVAL\0",
-        "not-ascii": "APROBACI\xd3N",
-        "acknowledgement-word": "acknowledged",
-    }
-    for name, word in unknown.items():
-        about = f"a status that the spec does not have: {word!r}; kept, and not taken for another"
-        found.append(
-            accepted(
-                f"status-{name}",
-                about,
-                "design 5 (a status that posd does not know; names are never normalised)",
-                body(BASE | {"status": word}),
-                TAKEN | {"status": word},
-            )
+    return [
+        accepted(
+            f"{prefix}-{name}",
+            about.format(word),
+            source,
+            body(changed(BASE, field, word)),
+            changed(TAKEN, field, word),
         )
-    for name, word in {
-        "unknown": "TERMINAL_WARMING_UP",
-        "lower-case": "approval_requested",
-        "itself": APPROVAL,
-    }.items():
-        found.append(
-            accepted(
-                f"previous-{name}",
-                f"previous_status is {word}",
-                "spec 6.3 rule 3, design 5",
-                body(BASE | {"previous_status": word}),
-                TAKEN | {"previous_status": word},
-            )
-        )
-    for name, word in {"unknown": "NFC_TAG", "lower-case": "chip"}.items():
-        found.append(
-            accepted(
-                f"reading-{name}",
-                f"reading_type is {word}",
-                "spec 2.1, design 5",
-                body(BASE | {"reading_type": word}),
-                TAKEN | {"reading_type": word},
-            )
-        )
-    for name, word in {"unknown": "LOTTERY", "lower-case": "charge", "response-spelling": "pre-auth"}.items():
-        found.append(
-            accepted(
-                f"operation-{name}",
-                f"operation.type is {word}",
-                "design 5 (other operation types)",
-                body(changed(BASE, "operation.type", word)),
-                changed(TAKEN, "operation.type", word),
-            )
-        )
-    times = {
-        "no-milliseconds": "2026-11-20T10:42:03Z",
-        "microseconds": "2026-11-20T10:42:03.120456Z",
-        "offset": "2026-11-20T05:42:03.120-05:00",
-        "no-zone": "2026-11-20T10:42:03.120",
-        "space": "2026-11-20 10:42:03",
-        "date": "2026-11-20",
-        "basic": "20261120T104203Z",
-        "epoch-text": "1795171323",
-        "local": "20/11/2026 10:42 a. m.",
-        "leap-second": "2026-12-31T23:59:60Z",
-        "year-0": "0000-00-00T00:00:00Z",
-        "year-9999": "9999-12-31T23:59:59.999Z",
-        "1970": "1970-01-01T00:00:00.000Z",
-        "words": "yesterday",
-    }
-    for name, word in times.items():
-        about = f"occurred_at is {word!r}: kept as it is, nothing depends on it"
-        found.append(
-            accepted(
-                f"time-{name}",
-                about,
-                "spec 2.1; design 10 (order never depends on the wall clock)",
-                body(BASE | {"occurred_at": word}),
-                TAKEN | {"occurred_at": word},
-            )
-        )
-    return found
+        for prefix, field, about, source, words in WORDS
+        for name, word in words.items()
+    ]
 
 
 def _ids() -> list[Case]:

@@ -1,0 +1,126 @@
+"""The parts of a daemon that send, in this process, before a disk that fails and a database that somebody locks."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+from structlog.typing import EventDict
+
+from posd.config import load
+from posd.core.printing import PrintJob
+from posd.core.transactions import Transaction
+from posd.services.aborts import Aborts
+from posd.services.callback_urls import CallbackUrls
+from posd.services.intents import Intents
+from posd.services.outstanding import Outstanding
+from posd.services.payments import Payments
+from posd.services.print_turns import Turns
+from posd.services.printing import Printing
+from posd.store import print_jobs, transactions
+from posd.store.store import Store
+from posd.terminals.announcements import Announcement
+from posd.terminals.fleet import Fleet
+from tests.support.daemon import toml
+from tests.support.shop import PATIENCE_SECONDS
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+CHARGE = json.dumps({"amount": {"iva": 1.20, "subtotal_iva": 10}}).encode()
+RECEIPT = json.dumps({"document": {"text": "TOTAL 11.20"}}).encode()
+
+
+@dataclass
+class Inside:
+    """The parts of a daemon that pay and print, and a foreign lock on their database."""
+
+    database: Path
+    terminal: ScriptedTerminal
+    fleet: Fleet
+    store: Store
+    payments: Payments
+    aborts: Aborts
+    turns: Turns
+    printing: Printing
+    foreign: sqlite3.Connection
+
+    def lock(self) -> None:
+        """Take the write lock, as a backup tool or an administrator's shell would."""
+        self.foreign.execute("BEGIN IMMEDIATE")
+
+    def unlock(self) -> None:
+        self.foreign.execute("ROLLBACK")
+
+    async def get(self, identity: str) -> Transaction | None:
+        return await self.store.read(lambda db: transactions.get(db, identity))
+
+    async def get_job(self, identity: str) -> PrintJob | None:
+        return await self.store.read(lambda db: print_jobs.get(db, identity))
+
+    def announce(self, port: int) -> None:
+        """Let the terminal be at one of its ports alone."""
+        number = int(self.terminal.base_urls[port].rsplit(":", 1)[1])
+        at = "2026-01-02T03:04:05.000Z"
+        self.fleet.announce(Announcement("a", self.terminal.serial, ("127.0.0.1",), number, None, None, at))
+
+    async def behind(self, identity: str) -> "asyncio.Task[tuple[PrintJob, bool]]":
+        """Let a till print behind one that is being sent; return its call when its intent is on the disk."""
+        with self.store.hub.subscribe(identity) as changed:
+            calling = asyncio.create_task(self.printing.start(identity, RECEIPT))
+            await asyncio.wait_for(changed.wait(), PATIENCE_SECONDS)
+        return calling
+
+    @contextmanager
+    def locked_after(self, event: str) -> Iterator[None]:
+        """Lock the database when a COMMIT has failed, which this log line tells of, and before it can be read again."""
+
+        def lock_meanwhile(_logger: object, _method: str, line: EventDict) -> EventDict:
+            if line["event"] == event:
+                self.lock()
+            raise structlog.DropEvent
+
+        processors = structlog.get_config()["processors"]
+        processors.insert(0, lock_meanwhile)
+        try:
+            yield
+        finally:
+            processors.remove(lock_meanwhile)
+
+
+@asynccontextmanager
+async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Inside]:
+    """Compose them; the terminal's address is configured, or announced."""
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
+    async with scripted_terminal(home, ports=2) as terminal:
+        address = f'base_url = "{terminal.base_url}"\n'
+        (home / "config.toml").write_text(
+            toml(home, terminal.toml.replace(address, "") if announced else terminal.toml)
+        )
+        config = load(home / "config.toml")
+        store = await Store.open(home / "posd.db", home / "posd.db.lock")
+        await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
+        fleet, outstanding, turns = Fleet(config.terminals, config.profile), Outstanding(), Turns()
+        urls = CallbackUrls((b"k" * 32,), "", 1)
+        payments = Payments(store, fleet, Intents(fleet, outstanding, UTC), urls, outstanding, now)
+        aborts = Aborts(store, fleet, outstanding, now)
+        printing = Printing(store, fleet, urls, turns, "document", now)
+        foreign = sqlite3.connect(home / "posd.db", isolation_level=None)
+        inside = Inside(home / "posd.db", terminal, fleet, store, payments, aborts, turns, printing, foreign)
+        if announced:
+            inside.announce(0)
+        try:
+            yield inside
+        finally:
+            foreign.close()
+            await payments.drain(0)
+            await printing.drain(0)
+            await fleet.close()
+            await printing.close()
+            await store.close()

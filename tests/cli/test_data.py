@@ -47,7 +47,7 @@ class Shop:
 
 @pytest.fixture
 def shop() -> Iterator[Shop]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:  # a short path: lines are counted
+    with TemporaryDirectory(prefix="posd-") as home:  # a short path: lines are counted
         yield Shop(Path(home))
 
 

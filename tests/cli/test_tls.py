@@ -67,7 +67,7 @@ def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> N
     """It is the directory of posd's user alone: the first thing that somebody without sudo runs into."""
     if os.geteuid() != 0:
         pytest.skip("A USER WHO MAY READ LITTLE IS NOT TESTED: only root can become another user")
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         home.chmod(0o755)
         config = home / "config.toml"
@@ -344,7 +344,7 @@ def test_the_ca_before_init(config: Path) -> None:
 
 @pytest_asyncio.fixture
 async def daemon() -> AsyncIterator[Daemon]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with running(Path(directory), "") as daemon:
             yield daemon
 

@@ -10,5 +10,5 @@ import pytest
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A directory with a path short enough for Unix sockets."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         yield Path(directory)

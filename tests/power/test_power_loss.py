@@ -118,7 +118,7 @@ async def pay(street: Street, serial: str, random: Random) -> None:
 async def recording() -> AsyncIterator[Recording]:
     """What a daemon did to its disk over payments, a stop, a kill and two starts."""
     random = Random(SEED)
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with recorded(Path(directory)) as (street, _, recording):
             street.scripts[street.serials[-1]] = answering(409)
             for number in range(ROUNDS):

@@ -600,7 +600,7 @@ def test_what_root_restores_belongs_to_the_owner_of_the_directory(backed_up: Sta
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_is_told_so() -> None:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:
+    with TemporaryDirectory(prefix="posd-") as home:
         Path(home).chmod(0o755)
         (Path(home) / "state").mkdir(mode=0o755)
         os.seteuid(65534)

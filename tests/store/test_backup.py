@@ -145,6 +145,7 @@ except errors.StorageUnavailable as error:
 """
 
 
+@pytest.mark.usefixtures("small_disks")
 @pytest.mark.parametrize("kilobytes", [4, 64])
 def test_a_full_disk_leaves_nothing_and_says_so(database: Path, tmp_path: Path, kilobytes: int) -> None:
     (tmp_path / "small").mkdir()

@@ -8,6 +8,7 @@ import pytest
 
 from posd import tls
 from tests.cli.doctor.healthy import SetUp, healthy
+from tests.support.tmpfs import skip_without_small_disks
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +28,9 @@ def setup(certificates: tuple[Path, Path]) -> Iterator[SetUp]:
         home.chmod(0o755)
         with healthy(home, *certificates) as made:
             yield made
+
+
+@pytest.fixture(scope="session")
+def small_disks() -> None:
+    """Small disks can be mounted here; else the test is skipped."""
+    skip_without_small_disks()

@@ -207,6 +207,7 @@ def test_what_is_read_of_a_backup_is_read_without_changing_it(database: Path, tm
     (tmp_path / "b.db").chmod(0o400)
     backup.read(tmp_path / "b.db")
     assert (tmp_path / "b.db").read_bytes() == before
+    (tmp_path / "b.db").chmod(0o600)
     (tmp_path / "b.db").write_bytes(before[:100])
     with pytest.raises(NotABackup):
         backup.read(tmp_path / "b.db")

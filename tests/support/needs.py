@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 
 import pytest
 
@@ -54,3 +55,14 @@ def needs(*tools: str, root: bool = False) -> pytest.MarkDecorator:
             raise ValueError(f"tests/support/needs.py does not name the Debian package of {tool}")
     reason = lacking(*tools, root=root)
     return pytest.mark.skipif(bool(reason), reason=reason or "nothing is missing")
+
+
+def needs_ipv6() -> pytest.MarkDecorator:
+    """Return a mark that skips a test where this machine has no IPv6."""
+    missing = False
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        missing = True
+    return pytest.mark.skipif(missing, reason="needs IPv6")

@@ -132,7 +132,7 @@ def test_a_person_sees_groups_with_what_to_do_and_a_sum(setup: SetUp) -> None:
         assert check.title in lines
         assert any(f"{check.title} (up to {check.seconds:g} s)" in line for line in lines), "progress names the limit"
     assert any(line.startswith("  FAILURE ") and "callback.key" in line for line in lines)
-    assert any(line.strip().startswith("> chmod 0600 ") for line in lines)
+    assert any(line.strip().startswith("> chmod 0600") for line in lines)
     assert any(line.startswith("1 failure, ") for line in lines)
     assert all(len(line) <= 80 for line in lines)
     assert "\x1b[1;31m" in seen.written, "a failure is red"

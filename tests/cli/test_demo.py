@@ -155,7 +155,7 @@ def test_without_multicast_it_says_so_and_goes_on_with_the_address(
     demos: Mapping[str, Demo], namespaces: bool, name: str
 ) -> None:
     if name == "no multicast" and not namespaces:
-        pytest.skip("this machine does not allow a network namespace")
+        pytest.skip("needs to make a network namespace")
     code, stdout, stderr = demos[name].end()
     assert code == 0, stdout + stderr
     assert "heard no announcement" in stdout

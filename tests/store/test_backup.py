@@ -16,6 +16,7 @@ from posd.store.errors import StorageUnavailable
 from posd.store.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.store.verify import verify
 from tests.store.filled import Filled, filling, name
+from tests.support.needs import needs
 from tests.support.tmpfs import small_disk
 
 KEYS = (b"n" * 32, b"o" * 32)
@@ -195,7 +196,7 @@ def test_a_path_that_cannot_be_is_refused_with_the_cure(database: Path, tmp_path
             assert path.read_bytes() == content
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs a directory that this user may not write to")
+@needs(root=True)
 def test_a_directory_that_posd_may_not_write_to_is_named_with_the_unit(tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "posd.db")), pytest.raises(BadTarget, match=r"ReadWritePaths="):
         write(tmp_path / "posd.db", Path("/proc/b.db"))

@@ -2,7 +2,6 @@
 
 import re
 import runpy
-import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -10,6 +9,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[1]
 #: By systemd-analyze security: what a service could still do, of 10.
@@ -20,10 +21,9 @@ def services() -> list[str]:
     return sorted(path.name for path in (ROOT / "systemd").glob("*.service"))
 
 
+@needs("systemd-analyze")
 @pytest.mark.parametrize("unit", services())
 def test_a_service_may_do_no_more_than_it_needs(unit: str) -> None:
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("THE EXPOSURE OF THE UNITS IS NOT LOOKED AT: there is no systemd-analyze")
     told = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--no-pager", str(ROOT / "systemd" / unit)],
         capture_output=True,
@@ -38,10 +38,13 @@ def test_a_service_may_do_no_more_than_it_needs(unit: str) -> None:
 
 @pytest.mark.parametrize("script", ["preinst", "postinst", "prerm", "postrm"])
 def test_a_script_of_the_package_is_plain_sh(script: str) -> None:
-    path = str(ROOT / "packaging" / "debian" / script)
-    subprocess.run(["sh", "-n", path], check=True)
-    if shutil.which("shellcheck"):
-        subprocess.run(["shellcheck", "-s", "sh", path], check=True)
+    subprocess.run(["sh", "-n", str(ROOT / "packaging" / "debian" / script)], check=True)
+
+
+@needs("shellcheck")
+@pytest.mark.parametrize("script", ["preinst", "postinst", "prerm", "postrm"])
+def test_shellcheck_finds_nothing_in_a_script_of_the_package(script: str) -> None:
+    subprocess.run(["shellcheck", "-s", "sh", str(ROOT / "packaging" / "debian" / script)], check=True)
 
 
 def test_every_unit_that_is_started_by_itself_is_enabled_and_purged() -> None:

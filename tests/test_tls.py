@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from posd import locks, tls
 from posd.tls import TlsError, TlsFiles, making
+from tests.support.needs import needs
 
 NAMES = ["pos.shop.example", "localhost"]
 ADDRESSES = ["127.0.0.1", "::1", "10.0.0.9"]
@@ -96,7 +97,7 @@ def test_another_ca_is_refused(made: TlsFiles, tmp_path: Path) -> None:
         (["-purpose", "sslclient"], False),
     ],
 )
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="the openssl command is not installed")
+@needs("openssl")
 def test_openssl_judges_alike(made: TlsFiles, flags: list[str], accepted: bool) -> None:
     command = ["openssl", "verify", "-x509_strict", "-CAfile", str(made.ca_certificate), *flags, str(made.certificate)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -5,8 +5,6 @@ a terminal, what it is about is shown and the decision asked for again before it
 already.
 """
 
-import os
-import pwd
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
@@ -17,6 +15,7 @@ from posd.cli.api import Api, Reply, Unreachable
 from posd.cli.errors import Failure
 from posd.cli.exit_codes import ExitCode
 from posd.cli.output import Output
+from posd.cli.users import caller
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -24,17 +23,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def asks() -> bool:
     """Whether a person can be asked: what is said around a question goes to stderr, so that --json stays JSON."""
     return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-def caller() -> str:
-    """Return the login name of who calls: the one behind sudo, else that of this process."""
-    behind_sudo = os.environ.get("SUDO_USER")
-    if behind_sudo:
-        return behind_sudo
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid {os.getuid()}"
 
 
 def _operator(_ctx: click.Context, parameter: click.Parameter, value: str) -> str:

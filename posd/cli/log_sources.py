@@ -1,6 +1,5 @@
 """Where `posd logs` has its lines from: the journal, a file, standard input."""
 
-import getpass
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from posd.cli.log_lines import MAX_LINE_BYTES
+from posd.cli.users import login_name
 
 #: What journalctl says where it may not read all of the journal.
 DENIED = ("insufficient permissions", "not seeing messages from other users", "Permission denied")
@@ -84,9 +84,10 @@ def of_journal(unit: str, options: Sequence[str]) -> Iterator[Lines]:
 def _judge(unit: str, code: int, said: str) -> None:
     """Raise NoLog where journalctl says that it could not do what it was asked for."""
     if any(words in said for words in DENIED):
+        name = login_name(os.getuid())
+        join = f" (sudo usermod -aG systemd-journal {name}, then log in again)" if name else ""
         raise NoLog(
-            f"this user may not read the log of {unit}; ask for the group systemd-journal (sudo usermod -aG "
-            f"systemd-journal {getpass.getuser()}, then log in again), or call it with sudo"
+            f"this user may not read the log of {unit}; ask for the group systemd-journal{join}, or call it with sudo"
         )
     if code:
         raise NoLog(f"journalctl failed: {said or f'exit code {code}'}")

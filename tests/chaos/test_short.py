@@ -29,7 +29,7 @@ SPEED = 40.0
 @pytest.fixture(scope="module")
 def made() -> Iterator[tuple[Report, Books]]:
     """The run, with its ledgers."""
-    directory = Path(tempfile.mkdtemp(prefix="posd-chaos-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="posd-chaos-"))
     plan = make_plan(SEED, PAYMENTS, TERMINALS, TILLS)
     command = f"python -m tests.chaos --payments {PAYMENTS} --terminals {TERMINALS} --tills {TILLS} --seed {SEED}"
     report, books = asyncio.run(run(plan, directory, SPEED, command))

@@ -15,9 +15,10 @@ import pytest
 from posd.cli.demo.machine import Machine
 from posd.cli.main import COMMANDS
 from tests.cli.processes import PATIENCE, posd, posd_process
+from tests.support.needs import needs
 
-in_zsh = pytest.mark.skipif(not shutil.which("zsh"), reason="needs zsh")
-in_fish = pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")
+in_zsh = needs("zsh")
+in_fish = needs("fish")
 
 #: bash has no way to ask what a line would be completed to: this does what readline does.
 BASH = """

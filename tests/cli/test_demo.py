@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from posd.cli.demo.machine import MAX_SOCKET_PATH_BYTES, temporary_directory
 from posd.cli.demo.receipt import Receipt
 from posd.cli.demo.timeline import Charge, Plan
 from tests.cli.processes import PATIENCE, processes_naming, read_until, start_posd
+from tests.support.needs import lacking, needs
 
 #: the simulated customer's speed: a charge takes well under a second.
 FAST = ("--speed", "50")
@@ -65,7 +65,7 @@ class Demo:
 @pytest.fixture(scope="module")
 def namespaces() -> bool:
     """Whether this machine lets us make a network of our own."""
-    if shutil.which("unshare") is None:
+    if lacking("ip", "unshare"):
         return False
     return subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
 
@@ -150,12 +150,12 @@ def test_json_is_one_document_that_says_how_each_charge_went(demos: Mapping[str,
     assert [step["to"] for step in receipt["timeline"]] == ["posd", "terminal", "posd", "till"]
 
 
-@pytest.mark.parametrize("name", ["no mdns", "no multicast"])
+@pytest.mark.parametrize("name", ["no mdns", pytest.param("no multicast", marks=needs("ip", "unshare"))])
 def test_without_multicast_it_says_so_and_goes_on_with_the_address(
     demos: Mapping[str, Demo], namespaces: bool, name: str
 ) -> None:
     if name == "no multicast" and not namespaces:
-        pytest.skip("this machine does not allow a network namespace")
+        pytest.skip("needs to make a network namespace")
     code, stdout, stderr = demos[name].end()
     assert code == 0, stdout + stderr
     assert "heard no announcement" in stdout

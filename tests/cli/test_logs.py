@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from posd.cli.log_lines import MAX_LINE_BYTES, sentence
+from posd.cli.users import login_name
 from posd.log_events import EVENTS
 from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
 
@@ -313,6 +314,20 @@ def test_a_journal_that_cannot_be_read_is_a_clear_message(tmp_path: Path, script
     assert (process.returncode, shown) == (code, b"")
     assert said in errors.decode()
     assert b"Traceback" not in errors
+
+
+def test_a_user_without_a_login_name_is_told_who_may_read_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nameless = next(uid for uid in range(4242, 60_000) if login_name(uid) is None)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    path = stub(tmp_path, "echo 'Hint: You are currently not seeing messages from other users.' >&2")["PATH"]
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setattr(os, "getuid", lambda: nameless)
+    done = posd("logs")
+    assert done.returncode == 1
+    assert "ask for the group systemd-journal, or call it with sudo" in done.stderr
 
 
 def test_without_a_journal_files_are_named(tmp_path: Path) -> None:

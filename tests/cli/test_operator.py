@@ -3,7 +3,6 @@
 import getpass
 import json
 import os
-import pwd
 import signal
 import threading
 import time
@@ -13,8 +12,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from posd.cli import deciding
 from posd.cli import operator as commands
+from posd.cli.users import caller, login_name, user_name
 from posd.cli.words import meaning
 from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction
 from tests.cli.processes import PATIENCE, posd, posd_on_terminal, start_posd
@@ -245,15 +244,25 @@ def test_the_operator_is_who_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         posd("release", ID, "--note", "x", socket=tmp_path / "s")
         monkeypatch.setenv("SUDO_USER", "berta")
         posd("release", ID, "--note", "x", socket=tmp_path / "s")
-    login = pwd.getpwuid(os.getuid()).pw_name
-    assert [body["operator"] for _, _, body in sent(stub)] == [login, "berta"]
+    assert [body["operator"] for _, _, body in sent(stub)] == [user_name(os.getuid()), "berta"]
 
 
 def test_the_login_name_is_not_what_the_environment_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setenv("LOGNAME", "somebody-else")
     assert getpass.getuser() == "somebody-else"
-    assert deciding.caller() == pwd.getpwuid(os.getuid()).pw_name
+    assert caller() == user_name(os.getuid())
+
+
+def test_an_operator_without_a_login_name_is_the_user_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container a user id often has no name."""
+    nameless = next(uid for uid in range(4242, 60_000) if login_name(uid) is None)
+    for name in ("SUDO_USER", "LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: nameless)
+    with Stub(tmp_path / "s", [answer(transaction())]) as stub:
+        assert posd("release", ID, "--note", "x", socket=tmp_path / "s").returncode == 0
+    assert [body["operator"] for _, _, body in sent(stub)] == [str(nameless)]
 
 
 # on a terminal

@@ -57,7 +57,7 @@ class Place:
 
 @asynccontextmanager
 async def a_place() -> AsyncIterator[Place]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         leaf = self_signed(home, "terminal.example", "10.1.2.3")
         async with recording(leaf.context()) as terminal:

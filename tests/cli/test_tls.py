@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import socket
 import stat
 import subprocess
@@ -22,6 +21,7 @@ from posd.tls import TlsFiles, making
 from tests.cli.processes import Done, posd
 from tests.support.certificates import LATER, issued
 from tests.support.daemon import Daemon, running, toml
+from tests.support.needs import needs
 
 DAY = timedelta(days=1)
 
@@ -62,12 +62,11 @@ _AS_ANOTHER = """
 """
 
 
+@needs(root=True)
 @pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
 def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> None:
     """It is the directory of posd's user alone: the first thing that somebody without sudo runs into."""
-    if os.geteuid() != 0:
-        pytest.skip("A USER WHO MAY READ LITTLE IS NOT TESTED: only root can become another user")
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         home.chmod(0o755)
         config = home / "config.toml"
@@ -344,7 +343,7 @@ def test_the_ca_before_init(config: Path) -> None:
 
 @pytest_asyncio.fixture
 async def daemon() -> AsyncIterator[Daemon]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with running(Path(directory), "") as daemon:
             yield daemon
 

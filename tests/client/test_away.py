@@ -33,6 +33,7 @@ from posd.client import (
 from tests.cli.documents import AT, ID, answer, outcome, transaction
 from tests.cli.print_documents import COMPLETED, JOB, print_job
 from tests.cli.stub import Answer, Stub, problem
+from tests.support.needs import needs
 
 LOST = Answer(cut=True)
 STOPPING = problem(503, "draining", "stopping")
@@ -80,7 +81,7 @@ async def test_why_it_cannot_be_reached_is_said_in_words(tmp_path: Path, name: s
     gc.collect()  # a socket that was left open would be a warning, and warnings are errors here
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@needs(root=True)
 def test_a_socket_that_this_user_may_not_open_is_not_waited_for_long(tmp_path: Path) -> None:
     """For a moment it is: while posd starts, its socket is there before its group is."""
     path = Path("/tmp") / f"posd-{os.getpid()}.sock"

@@ -13,6 +13,7 @@ import pytest_asyncio
 from tests.hostile.attacks import ATTACKS
 from tests.hostile.run import Run
 from tests.hostile.shop import Shop, open_shop
+from tests.support.needs import needs
 from tests.support.webhooks import faults
 
 #: Attacks that come at the same time.
@@ -53,7 +54,13 @@ async def test_no_attack_is_left_out() -> None:
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(ATTACKS)
 
 
-@pytest.mark.parametrize("names", GROUPS.values(), ids=list(GROUPS))
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(names, id=name, marks=needs("openssl") if "tls-tricks" in names else ())
+        for name, names in GROUPS.items()
+    ],
+)
 async def test_strangers_cost_little_and_honest_payments_go_on(run: Run, names: Sequence[str]) -> None:
     result = await run.attack(names, 0, SECONDS)
     assert not result.broken, result

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.lan.network import find, why_not
+from tests.lan.network import why_not
 from tests.lan.programs import AVAHI
+from tests.support.needs import lacking
 
 #: Longest that one of these tests may take, in seconds: it waits several times, and each time has its own limit.
 TEST_SECONDS = 300
@@ -18,11 +19,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def _networks() -> None:
     """Network namespaces can be made here."""
     if (reason := why_not()) is not None:
-        pytest.skip(f"REAL NETWORKS ARE NOT TESTED: {reason}")
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def avahi() -> None:
     """There is an avahi-daemon."""
-    if find(AVAHI) is None:
-        pytest.skip(f"TERMINALS THAT AVAHI ANNOUNCES ARE NOT TESTED: {AVAHI} is missing (Debian: {AVAHI})")
+    if missing := lacking(AVAHI):
+        pytest.skip(missing)

@@ -11,16 +11,15 @@ interfaces are not touched: every command runs inside one of these namespaces.
 """
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import IO
 
-#: What has to be there; each is in a Debian package of nearly every installation.
-TOOLS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux", "mount": "mount"}
-#: Tools of the administrator are not always in the path of a test run.
-SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+from tests.support.needs import SEARCH_PATH, find, lacking
+
+#: What has to be there.
+TOOLS = ("ip", "unshare", "nsenter", "setpriv", "mount")
 #: The network card of each machine.
 CARD = "eth0"
 #: How soon the kernel notices that a neighbour does not answer any more: within seconds, not within a minute.
@@ -45,18 +44,10 @@ class CannotMake(Exception):
     """Networks of one's own cannot be made here; the message says why."""
 
 
-def find(tool: str) -> str | None:
-    """Return where a tool is, also where only administrators look for it."""
-    return shutil.which(tool, path=SEARCH_PATH)
-
-
 def why_not() -> str | None:
     """Say why networks of one's own cannot be made here; None where they can. It makes one to find out."""
-    if os.geteuid() != 0:
-        return "only root may make network namespaces"
-    missing = {f"{tool} (Debian: {package})" for tool, package in TOOLS.items() if find(tool) is None}
-    if missing:
-        return f"{', '.join(sorted(missing))} is missing"
+    if missing := lacking(*TOOLS, root=True):
+        return missing
     try:
         with network() as switch:
             switch.machine("probe", "10.77.0.1/24")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from posd.tls import TlsFiles
-from tests.lan.network import SEARCH_PATH, Machine, find
+from tests.lan.network import Machine
+from tests.support.needs import SEARCH_PATH, find
 
 #: Longest that anything here is waited for, in seconds; on an idle machine it is there in two.
 PATIENCE_SECONDS = 60.0

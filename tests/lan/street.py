@@ -171,7 +171,7 @@ async def open_street(
     addresses for which posd has a certificate, `discovery` lines of that section of its configuration.
     """
     async with AsyncExitStack() as stack:
-        home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-", dir="/tmp")))  # short, for Unix sockets
+        home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))  # short, for Unix sockets
         switch = stack.enter_context(network())
         machine = switch.machine("pos", *(net(address) for address in pos))
         addresses = [TERMINAL, TERMINAL_LATER, TERMINAL_6, TERMINAL_LINK]

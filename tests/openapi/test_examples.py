@@ -34,7 +34,7 @@ def examples() -> list[Any]:
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[Gateway]:
     """A daemon that knows the payment that examples name: it is approved."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory, opened(Path(directory)) as gateway:
+    with TemporaryDirectory(prefix="posd-") as directory, opened(Path(directory)) as gateway:
         at = f"{gateway.till}/v1/transactions/{ORIGINAL}"
         charge = {"terminal": "SN-0001", "amount": {"subtotal_iva0": 1}}
         with httpx2.Client(timeout=STUCK_SECONDS) as client:

@@ -56,7 +56,7 @@ BOUNDED = settings(
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[Gateway]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory, opened(Path(directory)) as gateway:
+    with TemporaryDirectory(prefix="posd-") as directory, opened(Path(directory)) as gateway:
         yield gateway
 
 

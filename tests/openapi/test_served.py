@@ -71,7 +71,7 @@ UNSEEN: dict[str, str] = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def seen() -> AsyncIterator[Described]:
     described = Described(released.today())
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         async with open_shop(home, gone()) as shop:
             await Day(shop, described, home).play()

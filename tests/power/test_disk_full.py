@@ -57,7 +57,7 @@ class Shop:
 
 
 @pytest.fixture
-async def shop(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
+async def shop(small_disks: None, home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
     """A daemon on a small disk; at the end it is killed, and what it acknowledged is looked for, and then started."""
     async with scripted_terminal(home, ports=TERMINALS) as terminal:
         posd = make_daemon(home, terminal, {})

@@ -22,6 +22,7 @@ from tests.power.platter import Image, Platter, replay
 from tests.power.promises import Promises, failures
 from tests.power.street import DECLINED, Promise, Street, bodies, make_daemon, names
 from tests.support.daemon import Daemon, toml
+from tests.support.needs import needs
 from tests.support.shim import Kind, Operation, Shim, build
 from tests.support.shop import answering
 from tests.support.terminal import scripted_terminal
@@ -38,6 +39,9 @@ SYNC_US = 2000
 TORN_BEFORE_SYNC = 2
 TORN_SHARE = 0.1
 SEED = 3
+
+pytestmark = needs("cc")
+
 #: The first bytes of SQLite's log (https://sqlite.org/fileformat2.html#walformat).
 LOG_MAGIC = b"\x37\x7f\x06"
 
@@ -118,7 +122,7 @@ async def pay(street: Street, serial: str, random: Random) -> None:
 async def recording() -> AsyncIterator[Recording]:
     """What a daemon did to its disk over payments, a stop, a kill and two starts."""
     random = Random(SEED)
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with recorded(Path(directory)) as (street, _, recording):
             street.scripts[street.serials[-1]] = answering(409)
             for number in range(ROUNDS):

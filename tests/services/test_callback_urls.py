@@ -10,6 +10,7 @@ import pytest
 from posd.core.callbacks import Channel
 from posd.services.callback_urls import CREDENTIAL, CallbackUrls, KeyFileError, load_keys
 from tests.core.scenarios import IDENTITY
+from tests.support.needs import needs_ipv6
 
 NEW, OLD = b"n" * 32, b"o" * 32
 
@@ -99,7 +100,8 @@ def test_a_credential_takes_the_place_of_the_file(tmp_path: Path, monkeypatch: p
     assert mine != (OLD,)
 
 
-async def test_an_address_needs_no_resolver_and_a_name_does(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1", pytest.param("[::1]", marks=needs_ipv6())])
+async def test_an_address_needs_no_resolver_and_a_name_does(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     urls, asked = CallbackUrls((NEW,), "", 8443), []
     loop = asyncio.get_running_loop()
     resolve = loop.getaddrinfo
@@ -109,7 +111,7 @@ async def test_an_address_needs_no_resolver_and_a_name_does(monkeypatch: pytest.
         return await resolve(host, port, **options)
 
     monkeypatch.setattr(loop, "getaddrinfo", noted)
-    for host in ("127.0.0.1", "[::1]", "localhost"):
+    for host in (address, "localhost"):
         callback = await urls.give(Channel.TRANSACTION, IDENTITY, f"https://{host}:1")
         assert callback.host in ("127.0.0.1", "::1")
     assert asked == ["localhost"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from posd.store.store import Store
+from tests.support.tmpfs import skip_without_small_disks
 
 
 @pytest.fixture
@@ -13,3 +14,9 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     opened = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     yield opened
     await opened.close()
+
+
+@pytest.fixture(scope="session")
+def small_disks() -> None:
+    """Small disks can be mounted here; else the test is skipped."""
+    skip_without_small_disks()

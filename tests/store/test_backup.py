@@ -16,6 +16,7 @@ from posd.store.errors import StorageUnavailable
 from posd.store.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.store.verify import verify
 from tests.store.filled import Filled, filling, name
+from tests.support.needs import needs
 from tests.support.tmpfs import small_disk
 
 KEYS = (b"n" * 32, b"o" * 32)
@@ -145,6 +146,7 @@ except errors.StorageUnavailable as error:
 """
 
 
+@pytest.mark.usefixtures("small_disks")
 @pytest.mark.parametrize("kilobytes", [4, 64])
 def test_a_full_disk_leaves_nothing_and_says_so(database: Path, tmp_path: Path, kilobytes: int) -> None:
     (tmp_path / "small").mkdir()
@@ -194,7 +196,7 @@ def test_a_path_that_cannot_be_is_refused_with_the_cure(database: Path, tmp_path
             assert path.read_bytes() == content
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs a directory that this user may not write to")
+@needs(root=True)
 def test_a_directory_that_posd_may_not_write_to_is_named_with_the_unit(tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "posd.db")), pytest.raises(BadTarget, match=r"ReadWritePaths="):
         write(tmp_path / "posd.db", Path("/proc/b.db"))
@@ -206,6 +208,7 @@ def test_what_is_read_of_a_backup_is_read_without_changing_it(database: Path, tm
     (tmp_path / "b.db").chmod(0o400)
     backup.read(tmp_path / "b.db")
     assert (tmp_path / "b.db").read_bytes() == before
+    (tmp_path / "b.db").chmod(0o600)
     (tmp_path / "b.db").write_bytes(before[:100])
     with pytest.raises(NotABackup):
         backup.read(tmp_path / "b.db")

@@ -26,6 +26,7 @@ from posd.store.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_datab
 from posd.store.verify import verify
 from tests.store.disasters import BACKUP_KEY, NOON, PAGE, State, destroy
 from tests.store.filled import FINAL, OPEN, Filled, filling, name, snapshot, terminal
+from tests.support.needs import needs
 
 OLD_KEY = b"o" * 32
 
@@ -589,7 +590,7 @@ def test_a_restore_that_is_called_off_leaves_nothing(backed_up: State) -> None:
     assert key_lines(backed_up) == [OLD_KEY]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+@needs(root=True)
 def test_what_root_restores_belongs_to_the_owner_of_the_directory(backed_up: State) -> None:
     backed_up.key.unlink()
     os.chown(backed_up.database.parent, 65534, 65534)
@@ -598,9 +599,9 @@ def test_what_root_restores_belongs_to_the_owner_of_the_directory(backed_up: Sta
         assert (backed_up.home / "state" / name_).stat().st_uid == 65534, name_
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@needs(root=True)
 def test_another_user_is_told_so() -> None:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:
+    with TemporaryDirectory(prefix="posd-") as home:
         Path(home).chmod(0o755)
         (Path(home) / "state").mkdir(mode=0o755)
         os.seteuid(65534)

@@ -6,7 +6,6 @@ namespace. As root it is a mount namespace, else one inside a user namespace, wh
 
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from errno import ENOSPC
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+
+from tests.support.needs import lacking
 
 #: Mounts, says so, and lives until its input is closed.
 _HOLD = 'mount -t tmpfs -o size="$1",mode=0700 posd "$2" && echo mounted && exec cat'
@@ -50,14 +52,26 @@ class SmallDisk:
         self._ballast.unlink()
 
 
+class CannotMount(Exception):
+    """A small disk cannot be mounted here; the message says why."""
+
+
+def skip_without_small_disks() -> None:
+    """Skip the test where a small disk cannot be mounted: for a fixture that comes before all others."""
+    if reason := lacking("unshare", "nsenter", "mount"):
+        pytest.skip(reason)
+    try:
+        with TemporaryDirectory() as home, small_disk(Path(home), Path(home), "64k"):
+            pass
+    except CannotMount as error:
+        pytest.skip(f"needs to mount a tmpfs: {error}")
+
+
 @contextmanager
 def small_disk(home: Path, at: Path, size: str) -> Iterator[SmallDisk]:
-    """Mount a tmpfs of a size (mount's words) at an existing directory. Skip the test where that cannot be done."""
+    """Mount a tmpfs of a size (mount's words) at an existing directory. Raise CannotMount."""
     root = os.geteuid() == 0
     unshare = ["unshare", "--mount", *([] if root else ["--user", "--map-root-user"])]
-    missing = [tool for tool in ("unshare", "nsenter", "mount") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"A FULL DISK IS NOT TESTED: {', '.join(missing)} is missing (Debian: util-linux, mount)")
     with subprocess.Popen(
         [*unshare, "sh", "-c", _HOLD, "sh", size, str(at)],
         stdin=subprocess.PIPE,
@@ -71,7 +85,7 @@ def small_disk(home: Path, at: Path, size: str) -> Iterator[SmallDisk]:
         if said != "mounted":
             holder.stdin.close()
             who = "root" if root else "this user, even in a user namespace"
-            pytest.skip(f"A FULL DISK IS NOT TESTED: {who} may not mount a tmpfs here ({said})")
+            raise CannotMount(f"{who} may not do that here ({said})")
         python = home / "python"
         enter = [
             "nsenter",

@@ -30,7 +30,7 @@ BY_KEY, BY_OTHER_KEY, BY_NAME, STRANGER = (f"SN-{MARK}-{number}" for number in r
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A directory with a path short enough for Unix sockets."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         yield Path(directory)
 
 

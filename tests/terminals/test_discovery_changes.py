@@ -36,7 +36,7 @@ PATIENCE_SECONDS = 60.0
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A directory with a path short enough for Unix sockets."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         yield Path(directory)
 
 

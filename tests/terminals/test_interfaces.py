@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import sys
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from posd.terminals.interfaces import Interface, Interfaces, Snapshot, snapshot
 from posd.terminals.multicast import Selection, select
+from tests.support.needs import needs
 
 PATIENCE_SECONDS = 60.0
 
@@ -35,7 +35,7 @@ STEPS: list[tuple[str, str | None, str | None, set[str]]] = [
 
 
 @pytest.mark.root
-@pytest.mark.skipif(shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin") is None, reason="iproute2 is missing")
+@needs("ip", "unshare")
 @pytest.mark.parametrize("how", ["reported", "polled"])
 async def test_every_change_is_told(how: str) -> None:
     child = await asyncio.create_subprocess_exec(

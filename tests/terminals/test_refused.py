@@ -127,7 +127,7 @@ def serial(case: str) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[Shop]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="posd-") as name:
         home = Path(name)
         authority, other = trustme.CA(), trustme.CA()
         authority.cert_pem.write_to_path(str(home / "ca.pem"))

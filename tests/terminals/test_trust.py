@@ -101,7 +101,7 @@ async def one_daemon(directory: Path) -> AsyncIterator[tuple[Daemon, dict[str, S
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[tuple[Daemon, dict[str, ScriptedTerminal]]]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with one_daemon(Path(directory)) as made:
             yield made
 

@@ -11,18 +11,19 @@ import pytest
 import pytest_asyncio
 
 from tests.clients.cases import ACCEPTED, ADDRESS, NAME, REFUSED
-from tests.clients.run import Client, build_go, go, installed, judge, openssl
+from tests.clients.run import Client, build_go, go, judge, openssl
+from tests.support.needs import needs
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]  # a first build of Go's library
 
 CALLED = pytest.mark.parametrize("called", [NAME, ADDRESS])
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["openssl", "go"])
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[pytest.param(tool, marks=needs(tool)) for tool in ("openssl", "go")]
+)
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     """A client as a command line."""
-    if not installed(request.param):
-        pytest.skip(f"{request.param} IS NOT INSTALLED: no strict client of that make has judged the certificates")
     if request.param == "openssl":
         yield openssl
         return

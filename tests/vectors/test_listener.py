@@ -47,7 +47,7 @@ class World:
 @asynccontextmanager
 async def world(merchant: str = "") -> AsyncIterator[World]:
     """Run a daemon with the keys and the fleet of the vectors for the block; its log must tell of no fault."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         (home / "credentials").mkdir()
         (home / "credentials" / "callback.key").write_text("\n".join(KEYS))

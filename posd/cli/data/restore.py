@@ -11,9 +11,10 @@ import msgspec
 from posd.cli.config import load_or_exit
 from posd.cli.connection import connect, json_option
 from posd.cli.data.words import payments, print_jobs, progress, taken, told
-from posd.cli.deciding import asks, caller
+from posd.cli.deciding import asks
 from posd.cli.exit_codes import ExitCode
 from posd.cli.output import Output, moment
+from posd.cli.users import caller
 from posd.services.restore import Prepared, Restore
 from posd.store.marks import OldFile
 

@@ -1,7 +1,6 @@
 """The port of the webhook listener: is it free, or held by our daemon."""
 
 import os
-import pwd
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from posd.cli.doctor.findings import Findings, failure, ok, warning
 from posd.cli.doctor.shop import Shop, me
+from posd.cli.users import user_name
 
 #: State of a listening socket in /proc/net/tcp (net/tcp_states.h).
 _LISTENING = "0A"
@@ -23,10 +23,7 @@ class Holder:
     pid: int | None
 
     def __str__(self) -> str:
-        try:
-            user = pwd.getpwuid(self.uid).pw_name
-        except KeyError:
-            user = str(self.uid)
+        user = user_name(self.uid)
         if self.pid is None:
             return f"a program of {user} ({me()} may not see which)"
         with suppress(OSError):

@@ -10,6 +10,7 @@ from typing import Any
 
 from posd import tls
 from posd.cli.doctor.findings import Finding, Status
+from posd.cli.users import user_name
 from posd.config import Config, ConfigProblem, TerminalConfig
 
 
@@ -123,14 +124,6 @@ def daemon_uid(shop: Shop) -> int | None:
     with suppress(KeyError):
         return pwd.getpwnam("posd").pw_uid
     return None
-
-
-def user_name(uid: int) -> str:
-    """Name a user; the number where nobody has a name for it."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def me() -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from posd import tls
 from tests.cli.doctor.healthy import SetUp, healthy
+from tests.support.tmpfs import skip_without_small_disks
 
 
 @pytest.fixture(scope="session")
@@ -22,8 +23,14 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture
 def setup(certificates: tuple[Path, Path]) -> Iterator[SetUp]:
     """A healthy set-up in a directory that everybody may pass through, whose path fits into a socket's."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="posd-") as name:
         home = Path(name)
         home.chmod(0o755)
         with healthy(home, *certificates) as made:
             yield made
+
+
+@pytest.fixture(scope="session")
+def small_disks() -> None:
+    """Small disks can be mounted here; else the test is skipped."""
+    skip_without_small_disks()

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from posd.cli.manual.notes import EXITS, FAMILIES
 from posd.cli.manual.pages import Page, pages
 from posd.cli.manual.roff import escaped, man_page, told
 from tests.cli.manual.parsing import parse, words_of
+from tests.support.needs import needs
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "commands.md"
 PAGES = pages()
@@ -135,7 +135,7 @@ def test_every_key_of_the_configuration_is_on_its_page() -> None:
         assert word in page
 
 
-@pytest.mark.skipif(not shutil.which("groff"), reason="needs groff (Debian: groff-base)")
+@needs("groff")
 def test_groff_takes_every_page_without_a_word(manual: Path) -> None:
     for file in sorted(manual.glob("man?/*")):
         done = subprocess.run(
@@ -154,7 +154,7 @@ def test_groff_takes_every_page_without_a_word(manual: Path) -> None:
         assert sections <= set(shown.splitlines()), file.name
 
 
-@pytest.mark.skipif(not shutil.which("man"), reason="needs man (Debian: man-db)")
+@needs("man")
 def test_man_shows_every_page_without_a_warning(manual: Path) -> None:
     environment = os.environ | {"MANWIDTH": "80", "LC_ALL": "C.UTF-8", "MANPAGER": "cat"}
     for file in sorted(manual.glob("man?/*")):

@@ -16,7 +16,7 @@ from tests.support.counter import Counter
 @pytest.fixture(scope="module")
 def told() -> Iterator[tuple[Api, list[Change]]]:
     """A feed with some payments in it, and all of its lines."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home, Counter(Path(home)) as shop, Api(shop.socket) as api:
+    with TemporaryDirectory(prefix="posd-") as home, Counter(Path(home)) as shop, Api(shop.socket) as api:
         assert (feed.newest(api), list(feed.past(api, 0))) == (0, [])
         assert feed.begin(api, datetime.now().astimezone()) == 0
         assert feed.holds(api, 0)

@@ -150,7 +150,7 @@ def watched(
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Counter]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home, Counter(Path(home), terminals=2) as counter:
+    with TemporaryDirectory(prefix="posd-") as home, Counter(Path(home), terminals=2) as counter:
         yield counter
 
 

@@ -1,0 +1,68 @@
+"""What a test needs of the machine: where it is missing, the test is skipped before its first fixture."""
+
+import os
+import shutil
+import socket
+
+import pytest
+
+#: Tools that a bare Debian may lack, and the packages that have them.
+PACKAGES = {
+    "avahi-daemon": "avahi-daemon",
+    "cc": "gcc libc6-dev",
+    "curl": "curl",
+    "fish": "fish",
+    "git": "git",
+    "go": "golang-go",
+    "groff": "groff-base",
+    "ip": "iproute2",
+    "java": "default-jdk-headless",
+    "jq": "jq",
+    "man": "man-db",
+    "mount": "mount",
+    "node": "nodejs",
+    "npm": "npm",
+    "nsenter": "util-linux",
+    "openssl": "openssl",
+    "php": "php-cli",
+    "ps": "procps",
+    "setpriv": "util-linux",
+    "shellcheck": "shellcheck",
+    "systemd-analyze": "systemd",
+    "unshare": "util-linux",
+    "zsh": "zsh",
+}
+#: Tools of the administrator are not in the path of every user.
+SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+
+
+def find(tool: str) -> str | None:
+    """Return where a tool is, also where only administrators look for it."""
+    return shutil.which(tool, path=SEARCH_PATH)
+
+
+def lacking(*tools: str, root: bool = False) -> str:
+    """Say what is missing here, with the Debian packages that bring it; empty where nothing is."""
+    missing = ["root"] if root and os.geteuid() != 0 else []
+    missing += [f"{tool} (Debian: {PACKAGES[tool]})" for tool in tools if find(tool) is None]
+    return f"needs {', '.join(missing)}" if missing else ""
+
+
+def needs(*tools: str, root: bool = False) -> pytest.MarkDecorator:
+    """Return a mark that skips a test where one of these tools is missing, or where it is not root."""
+    for tool in tools:
+        if tool not in PACKAGES:
+            raise ValueError(f"tests/support/needs.py does not name the Debian package of {tool}")
+    reason = lacking(*tools, root=root)
+    return pytest.mark.skipif(bool(reason), reason=reason or "nothing is missing")
+
+
+def needs_ipv6() -> pytest.MarkDecorator:
+    """Return a mark that skips a test where this machine has no IPv6."""
+    missing = False
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        missing = True
+    return pytest.mark.skipif(missing, reason="needs IPv6")

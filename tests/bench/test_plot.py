@@ -32,7 +32,7 @@ def test_every_value_and_bound_stands_in_it_and_in_its_description() -> None:
 
 async def test_the_short_version_draws_one_and_keeps_its_figures(tmp_path: Path) -> None:
     drawn = tmp_path / "growth.svg"
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         rows = await stored.measure(Bench(Path(directory), True, sync_seconds(tmp_path), drawn))
     assert len(rows) == 4
     assert ElementTree.parse(drawn).getroot().tag == f"{SVG}svg"

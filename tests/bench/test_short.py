@@ -38,7 +38,7 @@ QUICK = "starting"
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A directory whose name is short enough for sockets."""
-    with TemporaryDirectory(prefix="posd-bench-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-bench-") as directory:
         yield Path(directory)
 
 

@@ -18,7 +18,7 @@ CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
 @pytest.fixture
 def home() -> Path:
     """A directory with a path short enough for Unix sockets."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         yield Path(directory)
 
 
@@ -45,6 +45,6 @@ def identity() -> str:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[Shop]:
     """One daemon and many terminals for a file whose tests run on the file's loop."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_shop(Path(directory)) as shop:
             yield shop

@@ -57,7 +57,7 @@ async def prepared(counter: Shop, kind: str) -> Killed:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
     """A daemon with a terminal for each case, that comes back on the same port."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), len(CASES), QUIET) as counters:
             yield counters
             await nothing_to_correct(counters[0].daemon)

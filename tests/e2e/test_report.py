@@ -103,7 +103,7 @@ class Street:
 async def street() -> AsyncIterator[Street]:
     """A day with three terminals; on one of them customers add a tip."""
     serials = {"SN-0001": "", "SN-0002": "", "=SN<3>": ""}
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with simulated(Path(directory), serials, tip=Decimal("0.37")) as (daemon, terminals):
             street = Street(daemon, terminals)
             await asyncio.gather(*(street.day(serial, Random(serial)) for serial in terminals))

@@ -39,7 +39,7 @@ stall_after_request_seconds = {STALL_AFTER_REQUEST}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
     """A daemon with little patience, and terminals that each test takes from the end of the list."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 14, SHORT) as counters:
             daemon = counters[0].daemon
             yield counters

@@ -5,6 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
+import pytest
+
 from tests.bench.bench import Bench, sync_seconds
 from tests.bench.measures import stored
 from tests.bench.plot import Panel, draw
@@ -30,6 +32,7 @@ def test_every_value_and_bound_stands_in_it_and_in_its_description() -> None:
             assert 0 <= y <= height
 
 
+@pytest.mark.slow
 async def test_the_short_version_draws_one_and_keeps_its_figures(tmp_path: Path) -> None:
     drawn = tmp_path / "growth.svg"
     with TemporaryDirectory(prefix="posd-") as directory:

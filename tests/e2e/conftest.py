@@ -1,8 +1,9 @@
 """A real daemon and a scripted terminal, over real TLS and Unix sockets."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -13,6 +14,13 @@ from tests.support.shop import Shop, open_shop
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
+
+
+def some(names: Iterable[Any], *quick: Any) -> list[Any]:
+    """Return parameters of which the quick run takes those alone; one that is not there is a mistake."""
+    names = list(names)
+    assert set(quick) <= set(names), set(quick) - set(names)
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 @pytest.fixture

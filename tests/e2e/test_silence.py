@@ -27,7 +27,7 @@ from tests.support.webhooks import attention
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Limits of the daemon whose patience is short, in seconds; each is another, so that a test can tell them apart.
-GRACE, STALL, STALL_AFTER_REQUEST = 0.2, 2.0, 1.0
+GRACE, STALL, STALL_AFTER_REQUEST = 0.1, 1.5, 1.0
 SHORT = f"""
 [reconcile]
 first_event_grace_seconds = {GRACE}

@@ -5,6 +5,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
+import pytest
+
 from tests.bench.bench import Bench, sync_seconds
 from tests.bench.measures import stored
 from tests.bench.plot import Panel, draw
@@ -30,9 +32,10 @@ def test_every_value_and_bound_stands_in_it_and_in_its_description() -> None:
             assert 0 <= y <= height
 
 
+@pytest.mark.slow
 async def test_the_short_version_draws_one_and_keeps_its_figures(tmp_path: Path) -> None:
     drawn = tmp_path / "growth.svg"
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         rows = await stored.measure(Bench(Path(directory), True, sync_seconds(tmp_path), drawn))
     assert len(rows) == 4
     assert ElementTree.parse(drawn).getroot().tag == f"{SVG}svg"

@@ -15,7 +15,7 @@ PAYMENTS = 2 * seed.CYCLE
 
 async def test_they_can_be_verified_and_follow_from_their_record(tmp_path: Path) -> None:
     path = tmp_path / "posd.db"
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         courses = await seed.run_courses(Path(directory))
     await seed.fill(path, courses, PAYMENTS, terminals=7)
     report = verify(path, lambda _what, _done, _total: None)

@@ -1,5 +1,34 @@
-"""A real daemon and a scripted terminal for the client's tests."""
+"""A real daemon and scripted terminals for the client's tests."""
 
-from tests.e2e.conftest import home, identity, posd, terminal
+from collections.abc import AsyncIterator
+from pathlib import Path
 
-__all__ = ["home", "identity", "posd", "terminal"]
+import pytest
+
+from tests.e2e.conftest import home, shop
+from tests.support.events import APPROVED
+from tests.support.shop import Payment, Shop, acknowledging, open_counters
+
+__all__ = ["home", "shop"]
+
+
+@pytest.fixture
+def payment(shop: Shop) -> Payment:
+    """A payment that nobody has started, on a terminal of its own that takes it."""
+    payment = shop.payment()
+    shop.terminal.start = acknowledging(payment.serial)
+    shop.terminal.arrived.clear()
+    return payment
+
+
+@pytest.fixture
+async def alone(home: Path) -> AsyncIterator[Payment]:
+    """A payment that nobody has started, on the one terminal of a daemon that can be stopped and started again."""
+    async with open_counters(home, 1) as [counter]:
+        yield counter.payment()
+
+
+async def approve(payment: Payment, steps: slice = slice(None)) -> None:
+    """Let the terminal report the steps of an approved payment."""
+    for status, previous in APPROVED[steps]:
+        assert await payment.event(status, previous) == 200

@@ -17,13 +17,11 @@ from uuid import uuid4
 import pytest
 
 from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Posd, StillOpen, TerminalBusy
-from tests.client.test_async import approve
-from tests.support.daemon import Daemon
-from tests.support.events import body
-from tests.support.https import deliver
-from tests.support.shop import held
+from tests.client.conftest import approve
+from tests.support.shop import Payment, acknowledging, held
 from tests.support.streams import PATIENCE_SECONDS
-from tests.support.terminal import ScriptedTerminal
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 def connections(path: Path) -> int:
@@ -57,147 +55,144 @@ async def until(what: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("wait", WAITS)
-async def test_a_cancelled_wait_leaves_the_payment_and_no_connection(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str, wait: str
-) -> None:
-    async with AsyncPosd(posd.till_socket) as client:
-        payment = await client.charge(identity, "5.00")
-        waiting = asyncio.ensure_future(WAITS[wait](payment))
-        await until(lambda: connections(posd.till_socket) == 1)
+async def test_a_cancelled_wait_leaves_the_payment_and_no_connection(payment: Payment, wait: str) -> None:
+    terminal, socket = payment.shop.terminal, payment.shop.daemon.till_socket
+    aborts = terminal.aborts
+    async with AsyncPosd(socket) as client:
+        charge = await client.charge(payment.identity, "5.00", terminal=payment.serial)
+        waiting = asyncio.ensure_future(WAITS[wait](charge))
+        await until(lambda: connections(socket) == 1)
         waiting.cancel()
         with suppress(asyncio.CancelledError):
             await waiting
         assert waiting.cancelled()
-        assert connections(posd.till_socket) == 0
-        assert (await payment.state()).phase == "active"
-        await approve(posd, terminal, identity)
-        assert isinstance(await payment.outcome(), Approved)
-    assert (len(terminal.requests), terminal.aborts) == (1, 0)
+        assert connections(socket) == 0
+        assert (await charge.state()).phase == "active"
+        await approve(payment)
+        assert isinstance(await charge.outcome(), Approved)
+    assert (len(payment.requests), terminal.aborts - aborts) == (1, 0)
 
 
-async def test_a_cancelled_charge_goes_on_and_is_found_by_its_id(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str
-) -> None:
-    terminal.start = slow = held(terminal.acknowledge)
-    async with AsyncPosd(posd.till_socket) as client:
-        charging = asyncio.ensure_future(client.charge(identity, "5.00"))
+async def test_a_cancelled_charge_goes_on_and_is_found_by_its_id(payment: Payment) -> None:
+    payment.shop.terminal.start = slow = held(acknowledging(payment.serial))
+    async with AsyncPosd(payment.shop.daemon.till_socket) as client:
+        charging = asyncio.ensure_future(client.charge(payment.identity, "5.00", terminal=payment.serial))
         await slow.arrived.wait()
         charging.cancel()
         with pytest.raises(asyncio.CancelledError):
             await charging
         slow.release.set()
-        payment = await client.charge(identity, "5.00")
-        await approve(posd, terminal, identity)
-        assert isinstance(await payment.outcome(), Approved)
-    assert terminal.starts_of(identity) == 1
+        charge = await client.charge(payment.identity, "5.00", terminal=payment.serial)
+        await approve(payment)
+        assert isinstance(await charge.outcome(), Approved)
+    assert len(payment.requests) == 1
 
 
-async def test_asyncio_timeouts_and_the_clients_own_leave_it_alone(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str
-) -> None:
-    async with AsyncPosd(posd.till_socket) as client:
-        payment = await client.charge(identity, "5.00")
+async def test_asyncio_timeouts_and_the_clients_own_leave_it_alone(payment: Payment) -> None:
+    async with AsyncPosd(payment.shop.daemon.till_socket) as client:
+        charge = await client.charge(payment.identity, "5.00", terminal=payment.serial)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
-                await payment.outcome()
+                await charge.outcome()
         with pytest.raises(StillOpen) as caught:
-            await payment.outcome(timeout=0.3)
+            await charge.outcome(timeout=0.3)
         assert caught.value.state is not None
         assert caught.value.state.status == "TERMINAL_ACKNOWLEDGED"
-        assert connections(posd.till_socket) == 0
-    assert len(terminal.requests) == 1
+        assert connections(payment.shop.daemon.till_socket) == 0
+    assert len(payment.requests) == 1
 
 
 PROGRAM = """
 import sys
 from posd.client import Posd
-with Posd(sys.argv[1]) as posd:
-    payment = posd.charge(sys.argv[2], "5.00")
+_, socket, identity, terminal, wait = sys.argv
+with Posd(socket) as posd:
+    payment = posd.charge(identity, "5.00", terminal=terminal)
     for change in payment.watch():
         print(change.status, flush=True)
-        if sys.argv[3] == "outcome":
+        if wait == "outcome":
             print(payment.outcome())
 """
 
 
+def program(payment: Payment, wait: str) -> tuple[str, ...]:
+    """Return the command of a till that pays it and waits."""
+    return sys.executable, "-c", PROGRAM, str(payment.shop.daemon.till_socket), payment.identity, payment.serial, wait
+
+
 @pytest.mark.parametrize("wait", ["watch", "outcome"])
-async def test_ctrl_c_of_a_waiting_program_leaves_the_payment_alone(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str, wait: str
-) -> None:
+async def test_ctrl_c_of_a_waiting_program_leaves_the_payment_alone(payment: Payment, wait: str) -> None:
+    posd, aborts = payment.shop.daemon, payment.shop.terminal.aborts
     till = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", PROGRAM, str(posd.till_socket), identity, wait),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        *program(payment, wait), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     assert till.stdout is not None
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await terminal.arrived.wait()
-    await approve(posd, terminal, identity, slice(0, 1))
+        await payment.shop.terminal.arrived.wait()
+    await approve(payment, slice(0, 1))
     assert await till.stdout.readline() == b"TERMINAL_ACKNOWLEDGED\n"
     till.send_signal(signal.SIGINT)
     _, said = await till.communicate()
     assert b"KeyboardInterrupt" in said
     assert b"ResourceWarning" not in said
-    assert (await posd.transaction(identity))["phase"] == "active"
-    await approve(posd, terminal, identity, slice(1, None))
-    assert (await posd.outcome(identity))["result"] == "approved"
-    assert (len(terminal.requests), terminal.aborts) == (1, 0)
+    assert (await payment.get())["phase"] == "active"
+    await approve(payment, slice(1, None))
+    assert (await posd.outcome(payment.identity))["result"] == "approved"
+    assert (len(payment.requests), payment.shop.terminal.aborts - aborts) == (1, 0)
 
 
-async def test_a_till_that_was_killed_comes_back_and_asks_by_its_id(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str
-) -> None:
-    till = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, str(posd.till_socket), identity, "watch")
+async def test_a_till_that_was_killed_comes_back_and_asks_by_its_id(payment: Payment) -> None:
+    till = await asyncio.create_subprocess_exec(*program(payment, "watch"))
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await terminal.arrived.wait()
+        await payment.shop.terminal.arrived.wait()
     till.kill()
     await till.wait()
-    async with AsyncPosd(posd.till_socket) as client:
-        payment = await client.charge(identity, "5.00")
-        await approve(posd, terminal, identity)
-        assert isinstance(await payment.outcome(), Approved)
-    assert terminal.starts_of(identity) == 1
+    async with AsyncPosd(payment.shop.daemon.till_socket) as client:
+        charge = await client.charge(payment.identity, "5.00", terminal=payment.serial)
+        await approve(payment)
+        assert isinstance(await charge.outcome(), Approved)
+    assert len(payment.requests) == 1
 
 
-async def test_threads_share_a_client(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
+async def test_threads_share_a_client(payment: Payment) -> None:
     """One waits for the outcome, one watches, one charges again, one is refused, one aborts."""
-    with Posd(posd.till_socket) as client, ThreadPoolExecutor(32) as threads:
+    terminal, identity = payment.shop.terminal, payment.identity
+    aborts = terminal.aborts
+    with Posd(payment.shop.daemon.till_socket) as client, ThreadPoolExecutor(32) as threads:
         run = partial(asyncio.get_running_loop().run_in_executor, threads)
-        payment = await run(client.charge, identity, "5.00")
-        waiting = [run(payment.outcome) for _ in range(20)]
+        charge = partial(client.charge, terminal=payment.serial)
+        charged = await run(charge, identity, "5.00")
+        waiting = [run(charged.outcome) for _ in range(20)]
         watching = run(lambda: list(client.transaction(identity).watch()))
-        again = await asyncio.gather(*(run(client.charge, identity, "5.00") for _ in range(5)))
+        again = await asyncio.gather(*(run(charge, identity, "5.00") for _ in range(5)))
         with pytest.raises(TerminalBusy) as caught:
-            await run(client.charge, uuid4(), "5.00")
-        await run(payment.abort)
-        final = body(identity, "TERMINAL_CANCELED")
-        assert await deliver(terminal.requests[0].callback, final, posd.ca) == 200
+            await run(charge, uuid4(), "5.00")
+        await run(charged.abort)
+        await payment.end()
         outcomes = await asyncio.gather(*waiting)
         assert isinstance((await watching)[-1], Canceled)
     assert all(isinstance(each, Canceled) and each.charged is False for each in outcomes)
     assert {each.id for each in again} == {identity}
     assert caught.value.extra["blocking_transaction"] == identity
-    assert (terminal.starts_of(identity), terminal.aborts) == (1, 1)
+    assert (len(payment.requests), terminal.aborts - aborts) == (1, 1)
 
 
-async def test_amounts_are_exact_to_the_terminals_wire(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
-    async with AsyncPosd(posd.till_socket) as client:
-        payment = await client.charge(
-            identity, {"iva": Decimal("0.10"), "subtotal_iva": "10.20", "extra_taxes": {"ice": Decimal("0.3000")}}
-        )
-        state = await payment.state()
+async def test_amounts_are_exact_to_the_terminals_wire(payment: Payment) -> None:
+    amount = {"iva": Decimal("0.10"), "subtotal_iva": "10.20", "extra_taxes": {"ice": Decimal("0.3000")}}
+    async with AsyncPosd(payment.shop.daemon.till_socket) as client:
+        charge = await client.charge(payment.identity, amount, terminal=payment.serial)
+        state = await charge.state()
     for digits in (b'"iva":0.10', b'"subtotal_iva":10.20', b'"ice":0.3000'):
-        assert digits in terminal.requests[0].body.replace(b": ", b":")
+        assert digits in payment.requests[0].body.replace(b": ", b":")
     assert str(state.amount["iva"]) == "0.10"
 
 
-async def test_a_watch_that_is_left_early_has_no_connection(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str
-) -> None:
-    async with AsyncPosd(posd.till_socket) as client:
-        payment = await client.charge(identity, "5.00")
-        await approve(posd, terminal, identity, slice(0, 1))
-        changes: AsyncGenerator[Any, None] = payment.watch()
+async def test_a_watch_that_is_left_early_has_no_connection(payment: Payment) -> None:
+    socket = payment.shop.daemon.till_socket
+    async with AsyncPosd(socket) as client:
+        charge = await client.charge(payment.identity, "5.00", terminal=payment.serial)
+        await approve(payment, slice(0, 1))
+        changes: AsyncGenerator[Any, None] = charge.watch()
         await anext(changes)
         await changes.aclose()
-        assert connections(posd.till_socket) == 0
+        assert connections(socket) == 0

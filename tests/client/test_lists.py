@@ -6,7 +6,6 @@ from contextlib import aclosing, closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
@@ -32,11 +31,11 @@ from tests.support.shop import OFFLINE, Shop, acknowledging, open_shop
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shop() -> AsyncIterator[Shop]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
-        async with open_shop(Path(directory)) as shop:
-            yield shop
+@pytest_asyncio.fixture(loop_scope="module")
+async def own(home: Path) -> AsyncIterator[Shop]:
+    """A shop of the test's own, whose daemon can be killed."""
+    async with open_shop(home) as shop:
+        yield shop
 
 
 async def test_lists_are_read_page_by_page_newest_first(shop: Shop) -> None:
@@ -156,28 +155,29 @@ async def test_a_print_job_is_waited_for(shop: Shop) -> None:
         assert job.identity in [row.id async for row in client.print_jobs(external_reference="t-1")]
 
 
-async def test_the_feed_goes_over_restarts_without_a_gap_or_a_repeat(shop: Shop) -> None:
-    """Last in this file: the shop's daemon is killed."""
-    async with AsyncPosd(shop.daemon.till_socket) as client:
+async def test_the_feed_goes_over_restarts_without_a_gap_or_a_repeat(own: Shop) -> None:
+    job = Job(own.daemon, own.terminal, f"job-{uuid4()}")
+    assert (await job.put(terminal="SN-001")).status == 201
+    async with AsyncPosd(own.daemon.till_socket) as client:
         seen: list[FeedChange] = []
         ids: list[str] = []
         async with aclosing(client.feed()) as feed:
             for number in range(3):
-                payment = await shop.started()
+                payment = await own.started()
                 await payment.end()
                 ids.append(payment.identity)
                 async for change in feed:
                     seen.append(change)
                     if (change.id, change.result) == (payment.identity, "canceled"):
                         break
-                await (shop.daemon.restart() if number < 2 else asyncio.sleep(0))
-        page = (await shop.daemon.call("GET", "/feed?limit=500")).json["changes"]
+                await (own.daemon.restart() if number < 2 else asyncio.sleep(0))
+        page = (await own.daemon.call("GET", "/feed?limit=500")).json["changes"]
     assert [change.seq for change in seen] == [item["seq"] for item in page][: len(seen)]
     assert set(ids) <= {change.id for change in seen}
     assert {change.kind for change in seen} == {"transaction", "print_job"}
 
     def read() -> list[int]:
-        with Posd(shop.daemon.till_socket) as client:
+        with Posd(own.daemon.till_socket) as client:
             feed = client.feed(after=seen[4].seq)
             numbers = [next(feed).seq for _ in range(3)]
             feed.close()
@@ -188,7 +188,7 @@ async def test_the_feed_goes_over_restarts_without_a_gap_or_a_repeat(shop: Shop)
     def elsewhere() -> tuple[list[Notice], FeedChange]:
         told: list[Notice] = []
         with (
-            Posd(shop.daemon.till_socket) as client,
+            Posd(own.daemon.till_socket) as client,
             closing(client.feed("999999-5f3a9c01", on_notice=told.append)) as feed,
         ):
             return told, next(feed)

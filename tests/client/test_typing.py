@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import some
+
 CASES = ("Approved", "Declined", "Rejected", "Canceled", "NotStarted")
 
 HEAD = """
@@ -83,7 +85,7 @@ def test_a_till_that_looks_at_every_outcome_is_right(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("forgotten", CASES)
+@pytest.mark.parametrize("forgotten", some(CASES, "NotStarted"))
 def test_a_till_that_forgets_one_is_told_which(tmp_path: Path, forgotten: str) -> None:
     done = checked(tmp_path, *(case for case in CASES if case != forgotten))
     assert done.returncode == 1

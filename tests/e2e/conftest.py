@@ -1,8 +1,9 @@
 """A real daemon and a scripted terminal, over real TLS and Unix sockets."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,10 +16,17 @@ from tests.support.terminal import ScriptedTerminal, scripted_terminal
 CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
 
 
+def some(names: Iterable[Any], *quick: Any) -> list[Any]:
+    """Return parameters of which the quick run takes those alone; one that is not there is a mistake."""
+    names = list(names)
+    assert set(quick) <= set(names), set(quick) - set(names)
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 @pytest.fixture
 def home() -> Path:
     """A directory with a path short enough for Unix sockets."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         yield Path(directory)
 
 
@@ -45,6 +53,6 @@ def identity() -> str:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[Shop]:
     """One daemon and many terminals for a file whose tests run on the file's loop."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_shop(Path(directory)) as shop:
             yield shop

@@ -17,7 +17,7 @@ from tests.support.webhooks import attention
 #: Much patience with a silent terminal; the rhythm of what cannot call back follows the grace.
 SHORT = """
 [reconcile]
-first_event_grace_seconds = 0.2
+first_event_grace_seconds = 0.1
 stall_seconds = 3600
 stall_after_request_seconds = 3600
 """

@@ -4,37 +4,35 @@ import asyncio
 import os
 import shutil
 import sqlite3
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
 import pytest
+import pytest_asyncio
 
 from posd import tls
 from posd.store import backup
 from posd.store.opening import PAGE_BYTES as PAGE
 from posd.store.opening import connect_reader
 from posd.store.verify import verify
-from tests.e2e.conftest import CHARGE
-from tests.support.daemon import Daemon, toml
+from tests.cli.processes import posd, posd_process
+from tests.e2e.conftest import CHARGE, some
+from tests.support.daemon import Daemon, running, toml
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
 from tests.support.shop import Payment, Shop, open_shop
-from tests.support.terminal import ScriptedTerminal
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
 from tests.support.webhooks import key_file
 
 
 async def posd_command(daemon: Daemon, *arguments: str) -> tuple[int, str, str]:
-    """Run a command with the daemon's configuration; return exit code, stdout and stderr."""
-    command = [sys.executable, "-m", "posd", "--config", str(daemon.config_file), *arguments]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    stdout, stderr = await process.communicate()
-    return process.returncode or 0, stdout.decode(), stderr.decode()
+    """Run a command with the daemon's configuration, inside this process; return exit code, stdout and stderr."""
+    done = await asyncio.to_thread(posd, *arguments, config=daemon.config_file)
+    return done.returncode, done.stdout, done.stderr
 
 
 async def back_up(daemon: Daemon, path: Path) -> Any:
@@ -77,7 +75,8 @@ def lose(database: Path, *suffixes: str) -> None:
         database.with_name(database.name + suffix).unlink()
 
 
-#: What becomes of the database -> does everything that was started since the backup come over, and how.
+#: What becomes of the database -> does everything that was started since the backup come over, and how. One disaster
+#: of each kind is tried in the quick run.
 DISASTERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "nothing": (lambda _database: None, "whole"),
     "garbage in the middle": (lambda database: destroy(database, "transactions", "leases"), "derived"),
@@ -95,7 +94,7 @@ async def busy(home: Path) -> AsyncIterator[Shop]:
         yield shop
 
 
-@pytest.mark.parametrize("disaster", DISASTERS)
+@pytest.mark.parametrize("disaster", some(DISASTERS, "nothing", "garbage in the middle", "gone"))
 async def test_after_a_disaster_and_a_restore(busy: Shop, home: Path, disaster: str) -> None:
     damage, taken_over = DISASTERS[disaster]
     daemon = busy.daemon
@@ -189,8 +188,8 @@ async def test_everything_but_the_backup_is_lost(busy: Shop, home: Path) -> None
     for path in daemon.database.parent.iterdir():
         if path.is_file():
             path.unlink()
-    code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
-    assert code == 0, said
+    done = await asyncio.to_thread(posd_process, "restore", str(home / "backup.db"), config=daemon.config_file)
+    assert done.returncode == 0, done.stderr
     assert key_file(daemon).stat().st_mode & 0o777 == 0o600
     await daemon.start()
     await approve(waiting)
@@ -324,14 +323,24 @@ DAMAGED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGED)
-async def test_a_damaged_database_is_refused_with_what_to_type(
-    posd: Daemon, terminal: ScriptedTerminal, damage: str
-) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def left() -> AsyncIterator[Path]:
+    """What a daemon with one payment has left after its end: its directory."""
+    with TemporaryDirectory(prefix="posd-") as directory:
+        home = Path(directory)
+        async with scripted_terminal(home) as terminal, running(home, terminal.toml) as posd:
+            assert (await posd.call("PUT", f"/transactions/{uuid4()}", CHARGE)).status == 201
+        keep_wal(posd.database)
+        yield home
+
+
+@pytest.mark.parametrize(
+    "damage", some(DAMAGED, "truncated", "empty", "the payments", "gone", "a backup put there by hand")
+)
+async def test_a_damaged_database_is_refused_with_what_to_type(left: Path, home: Path, damage: str) -> None:
     harm, words = DAMAGED[damage]
-    assert (await posd.call("PUT", f"/transactions/{uuid4()}", CHARGE)).status == 201
-    await posd.stop()
-    keep_wal(posd.database)
+    shutil.copytree(left, home, ignore=shutil.ignore_patterns("run"), dirs_exist_ok=True)
+    posd = Daemon(home, (left / "config.toml").read_text().replace(str(left), str(home)))
     harm(posd.database)
     before = contents(posd)
     for _ in range(2):
@@ -361,20 +370,16 @@ def contents(posd: Daemon) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files if path.stat().st_size and not path.name.endswith("-shm")}
 
 
-async def test_a_first_start_that_was_killed_is_no_loss(home: Path, terminal: ScriptedTerminal) -> None:
-    daemon = Daemon(home, toml(home, terminal.toml))
+@pytest.mark.parametrize(
+    "point", some(("replace.committed", "replace.in_place", "recovery.before_commit"), "replace.in_place")
+)
+async def test_a_first_start_that_was_killed_is_no_loss(home: Path, terminal: ScriptedTerminal, point: str) -> None:
+    daemon = Daemon(home, toml(home, terminal.toml), {"POSD_CRASH": point})
     tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
-    for point in ("replace.committed", "replace.in_place", "recovery.before_commit"):
-        daemon.environment = {"POSD_CRASH": point}
-        assert (await daemon.cannot_start())[0] == -9
-        shutil.rmtree(home / "again", ignore_errors=True)
-        shutil.copytree(home / "state", home / "again")
-        daemon.environment = {}
-        await daemon.start()
-        assert await daemon.stop() == 0
-        shutil.rmtree(home / "state")
-        (home / "again" / "posd.db").unlink(missing_ok=True)
-        tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
+    assert (await daemon.cannot_start())[0] == -9
+    daemon.environment = {}
+    await daemon.start()
+    assert await daemon.stop() == 0
 
 
 async def test_damage_that_is_met_while_it_runs_is_a_503_and_no_end(

@@ -22,45 +22,45 @@ async def into(daemon: Daemon, directory: Path, keep: int) -> Any:
     return reply.json
 
 
-async def test_of_a_directory_the_newest_good_ones_are_kept_and_nothing_else_is_touched(home: Path) -> None:
-    async with open_shop(home) as shop:
-        directory = home / "backups" / "posd"
-        first = await into(shop.daemon, directory, 3)
-        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-        assert (first["kept"], first["removed"], first["unusable"]) == (1, [], [])
-        content = Path(first["path"]).read_bytes()  # noqa: ASYNC240
-        old = [f"posd-2020010{day}T000000Z.db" for day in range(1, 5)]
-        for name in old:
-            (directory / name).write_bytes(content)
-        (directory / "posd-20200109T000000Z.db").write_bytes(content[:5000])  # torn, and newer than those
-        others = {"mine.db", "posd-20200101T000000Z.db.gz", "notes", "xposd-20200101T000000Z.db"}
-        for name in others:
-            (directory / name).write_bytes(content)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_of_a_directory_the_newest_good_ones_are_kept_and_nothing_else_is_touched(shop: Shop, home: Path) -> None:
+    directory = home / "backups" / "posd"
+    first = await into(shop.daemon, directory, 3)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert (first["kept"], first["removed"], first["unusable"]) == (1, [], [])
+    content = Path(first["path"]).read_bytes()  # noqa: ASYNC240
+    old = [f"posd-2020010{day}T000000Z.db" for day in range(1, 5)]
+    for name in old:
+        (directory / name).write_bytes(content)
+    (directory / "posd-20200109T000000Z.db").write_bytes(content[:5000])  # torn, and newer than those
+    others = {"mine.db", "posd-20200101T000000Z.db.gz", "notes", "xposd-20200101T000000Z.db"}
+    for name in others:
+        (directory / name).write_bytes(content)
 
-        second = await into(shop.daemon, directory, 3)
-        left = names(directory)
-        assert others <= left
-        same = second["path"] == first["path"]  # made within one second, it took the first one's place
-        assert second["removed"] == old[: 2 if same else 3]
-        assert second["unusable"] == ["posd-20200109T000000Z.db"]
-        assert {"posd-20200109T000000Z.db", "posd-20200104T000000Z.db", Path(second["path"]).name} <= left
-        assert second["kept"] == 3
-        line = await shop.daemon.log_line("store.backups_unusable")
-        assert "posd-20200109T000000Z.db" in line["detail"]
-        assert sound(Path(second["path"]))
+    second = await into(shop.daemon, directory, 3)
+    left = names(directory)
+    assert others <= left
+    same = second["path"] == first["path"]  # made within one second, it took the first one's place
+    assert second["removed"] == old[: 2 if same else 3]
+    assert second["unusable"] == ["posd-20200109T000000Z.db"]
+    assert {"posd-20200109T000000Z.db", "posd-20200104T000000Z.db", Path(second["path"]).name} <= left
+    assert second["kept"] == 3
+    line = await shop.daemon.log_line("store.backups_unusable")
+    assert "posd-20200109T000000Z.db" in line["detail"]
+    assert sound(Path(second["path"]))
 
 
-async def test_a_backup_that_cannot_be_made_removes_nothing(home: Path) -> None:
-    async with open_shop(home) as shop:
-        directory = home / "backups"
-        made = await into(shop.daemon, directory, 1)
-        Path(made["path"]).rename(directory / "posd-20200101T000000Z.db")  # noqa: ASYNC240
-        (home / "file").write_text("")
-        reply = await shop.daemon.call(
-            "POST", "/backup", {"into": str(home / "file" / "x"), "keep": 1}, socket=shop.daemon.admin_socket
-        )
-        assert (reply.status, reply.json["errors"][0]["path"]) == (422, "/into")
-        assert names(directory) == {"posd-20200101T000000Z.db"}
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_backup_that_cannot_be_made_removes_nothing(shop: Shop, home: Path) -> None:
+    directory = home / "backups"
+    made = await into(shop.daemon, directory, 1)
+    Path(made["path"]).rename(directory / "posd-20200101T000000Z.db")  # noqa: ASYNC240
+    (home / "file").write_text("")
+    reply = await shop.daemon.call(
+        "POST", "/backup", {"into": str(home / "file" / "x"), "keep": 1}, socket=shop.daemon.admin_socket
+    )
+    assert (reply.status, reply.json["errors"][0]["path"]) == (422, "/into")
+    assert names(directory) == {"posd-20200101T000000Z.db"}
 
 
 async def test_the_command_says_what_became_of_the_older_ones(home: Path) -> None:
@@ -79,36 +79,37 @@ async def test_the_command_says_what_became_of_the_older_ones(home: Path) -> Non
         await shop.daemon.start()
 
 
-async def test_to_standard_output_it_is_the_whole_backup_and_nothing_else(home: Path) -> None:
-    async with open_shop(home) as shop:
-        paid = await shop.started()
-        await approve(paid)
-        command = [sys.executable, "-m", "posd", "--config", str(shop.daemon.config_file), "backup", "-"]
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
-        content, said = await process.communicate()
-        assert (process.returncode, b"keep it as secret" in said) == (0, True)
-        (home / "copy.db").write_bytes(content)
-        assert sound(home / "copy.db")
-        assert backup.read(home / "copy.db").transactions == 1
-        assert len(backup.read(home / "copy.db").keys) == 1
-        assert names(shop.daemon.database.parent) <= {
-            "posd.db", "posd.db-wal", "posd.db-shm", "posd.db.lock", "posd.db.alive", "callback.key", "tls",
-        }  # fmt: skip
+@pytest.mark.asyncio(loop_scope="module")
+async def test_to_standard_output_it_is_the_whole_backup_and_nothing_else(shop: Shop, home: Path) -> None:
+    paid = await shop.started()
+    await approve(paid)
+    stored = (await shop.daemon.call("GET", "/transactions?limit=500")).json["transactions"]
+    command = [sys.executable, "-m", "posd", "--config", str(shop.daemon.config_file), "backup", "-"]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    content, said = await process.communicate()
+    assert (process.returncode, b"keep it as secret" in said) == (0, True)
+    (home / "copy.db").write_bytes(content)
+    assert sound(home / "copy.db")
+    assert backup.read(home / "copy.db").transactions == len(stored)
+    assert len(backup.read(home / "copy.db").keys) == 1
+    assert names(shop.daemon.database.parent) <= {
+        "posd.db", "posd.db-wal", "posd.db-shm", "posd.db.lock", "posd.db.alive", "callback.key", "tls",
+    }  # fmt: skip
 
 
-async def test_a_reader_that_goes_away_leaves_nothing_behind(home: Path) -> None:
-    async with open_shop(home) as shop:
-        before = names(shop.daemon.database.parent)
-        reader, writer = await asyncio.open_unix_connection(str(shop.daemon.admin_socket))
-        content = b'{"send": true}'
-        writer.write(b"POST /v1/backup HTTP/1.1\r\nhost: p\r\ncontent-length: %d\r\n\r\n%b" % (len(content), content))
-        assert b"200" in await reader.readline()
-        writer.close()
-        await back_up(shop.daemon, home / "after.db")
-        assert names(shop.daemon.database.parent) == before
-        assert (await shop.daemon.call("GET", "/health")).status == 200
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_reader_that_goes_away_leaves_nothing_behind(shop: Shop, home: Path) -> None:
+    before = names(shop.daemon.database.parent)
+    reader, writer = await asyncio.open_unix_connection(str(shop.daemon.admin_socket))
+    content = b'{"send": true}'
+    writer.write(b"POST /v1/backup HTTP/1.1\r\nhost: p\r\ncontent-length: %d\r\n\r\n%b" % (len(content), content))
+    assert b"200" in await reader.readline()
+    writer.close()
+    await back_up(shop.daemon, home / "after.db")
+    assert names(shop.daemon.database.parent) == before
+    assert (await shop.daemon.call("GET", "/health")).status == 200
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ WAYS = ("original", "transaction_reference", "TRANSACTION_REFERENCE")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def simulation() -> AsyncIterator[tuple[Daemon, Simulator]]:
     """A daemon with one simulated terminal."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with simulated(Path(directory), {"SN-0001": ""}) as (daemon, simulators):
             yield daemon, simulators["SN-0001"]
             await nothing_to_correct(daemon)

@@ -51,7 +51,7 @@ Simulation = tuple[Daemon, dict[str, Simulator]]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def simulation() -> AsyncIterator[Simulation]:
     """A daemon with one simulated terminal on the network and one in the cloud."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         terminals = {NEAR: "", FAR: 'access_mode = "cloud"'}
         async with simulated(Path(directory), terminals, QUIET) as (daemon, simulators):
             yield daemon, simulators
@@ -62,7 +62,7 @@ async def simulation() -> AsyncIterator[Simulation]:
 async def mixed() -> AsyncIterator[dict[str, Shop]]:
     """A daemon with one scripted terminal on the network and one in the cloud, with headers for each."""
     async with AsyncExitStack() as stack:
-        home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-", dir="/tmp")))
+        home = Path(stack.enter_context(TemporaryDirectory(prefix="posd-")))
         (home / "service.key").write_text(f"{SECRETS[0]}\n")
         (home / "credentials").mkdir()
         (home / "credentials" / "unit.key").write_text(SECRETS[2])
@@ -113,7 +113,7 @@ async def test_it_is_aborted_through_the_cloud(simulation: Simulation) -> None:
 
 
 async def test_where_the_service_cannot_call_back_a_search_tells(tmp_path: Path) -> None:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with simulated(Path(directory), {FAR: 'access_mode = "cloud"'}, QUIET) as (daemon, simulators):
             address = f'public_url = "https://localhost:{daemon.port}"'
             await configured_otherwise(daemon, {address: 'public_url = "https://localhost:1"'})

@@ -237,7 +237,7 @@ async def test_a_device_outside_the_fleet_is_not_believed(shop: Shop) -> None:
 
 
 async def test_payments_that_the_database_does_not_know_are_rebuilt_from_their_events() -> None:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 3) as counters:
             daemon = counters[0].daemon
             await daemon.stop()

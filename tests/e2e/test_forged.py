@@ -79,6 +79,7 @@ FORGED: dict[str, Callable[[Genuine], str]] = {
 async def test_a_forged_callback_changes_nothing(shop: Shop, name: str) -> None:
     payment = await shop.started()
     path = FORGED[name](Genuine.of(payment))
+    await quiet(shop.daemon)
     before = everything(shop.daemon)
     content = body(payment.identity, "APPROVAL", "APPROVAL_REQUESTED", payment.serial)
     answer = await deliver(shop.daemon, path, content)
@@ -116,6 +117,7 @@ async def test_a_large_forged_body_is_refused_and_the_forger_hears_it(shop: Shop
 async def test_a_flood_is_one_line_and_no_line_has_a_token(shop: Shop) -> None:
     payment = await shop.started()
     it = Genuine.of(payment)
+    await quiet(shop.daemon)
     before = everything(shop.daemon)
     heard = []
     for _ in range(FLOOD):

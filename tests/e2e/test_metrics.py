@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def place() -> AsyncIterator[tuple[Shop, int, Path]]:
     """A shop with a load behind it; the port of its metrics, and their text file."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="posd-") as name:
         directory, port = Path(name), reserve()
         file = directory / "textfile" / "posd.prom"
         extra = f'[metrics]\nlisten = "127.0.0.1:{port}"\ntextfile = "{file}"\ntextfile_seconds = 1\n'
@@ -163,7 +163,7 @@ async def test_the_loopback_port_serves_the_metrics_and_nothing_else(place: tupl
 
 async def test_a_port_that_is_taken_is_told_at_the_start(place: tuple[Shop, int, Path]) -> None:
     _, port, _ = place
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as name:
+    with TemporaryDirectory(prefix="posd-") as name:
         directory = Path(name)
         tls.init(directory / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
         other = Daemon(directory, place[0].daemon.config.replace(str(place[0].daemon.directory), name))

@@ -31,7 +31,7 @@ LONG_ENOUGH = 4.0
 
 
 def directory() -> Any:
-    return TemporaryDirectory(prefix="posd-", dir="/tmp")
+    return TemporaryDirectory(prefix="posd-")
 
 
 async def test_what_was_answered_while_the_start_was_under_way_is_no_part_of_the_proof() -> None:

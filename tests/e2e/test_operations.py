@@ -94,7 +94,7 @@ async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, g
 async def test_on_the_simulated_terminal_the_cardholders_tip_never_comes_back() -> None:
     given = '{"iva": 1.20, "subtotal_iva": 10.00, "extra_taxes": {"ice": 0.0100}}'
     sent = '"amount":{"iva":1.20,"subtotal_iva":10.00,"subtotal_iva0":0,"extra_taxes":{"ice":0.0100}},'
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with simulated(Path(directory), {"SN-0001": ""}, tip=Decimal("7.77")) as (daemon, simulators):
             identities: dict[str, str] = {}
             for kind in ("charge", "pre-auth", "re-auth", "capture", "post-tip", "void"):
@@ -204,7 +204,7 @@ FIXED = ("void", "post-tip")
 async def fixed() -> AsyncIterator[Shop]:
     """A terminal on which voids and post-tips cannot be aborted."""
     rows = "".join(f"[profile.{kind}]\nabortable = false\n" for kind in FIXED)
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 1, QUIET + rows) as (counter,):
             yield counter
             await nothing_to_correct(counter.daemon)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def printer() -> AsyncIterator[Printer]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_printer(Path(directory), SILENT) as printer:
             yield printer
             await printer.nothing_to_correct()
@@ -390,7 +390,7 @@ async def test_who_waits_behind_a_failure_to_connect_is_not_tried_each_for_itsel
 
 
 async def test_two_terminals_and_one_without_an_address(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         async with scripted_terminal(home) as terminal:
             terminals = entry("SN-1", terminal.base_url, terminal) + f'[[terminals]]\nserial = "{OFFLINE}"\n'

@@ -24,7 +24,7 @@ LOST: dict[str, tuple[str, bool, str]] = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def webhooks() -> AsyncIterator[PrintShop]:
     """A shop where nobody asks for a job."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with print_shop(Path(directory), ONLY_WEBHOOKS) as shop:
             yield shop
 
@@ -32,7 +32,7 @@ async def webhooks() -> AsyncIterator[PrintShop]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def polls() -> AsyncIterator[PrintShop]:
     """A shop where no webhook comes."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with print_shop(Path(directory), POLLS, trusted=False) as shop:
             yield shop
 

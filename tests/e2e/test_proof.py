@@ -202,7 +202,7 @@ async def daemons() -> AsyncIterator[dict[str, list[Shop]]]:
     async with AsyncExitStack() as stack:
         opened = {}
         for name, extra in DAEMONS.items():
-            directory = stack.enter_context(TemporaryDirectory(prefix="posd-", dir="/tmp"))
+            directory = stack.enter_context(TemporaryDirectory(prefix="posd-"))
             count = sum(case.daemon == name for case in CASES.values()) + 8
             opened[name] = await stack.enter_async_context(open_counters(Path(directory), count, extra))
         posds = [counters[0].daemon for counters in opened.values()]

@@ -110,7 +110,7 @@ async def test_what_says_nothing_about_the_payment_is_no_answer(shop: Shop, repl
 
 
 async def test_nothing_is_no_answer_either_where_the_terminal_cannot_be_reached(shop: Shop, tmp_path: Path) -> None:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 1) as (counter,):
             payment = await counter.in_doubt()
             counter.terminal.servers[0].close()
@@ -217,7 +217,7 @@ first_event_grace_seconds = 3600
 
 
 async def test_another_method_path_and_place_and_the_merchant_by_configuration() -> None:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 1, ELSEWHERE) as (counter,):
             payment = await counter.in_doubt()
             ours = element(payment, "APPROVAL")

@@ -28,7 +28,7 @@ ENDS = {"APPROVAL": "approved", "DECLINED": "declined"}
 @pytest_asyncio.fixture(loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
     """A daemon of the test's own, that can be stopped and configured otherwise."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 4, QUIET) as counters:
             yield counters
             await nothing_to_correct(counters[0].daemon)
@@ -166,7 +166,7 @@ TAMPERING = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
     """Payments that were changed in the file while posd was stopped: each with what it was, and the report."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), len(TAMPERING) + 1, QUIET) as counters:
             posd = counters[0].daemon
             payments = [await whole(counter, "APPROVAL") for counter in counters]

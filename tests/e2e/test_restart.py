@@ -53,7 +53,7 @@ BY_ANA = {"operator": "Ana", "note": "the display says so"}
 @pytest_asyncio.fixture(loop_scope="module")
 async def counter() -> AsyncIterator[Shop]:
     """A daemon of the test's own with one terminal, that can be stopped and started again."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 1, QUIET + PATIENT) as (counter,):
             yield counter
             await nothing_to_correct(counter.daemon)
@@ -168,7 +168,7 @@ confirmed = true
 [profile.abort]
 confirmed = true
 """
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 1, proving) as (counter,):
             posd = counter.daemon
             known = await counter.started()
@@ -223,7 +223,7 @@ async def test_an_open_payment_whose_terminal_has_no_address_is_asked_for_when_i
     mark = token_hex(3)
     kind, serial = f"_posd-{mark}._tcp.local.", f"SN-{mark}"
     discovery = f'service_types = ["{kind}"]\ninterfaces = ["127.0.0.1"]'
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         async with scripted_terminal(home, serial, ports=2) as terminal:
             entry = f'[[terminals]]\nserial = "{serial}"\nca_file = "{terminal.ca_file}"\n'

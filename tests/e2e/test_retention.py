@@ -116,13 +116,13 @@ async def test_a_restore_brings_nothing_back_and_forgets_no_id(home: Path) -> No
         ([], ""),
     ],
 )
-async def test_what_the_call_refuses(home: Path, content: Any, path: str) -> None:
-    async with open_shop(home) as shop:
-        daemon = shop.daemon
-        reply = await daemon.call("POST", "/prune", content, socket=daemon.admin_socket)
-        assert (reply.status, reply.json["code"]) == (422, "invalid_request")
-        assert [error["path"] for error in reply.json["errors"]] == [path]
-        assert (await daemon.call("POST", "/prune", {})).json["code"] == "forbidden"
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_the_call_refuses(shop: Shop, content: Any, path: str) -> None:
+    daemon = shop.daemon
+    reply = await daemon.call("POST", "/prune", content, socket=daemon.admin_socket)
+    assert (reply.status, reply.json["code"]) == (422, "invalid_request")
+    assert [error["path"] for error in reply.json["errors"]] == [path]
+    assert (await daemon.call("POST", "/prune", {})).json["code"] == "forbidden"
 
 
 async def test_the_command(home: Path) -> None:

@@ -27,7 +27,7 @@ from tests.support.webhooks import attention
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Limits of the daemon whose patience is short, in seconds; each is another, so that a test can tell them apart.
-GRACE, STALL, STALL_AFTER_REQUEST = 0.2, 2.0, 1.0
+GRACE, STALL, STALL_AFTER_REQUEST = 0.1, 1.5, 1.0
 SHORT = f"""
 [reconcile]
 first_event_grace_seconds = {GRACE}
@@ -39,7 +39,7 @@ stall_after_request_seconds = {STALL_AFTER_REQUEST}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def counters() -> AsyncIterator[list[Shop]]:
     """A daemon with little patience, and terminals that each test takes from the end of the list."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 14, SHORT) as counters:
             daemon = counters[0].daemon
             yield counters

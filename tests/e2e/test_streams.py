@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.conftest import some
 from tests.e2e.test_backup import back_up, posd_command
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED
@@ -105,8 +106,9 @@ async def own(home: Path) -> AsyncIterator[Shop]:
         yield shop
 
 
-async def test_the_feed_over_many_restarts_without_a_gap_and_without_a_repeat(own: Shop) -> None:
-    posd, signals = own.daemon, [signal.SIGTERM, signal.SIGKILL] * 3
+@pytest.mark.parametrize("times", some((1, 3), 1))
+async def test_the_feed_over_many_restarts_without_a_gap_and_without_a_repeat(own: Shop, times: int) -> None:
+    posd, signals = own.daemon, [signal.SIGTERM, signal.SIGKILL] * times
     plain, checked = Reader(posd.till_socket, "/feed"), Reader(posd.till_socket, "/feed?after=start")
     async with following(plain, checked):
         payment = await own.started()
@@ -153,9 +155,10 @@ async def test_the_events_of_a_payment_over_restarts(own: Shop) -> None:
     assert [word for word in reader.told if word != "draining"] == ["outcome"]
 
 
-async def test_a_place_among_the_events_that_is_of_another_payment_is_told(own: Shop) -> None:
-    posd = own.daemon
-    one, other = await own.started(), await own.started()
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_place_among_the_events_that_is_of_another_payment_is_told(shop: Shop) -> None:
+    posd = shop.daemon
+    one, other = await shop.started(), await shop.started()
     await one.end()
     await other.end()
     (listed,) = (await posd.call("GET", f"/transactions/{one.identity}/events")).json["events"]
@@ -291,11 +294,13 @@ async def read_up_to(reader: asyncio.StreamReader, count: int) -> AsyncIterator[
             return
 
 
-async def test_a_thousand_streams_at_once(own: Shop) -> None:
-    posd = own.daemon
-    payment = await own.started()
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("count", some((100, THOUSAND), 100))
+async def test_a_thousand_streams_at_once(shop: Shop, count: int) -> None:
+    posd = shop.daemon
+    payment = await shop.started()
     paths = (f"/transactions/{payment.identity}/events", f"/feed?after={(await newest(posd))['next_after']}")
-    opened = [await ask(posd.till_socket, paths[n % 2], "accept: text/event-stream\r\n") for n in range(THOUSAND)]
+    opened = [await ask(posd.till_socket, paths[n % 2], "accept: text/event-stream\r\n") for n in range(count)]
     for item in opened:
         assert (await item.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
     assert await payment.event("TERMINAL_CANCELED") == 200

@@ -58,7 +58,7 @@ DAYS: dict[str, list[tuple[str, str, str]]] = {
 @asynccontextmanager
 async def merchant(timezone: str) -> AsyncIterator[Shop]:
     """Run the daemon of a merchant in that time zone, and one terminal."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         settings = f'[merchant]\ntimezone = "{timezone}"\n{QUIET}'
         async with open_counters(Path(directory), 1, settings) as (counter,):
             yield counter

@@ -5,7 +5,7 @@ import hashlib
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,11 @@ async def nowhere(_request: Request, writer: asyncio.StreamWriter) -> None:
     writer.write(http(404, b"not found", "text/plain"))
 
 
+async def taking_abort(_request: Request, writer: asyncio.StreamWriter) -> None:
+    """The script of a terminal that takes an abort, whose request has no body."""
+    writer.write(http(200, b""))
+
+
 async def taking_print(request: Request, writer: asyncio.StreamWriter) -> None:
     """The script of a terminal that takes a print job."""
     reply = {"printJobId": request.json["printJobId"], "status": "PENDING"}
@@ -78,7 +83,7 @@ class ScriptedTerminal:
     `print_start` and `print_poll` those of printing.
 
     Searches, print jobs and polls have lists of their own. Without a script a search and a poll are answered 404, by
-    which nothing is known, and a print job is taken.
+    which nothing is known, an abort and a print job are taken.
     """
 
     serial: str
@@ -137,10 +142,9 @@ ca_file = "{self.ca_file}"
         writer.write(http(200, acknowledgement(request, self.serial)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             if self.instead is not None:
                 await self.instead(reader, writer)
-                writer.close()
                 return
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             line, *rest = head.split("\r\n")
@@ -163,10 +167,11 @@ ca_file = "{self.ca_file}"
             else:
                 self.requests.append(request)
                 self.arrived.set()
-                script = self.abort if path.endswith("/abort") else self.start
-                await (script or self.acknowledge)(request, writer)
+                if path.endswith("/abort"):
+                    await (self.abort or taking_abort)(request, writer)
+                else:
+                    await (self.start or self.acknowledge)(request, writer)
             await writer.drain()
-        writer.close()
 
 
 @asynccontextmanager

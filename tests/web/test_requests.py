@@ -8,7 +8,6 @@ from typing import Any
 
 import h11
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posd.web.requests import (
@@ -22,6 +21,7 @@ from posd.web.requests import (
     Refused,
     Requests,
 )
+from tests.support.properties import generated
 
 CHUNKED = "transfer-encoding: chunked"
 UPGRADE = ("connection: upgrade", "upgrade: h2c")
@@ -291,14 +291,12 @@ def plainly(events: list[Event]) -> list[object]:
     return [Refused if isinstance(event, Refused) else event for event in events]
 
 
-@settings(max_examples=500, deadline=None)
-@given(streams(), st.lists(st.integers(0, 2000), max_size=8))
+@generated(streams(), st.lists(st.integers(0, 2000), max_size=8), few=50, many=500)
 def test_pieces_make_no_difference(data: bytes, places: list[int]) -> None:
     assert plainly(read(*cut(data, places))) == plainly(read(data))
 
 
-@settings(max_examples=300, deadline=None)
-@given(streams() | st.binary(max_size=200), streams())
+@generated(streams() | st.binary(max_size=200), streams(), few=30, many=300)
 def test_nothing_comes_behind_what_is_refused(data: bytes, behind: bytes) -> None:
     requests = Requests()
     events = requests.feed(data)
@@ -308,8 +306,7 @@ def test_nothing_comes_behind_what_is_refused(data: bytes, behind: bytes) -> Non
         assert requests.feed(GET) == []
 
 
-@settings(max_examples=300, deadline=None)
-@given(streams() | st.binary(max_size=200))
+@generated(streams() | st.binary(max_size=200), few=30, many=300)
 def test_a_request_comes_in_order(data: bytes) -> None:
     before: object = End
     for event in read(data):
@@ -369,8 +366,7 @@ def h11_meanings(data: bytes) -> list[Meaning]:
     return made
 
 
-@settings(max_examples=700, deadline=None)
-@given(streams())
+@generated(streams(), few=70, many=700)
 def test_h11_means_the_same(data: bytes) -> None:
     ours, theirs = meanings(read(data)), h11_meanings(data)
     both = min(len(ours), len(theirs))

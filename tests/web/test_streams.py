@@ -96,7 +96,7 @@ def _record(unit: Unit, count: int, reason: str) -> None:
 
 @pytest.fixture
 async def house() -> AsyncIterator[House]:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:
+    with TemporaryDirectory(prefix="posd-") as home:
         store = await Store.open(Path(home) / "posd.db", Path(home) / "posd.db.lock")
         context, noise, path = Context(store, lambda: datetime.now(UTC)), Noise(), Path(home) / "till.sock"
         app = LocalApp(

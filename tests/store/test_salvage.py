@@ -56,7 +56,7 @@ def test_of_a_sound_file_every_row_is_found(whole: Path) -> None:
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
 def test_no_single_page_takes_an_id_with_it(whole: Path, tmp_path: Path, step: int) -> None:
-    """Each page in turn, or each tenth: every id also stands on another page, and every row that is found is the row that was."""
+    """Each page in turn, or each tenth: every id stands on another page too, and every row found is as it was."""
     path, content, random, before = tmp_path / "posd.db", whole.read_bytes(), Random(1), rows(whole)
     for start in range(0, len(content), PAGE * step):
         path.write_bytes(content[:start] + random.randbytes(PAGE) + content[start + PAGE :])

@@ -5,7 +5,7 @@ faster, the other one asks soon. They differ in these times alone.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,13 +170,13 @@ async def _group(
 
 
 @asynccontextmanager
-async def print_street(directory: Path) -> AsyncIterator[dict[str, PrintPlay]]:
-    """Run it for the block: a play for each scenario of the catalogue."""
+async def print_street(directory: Path, names: Container[str]) -> AsyncIterator[dict[str, PrintPlay]]:
+    """Run it for the block: a play for each of these scenarios of the catalogue."""
     async with AsyncExitStack() as stack:
         plays: dict[str, PrintPlay] = {}
         for soon, times in ((False, SELDOM), (True, SOON)):
             home = directory / ("soon" if soon else "seldom")
             home.mkdir()
-            scenarios = {name: one for name, one in prints().items() if _asked_soon(one) == soon}
+            scenarios = {name: one for name, one in prints().items() if name in names and _asked_soon(one) == soon}
             plays |= await stack.enter_async_context(_group(home, scenarios, times))
         yield plays

@@ -1,8 +1,12 @@
-"""A real daemon and a simulated terminal for each scenario of the catalogue, each played once, many at a time."""
+"""Real daemons and a simulated terminal for each scenario of the catalogue, each played once, many at a time.
+
+There are two daemons. The patient one asks for nothing by itself: however slow the machine is, the ends come as the
+scenarios say. The other one asks soon, for the scenarios that end by its asking. They differ in these times alone.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -17,14 +21,22 @@ from tests.support.ports import reserve
 
 #: Terminals run this much faster than people: an approved cycle takes about a second.
 SPEED = 20.0
-#: The daemon's patience, in real seconds: shorter than by default, and far from the times of the scenarios.
-LIMITS = """
+#: Of both daemons.
+DEBUG = '[logging]\nlevel = "debug"\n'
+#: The patience of the daemon that asks soon, in real seconds: shorter than by default, and far from the times of the
+#: scenarios.
+SOON = """
 [reconcile]
 first_event_grace_seconds = 4
 stall_seconds = 12
 stall_after_request_seconds = 6
-[logging]
-level = "debug"
+"""
+#: Longer than all scenarios take together.
+SELDOM = """
+[reconcile]
+first_event_grace_seconds = 600
+stall_seconds = 1200
+stall_after_request_seconds = 600
 """
 DISCOVERY = 'enabled = true\ninterfaces = ["127.0.0.1"]'
 #: In real seconds: nothing that answers is given up, however much else the machine does.
@@ -41,12 +53,12 @@ TOGETHER = 16
 
 @dataclass
 class Street:
-    """The daemon, and what each scenario needs to be played on it."""
+    """A daemon, and what each of its scenarios needs to be played on it."""
 
     daemon: Daemon
     news: News
     terminals: Mapping[str, Settings]
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(TOGETHER))
+    places: asyncio.Semaphore
     #: Terminals that go on until the end: their payments stay open, or posd may still ask.
     simulators: dict[str, Simulator] = field(default_factory=dict)
 
@@ -61,6 +73,14 @@ def _gives_up(scenario: Scenario) -> bool:
     """Whether posd has to give up a call of this scenario."""
     replies = (scenario.start, scenario.abort, scenario.search)
     return any(reply.fault is Fault.SILENT or _longest(reply.after) > GIVEN_UP_SECONDS for reply in replies)
+
+
+def _asked_soon(scenario: Scenario) -> bool:
+    """Whether it needs the daemon that asks soon: its end comes by a search or a time-out, or it moves."""
+    expect = scenario.expect
+    brought = expect.phase == "final" and expect.evidence in ("event", "refusal", "unsent")
+    by_time = {"stalled", "no_callback"} & {*expect.attention, *expect.passed}
+    return not brought or bool(by_time) or _gives_up(scenario) or _does(scenario, Deed.MOVE)
 
 
 def _longest(span: float | tuple[float, float]) -> float:
@@ -107,23 +127,42 @@ def _entry(scenario: Scenario, settings: Settings, made: tls.TlsFiles, fingerpri
 
 
 @asynccontextmanager
-async def street(directory: Path) -> AsyncIterator[Street]:
-    """Run the daemon for the block, with a terminal in its fleet for each scenario of the catalogue."""
+async def _street(
+    directory: Path, scenarios: Mapping[str, Scenario], soon: bool, places: asyncio.Semaphore
+) -> AsyncIterator[Street]:
+    """Run a daemon for the block, with a terminal in its fleet for each of these scenarios."""
     made = tls.init(directory / "terminals" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     trust = directory / "state" / "tls" / "ca.crt"
     fingerprint = tls.describe(made.certificate).fingerprint_sha256
     terminals = {
-        name: _terminal(directory / "terminals", name, scenario, made, trust) for name, scenario in payments().items()
+        name: _terminal(directory / "terminals", name, scenario, made, trust) for name, scenario in scenarios.items()
     }
-    fleet = "".join(_entry(scenario, terminals[name], made, fingerprint) for name, scenario in payments().items())
+    fleet = "".join(_entry(scenario, terminals[name], made, fingerprint) for name, scenario in scenarios.items())
     fleet += f'[[terminals]]\nserial = "{ANOTHER_SERIAL}"\n'
-    async with running(directory, fleet, LIMITS, DISCOVERY) as daemon:
+    discovery = DISCOVERY if soon else "enabled = false"
+    async with running(directory, fleet, (SOON if soon else SELDOM) + DEBUG, discovery) as daemon:
         news = News()
         following = asyncio.create_task(news.follow(daemon.till_socket))
-        opened = Street(daemon, news, terminals)
+        opened = Street(daemon, news, terminals, places)
         try:
             yield opened
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
             await asyncio.gather(*(item.__aexit__(None, None, None) for item in opened.simulators.values()))
+
+
+@asynccontextmanager
+async def streets(directory: Path, names: Iterable[str]) -> AsyncIterator[Mapping[str, Street]]:
+    """Run the daemons for the block; return for each of these scenarios where it is played."""
+    places = asyncio.Semaphore(TOGETHER)
+    async with AsyncExitStack() as stack:
+        found: dict[str, Street] = {}
+        for soon in (False, True):
+            scenarios = {name: payments()[name] for name in names if _asked_soon(payments()[name]) == soon}
+            if scenarios:
+                home = directory / ("soon" if soon else "seldom")
+                home.mkdir()
+                street = await stack.enter_async_context(_street(home, scenarios, soon, places))
+                found |= dict.fromkeys(scenarios, street)
+        yield found

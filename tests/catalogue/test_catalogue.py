@@ -7,12 +7,17 @@ from posd.core.transactions import AttentionCode, EvidenceKind, NextStep, Phase,
 from posd.simulator.catalogue import payments
 from posd.simulator.print_catalogue import prints
 from tests.catalogue.document import DOCUMENT, document
-from tests.catalogue.themes import REQUIRED, THEMES
+from tests.catalogue.themes import QUICK, REQUIRED, THEMES
 from tests.support.tables import every
 
 
 def test_every_file_has_one_place_in_the_themes() -> None:
     assert Counter(name for theme in THEMES.values() for name in theme.names) == Counter(list(payments()))
+
+
+def test_the_quick_suite_has_some_of_each_theme() -> None:
+    assert set(payments()) >= QUICK
+    assert [title for title, theme in THEMES.items() if not QUICK & set(theme.names)] == []
 
 
 @every("item", REQUIRED)

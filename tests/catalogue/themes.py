@@ -96,6 +96,14 @@ THEMES: Mapping[str, Theme] = {
     ),
 }
 
+#: What the quick suite plays: some of each theme, most of them with an end that comes by itself.
+QUICK = frozenset(
+    _names("""approve-contactless decline wrong-clock lost-acknowledgement cut-acknowledgement refused-409 redirected
+    web-page-but-runs duplicated-events only-the-final missing-card-presented event-of-another-serial wait-for-abort
+    abort-refused power-cut-at-the-acquirer-remembered terminal-away two-approvals amount-differs
+    search-contradicts-decline certificate-expired certificate-self-signed-midway error-500 missing-status""")
+)
+
 #: What the catalogue has to have -> some of what it has of it.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "lost acknowledgement": _names("lost-acknowledgement lost-request cut-acknowledgement"),

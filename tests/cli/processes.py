@@ -5,17 +5,22 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from click.testing import CliRunner
 
+from posd.cli.demo.machine import Machine
 from posd.cli.main import main
+from tests.cli.stub import Answer, Stub
 
 #: seconds: far above what any command here takes; a test that hangs should fail, not hang.
 PATIENCE = 40.0
@@ -75,26 +80,56 @@ def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: in
         )
         os.close(end)
         written = b""
-        with contextlib.suppress(OSError):  # EIO: the process has closed its end
-            while part := terminal.read(65536):
-                written += part
-        process.wait(PATIENCE)
+        try:
+            with contextlib.suppress(OSError):  # EIO: the process has closed its end
+                while part := terminal.read(65536):
+                    written += part
+            process.wait(PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
         piped.seek(0)
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode()).replace("\r\n", "\n").replace("\r", "\n")
         return Seen(process.returncode, text, written.decode(), piped.read().decode())
 
 
-def start_posd(
+@contextlib.contextmanager
+def started_posd(
     *arguments: str, config: Path | None = None, environment: dict[str, str] | None = None, prefix: tuple[str, ...] = ()
-) -> "subprocess.Popen[str]":
-    """Start a command with its output in pipes."""
-    return subprocess.Popen(
+) -> Iterator["subprocess.Popen[str]"]:
+    """Run a command for the block with its output in pipes; where it has not ended then, it is killed."""
+    with subprocess.Popen(
         [*prefix, *command(arguments, config, None)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | (environment or {}),
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def posd_interrupted(directory: Path, *arguments: str, answers: Sequence[Answer] = ()) -> Done:
+    """Run a command against a socket in the directory and press Ctrl-C while it waits for the answer after these."""
+    asked, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        asked.set()
+        over.wait()
+
+    with (
+        Stub(directory / "s", [*answers, Answer(before=hold, cut=True)]),
+        started_posd(*arguments, environment={"POSD_SOCKET": str(directory / "s")}) as process,
+    ):
+        try:
+            assert asked.wait(PATIENCE), f"posd was not asked: {arguments}"
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=PATIENCE)
+        finally:
+            over.set()
+    return Done(process.returncode, stdout, stderr)
 
 
 def command(arguments: tuple[str, ...], config: Path | None, socket: Path | None) -> list[str]:
@@ -102,6 +137,16 @@ def command(arguments: tuple[str, ...], config: Path | None, socket: Path | None
     options = ["--config", str(config)] if config else []
     options += ["--socket", str(socket)] if socket else []
     return [sys.executable, "-m", "posd", *options, *arguments]
+
+
+@contextlib.contextmanager
+def daemon_away(shop: Machine) -> Iterator[None]:
+    """Stop the daemon of a shop for the block."""
+    shop.stop_daemon()
+    try:
+        yield
+    finally:
+        shop.start_daemon()
 
 
 def read_until(process: "subprocess.Popen[str]", text: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from posd.cli.api import Api
 from posd.cli.demo.machine import Machine
-from tests.cli.processes import PATIENCE, Done, posd, read_until, start_posd
+from tests.cli.processes import PATIENCE, Done, daemon_away, posd, read_until, started_posd
 
 #: a payment of 8 to 33 s takes well under a second.
 SPEED = 200.0
@@ -22,6 +22,16 @@ def shop() -> Iterator[Machine]:
         machine.start()
         machine.use_address()
         yield machine
+
+
+@pytest.fixture(autouse=True)
+def left_free(shop: Machine) -> Iterator[None]:
+    """Free the terminal of a payment that a test has left open, as one that fails does."""
+    yield
+    left = posd("list", "--open", "--json", config=shop.config_path)
+    for payment in json.loads(left.stdout)["transactions"]:
+        posd("abort", payment["client_transaction_id"], config=shop.config_path)
+        posd("await", payment["client_transaction_id"], "--timeout", "10", config=shop.config_path)
 
 
 @pytest.fixture
@@ -104,11 +114,12 @@ def test_json_of_a_wait_that_is_cut_short_is_the_open_transaction(shop: Machine,
 
 
 def test_ctrl_c_exits_4_and_the_payment_goes_on(shop: Machine) -> None:
-    charge = start_posd("charge", "7", "--metadata", "scenario=wait-for-abort", config=shop.config_path)
-    told = read_until(charge, "TERMINAL_ACKNOWLEDGED")
-    payment = told.split()[1]
-    charge.send_signal(signal.SIGINT)
-    _, stderr = charge.communicate(timeout=PATIENCE)
+    arguments = ("charge", "7", "--metadata", "scenario=wait-for-abort")
+    with started_posd(*arguments, config=shop.config_path) as charge:
+        told = read_until(charge, "TERMINAL_ACKNOWLEDGED")
+        payment = told.split()[1]
+        charge.send_signal(signal.SIGINT)
+        _, stderr = charge.communicate(timeout=PATIENCE)
     assert charge.returncode == 4
     assert "the payment goes on" in stderr
     assert f"posd abort {payment}" in stderr
@@ -119,13 +130,13 @@ def test_ctrl_c_exits_4_and_the_payment_goes_on(shop: Machine) -> None:
 
 
 def test_a_charge_survives_a_restart_of_the_daemon(shop: Machine) -> None:
-    charge = start_posd("charge", "8", "--metadata", "scenario=wait-for-abort", config=shop.config_path)
-    payment = read_until(charge, "TERMINAL_ACKNOWLEDGED").split()[1]
-    shop.stop_daemon()
-    read_until(charge, "posd is away; waiting for it (the payment goes on)")
-    shop.start_daemon()
-    assert posd("abort", payment, config=shop.config_path).returncode == 0
-    stdout, stderr = charge.communicate(timeout=PATIENCE)
+    arguments = ("charge", "8", "--metadata", "scenario=wait-for-abort")
+    with started_posd(*arguments, config=shop.config_path) as charge:
+        payment = read_until(charge, "TERMINAL_ACKNOWLEDGED").split()[1]
+        with daemon_away(shop):
+            read_until(charge, "posd is away; waiting for it (the payment goes on)")
+        assert posd("abort", payment, config=shop.config_path).returncode == 0
+        stdout, stderr = charge.communicate(timeout=PATIENCE)
     assert charge.returncode == 1, stderr
     assert "posd is back" in stdout
     assert stdout.count("TERMINAL_CANCELED") == 1

@@ -16,6 +16,7 @@ from posd.cli.demo.machine import Machine
 from posd.cli.main import COMMANDS
 from tests.cli.processes import PATIENCE, posd, posd_process
 from tests.support.needs import needs
+from tests.support.slow import first_quick
 
 in_zsh = needs("zsh")
 in_fish = needs("fish")
@@ -55,15 +56,17 @@ def shop() -> Iterator[Machine]:
         yield machine
 
 
-@pytest.fixture(scope="module")
-def payment(shop: Machine) -> str:
-    """An open payment."""
+@pytest.fixture
+def payment(shop: Machine) -> Iterator[str]:
+    """An open payment, which ends with the test."""
     identity = str(uuid.uuid4())
     started = posd(
         "charge", "5", "--id", identity, "--metadata", "scenario=wait-for-abort", "--no-wait", config=shop.config_path
     )
     assert started.returncode == 0, started.stderr
-    return identity
+    yield identity
+    posd("abort", identity, config=shop.config_path)
+    posd("await", identity, config=shop.config_path)
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +114,19 @@ def test_bash_completes_commands_options_and_values(scripts: dict[str, Path]) ->
     assert complete(scripts, "bash", "posd --config x") == ["OPTION -o default"]
 
 
-def test_bash_completes_what_the_daemon_knows(scripts: dict[str, Path], shop: Machine, payment: str) -> None:
-    for command in ("show", "await", "abort", "reconcile", "release", "resolve"):
+OPEN_PAYMENTS = first_quick([(("show",),), (("await", "abort", "reconcile", "release", "resolve"),)], 1)
+
+
+@pytest.mark.parametrize("commands", OPEN_PAYMENTS)
+def test_bash_completes_the_open_payments(
+    scripts: dict[str, Path], shop: Machine, payment: str, commands: tuple[str, ...]
+) -> None:
+    for command in commands:
         assert complete(scripts, "bash", f"posd {command} ", shop.config_path) == [payment]
+
+
+@pytest.mark.slow  # a shell and a command for each line
+def test_bash_completes_what_the_daemon_knows(scripts: dict[str, Path], shop: Machine, payment: str) -> None:
     assert complete(scripts, "bash", f"posd abort {payment[:3]}", shop.config_path) == [payment]
     other = "0" if payment[0] != "0" else "1"
     assert complete(scripts, "bash", f"posd abort {other}", shop.config_path) == []
@@ -126,14 +139,23 @@ def test_bash_completes_what_the_daemon_knows(scripts: dict[str, Path], shop: Ma
     assert "released" in complete(scripts, "bash", f"posd acknowledge {payment} ", shop.config_path)
 
 
-def test_without_a_daemon_nothing_is_offered_and_nothing_is_said(scripts: dict[str, Path], tmp_path: Path) -> None:
+WITHOUT_DAEMON = [
+    (line, configured)
+    for configured in (True, False)
+    for line in ("posd show ", "posd terminals pin ", "posd acknowledge ", "posd print-jobs ")
+]
+
+
+@pytest.mark.parametrize(("line", "configured"), first_quick(WITHOUT_DAEMON, 1))
+def test_without_a_daemon_nothing_is_offered_and_nothing_is_said(
+    scripts: dict[str, Path], tmp_path: Path, line: str, configured: bool
+) -> None:
     config = tmp_path / "config.toml"
     config.write_text(f'[local_api]\ndirectory = "{tmp_path}"\n')
-    for file in ("/nonexistent", config):
-        for line in ("posd show ", "posd terminals pin ", "posd acknowledge ", "posd print-jobs "):
-            assert complete(scripts, "bash", line, file) == []
+    assert complete(scripts, "bash", line, config if configured else "/nonexistent") == []
 
 
+@pytest.mark.slow
 @in_zsh
 def test_zsh_completes(scripts: dict[str, Path], shop: Machine, payment: str) -> None:
     assert complete(scripts, "zsh", "posd tls ") == ["init", "status", "renew", "ca"]
@@ -142,6 +164,7 @@ def test_zsh_completes(scripts: dict[str, Path], shop: Machine, payment: str) ->
     assert offered == [f"{payment}:{shop.serial} charge TERMINAL_ACKNOWLEDGED"]
 
 
+@pytest.mark.slow
 @in_zsh
 def test_zsh_itself_takes_the_script(scripts: dict[str, Path], tmp_path: Path) -> None:
     functions = tmp_path / "functions"
@@ -157,6 +180,7 @@ def test_zsh_itself_takes_the_script(scripts: dict[str, Path], tmp_path: Path) -
     assert (done.returncode, done.stdout, done.stderr) == (0, "_posd\n", "")
 
 
+@pytest.mark.slow
 @in_fish
 def test_fish_completes(scripts: dict[str, Path], shop: Machine, payment: str) -> None:
     assert set(COMMANDS) <= set(complete(scripts, "fish", "posd "))

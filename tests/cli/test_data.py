@@ -2,9 +2,7 @@
 
 import json
 import os
-import signal
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,8 +14,8 @@ from rich.cells import cell_len
 from posd.store import backup
 from posd.store.opening import PAGE_BYTES, lock, schema_version
 from tests.cli.documents import answer
-from tests.cli.processes import PATIENCE, posd, posd_on_terminal, posd_process, start_posd
-from tests.cli.stub import Answer, Stub, problem
+from tests.cli.processes import posd, posd_interrupted, posd_on_terminal, posd_process
+from tests.cli.stub import Stub, problem
 from tests.store.filled import OPEN, filling, name
 from tests.support.daemon import toml
 
@@ -120,20 +118,9 @@ def test_backup_without_a_daemon_exits_3(tmp_path: Path) -> None:
 
 
 def test_backup_shows_on_a_terminal_that_it_works_and_ctrl_c_exits_4(tmp_path: Path) -> None:
-    asked, over = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        asked.set()
-        over.wait()
-
-    with Stub(tmp_path / "s", [Answer(before=hold)]):
-        process = start_posd("backup", "/tmp/b.db", environment={"POSD_SOCKET": str(tmp_path / "s")})
-        assert asked.wait(PATIENCE)
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=PATIENCE)
-        over.set()
-    assert process.returncode == 4
-    assert "posd may go on with it" in stderr
+    done = posd_interrupted(tmp_path, "backup", "/tmp/b.db")
+    assert done.returncode == 4
+    assert "posd may go on with it" in done.stderr
     written = {"path": "/x/b.db", "bytes": 900, "transactions": 0, "at": "2026-11-20T11:00:00.000Z"}
     with Stub(tmp_path / "s", [answer(written)]):
         seen = posd_on_terminal("backup", "/nowhere/b.db", socket=tmp_path / "s")
@@ -294,8 +281,10 @@ def test_verify_of_what_is_no_database_exits_2(shop: Shop) -> None:
 
 def test_verify_shows_on_a_terminal_how_far_it_is(shop: Shop) -> None:
     with filling(shop.database) as filled:
+        filled.db.execute("BEGIN")
         for number in range(10, 600):
             filled.pay(number)
+        filled.db.execute("COMMIT")
     seen = posd_on_terminal("verify", str(shop.database), socket=shop.home / "s")
     assert seen.returncode == 0
     assert "checking" in seen.screen

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 from posd.cli.demo.machine import MAX_SOCKET_PATH_BYTES, temporary_directory
 from posd.cli.demo.receipt import Receipt
 from posd.cli.demo.timeline import Charge, Plan
-from tests.cli.processes import PATIENCE, processes_naming, read_until, start_posd
+from tests.cli.processes import PATIENCE, processes_naming, read_until, started_posd
 from tests.support.needs import lacking, needs
+from tests.support.slow import first_quick, played_in
 
 #: the simulated customer's speed: a charge takes well under a second.
 FAST = ("--speed", "50")
@@ -71,21 +73,30 @@ def namespaces() -> bool:
 
 
 @pytest.fixture(scope="module")
-def demos(tmp_path_factory: pytest.TempPathFactory, namespaces: bool) -> Iterator[Mapping[str, Demo]]:
-    """All demos, started at once: they must not disturb each other, and the tests are over sooner."""
-    running = {}
-    for name, arguments in ARGUMENTS.items():
-        place = tmp_path_factory.mktemp("demo")
-        prefix = NAMESPACE if name == "no multicast" and namespaces else ()
-        process = start_posd("demo", *arguments, environment={"TMPDIR": str(place)}, prefix=prefix)
-        running[name] = Demo(process, place)
-    yield running
-    for demo in running.values():
-        with demo.process:
-            demo.process.terminate()
+def demos(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, namespaces: bool
+) -> Iterator[Mapping[str, Demo]]:
+    """The demos that the tests of this run need, started at once: they must not disturb each other."""
+    names = ["plain", "json", "keep", *played_in(request, "demos")]
+    with ExitStack() as stack:
+        running = {}
+        for name in names:
+            place = tmp_path_factory.mktemp("demo")
+            prefix = NAMESPACE if name == "no multicast" and namespaces else ()
+            environment = {"TMPDIR": str(place)}
+            started = started_posd("demo", *ARGUMENTS[name], environment=environment, prefix=prefix)
+            running[name] = Demo(stack.enter_context(started), place)
+        try:
+            yield running
+        finally:
+            for demo in running.values():
+                demo.process.terminate()  # it ends what it has started
+            for demo in running.values():
+                if demo.ended is None:
+                    demo.process.communicate(timeout=PATIENCE)
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", first_quick(["SIGINT", "SIGTERM", "SIGHUP"], 1))
 def test_a_signal_in_the_middle_leaves_nothing_behind(demos: Mapping[str, Demo], name: str) -> None:
     demo = demos[name]
     read_until(demo.process, "answered: acknowledged")
@@ -95,11 +106,11 @@ def test_a_signal_in_the_middle_leaves_nothing_behind(demos: Mapping[str, Demo],
     assert "nothing is left behind" in stderr
 
 
-@pytest.mark.parametrize("name", ["run", "simulate"])
+@pytest.mark.parametrize("name", first_quick(["run dies", "simulate dies"], 1))
 def test_a_process_that_dies_is_told_with_the_end_of_the_logs(demos: Mapping[str, Demo], name: str) -> None:
-    demo = demos[f"{name} dies"]
+    demo = demos[name]
     read_until(demo.process, "answered: acknowledged")
-    [victim] = [pid for pid, line in processes_naming(demo.place).items() if f" {name}" in line]
+    [victim] = [pid for pid, line in processes_naming(demo.place).items() if f" {name.split()[0]}" in line]
     os.kill(victim, signal.SIGKILL)
     code, _, stderr = demo.end()
     assert code == 1
@@ -150,7 +161,9 @@ def test_json_is_one_document_that_says_how_each_charge_went(demos: Mapping[str,
     assert [step["to"] for step in receipt["timeline"]] == ["posd", "terminal", "posd", "till"]
 
 
-@pytest.mark.parametrize("name", ["no mdns", pytest.param("no multicast", marks=needs("ip", "unshare"))])
+@pytest.mark.parametrize(
+    "name", ["no mdns", pytest.param("no multicast", marks=[pytest.mark.slow, needs("ip", "unshare")])]
+)
 def test_without_multicast_it_says_so_and_goes_on_with_the_address(
     demos: Mapping[str, Demo], namespaces: bool, name: str
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.cli.processes import PATIENCE, Done, posd, posd_on_terminal, start_posd
+from tests.cli.processes import PATIENCE, Done, posd, posd_on_terminal, started_posd
 from tests.support.daemon import toml
 from tests.support.street import Street, street
 
@@ -217,10 +217,10 @@ def test_ctrl_c_ends_it_with_what_was_found(fleet: Fleet) -> None:
     fleet.add("SN-0002", PIN)
     fleet.here.mute(MUTE)
     arguments = ("terminals", "find", "--subnet", SUBNET, "--port", str(fleet.here.port))
-    process = start_posd(*arguments, config=fleet.config)
-    fleet.here.wait_for_goodbye("127.78.0.1")
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=PATIENCE)
+    with started_posd(*arguments, config=fleet.config) as process:
+        fleet.here.wait_for_goodbye("127.78.0.1")
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=PATIENCE)
     assert (process.returncode, stderr) == (1, "")
     assert 'base_url = "https://127.78.0.1:' in stdout
     assert "Terminal SN-0002 was not found." in stdout

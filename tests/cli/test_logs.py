@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,22 +53,26 @@ def ids(shown: str) -> list[str]:
     return [json.loads(text)["event"] for text in shown.splitlines()]
 
 
-def piped(
-    *arguments: str, given: bytes = b"", environment: Mapping[str, str] | None = None
-) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen(
+@contextmanager
+def piped(*arguments: str, environment: Mapping[str, str] | None = None) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run it for the block, as a process in pipes."""
+    with subprocess.Popen(
         command(("logs", *arguments), None, None),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"TZ": "UTC"} | (environment or {}),
-    )
-    assert process.stdin is not None
-    if given:
-        process.stdin.write(given)
-        process.stdin.close()
-        process.stdin = None
-    return process
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def said_of(given: bytes, *arguments: str, environment: Mapping[str, str] | None = None) -> bytes:
+    """Return what it says of a log on its standard input."""
+    with piped(*arguments, "-", environment=environment) as process:
+        return process.communicate(given, timeout=PATIENCE)[0]
 
 
 def test_lines_are_sentences_with_time_and_level_and_what_to_do_once(tmp_path: Path) -> None:
@@ -210,8 +215,7 @@ def test_on_a_screen_levels_have_colours_and_ids_stay_whole(tmp_path: Path) -> N
 
 
 def test_a_line_without_end_is_shown_cut_and_costs_no_memory(tmp_path: Path) -> None:
-    process = piped("-", given=b"x" * (3 * MAX_LINE_BYTES) + b"\n" + json.dumps(LINES[0]).encode())
-    shown, _ = process.communicate(timeout=PATIENCE)
+    shown = said_of(b"x" * (3 * MAX_LINE_BYTES) + b"\n" + json.dumps(LINES[0]).encode())
     *cut, last = shown.decode().splitlines()
     assert len(cut) <= 4
     assert all(len(text) < 5000 for text in cut)
@@ -221,12 +225,9 @@ def test_a_line_without_end_is_shown_cut_and_costs_no_memory(tmp_path: Path) -> 
 
 def test_broken_utf_8_is_json_as_it_was() -> None:
     raw = b'{"event": "a.b", "detail": "\xff"}'
-    shown, _ = piped("--json", "-", given=raw + b"\n").communicate(timeout=PATIENCE)
-    assert shown in (b"", raw + b"\n")
-    assert (
-        b"\\ufffd" in piped("-", given=raw).communicate(timeout=PATIENCE)[0]
-        or b"\xef\xbf\xbd" in (piped("-", given=raw).communicate(timeout=PATIENCE)[0])
-    )
+    assert said_of(raw + b"\n", "--json") in (b"", raw + b"\n")
+    shown = said_of(raw)
+    assert b"\\ufffd" in shown or b"\xef\xbf\xbd" in shown
 
 
 def test_a_pipe_that_is_closed_ends_it_without_a_word(tmp_path: Path) -> None:
@@ -243,17 +244,17 @@ def test_a_pipe_that_is_closed_ends_it_without_a_word(tmp_path: Path) -> None:
 
 def test_without_utc_times_are_local(tmp_path: Path) -> None:
     zone = {"TZ": "America/Guayaquil"}
-    shown, _ = piped("-", given=json.dumps(LINES[0]).encode(), environment=zone).communicate(timeout=PATIENCE)
+    shown = said_of(json.dumps(LINES[0]).encode(), environment=zone)
     assert shown.startswith(b"2026-11-22 05:42:03.123  info ")
 
 
 def test_lines_come_as_they_are_written_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     journal = stub(tmp_path, f"echo '{json.dumps(LINES[0])}'\nexec sleep 1000")
-    process = piped("--follow", environment=journal)
-    assert process.stdout is not None
-    assert b"(payment.started)" in process.stdout.readline()
-    process.send_signal(signal.SIGINT)
-    said, errors = process.communicate(timeout=PATIENCE)
+    with piped("--follow", environment=journal) as process:
+        assert process.stdout is not None
+        assert b"(payment.started)" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        said, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, said, errors) == (0, b"", b"")
 
 
@@ -283,7 +284,8 @@ def stub(directory: Path, script: str) -> dict[str, str]:
 )
 def test_the_journal_is_asked_for_what_it_can_select(tmp_path: Path, arguments: tuple[str, ...], asked: str) -> None:
     environment = stub(tmp_path, f'echo "$@" > {tmp_path}/asked')
-    done = piped(*arguments, environment=environment).communicate(timeout=PATIENCE)
+    with piped(*arguments, environment=environment) as process:
+        done = process.communicate(timeout=PATIENCE)
     unit = "posd@2" if "--unit" in arguments else "posd"
     assert (tmp_path / "asked").read_text() == f"--unit={unit} --output=cat --no-pager {asked}\n"
     assert b"Traceback" not in done[1]
@@ -309,8 +311,8 @@ def test_the_journal_is_asked_for_what_it_can_select(tmp_path: Path, arguments: 
     ids=range(5),
 )
 def test_a_journal_that_cannot_be_read_is_a_clear_message(tmp_path: Path, script: str, code: int, said: str) -> None:
-    process = piped(environment=stub(tmp_path, script))
-    shown, errors = process.communicate(timeout=PATIENCE)
+    with piped(environment=stub(tmp_path, script)) as process:
+        shown, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, shown) == (code, b"")
     assert said in errors.decode()
     assert b"Traceback" not in errors

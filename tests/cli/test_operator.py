@@ -3,7 +3,6 @@
 import getpass
 import json
 import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -16,7 +15,7 @@ from posd.cli import operator as commands
 from posd.cli.users import caller, login_name, user_name
 from posd.cli.words import meaning
 from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction
-from tests.cli.processes import PATIENCE, posd, posd_on_terminal, start_posd
+from tests.cli.processes import PATIENCE, posd, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer, Stub, problem
 
 BY_ANA = ("--operator", "Ana", "--note", "the slip says so")
@@ -81,21 +80,10 @@ def test_reconcile_shows_on_a_terminal_that_it_asks(tmp_path: Path) -> None:
 
 
 def test_a_wait_for_the_terminals_answer_that_is_cut_short_exits_4(tmp_path: Path) -> None:
-    asked, over = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        asked.set()
-        over.wait()
-
-    with Stub(tmp_path / "s", [Answer(before=hold, cut=True)]):
-        process = start_posd("reconcile", ID, environment={"POSD_SOCKET": str(tmp_path / "s")})
-        assert asked.wait(PATIENCE)
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=PATIENCE)
-        over.set()
-    assert process.returncode == 4
-    assert f"posd show {ID}" in stderr
-    assert "Traceback" not in stderr
+    done = posd_interrupted(tmp_path, "reconcile", ID)
+    assert done.returncode == 4
+    assert f"posd show {ID}" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_reconcile_gives_up_at_its_own_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,7 @@
 """`posd print`: what is sent of a file, what is refused, how it waits, and what its end says."""
 
 import json
-import signal
 import subprocess
-import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 from posd.core.print_requests import MAX_DOCUMENT_BYTES
 from tests.cli.documents import answer, attention
 from tests.cli.print_documents import COMPLETED, FAILED, JOB, REFUSED, UNSENT, print_job
-from tests.cli.processes import PATIENCE, Done, command, posd, posd_on_terminal, start_posd
+from tests.cli.processes import PATIENCE, Done, command, posd, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer, Stub, problem
 
 DEEP = b'{"a":' + b"[" * 100_000
@@ -294,23 +292,12 @@ def test_what_may_be_printed_is_left_open(tmp_path: Path, script: list[Answer]) 
 
 
 def test_ctrl_c_leaves_it_open_and_says_how_to_ask_again(tmp_path: Path) -> None:
-    asked, over = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        asked.set()
-        over.wait()
-
-    with Stub(tmp_path / "s", [answer(print_job(), 201), Answer(before=hold, cut=True)]):
-        process = start_posd("print", __file__, "--json", environment={"POSD_SOCKET": str(tmp_path / "s")})
-        assert asked.wait(PATIENCE)
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=PATIENCE)
-        over.set()
-    assert process.returncode == 4
-    assert json.loads(stdout) == print_job()
-    assert "Stopped waiting; the print job goes on." in stderr
-    assert f"posd print-jobs {JOB} --wait" in stderr
-    assert "Traceback" not in stderr
+    done = posd_interrupted(tmp_path, "print", __file__, "--json", answers=[answer(print_job(), 201)])
+    assert done.returncode == 4
+    assert json.loads(done.stdout) == print_job()
+    assert "Stopped waiting; the print job goes on." in done.stderr
+    assert f"posd print-jobs {JOB} --wait" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_on_a_terminal_it_shows_what_happens_and_the_end_in_a_frame(tmp_path: Path) -> None:

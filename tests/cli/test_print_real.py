@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from posd.cli.demo.machine import START_SECONDS, Machine
-from tests.cli.processes import PATIENCE, Done, posd, read_until, start_posd
+from posd.cli.demo.machine import Machine
+from tests.cli.processes import PATIENCE, Done, daemon_away, posd, read_until, started_posd
 
 #: a receipt of 1 to 3 s takes some milliseconds.
 SPEED = 200.0
@@ -97,24 +97,20 @@ def test_a_repeated_call_joins_and_another_document_under_its_id_is_refused(shop
 
 
 def test_one_that_does_not_end_waits_over_a_restart_and_is_settled_by_a_person(shop: Machine, receipt: str) -> None:
-    waiting = start_posd("print", receipt, "--id", "stuck", "--reference", "print:stuck", config=shop.config_path)
-    try:
+    arguments = ("print", receipt, "--id", "stuck", "--reference", "print:stuck")
+    with started_posd(*arguments, config=shop.config_path) as waiting:
         read_until(waiting, "attention print_stuck")
         status = posd("status", config=shop.config_path)
         assert "open print jobs: 1 (posd print-jobs --open)" in status.stdout
         assert "print attention: 1 (posd print-jobs --attention)" in status.stdout
-        shop.stop_daemon()
-        read_until(waiting, "posd is away")
-        shop.start_daemon()
+        with daemon_away(shop):
+            read_until(waiting, "posd is away")
         read_until(waiting, "posd is back")
         listed = posd("print-jobs", "--attention", config=shop.config_path)
         assert "    posd resolve stuck FAILED" in listed.stdout.splitlines()
         decided = posd("resolve", "stuck", "FAILED", "--note", "nothing came out", config=shop.config_path)
         assert decided.returncode == 0, decided.stderr
         stdout, stderr = waiting.communicate(timeout=PATIENCE)
-    finally:
-        waiting.kill()
-        waiting.wait(START_SECONDS)
     assert waiting.returncode == 1, stderr
     assert "By a person's word: it is not printed." in stdout
     shown = posd("print-jobs", "stuck", config=shop.config_path)

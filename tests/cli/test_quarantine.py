@@ -2,7 +2,6 @@
 
 import base64
 import json
-import signal
 import threading
 import time
 from pathlib import Path
@@ -13,7 +12,7 @@ from rich.cells import cell_len
 
 from posd.cli import quarantine as commands
 from tests.cli.documents import AT, ID, OTHER_ID, answer
-from tests.cli.processes import PATIENCE, posd, posd_on_terminal, start_posd
+from tests.cli.processes import PATIENCE, posd, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer, Stub
 
 REASON = "serial SN-9 is neither in the fleet nor that of an open transaction"
@@ -290,18 +289,7 @@ def test_reprocess_waits_longer_than_other_calls_but_not_for_ever(
 
 
 def test_a_reprocess_that_is_cut_short_exits_4(tmp_path: Path) -> None:
-    asked, over = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        asked.set()
-        over.wait()
-
-    with Stub(tmp_path / "s", [Answer(before=hold, cut=True)]):
-        process = start_posd("reprocess", environment={"POSD_SOCKET": str(tmp_path / "s")})
-        assert asked.wait(PATIENCE)
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=PATIENCE)
-        over.set()
-    assert process.returncode == 4
-    assert "posd may go on with it" in stderr
-    assert "Traceback" not in stderr
+    done = posd_interrupted(tmp_path, "reprocess")
+    assert done.returncode == 4
+    assert "posd may go on with it" in done.stderr
+    assert "Traceback" not in done.stderr

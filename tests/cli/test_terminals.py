@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import posd, posd_on_terminal, processes_naming, start_posd
+from tests.cli.processes import posd, posd_on_terminal, processes_naming, started_posd
 from tests.cli.stub import Answer, Stub
 
 PATIENCE_SECONDS = 60.0
@@ -110,10 +110,10 @@ def interrupting(home: Path) -> Callable[[], None]:
 def watch(home: Path, script: list[Answer], *options: str) -> tuple[int, str, str]:
     """Run it until the script presses Ctrl-C: exit code, output, what was said beside it."""
     with Stub(home / "s.sock", script) as stub:
-        process = start_posd(
-            "terminals", "--watch", *options, config=home / "config.toml", environment={"POSD_SOCKET": str(stub.socket)}
-        )
-        output, beside = process.communicate(timeout=PATIENCE_SECONDS)
+        environment = {"POSD_SOCKET": str(stub.socket)}
+        arguments = ("terminals", "--watch", *options)
+        with started_posd(*arguments, config=home / "config.toml", environment=environment) as process:
+            output, beside = process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode, output, beside
 
 

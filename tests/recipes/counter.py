@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,11 +22,15 @@ A_WHILE = 120.0
 
 @dataclass
 class Counter:
-    """`till` is where the recipes of one test store what they store; `known` are the ids of earlier tests."""
+    """`till` is where the recipes of one test store what they store; `known` are the ids of earlier tests.
+
+    `programs` is for what is compiled.
+    """
 
     daemon: Daemon
     terminals: dict[str, Simulator]
     directory: Path
+    programs: Path
     till: Path = Path()
     known: set[str] = field(default_factory=set)
 
@@ -44,7 +48,7 @@ class Counter:
     def recipe(self, name: str, *arguments: str, **environment: str) -> AbstractAsyncContextManager[Recipe]:
         """Run a recipe for the block."""
         socket = self.daemon.till_socket
-        return run(name, *arguments, socket=socket, till=self.till, programs=self.directory, **environment)
+        return run(name, *arguments, socket=socket, till=self.till, programs=self.programs, **environment)
 
     async def pass_time(self, seconds: float = A_WHILE) -> None:
         """Let time pass at the terminals."""
@@ -124,9 +128,39 @@ class Counter:
 
 
 @asynccontextmanager
-async def open_counter(*serials: str, extra: str = "") -> AsyncIterator[Counter]:
+async def open_counter(programs: Path, *serials: str, extra: str = "") -> AsyncIterator[Counter]:
     """Run a daemon and terminals of these serials for the block."""
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         terminals = dict.fromkeys(serials, "")
         async with simulated(Path(directory), terminals, extra, virtual=True) as (daemon, simulators):
-            yield Counter(daemon, simulators, Path(directory))
+            yield Counter(daemon, simulators, Path(directory), programs)
+
+
+@dataclass
+class SharedCounter:
+    """A counter for one test after the other; `open` opens it.
+
+    After a test that failed, or was interrupted, or left the daemon stopped, the next one gets a new counter.
+    """
+
+    open: Callable[[], AbstractAsyncContextManager[Counter]]
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _counter: Counter | None = None
+
+    @asynccontextmanager
+    async def lent(self, left_as_found: Callable[[], bool]) -> AsyncIterator[Counter]:
+        """Lend the counter to a test, with a till that has stored nothing yet."""
+        if self._counter is None:
+            self._counter = await self._stack.enter_async_context(self.open())
+        self._counter.fresh()
+        try:
+            yield self._counter
+        finally:
+            process = self._counter.daemon.process
+            if process is None or process.returncode is not None or not left_as_found():
+                await self.close()
+
+    async def close(self) -> None:
+        """End the daemon and the terminals, where there are any."""
+        self._counter = None
+        await self._stack.aclose()

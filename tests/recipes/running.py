@@ -3,13 +3,15 @@
 import asyncio
 import os
 import shutil
+import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 
@@ -18,13 +20,31 @@ PATIENCE_SECONDS = 60.0
 #: Go compiles its library once a machine.
 COMPILING_SECONDS = 280.0
 
-#: What runs a recipe, by its ending: the commands that must be there, and the command line before the file's name.
-TOOLS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    ".sh": (("bash", "curl", "jq"), ("bash",)),
-    ".py": ((), (sys.executable,)),
-    ".mjs": (("node",), ("node",)),
-    ".go": (("go",), ()),
+#: What runs a recipe, by its ending: the commands that must be there, each with its package of Debian, and the command
+#: line before the file's name.
+TOOLS: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
+    ".sh": ({"bash": "bash", "curl": "curl", "jq": "jq"}, ("bash",)),
+    ".py": ({}, (sys.executable,)),
+    ".mjs": ({"node": "nodejs"}, ("node",)),
+    ".go": ({"go": "golang-go"}, ()),
 }
+
+
+def tried(names: Iterable[str], quick: Container[str], *further: object) -> list[ParameterSet]:
+    """Return the recipes as cases of a test, each with `further` arguments.
+
+    A case is skipped where a tool of its recipe is missing, before anything is set up. One that is not quick is slow.
+    """
+    return [pytest.param(name, *further, marks=_marks(name, quick)) for name in names]
+
+
+def _marks(name: str, quick: Container[str]) -> list[pytest.MarkDecorator]:
+    needed, _ = TOOLS[Path(name).suffix]
+    marks = [
+        pytest.mark.skipif(shutil.which(tool) is None, reason=f"{tool} is missing (Debian: {package})")
+        for tool, package in needed.items()
+    ]
+    return marks if name in quick else [*marks, pytest.mark.slow]
 
 
 @dataclass
@@ -73,17 +93,15 @@ class Recipe:
         self.process.stdin.write(f"{text}\n".encode())
 
     async def kill(self) -> None:
-        """Pull the plug of the till."""
-        self.process.kill()
+        """Pull the plug of the till: of the recipe and of all that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         await self.ends()
 
 
 async def command(name: str, programs: Path) -> Sequence[str]:
-    """Return the command line of a recipe. Skip the test where what it needs is not here."""
-    needed, before = TOOLS[Path(name).suffix]
-    for tool in needed:
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not here: {name} is not tried")
+    """Return the command line of a recipe."""
+    _, before = TOOLS[Path(name).suffix]
     return (*before, str(RECIPES / name)) if before else (str(await _built(name, programs)),)
 
 
@@ -97,8 +115,13 @@ async def _built(name: str, programs: Path) -> Path:
         process = await asyncio.create_subprocess_exec(
             "go", "build", "-o", str(program), str(RECIPES / name), env=environment, stderr=asyncio.subprocess.PIPE
         )
-        async with asyncio.timeout(COMPILING_SECONDS):
-            _, said = await process.communicate()
+        try:
+            async with asyncio.timeout(COMPILING_SECONDS):
+                _, said = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         assert process.returncode == 0, said.decode()
     return program
 
@@ -116,6 +139,7 @@ async def run(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
     )
     recipe = Recipe(name, process)
     recipe.read()
@@ -123,5 +147,4 @@ async def run(
         yield recipe
     finally:
         if process.returncode is None:
-            process.kill()
-        await recipe.ends()
+            await recipe.kill()

@@ -3,13 +3,12 @@
 import asyncio
 import re
 import sqlite3
-from collections.abc import AsyncIterator
 from decimal import Decimal
 
 import pytest
-import pytest_asyncio
 
-from tests.recipes.counter import Counter, open_counter
+from tests.recipes.counter import Counter
+from tests.recipes.running import tried
 from tests.recipes.trouble import troubled
 
 #: The recipes of a charge: all of them say the same.
@@ -20,26 +19,12 @@ CANCELED_AT_THE_ACQUIRER, A_PART = "9000.97", "9000.98"
 PRESENT, DOUBT, ONE_MOMENT, LEFT_OPEN = "Present the card", "Do not charge again", "One moment", "left open"
 PAID, NOT_PAID, SUPERVISOR = "PAID ", "NOT PAID: ", "CALL THE SUPERVISOR: "
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("name", CHARGES),
-    pytest.mark.timeout(400),
-]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
+
+in_each_language = pytest.mark.parametrize("name", tried(CHARGES, quick=["charge.py"]))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def counter_of_all() -> AsyncIterator[Counter]:
-    async with open_counter("SN-1") as counter:
-        yield counter
-
-
-@pytest.fixture
-def counter(counter_of_all: Counter) -> Counter:
-    """The counter, with a till that has stored nothing yet."""
-    counter_of_all.fresh()
-    return counter_of_all
-
-
+@pytest.mark.parametrize("name", tried(CHARGES, quick=set(CHARGES) - {"charge.go"}))
 async def test_approved(counter: Counter, name: str) -> None:
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)
@@ -49,6 +34,7 @@ async def test_approved(counter: Counter, name: str) -> None:
     assert recipe.said[-1] == f"PAID {APPROVED}, ticket {paid['outcome']['ticket_number']}"
 
 
+@in_each_language
 async def test_declined(counter: Counter, name: str) -> None:
     async with counter.recipe(name, DECLINED) as recipe:
         await recipe.says(PRESENT)
@@ -58,6 +44,7 @@ async def test_declined(counter: Counter, name: str) -> None:
     await counter.one_request()
 
 
+@in_each_language
 async def test_the_bank_approves_a_part_of_the_amount(counter: Counter, name: str) -> None:
     async with counter.recipe(name, A_PART) as recipe:
         await recipe.says(PRESENT)
@@ -72,6 +59,7 @@ async def test_the_bank_approves_a_part_of_the_amount(counter: Counter, name: st
         assert await recipe.ends() == 2  # nothing is open
 
 
+@in_each_language
 async def test_trouble_of_posd_while_it_waits_says_nothing_of_the_payment(counter: Counter, name: str) -> None:
     async with (
         troubled(counter.daemon.till_socket, "internal_error", 500, "GET") as socket,
@@ -90,6 +78,7 @@ async def test_trouble_of_posd_while_it_waits_says_nothing_of_the_payment(counte
     await counter.one_request()
 
 
+@in_each_language
 async def test_a_database_that_cannot_be_read_says_nothing_of_what_was_started_before(
     counter: Counter, name: str
 ) -> None:
@@ -108,6 +97,7 @@ async def test_a_database_that_cannot_be_read_says_nothing_of_what_was_started_b
     await counter.one_request()
 
 
+@in_each_language
 async def test_a_fault_of_the_program_is_neither_paid_nor_not_paid(counter: Counter, name: str) -> None:
     counter.till.rmdir()  # there is nowhere to store anything
     async with counter.recipe(name, APPROVED) as recipe:
@@ -116,6 +106,7 @@ async def test_a_fault_of_the_program_is_neither_paid_nor_not_paid(counter: Coun
     assert counter.requests == []
 
 
+@in_each_language
 async def test_the_acknowledgement_is_lost_and_posd_is_killed_in_doubt(counter: Counter, name: str) -> None:
     async with counter.recipe(name, LOST_ACKNOWLEDGEMENT) as recipe:
         await recipe.says(DOUBT)
@@ -129,6 +120,7 @@ async def test_the_acknowledgement_is_lost_and_posd_is_killed_in_doubt(counter: 
     await counter.one_request()
 
 
+@in_each_language
 async def test_the_payment_ends_while_posd_is_away(counter: Counter, name: str) -> None:
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)
@@ -143,6 +135,7 @@ async def test_the_payment_ends_while_posd_is_away(counter: Counter, name: str) 
     await counter.one_request()
 
 
+@in_each_language
 async def test_posd_is_killed_in_the_middle_of_the_start(counter: Counter, name: str) -> None:
     terminal_heard = counter.terminal.ledger.next(lambda entry: entry["kind"] == "start")
     async with counter.recipe(name, SLOW_ACKNOWLEDGEMENT) as recipe:
@@ -158,6 +151,7 @@ async def test_posd_is_killed_in_the_middle_of_the_start(counter: Counter, name:
     await counter.one_request()
 
 
+@in_each_language
 async def test_posd_is_not_there_yet(counter: Counter, name: str) -> None:
     await counter.daemon.kill()
     async with counter.recipe(name, APPROVED) as recipe:
@@ -169,6 +163,7 @@ async def test_posd_is_not_there_yet(counter: Counter, name: str) -> None:
     await counter.one_request()
 
 
+@in_each_language
 async def test_the_till_is_killed_and_finishes_what_it_left_open(counter: Counter, name: str) -> None:
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)
@@ -183,6 +178,7 @@ async def test_the_till_is_killed_and_finishes_what_it_left_open(counter: Counte
     await counter.one_request()
 
 
+@in_each_language
 async def test_a_busy_terminal_refuses_and_nothing_stays_open(counter: Counter, name: str) -> None:
     somebody = await counter.hold()
     async with counter.recipe(name, APPROVED) as recipe:
@@ -196,6 +192,7 @@ async def test_a_busy_terminal_refuses_and_nothing_stays_open(counter: Counter, 
         assert await recipe.ends() == 2  # there is nothing to finish
 
 
+@in_each_language
 async def test_a_wrong_amount_is_refused(counter: Counter, name: str) -> None:
     async with counter.recipe(name, "-1") as recipe:
         assert await recipe.ends() == 3
@@ -203,6 +200,7 @@ async def test_a_wrong_amount_is_refused(counter: Counter, name: str) -> None:
     assert counter.requests == []
 
 
+@in_each_language
 async def test_a_final_that_contradicts_itself_needs_a_person_and_stays_open(counter: Counter, name: str) -> None:
     async with counter.recipe(name, CANCELED_AT_THE_ACQUIRER) as recipe:
         await recipe.says(PRESENT)
@@ -222,6 +220,7 @@ async def test_a_final_that_contradicts_itself_needs_a_person_and_stays_open(cou
     assert recipe.said[-1].startswith("NOT PAID: canceled")
 
 
+@in_each_language
 async def test_an_id_that_belongs_to_another_request_is_never_replaced(counter: Counter, name: str) -> None:
     async with counter.recipe(name, APPROVED) as recipe:
         await recipe.says(PRESENT)

@@ -34,6 +34,7 @@ def test_what_fails_by_itself_never_means_not_paid(name: str) -> None:
     assert [code for code, words in says.items() if words.startswith(("not ", "nothing "))] in ([], ["3"])
 
 
+@pytest.mark.slow  # the checker reads the client and its libraries
 def test_the_recipes_in_python_hold_before_a_strict_type_checker(tmp_path: Path) -> None:
     files = [str(RECIPES / name) for name in FILES if name.endswith(".py")]
     options = ["--strict", "--config-file", "/dev/null", "--cache-dir", str(tmp_path)]

@@ -1,28 +1,20 @@
 """A payment of which nothing is heard: the cashier is sent for the supervisor, and only a person's word ends it."""
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
-from tests.recipes.counter import Counter, open_counter
+from tests.recipes.counter import Counter
+from tests.recipes.running import tried
 from tests.recipes.test_charges import CHARGES
 
+EXTRA = "[reconcile]\nfirst_event_grace_seconds = 1\n"
 #: The terminal has charged the card, and neither its answer nor its events nor a search says so.
 LOST_ALL = "9000.29"
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def counter() -> AsyncIterator[Counter]:
-    async with open_counter("SN-1", extra="[reconcile]\nfirst_event_grace_seconds = 1\n") as counter:
-        yield counter
-
-
-@pytest.mark.parametrize("name", CHARGES)
+@pytest.mark.parametrize("name", tried(CHARGES, quick=["charge.py"]))
 async def test_only_a_person_ends_it(counter: Counter, name: str) -> None:
-    counter.fresh()
     async with counter.recipe(name, LOST_ALL) as recipe:
         await recipe.says("Do not charge again")
         await counter.pass_time()

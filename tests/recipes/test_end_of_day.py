@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,8 +15,9 @@ from tests.recipes.counter import Counter, open_counter
 
 
 @pytest.fixture
-async def counter() -> AsyncIterator[Counter]:
-    async with open_counter("SN-1") as counter:
+async def counter(programs: Path) -> AsyncIterator[Counter]:
+    """A counter of the test's own: the day's totals have only its payments."""
+    async with open_counter(programs, "SN-1") as counter:
         counter.fresh()
         yield counter
 

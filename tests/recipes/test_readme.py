@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.processes import PATIENCE, read_until, start_posd
+from tests.cli.processes import PATIENCE, read_until, started_posd
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 SECTION = README.partition("## Ten lines of Python\n")[2].partition("\n## ")[0]
@@ -22,8 +22,7 @@ def test_ten_lines_charge_on_the_demo_that_goes_on(tmp_path: Path) -> None:
     program, lines = block("bash").split(), block("python")
     assert program == [".venv/bin/posd", "demo", "--keep"]
     assert len(lines.splitlines()) <= 10
-    demo = start_posd(*program[1:], "--speed", "50", environment={"TMPDIR": str(tmp_path)})
-    with demo:
+    with started_posd(*program[1:], "--speed", "50", environment={"TMPDIR": str(tmp_path)}) as demo:
         try:
             told = read_until(demo, "export POSD_SOCKET=")
             socket = told.splitlines()[-1].partition("=")[2]
@@ -42,3 +41,4 @@ def test_ten_lines_charge_on_the_demo_that_goes_on(tmp_path: Path) -> None:
             assert "Approved APPROVAL" in done.stdout
         finally:
             demo.terminate()
+            demo.communicate(timeout=PATIENCE)

@@ -3,15 +3,14 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from posd.simulator.hands import Hand
-from tests.recipes.counter import Counter, open_counter
+from tests.recipes.counter import Counter
+from tests.recipes.running import tried
 from tests.recipes.trouble import troubled
 
 APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, BY_HAND = "9000.01", "9000.04", "9000.20", "9000.09"
@@ -19,19 +18,6 @@ A_PART, CANCELED_AT_THE_ACQUIRER = "9000.98", "9000.97"  # of the first 4000 are
 UNHEARD = "9000.67"
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def counter_of_all() -> AsyncIterator[Counter]:
-    async with open_counter("SN-1") as counter:
-        yield counter
-
-
-@pytest.fixture
-def counter(counter_of_all: Counter) -> Counter:
-    """The counter, with a till that has stored nothing yet."""
-    counter_of_all.fresh()
-    return counter_of_all
 
 
 async def test_a_till_settles_what_a_crash_left_open(counter: Counter) -> None:
@@ -208,6 +194,7 @@ async def test_trouble_of_posd_while_a_recipe_waits_says_nothing_of_the_payment(
     await counter.one_request()
 
 
+@pytest.mark.slow  # the client repeats its call for 15 seconds
 async def test_the_button_outlives_a_posd_that_is_away(counter: Counter) -> None:
     identity = str(uuid4())
     async with counter.recipe("abort_button.py", identity, APPROVED) as recipe:
@@ -221,6 +208,20 @@ async def test_the_button_outlives_a_posd_that_is_away(counter: Counter) -> None
         await counter.pass_time()
         assert await recipe.ends() == 3
     assert recipe.said[-1] == "NOT PAID: canceled"
+
+
+async def test_the_button_that_is_refused_leaves_the_payment_going_on(counter: Counter) -> None:
+    async with (
+        troubled(counter.daemon.till_socket, "forbidden", 403, "POST") as socket,
+        counter.recipe("abort_button.py", str(uuid4()), APPROVED, POSD_SOCKET=socket) as recipe,
+    ):
+        await recipe.says("press Enter")
+        recipe.type("")
+        await recipe.says("It cannot be canceled: forbidden!")
+        await counter.pass_time()
+        assert await recipe.ends() == 0
+    assert recipe.said[-1] == f"PAID {APPROVED}"
+    await counter.one_request()
 
 
 async def test_the_button_aborts(counter: Counter) -> None:
@@ -279,20 +280,25 @@ ENDS = {
 }
 
 
+LIVE = ("live_status.py", "live_status.mjs")
+in_each_language = pytest.mark.parametrize("name", tried(LIVE, quick=["live_status.py"]))
+
+
+@in_each_language
 @pytest.mark.parametrize("amount", ENDS)
-async def test_the_cashier_sees_each_end(counter: Counter, amount: str) -> None:
+async def test_the_cashier_sees_each_end(counter: Counter, name: str, amount: str) -> None:
     identity, (code, english, spanish) = await counter.start(amount), ENDS[amount]
     await counter.pass_time()
     await counter.daemon.outcome(identity)
-    async with counter.recipe("live_status.py", identity) as recipe:
+    async with counter.recipe(name, identity) as recipe:
         assert await recipe.ends() == code
-    assert recipe.said[-1] == f"{english} / {spanish}"
-    async with counter.recipe("live_status.mjs", identity) as recipe:
-        assert await recipe.ends() == code
-    assert recipe.said[-1].startswith(english.partition(":")[0])
+    if name.endswith(".py"):
+        assert recipe.said[-1] == f"{english} / {spanish}"
+    else:
+        assert recipe.said[-1].startswith(english.partition(":")[0])
 
 
-@pytest.mark.parametrize("name", ["live_status.py", "live_status.mjs"])
+@in_each_language
 async def test_the_cashier_sees_each_step_once_over_a_restart(counter: Counter, name: str) -> None:
     identity = await counter.start(BY_HAND)
     async with counter.recipe(name, identity) as recipe:
@@ -398,7 +404,7 @@ async def test_trouble_of_posd_while_it_prints_prints_nothing_twice(counter: Cou
     assert len(prints_of(counter, identity)) == 1
 
 
-@pytest.mark.parametrize("name", ["live_status.py", "live_status.mjs"])
+@in_each_language
 async def test_what_the_bank_approved_is_shown(counter: Counter, name: str) -> None:
     identity = await counter.pay(A_PART)
     async with counter.recipe(name, identity) as recipe:
@@ -407,20 +413,23 @@ async def test_what_the_bank_approved_is_shown(counter: Counter, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "words"),
-    [("forbidden", 403, "CALL THE SUPERVISOR: forbidden!"), ("internal_error", 500, "One moment")],
+    ("name", "code", "status", "words"),
+    [
+        *tried(LIVE[1:], LIVE, "forbidden", 403, "CALL THE SUPERVISOR: forbidden!"),
+        *tried(LIVE[1:], (), "internal_error", 500, "One moment"),
+    ],
 )
 async def test_a_refusal_ends_the_stream_and_trouble_is_told(
-    counter: Counter, code: str, status: int, words: str
+    counter: Counter, name: str, code: str, status: int, words: str
 ) -> None:
     async with (
         troubled(counter.daemon.till_socket, code, status, "GET") as socket,
-        counter.recipe("live_status.mjs", str(uuid4()), POSD_SOCKET=socket) as recipe,
+        counter.recipe(name, str(uuid4()), POSD_SOCKET=socket) as recipe,
     ):
         await recipe.says(words)
 
 
-@pytest.mark.parametrize("name", ["live_status.py", "live_status.mjs"])
+@in_each_language
 async def test_a_payment_that_posd_does_not_know_is_not_called_unpaid(counter: Counter, name: str) -> None:
     async with counter.recipe(name, str(uuid4())) as recipe:
         assert await recipe.ends() == 4

@@ -5,6 +5,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from tests.simulator.conftest import PATIENCE, SEARCH
 from tests.simulator.processes import A_WHILE, lines_of, next_line, put_back, until
 from tests.simulator.restarted import Restarted
+from tests.support.slow import chosen_quick, first_quick
 
 ORDER = ["TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"]
 #: With seed 7 the acquirer takes 12 s for it, and everything before that 6 s.
@@ -65,8 +67,13 @@ POINTS: list[tuple[str, int, bool, bool, int]] = [
 ]
 
 
+#: Before the payment is in the record, between record and ledger, and after both.
+QUICK = [POINTS[3], POINTS[4], POINTS[6]]
+
+
 @pytest.mark.parametrize(
-    ("point", "passage", "recorded", "in_ledger", "queued"), POINTS, ids=[f"{row[0]}-{row[1]}" for row in POINTS]
+    ("point", "passage", "recorded", "in_ledger", "queued"),
+    chosen_quick(POINTS, QUICK, lambda row: f"{row[0]}-{row[1]}"),
 )
 async def test_killed_at_an_exact_point_of_a_payment(
     shop: Shop, point: str, passage: int, recorded: bool, in_ledger: bool, queued: int
@@ -108,8 +115,11 @@ DERIVED = [
 ]
 
 
-@pytest.mark.parametrize(("point", "recorded"), [("call:record.Record.add", False), ("return:record.Record.add", True)])
-@pytest.mark.parametrize(("kind", "first", "second", "code"), DERIVED)
+POINTS_OF_DERIVED = [("call:record.Record.add", False), ("return:record.Record.add", True)]
+KILLED_DERIVED = [(*derived, *point) for derived, point in product(DERIVED, POINTS_OF_DERIVED)]
+
+
+@pytest.mark.parametrize(("kind", "first", "second", "code", "point", "recorded"), first_quick(KILLED_DERIVED, 2))
 async def test_references_are_known_after_a_kill(
     shop: Shop, kind: str, first: str, second: str, code: str | None, point: str, recorded: bool
 ) -> None:
@@ -150,7 +160,7 @@ async def test_killed_in_mid_payment_it_has_forgotten_it(shop: Shop) -> None:
         assert (await until(process, "final"))["charged"]
 
 
-@pytest.mark.parametrize("options", [(), ("--unruly",)], ids=["orderly", "unruly"])
+@pytest.mark.parametrize("options", first_quick([((),), (("--unruly",),)], 1, ["orderly", "unruly"]))
 async def test_killed_again_and_again_nothing_is_charged_unknown_or_lost(shop: Shop, options: tuple[str, ...]) -> None:
     rng = Random(3)
     started: list[str] = []

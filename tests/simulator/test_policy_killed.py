@@ -12,6 +12,7 @@ import pytest
 from tests.simulator.conftest import PATIENCE, Receiver
 from tests.simulator.processes import A_WHILE, lines_of, put_back, until
 from tests.simulator.restarted import Restarted
+from tests.support.slow import first_quick
 
 ATTEMPTS = 10
 ORDER = ["TERMINAL_ACKNOWLEDGED", "TERMINAL_CANCELED"]
@@ -60,7 +61,7 @@ POINTS: list[tuple[str, int, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("point", "number", "seen"), POINTS, ids=[f"{row[0]}-{row[1]}" for row in POINTS])
+@pytest.mark.parametrize(("point", "number", "seen"), first_quick(POINTS, 2, [f"{row[0]}-{row[1]}" for row in POINTS]))
 async def test_killed_at_an_attempt_there_are_ten_and_not_one_more(
     killed: Killed, point: str, number: int, seen: int
 ) -> None:
@@ -95,6 +96,7 @@ async def test_killed_the_fifteen_minutes_go_on(killed: Killed, minutes: int, tr
     assert killed.receiver.statuses.count(ORDER[0]) == 1 + tried
 
 
+@pytest.mark.slow  # four processes
 async def test_killed_again_and_again_there_are_ten_attempts_in_all(killed: Killed) -> None:
     """Three times after its second attempt."""
     for run in range(3):

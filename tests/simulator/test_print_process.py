@@ -20,6 +20,7 @@ from tests.simulator.conftest import PATIENCE
 from tests.simulator.printers import PRINT, PRINT_JOB, creation
 from tests.simulator.processes import lines_of, next_line, until
 from tests.simulator.restarted import Restarted
+from tests.support.slow import chosen_quick, first_quick
 
 
 class PrintShop(Restarted):
@@ -56,7 +57,7 @@ async def kill(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+@pytest.mark.parametrize("number", first_quick([signal.SIGKILL, signal.SIGTERM], 1, ["killed", "stopped"]))
 async def test_jobs_survive_a_restart_but_those_that_are_forgotten(shop: PrintShop, number: signal.Signals) -> None:
     """An empty printer holds everything up: what waits behind it is printed after the restart, in its order."""
     async with shop.terminal() as process:
@@ -106,9 +107,12 @@ POINTS: list[tuple[str, int, bool, bool, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("point", "passage", "known", "ended", "in_ledger"), POINTS, ids=[f"{row[0]}-{row[1]}" for row in POINTS]
-)
+#: Before the terminal knows the job, and between its end and the ledger.
+QUICK = [POINTS[0], POINTS[4]]
+CASES = chosen_quick(POINTS, QUICK, lambda row: f"{row[0]}-{row[1]}")
+
+
+@pytest.mark.parametrize(("point", "passage", "known", "ended", "in_ledger"), CASES)
 async def test_killed_at_an_exact_point_of_a_job(
     shop: PrintShop, point: str, passage: int, known: bool, ended: bool, in_ledger: bool
 ) -> None:
@@ -133,6 +137,7 @@ async def test_killed_at_an_exact_point_of_a_job(
     )
 
 
+@pytest.mark.slow  # four processes
 async def test_killed_again_and_again_every_job_is_printed_once(shop: PrintShop) -> None:
     rng, created = Random(5), []
     for _ in range(3):

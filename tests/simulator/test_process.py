@@ -101,14 +101,17 @@ def test_a_reader_that_reads_only_the_first_line_does_not_stop_it(tmp_path: Path
     options = ("--listen", "127.0.0.1:0", "--http", "--no-mdns")
     command = [sys.executable, "-m", "posd", "simulate", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | {"TMPDIR": str(tmp_path)}) as process:
-        assert process.stdout is not None
-        base_url = json.loads(process.stdout.readline())["base_url"]
-        with httpx2.Client(trust_env=False, timeout=PATIENCE) as client:
-            for _ in range(60):
-                client.post(base_url + CHARGE, json={"client_transaction_id": "x" * 2000})
-            assert len(client.get(base_url + "/simulator/ledger").json()) == 60
-        process.terminate()
-        assert process.wait(PATIENCE) == 0
+        try:
+            assert process.stdout is not None
+            base_url = json.loads(process.stdout.readline())["base_url"]
+            with httpx2.Client(trust_env=False, timeout=PATIENCE) as client:
+                for _ in range(60):
+                    client.post(base_url + CHARGE, json={"client_transaction_id": "x" * 2000})
+                assert len(client.get(base_url + "/simulator/ledger").json()) == 60
+            process.terminate()
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
 
 
 async def test_two_of_them_cannot_share_a_state_directory(tmp_path: Path) -> None:
@@ -119,7 +122,12 @@ async def test_two_of_them_cannot_share_a_state_directory(tmp_path: Path) -> Non
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, err = await asyncio.wait_for(second.communicate(), PATIENCE)
+        try:
+            out, err = await asyncio.wait_for(second.communicate(), PATIENCE)
+        finally:
+            if second.returncode is None:
+                second.kill()
+                await second.wait()
         assert (second.returncode, out) == (2, b"")
         assert b"--state" in err
         assert b"Traceback" not in err

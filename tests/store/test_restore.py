@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -27,8 +28,11 @@ from posd.store.verify import verify
 from tests.store.disasters import BACKUP_KEY, NOON, PAGE, State, destroy
 from tests.store.filled import FINAL, OPEN, Filled, filling, name, snapshot, terminal
 from tests.support.needs import needs
+from tests.support.slow import first_quick
 
 OLD_KEY = b"o" * 32
+#: What is done after the plug was pulled.
+AGAIN = ("start", "restore")
 
 
 @pytest.fixture
@@ -245,13 +249,14 @@ def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> N
 # a damaged file
 
 
-def test_whatever_page_is_destroyed_no_id_is_forgotten(state: State) -> None:
-    """Every page in turn. What is whole comes over whole; of what is not the id is known, in doubt or by its events."""
+@pytest.mark.parametrize("step", first_quick((10, 1), 1))
+def test_whatever_page_is_destroyed_no_id_is_forgotten(state: State, step: int) -> None:
+    """Each page in turn, or each tenth. What is whole comes over whole; of what is not, the id is known."""
     with filling(state.database) as filled:
         run_a_day(filled, state)
     before, content, random = snapshots(state.database, filled.known), state.database.read_bytes(), Random(1)
-    unharmed = 0
-    for start in range(0, len(content), PAGE):
+    unharmed, starts = 0, range(0, len(content), PAGE * step)
+    for start in starts:
         for path in state.database.parent.iterdir():
             path.unlink()
         state.database.write_bytes(content[:start] + random.randbytes(PAGE) + content[start + PAGE :])
@@ -264,7 +269,7 @@ def test_whatever_page_is_destroyed_no_id_is_forgotten(state: State) -> None:
             assert now is not None, (start, identity)
             assert now.outcome is None or now.outcome.result is then.outcome.result
         unharmed += after == before
-    assert unharmed > len(content) // PAGE // 4, "most pages are indexes, or known from the backup"
+    assert unharmed > len(starts) // 4, "most pages are indexes, or known from the backup"
 
 
 def test_a_payment_of_which_only_the_row_is_lost_is_what_its_events_say(state: State) -> None:
@@ -630,19 +635,19 @@ def restoring(state: State) -> list[str]:
     return [sys.executable, "-c", script, *map(str, files)]
 
 
-@pytest.mark.parametrize("again", ["start", "restore"])
-@pytest.mark.parametrize(
-    "point",
-    [
-        "restore.built",
-        "restore.keys_written",
-        "replace.committed",
-        "replace.old_aside:1",
-        "replace.old_aside:2",
-        "replace.old_aside:3",
-        "replace.in_place",
-    ],
-)
+#: The quick ones first.
+POINTS = [
+    ("replace.committed", "start"),
+    ("restore.built", "restore"),
+    ("replace.old_aside:1", "restore"),
+    *product(("restore.keys_written", "replace.old_aside:2", "replace.old_aside:3", "replace.in_place"), AGAIN),
+    ("replace.committed", "restore"),
+    ("restore.built", "start"),
+    ("replace.old_aside:1", "start"),
+]
+
+
+@pytest.mark.parametrize(("point", "again"), first_quick(POINTS, 3))
 def test_killed_at_any_point_no_id_is_forgotten(state: State, point: str, again: str) -> None:
     """The plug is pulled; then posd is started, or the restore is made again."""
     filled, crashed = crash(state)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -35,6 +36,7 @@ from tests.store.ledger import (
     listing,
 )
 from tests.store.street import Street
+from tests.support.slow import first_quick
 
 RUNS = st.sampled_from([True, True, False])
 REPLY = st.sampled_from([*REPLIES, "held", "held"])
@@ -286,11 +288,15 @@ class Life(Street):
             self.run(self.house.operators.decide(payment.identity, Dismissed("Ana", "note", 0, code)))
 
 
-def test_whatever_happens_the_database_agrees_with_what_really_happened() -> None:
+@pytest.mark.parametrize("examples", first_quick((10, 50), 1))
+def test_whatever_happens_the_database_agrees_with_what_really_happened(examples: int) -> None:
     run_state_machine_as_test(
         Life,
         settings=settings(
-            stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+            max_examples=examples,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
         ),
     )
 

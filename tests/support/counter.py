@@ -61,6 +61,14 @@ class Counter:
         self._processes: dict[str, forks.Forked] = {}
 
     def __enter__(self) -> Self:
+        try:
+            self._open()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def _open(self) -> None:
         for name in ("run", "state", "terminals", "ledger"):
             (self.home / name).mkdir()
         made = tls.init(self.home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
@@ -86,7 +94,6 @@ class Counter:
             self._start(serial, "simulate", "--http", "--no-mdns", "--json", *words)
         self.start_daemon()
         self.until(lambda: self._reachable(), "no terminal answers")
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         for name in list(self._processes):

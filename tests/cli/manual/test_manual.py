@@ -154,6 +154,7 @@ def test_groff_takes_every_page_without_a_word(manual: Path) -> None:
         assert sections <= set(shown.splitlines()), file.name
 
 
+@pytest.mark.slow  # a process for each page
 @needs("man")
 def test_man_shows_every_page_without_a_warning(manual: Path) -> None:
     environment = os.environ | {"MANWIDTH": "80", "LC_ALL": "C.UTF-8", "MANPAGER": "cat"}

@@ -166,7 +166,17 @@ def test_a_payment_comes_advances_and_ends_before_the_eyes(shop: Counter) -> Non
         seen.shows("SN-0001", "11.20", "ack·card·bank·[end]", "approved")
         seen.shows("1 ended · 100% approved")
         seen.shows("SN-0001", "free")
-        seen.hides("[end]")  # a little later
+        seen.press("q")
+        assert seen.ends() == 0
+
+
+@pytest.mark.slow  # it looks again after 10 seconds
+def test_a_payment_that_has_ended_leaves_the_screen_a_little_later(shop: Counter) -> None:
+    with watched(shop) as seen:
+        seen.shows("q quit")
+        shop.charge(13)
+        seen.shows("13.00", "[end]", "approved")
+        seen.hides("[end]")
         seen.press("q")
         assert seen.ends() == 0
 
@@ -311,6 +321,7 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(shop: Counter) -> None:
         assert seen.ends() == 0
 
 
+@pytest.mark.slow  # posd watch waits 5 seconds for it
 def test_a_terminal_that_takes_nothing_holds_nobody(shop: Counter) -> None:
     keys, device = pty.openpty()
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 300, 0, 0))

@@ -1,0 +1,61 @@
+"""Cases of a test of which the quick suite tries some, and the slow one all."""
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
+
+import pytest
+from _pytest.mark import ParameterSet
+from hypothesis import given, settings
+
+
+def first_quick(cases: Iterable[Any], quick: int = 2, ids: Sequence[str] = ()) -> list[ParameterSet]:
+    """Return cases for `parametrize`: the first ones are quick, the others are marked slow."""
+    return _cases(cases, range(quick), ids)
+
+
+def named_quick(names: Iterable[str], quick: Container[str]) -> list[ParameterSet]:
+    """Return names as cases for `parametrize`: those in `quick` are quick, the others are marked slow."""
+    listed = list(names)
+    return _cases(listed, [number for number, name in enumerate(listed) if name in quick], ())
+
+
+def chosen_quick(cases: Iterable[Any], quick: Container[Any], name: Callable[[Any], str]) -> list[ParameterSet]:
+    """Return cases for `parametrize`, each with its name: those in `quick` are quick, the others are marked slow."""
+    listed = list(cases)
+    return _cases(listed, [number for number, case in enumerate(listed) if case in quick], [*map(name, listed)])
+
+
+def generated(quick: int, slow: int, *strategies: Any) -> Callable[[Callable[..., None]], Callable[[int], None]]:
+    """Make a test of a property: of so many generated examples in the quick suite, and of more in the slow one."""
+
+    def decorate(holds: Callable[..., None]) -> Callable[[int], None]:
+        @pytest.mark.parametrize("examples", first_quick((quick, slow), 1))
+        def test(examples: int) -> None:
+            settings(max_examples=examples)(given(*strategies)(holds))()
+
+        test.__name__, test.__doc__ = holds.__name__, holds.__doc__
+        return test
+
+    return decorate
+
+
+def _cases(cases: Iterable[Any], quick: Container[int], ids: Sequence[str]) -> list[ParameterSet]:
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if number in quick else pytest.mark.slow,
+            id=ids[number] if ids else None,
+        )
+        for number, case in enumerate(cases)
+    ]
+
+
+def played_in(request: pytest.FixtureRequest, fixture: str = "playing") -> list[str]:
+    """Return the names that the selected tests of this file which use that fixture have as their cases."""
+    names = [
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.path == request.path and fixture in item.fixturenames
+        if hasattr(item, "callspec")
+    ]
+    return list(dict.fromkeys(names))

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Posd, StillOpen, TerminalBusy
-from tests.client.test_async import approve
+from tests.client.both import approve
 from tests.support.daemon import Daemon
 from tests.support.events import body
 from tests.support.https import deliver

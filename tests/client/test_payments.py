@@ -1,25 +1,27 @@
-"""The async client against a real daemon, its terminal seen from the other side."""
+"""Payments by both clients with a real daemon that stops and dies, its terminal seen from the other side."""
 
 import asyncio
 import signal
 from contextlib import aclosing
 from decimal import Decimal
 
-from posd.client import Approved, AsyncPosd, Change
+import pytest
+
+from posd.client import Approved, AsyncPosd, Change, Outcome
+from tests.client.both import Client, InThreads, approve
 from tests.support.daemon import Daemon
-from tests.support.events import APPROVED, body
-from tests.support.https import deliver
+from tests.support.events import APPROVED
 from tests.support.terminal import ScriptedTerminal
 
 
-async def approve(posd: Daemon, terminal: ScriptedTerminal, identity: str, steps: slice = slice(None)) -> None:
-    """Let the terminal report the steps of an approved payment."""
-    for status, previous in APPROVED[steps]:
-        assert await deliver(terminal.requests[0].callback, body(identity, status, previous), posd.ca) == 200
+@pytest.fixture(params=[AsyncPosd, InThreads], ids=["async", "sync"])
+def client(request: pytest.FixtureRequest, posd: Daemon) -> Client:
+    client: Client = request.param(posd.till_socket)
+    return client
 
 
-async def test_a_charge_ends_approved(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
-    async with AsyncPosd(posd.till_socket) as client:
+async def test_a_charge_ends_approved(client: Client, posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
+    async with client:
         payment = await client.charge(identity, {"iva": Decimal("1.20"), "subtotal_iva": "10.00"})
         waiting = asyncio.create_task(payment.outcome())
         await approve(posd, terminal, identity)
@@ -29,9 +31,9 @@ async def test_a_charge_ends_approved(posd: Daemon, terminal: ScriptedTerminal, 
 
 
 async def test_a_wait_outlives_three_restarts_and_a_kill(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str
+    client: Client, posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
-    async with AsyncPosd(posd.till_socket) as client:
+    async with client:
         payment = await client.charge(identity, "5.00")
         waiting = asyncio.create_task(payment.outcome())
         for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM, signal.SIGTERM):
@@ -45,24 +47,28 @@ async def test_a_wait_outlives_three_restarts_and_a_kill(
 
 
 async def test_watch_goes_over_a_restart_without_gap_or_repeat(
-    posd: Daemon, terminal: ScriptedTerminal, identity: str
+    client: Client, posd: Daemon, terminal: ScriptedTerminal, identity: str
 ) -> None:
-    async with AsyncPosd(posd.till_socket) as client:
-        payment = await client.charge(identity, 5)
-        seen = []
-        async with aclosing(payment.watch()) as changes:
+    async with client:
+        await client.charge(identity, 5)
+        async with aclosing(client.transaction(identity).watch()) as changes:
             await approve(posd, terminal, identity, slice(0, 1))
-            seen.append(await anext(changes))
+            seen: list[Change | Outcome] = [await anext(changes)]
+
+            async def rest() -> None:
+                seen.extend([change async for change in changes])
+
+            watching = asyncio.create_task(rest())
             await posd.restart()
             await approve(posd, terminal, identity, slice(1, None))
-            seen.extend([change async for change in changes])
+            await watching
     *steps, last = seen
     assert [step.status for step in steps if isinstance(step, Change)] == [status for status, _ in APPROVED]
     assert isinstance(last, Approved)
 
 
-async def test_abort_is_a_request(posd: Daemon, terminal: ScriptedTerminal, identity: str) -> None:
-    async with AsyncPosd(posd.till_socket) as client:
+async def test_abort_is_a_request(client: Client, terminal: ScriptedTerminal, identity: str) -> None:
+    async with client:
         payment = await client.charge(identity, 5)
         state = await payment.abort()
     assert (state.phase, terminal.aborts) == ("active", 1)

@@ -1,4 +1,4 @@
-"""A store on a real file."""
+"""A store on a real file, and a state directory that a disaster comes to."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from posd.store.store import Store
+from tests.store.disasters import OLD_KEY, State
 
 
 @pytest.fixture
@@ -13,3 +14,11 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     opened = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    (tmp_path / "state").mkdir(mode=0o700)
+    state = State(tmp_path)
+    state.key.write_text(f"{OLD_KEY.hex()}\n")
+    return state

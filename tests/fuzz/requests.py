@@ -1,6 +1,6 @@
 """Targets of the till's requests, as pure functions: starting, printing, and what people decide."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -24,18 +24,24 @@ CALLBACK = "https://192.0.2.1:8443/webhooks/transactions/x/y"
 ALWAYS_SENT = ("iva", "subtotal_iva", "subtotal_iva0")
 
 
+def right(read: Callable[[bytes], tuple[Any, tuple[Fault, ...]]], body: bytes) -> Any:
+    """Return what a body asks for; None where it is no JSON, or has faults that each name a place in words."""
+    found = refused_alone(MalformedJson, read, body)
+    if found is None:
+        return None
+    request, faults = found
+    check_faults(faults)
+    return None if faults else request
+
+
 def check_start(case: Case) -> None:
     """A request is refused as no JSON, or with faults that each name a place in words, or is right.
 
     Of one that is right every amount goes out with the value that the till wrote, in plain digits, and metadata and
     options with its bytes; the same body again differs in nothing.
     """
-    read: tuple[StartRequest, tuple[Fault, ...]] | None = refused_alone(MalformedJson, read_start, case.body)
-    if read is None:
-        return
-    request, faults = read
-    check_faults(faults)
-    if faults:
+    request: StartRequest | None = right(read_start, case.body)
+    if request is None:
         return
     transaction = recorded(request)
     assert differing_fields(transaction, request, ()) == []
@@ -101,12 +107,8 @@ COPIED = ("type", "amount", "sale", "metadata", "transaction_reference", "origin
 
 def check_print(case: Case) -> None:
     """A print request is no JSON, or has faults, or is right; the document goes out as the till wrote it."""
-    read: tuple[PrintRequest, tuple[Fault, ...]] | None = refused_alone(MalformedJson, read_print, case.body)
-    if read is None:
-        return
-    request, faults = read
-    check_faults(faults)
-    if faults:
+    request: PrintRequest | None = right(read_print, case.body)
+    if request is None:
         return
     assert request.document in case.body
     job = PrintJob(

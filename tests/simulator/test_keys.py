@@ -71,6 +71,14 @@ class Screen:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
+    def ready(self, typing: bool) -> None:
+        """Wait until it takes keys, or, after one of them, the name of a scenario."""
+        self.read_until("Ctrl-C ends\r\n")
+        self.settled(cooked=False)
+        if typing:
+            self.press("s")
+            self.settled(cooked=True)
+
     def state(self) -> str:
         return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2][0]
 
@@ -146,11 +154,7 @@ def test_a_payment_and_the_switches_by_keys_and_the_terminal_is_as_it_was(tmp_pa
 @pytest.mark.parametrize("typing", [False, True])
 def test_sigterm_leaves_the_terminal_as_it_was(tmp_path: Path, typing: bool) -> None:
     with screen(tmp=tmp_path) as shown:
-        shown.read_until("Ctrl-C ends\r\n")
-        shown.settled(cooked=False)
-        if typing:
-            shown.press("s")
-            shown.settled(cooked=True)
+        shown.ready(typing)
         shown.process.send_signal(signal.SIGTERM)
         assert shown.process.wait(PATIENCE) == 0
         assert shown.modes == shown.before
@@ -161,11 +165,7 @@ def test_sigterm_leaves_the_terminal_as_it_was(tmp_path: Path, typing: bool) -> 
 def test_ctrl_c_right_after_a_key_ends_it(tmp_path: Path, typing: bool) -> None:
     """By itself a terminal throws away what was typed when Ctrl-C comes: a read of it would wait for ever."""
     with screen(tmp=tmp_path) as shown:
-        shown.read_until("Ctrl-C ends\r\n")
-        shown.settled(cooked=False)
-        if typing:
-            shown.press("s")
-            shown.settled(cooked=True)
+        shown.ready(typing)
         assert shown.modes[LOCAL_MODES] & termios.NOFLSH
         shown.press("decline\n\x03")
         assert shown.process.wait(PATIENCE) == 0

@@ -1,4 +1,4 @@
-"""A store on a real file."""
+"""A store on a real file, and a state directory that a disaster comes to."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from posd.store.store import Store
+from tests.store.disasters import OLD_KEY, State
 from tests.support.tmpfs import skip_without_small_disks
 
 
@@ -20,3 +21,12 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 def small_disks() -> None:
     """Small disks can be mounted here; else the test is skipped."""
     skip_without_small_disks()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    """A state directory with an old key and nothing else."""
+    (tmp_path / "state").mkdir(mode=0o700)
+    state = State(tmp_path)
+    state.key.write_text(f"{OLD_KEY.hex()}\n")
+    return state

@@ -13,6 +13,7 @@ from posd.store.opening import PAGE_BYTES as PAGE
 from tests.store.filled import MORNING
 
 NOON = MORNING + timedelta(hours=2)
+OLD_KEY = b"o" * 32
 BACKUP_KEY = b"b" * 32
 
 

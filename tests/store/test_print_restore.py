@@ -27,14 +27,6 @@ ORPHAN = "orphan"
 JOBS = (*EARLY, *LATE, ALIKE, SHARED, ORPHAN)
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> State:
-    (tmp_path / "state").mkdir(mode=0o700)
-    state = State(tmp_path)
-    state.key.write_text(f"{'6f' * 32}\n")
-    return state
-
-
 def run_a_day(filled: Filled, state: State) -> None:
     """Every story before the backup and after it, and what ends after it."""
     filled.pay(1)

@@ -25,22 +25,13 @@ from posd.store.errors import StoreError
 from posd.store.marks import OldFile
 from posd.store.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.store.verify import verify
-from tests.store.disasters import BACKUP_KEY, NOON, PAGE, State, destroy
+from tests.store.disasters import BACKUP_KEY, NOON, OLD_KEY, PAGE, State, destroy
 from tests.store.filled import FINAL, OPEN, Filled, filling, name, snapshot, terminal
 from tests.support.needs import needs
 from tests.support.slow import first_quick
 
-OLD_KEY = b"o" * 32
 #: What is done after the plug was pulled.
 AGAIN = ("start", "restore")
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> State:
-    (tmp_path / "state").mkdir(mode=0o700)
-    state = State(tmp_path)
-    state.key.write_text(f"{OLD_KEY.hex()}\n")
-    return state
 
 
 def assert_sound(path: Path) -> None:

@@ -1,16 +1,12 @@
 """Discovery: real mDNS on loopback, from the announcement to the payment and to the goodbye (design 8)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from secrets import token_hex
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
-import pytest
 from structlog.testing import capture_logs
-from zeroconf import ServiceInfo, ServiceStateChange
+from zeroconf import ServiceStateChange
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from posd.config import load
@@ -20,48 +16,15 @@ from posd.terminals.interfaces import Interfaces
 from tests.support.daemon import Daemon, running, toml
 from tests.support.shop import AMOUNT, acknowledging
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.terminals.announcing import DISCOVERY, MARK, TYPE, port_of, service
 
-#: Of this test run alone: others announce on the same loopback interface.
-MARK = token_hex(3)
-TYPE = f"_posd-{MARK}._tcp.local."
 BY_KEY, BY_OTHER_KEY, BY_NAME, STRANGER = (f"SN-{MARK}-{number}" for number in range(4))
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A directory with a path short enough for Unix sockets."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        yield Path(directory)
-
-
-@pytest.fixture
-async def network() -> AsyncIterator[AsyncZeroconf]:
-    """The terminals' side of mDNS."""
-    zeroconf = AsyncZeroconf(interfaces=["127.0.0.1"])
-    yield zeroconf
-    await zeroconf.async_close()
-
-
-def service(instance: str, port: int, properties: dict[str, str]) -> ServiceInfo:
-    """Return an announcement."""
-    return ServiceInfo(
-        TYPE,
-        f"{instance}.{TYPE}",
-        port=port,
-        properties=properties,
-        server=f"{instance}-{MARK}.local.",
-        parsed_addresses=["127.0.0.1"],
-    )
 
 
 async def charge(posd: Daemon, serial: str) -> tuple[int, str]:
     """Start a payment: the HTTP status, and the phase or the problem's code."""
     reply = await posd.call("PUT", f"/transactions/{uuid4()}", {"terminal": serial, "amount": AMOUNT})
     return reply.status, reply.json.get("phase") or reply.json["code"]
-
-
-def port_of(url: str) -> int:
-    return int(url.rsplit(":", 1)[1])
 
 
 def fleet_of(terminal: ScriptedTerminal, *serials: str) -> str:
@@ -73,11 +36,10 @@ DEBUG = '[logging]\nlevel = "debug"\n'
 
 
 async def test_from_the_announcement_to_the_goodbye(home: Path, network: AsyncZeroconf) -> None:
-    discovery = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
     async with scripted_terminal(home, ports=4) as terminal:
         fleet = fleet_of(terminal, BY_KEY, BY_OTHER_KEY, BY_NAME)
         ports = [port_of(url) for url in terminal.base_urls]
-        async with running(home, fleet, DEBUG, discovery=discovery) as posd:
+        async with running(home, fleet, DEBUG, discovery=DISCOVERY) as posd:
             assert await charge(posd, BY_KEY) == (503, "terminal_offline")
             services = [
                 service("Front desk", ports[0], {"serial": BY_KEY, "brand": "B", "model": "M"}),
@@ -141,10 +103,9 @@ async def test_no_usable_interface_hurts_nobody(home: Path) -> None:
 
 
 async def test_a_configured_address_always_wins(home: Path, network: AsyncZeroconf) -> None:
-    discovery = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
     async with (
         scripted_terminal(home, f"SN-{MARK}-9") as terminal,
-        running(home, terminal.toml, discovery=discovery) as posd,
+        running(home, terminal.toml, discovery=DISCOVERY) as posd,
     ):
         impostor = service("Impostor", 9, {"serial": terminal.serial})
         await network.async_register_service(impostor, cooperating_responders=True)
@@ -188,8 +149,7 @@ async def test_announcements_without_end_do_not_pile_up(home: Path, network: Asy
 
 
 async def test_nothing_is_left_when_the_daemon_stops_while_it_resolves(home: Path, network: AsyncZeroconf) -> None:
-    discovery = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
     await network.async_register_service(service("Late", 9, {"serial": "SN-LATE"}), cooperating_responders=True)
-    async with running(home, "", discovery=discovery) as posd:
+    async with running(home, "", discovery=DISCOVERY) as posd:
         await posd.log_line("discovery.started")
         assert await posd.stop() == 0

@@ -1,12 +1,11 @@
 """Terminals that come, go, move, lie and flap, over real mDNS, with a real daemon and real TLS (design 8)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -24,28 +23,11 @@ from posd.terminals.interfaces import Interfaces
 from tests.support.daemon import Daemon, running, toml
 from tests.support.shop import AMOUNT, acknowledging
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.terminals import announcing
+from tests.terminals.announcing import DISCOVERY, MARK, TYPE, port_of
 
-#: Of this test run alone: others announce on the same loopback interface.
-MARK = token_hex(3)
-TYPE = f"_posd-{MARK}._tcp.local."
-DISCOVERY = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
 DEBUG = '[logging]\nlevel = "debug"\n'
 PATIENCE_SECONDS = 60.0
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    """A directory with a path short enough for Unix sockets."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        yield Path(directory)
-
-
-@pytest.fixture
-async def network() -> AsyncIterator[AsyncZeroconf]:
-    """The terminals' side of mDNS."""
-    zeroconf = AsyncZeroconf(interfaces=["127.0.0.1"])
-    yield zeroconf
-    await zeroconf.async_close()
 
 
 @pytest.fixture
@@ -60,14 +42,7 @@ async def devices(home: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedT
 
 def service(instance: str, url: str, serial: str) -> ServiceInfo:
     """Return the announcement of a serial at an address."""
-    return ServiceInfo(
-        TYPE,
-        f"{instance}.{TYPE}",
-        port=int(url.rsplit(":", 1)[1]),
-        properties={"serial": serial},
-        server=f"{instance}-{MARK}.local.",
-        parsed_addresses=["127.0.0.1"],
-    )
+    return announcing.service(instance, port_of(url), {"serial": serial})
 
 
 def trusting(home: Path, serial: str, *terminals: ScriptedTerminal) -> str:
@@ -131,7 +106,7 @@ async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
         for url, aborted in ((second.base_url, (503, 0)), (first.base_urls[1], (202, 1))):
             seen = len(posd.lines)
             await network.async_update_service(service("a", url, serial))
-            await posd.log_line("discovery.found", after=seen, terminal=serial, port=int(url.rsplit(":", 1)[1]))
+            await posd.log_line("discovery.found", after=seen, terminal=serial, port=port_of(url))
             await shown(posd, serial, base_url=url, reachable=True)
             reply = await posd.call("POST", f"/transactions/{payment['client_transaction_id']}/abort")
             assert (reply.status, first.aborts) == aborted

@@ -1,0 +1,41 @@
+"""Both clients with one face: the sync one as the async one is called, each of its calls in a thread."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from posd.client import Change, Outcome, Payment, Posd
+
+
+class PaymentInThreads:
+    def __init__(self, payment: Payment) -> None:
+        self._payment = payment
+
+    async def outcome(self) -> Outcome:
+        return await asyncio.to_thread(self._payment.outcome)
+
+    async def abort(self) -> Any:
+        return await asyncio.to_thread(self._payment.abort)
+
+    async def watch(self) -> AsyncGenerator[Change | Outcome, None]:
+        changes = self._payment.watch()
+        while (change := await asyncio.to_thread(next, changes, None)) is not None:
+            yield change
+
+
+class InThreads:
+    def __init__(self, *given: Any) -> None:
+        self._client = Posd(*given)
+
+    async def __aenter__(self) -> "InThreads":
+        self._client.__enter__()
+        return self
+
+    async def __aexit__(self, *what: Any) -> None:
+        self._client.__exit__(*what)
+
+    async def charge(self, *given: Any, **named: Any) -> PaymentInThreads:
+        return PaymentInThreads(await asyncio.to_thread(self._client.charge, *given, **named))
+
+    def transaction(self, identity: str) -> PaymentInThreads:
+        return PaymentInThreads(self._client.transaction(identity))

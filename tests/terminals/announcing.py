@@ -1,0 +1,27 @@
+"""What terminals announce by mDNS in these tests."""
+
+from secrets import token_hex
+
+from zeroconf import ServiceInfo
+
+#: Of this test run alone: others announce on the same loopback interface.
+MARK = token_hex(3)
+TYPE = f"_posd-{MARK}._tcp.local."
+#: The section `[discovery]` that finds them.
+DISCOVERY = f'service_types = ["{TYPE}"]\ninterfaces = ["127.0.0.1"]'
+
+
+def port_of(url: str) -> int:
+    return int(url.rsplit(":", 1)[1])
+
+
+def service(instance: str, port: int, properties: dict[str, str]) -> ServiceInfo:
+    """Return an announcement."""
+    return ServiceInfo(
+        TYPE,
+        f"{instance}.{TYPE}",
+        port=port,
+        properties=properties,
+        server=f"{instance}-{MARK}.local.",
+        parsed_addresses=["127.0.0.1"],
+    )

@@ -1,0 +1,23 @@
+"""The network that terminals are discovered on."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from zeroconf.asyncio import AsyncZeroconf
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory with a path short enough for Unix sockets."""
+    with TemporaryDirectory(prefix="posd-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+async def network() -> AsyncIterator[AsyncZeroconf]:
+    """The terminals' side of mDNS."""
+    zeroconf = AsyncZeroconf(interfaces=["127.0.0.1"])
+    yield zeroconf
+    await zeroconf.async_close()

@@ -91,6 +91,7 @@ def small_disk(home: Path, at: Path, size: str) -> Iterator[SmallDisk]:
             "nsenter",
             f"--target={holder.pid}",
             "--mount",
+            "--root",  # else it leaves a chroot
             *([] if root else ["--user", "--preserve-credentials"]),
         ]
         python.write_text(f'#!/bin/sh\nexec {shlex.join([*enter, sys.executable])} "$@"\n')

@@ -1,6 +1,6 @@
 """A real daemon and a scripted terminal, over real TLS and Unix sockets."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -48,6 +48,23 @@ async def posd(home: Path, terminal: ScriptedTerminal) -> AsyncIterator[Daemon]:
 def identity() -> str:
     """A new client_transaction_id."""
     return str(uuid4())
+
+
+@pytest.fixture
+async def own(home: Path) -> AsyncIterator[Shop]:
+    """A shop of the test's own, whose daemon can be stopped; the test runs on a loop of its own."""
+    async with open_shop(home) as shop:
+        yield shop
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_scripted_any_more(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test has scripted, a terminal that it shares does as it did before."""
+    yield
+    for used in request.node.funcargs.values():
+        terminal = getattr(used, "terminal", None)
+        if isinstance(terminal, ScriptedTerminal):
+            terminal.forget_scripts()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -24,7 +24,7 @@ from tests.e2e.conftest import CHARGE, some
 from tests.support.daemon import Daemon, running, toml
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
-from tests.support.shop import Payment, Shop, open_shop
+from tests.support.shop import Payment, Shop
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 from tests.support.webhooks import key_file
 
@@ -88,22 +88,16 @@ DISASTERS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.fixture
-async def busy(home: Path) -> AsyncIterator[Shop]:
-    async with open_shop(home) as shop:
-        yield shop
-
-
 @pytest.mark.parametrize("disaster", some(DISASTERS, "nothing", "garbage in the middle", "gone"))
-async def test_after_a_disaster_and_a_restore(busy: Shop, home: Path, disaster: str) -> None:
+async def test_after_a_disaster_and_a_restore(own: Shop, home: Path, disaster: str) -> None:
     damage, taken_over = DISASTERS[disaster]
-    daemon = busy.daemon
-    paid, waiting = await busy.started(), await busy.started()
+    daemon = own.daemon
+    paid, waiting = await own.started(), await own.started()
     await approve(paid)
-    moved = await busy.started()
+    moved = await own.started()
     await back_up(daemon, home / "backup.db")
     await approve(moved)
-    later, ended = await busy.started(), await busy.started()
+    later, ended = await own.started(), await own.started()
     await approve(ended)
     everyone = (paid, waiting, moved, later, ended)
     before = {payment.identity: await payment.get() for payment in everyone}
@@ -130,7 +124,7 @@ async def test_after_a_disaster_and_a_restore(busy: Shop, home: Path, disaster: 
     for payment in everyone[:-1] if taken_over == "unknown" else everyone:
         assert (await payment.put()).status == 200
         assert len(payment.requests) == 1, "nothing is ever sent again"
-    assert (await (await busy.started()).get())["phase"] == "active"
+    assert (await (await own.started()).get())["phase"] == "active"
 
     for _ in range(2):  # again, which takes over from what the first one made
         documents = {payment.identity: await payment.get() for payment in known}
@@ -155,10 +149,10 @@ async def test_after_a_disaster_and_a_restore(busy: Shop, home: Path, disaster: 
     assert not [line for line in daemon.lines if line["event"] == "store.restored"]
 
 
-async def test_a_payment_of_which_only_the_id_is_left_is_asked_for_and_never_sent(busy: Shop, home: Path) -> None:
-    daemon = busy.daemon
+async def test_a_payment_of_which_only_the_id_is_left_is_asked_for_and_never_sent(own: Shop, home: Path) -> None:
+    daemon = own.daemon
     await back_up(daemon, home / "backup.db")
-    lost = await busy.started()
+    lost = await own.started()
     await daemon.kill()
     destroy(daemon.database, "transactions", "events", "journal", "changes", "leases")
     code, _, said = await posd_command(daemon, "restore", str(home / "backup.db"))
@@ -169,7 +163,7 @@ async def test_a_payment_of_which_only_the_id_is_left_is_asked_for_and_never_sen
     assert {item["code"] for item in document["attention"]} == {"in_doubt", "orphan"}
     assert (await lost.put()).status == 200
     assert len(lost.requests) == 1
-    assert (await (await busy.started()).get())["phase"] == "active", "it holds no terminal"
+    assert (await (await own.started()).get())["phase"] == "active", "it holds no terminal"
     for status, previous in APPROVED:
         await lost.event(status, previous)
     document = await lost.get()
@@ -179,10 +173,10 @@ async def test_a_payment_of_which_only_the_id_is_left_is_asked_for_and_never_sen
     assert (code, "Nothing differed" in said) == (0, True)
 
 
-async def test_everything_but_the_backup_is_lost(busy: Shop, home: Path) -> None:
+async def test_everything_but_the_backup_is_lost(own: Shop, home: Path) -> None:
     """The key comes back from the backup, and with it the callbacks."""
-    daemon = busy.daemon
-    waiting = await busy.started()
+    daemon = own.daemon
+    waiting = await own.started()
     await back_up(daemon, home / "backup.db")
     await daemon.kill()
     for path in daemon.database.parent.iterdir():
@@ -197,25 +191,25 @@ async def test_everything_but_the_backup_is_lost(busy: Shop, home: Path) -> None
     assert len(waiting.requests) == 1
 
 
-async def test_while_posd_runs_a_restore_is_refused(busy: Shop, home: Path) -> None:
-    await back_up(busy.daemon, home / "backup.db")
-    code, _, said = await posd_command(busy.daemon, "restore", str(home / "backup.db"))
+async def test_while_posd_runs_a_restore_is_refused(own: Shop, home: Path) -> None:
+    await back_up(own.daemon, home / "backup.db")
+    code, _, said = await posd_command(own.daemon, "restore", str(home / "backup.db"))
     assert (code, "stop it first" in said) == (1, True)
-    assert (await (await busy.started()).get())["phase"] == "active"
+    assert (await (await own.started()).get())["phase"] == "active"
 
 
 # backup
 
 
-async def test_backups_in_the_middle_of_payments(busy: Shop, home: Path) -> None:
+async def test_backups_in_the_middle_of_payments(own: Shop, home: Path) -> None:
     """Each is one moment: a payment is in it up to some step, and nothing of it waits for the copy."""
-    daemon, over = busy.daemon, asyncio.Event()
+    daemon, over = own.daemon, asyncio.Event()
     finished: set[str] = set()
     progress = asyncio.Semaphore(0)
 
     async def till() -> None:
         while not over.is_set():
-            payment = await busy.started()
+            payment = await own.started()
             await approve(payment)
             finished.add(payment.identity)
             progress.release()

@@ -112,24 +112,18 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind(shop: Shop, home: P
     assert (await shop.daemon.call("GET", "/health")).status == 200
 
 
-@pytest.fixture
-async def busy(home: Path) -> Any:
-    async with open_shop(home) as shop:
-        yield shop
-
-
 TILLS, PAYMENTS = 4, 6
 
 
-async def test_a_backup_in_the_middle_of_a_load_run_restores_to_a_state_that_verifies(busy: Shop, home: Path) -> None:
+async def test_a_backup_in_the_middle_of_a_load_run_restores_to_a_state_that_verifies(own: Shop, home: Path) -> None:
     """Tills pay on; a backup is made while they do; it is restored into the place of a database that is lost."""
-    daemon = busy.daemon
+    daemon = own.daemon
     paid: dict[str, Any] = {}
     middle = asyncio.Event()
 
     async def till() -> None:
         for _ in range(PAYMENTS):
-            payment = await busy.started()
+            payment = await own.started()
             await approve(payment)
             paid[payment.identity] = payment
             if len(paid) >= TILLS * PAYMENTS // 3:

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from posd.simulator import Simulator
+from tests.e2e.conftest import some
 from tests.support.chains import PATHS, Operation, approved, operation, stored, taking
 from tests.support.daemon import Daemon
 from tests.support.shop import Shop, hanging_up, knowing, nothing_to_correct
@@ -48,7 +49,7 @@ async def complete_journal(shop: Shop) -> AsyncIterator[None]:
     await nothing_to_correct(shop.daemon)
 
 
-@pytest.mark.parametrize("by", WAYS)
+@pytest.mark.parametrize("by", some(WAYS, "original"))
 @pytest.mark.parametrize("text", CHAINS)
 async def test_a_chain_on_the_simulated_terminal(simulation: tuple[Daemon, Simulator], text: str, by: str) -> None:
     daemon, simulator = simulation

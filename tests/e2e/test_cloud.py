@@ -241,12 +241,14 @@ async def test_without_a_public_url_it_does_not_start(mixed: dict[str, Shop]) ->
     line = f'public_url = "https://localhost:{daemon.port}"\n'
     assert line in daemon.config
     config, daemon.config = daemon.config, daemon.config.replace(line, "")
-    code, said = await daemon.cannot_start()
-    daemon.config = config
+    try:
+        code, said = await daemon.cannot_start()
+    finally:
+        daemon.config = config
+        await daemon.start()
     assert code == 2
     assert "webhooks.public_url is missing" in said
     assert "terminals[1] is called through the cloud, and the service calls back from outside this network" in said
-    await daemon.start()
     shop = mixed[CLOUD]
     shop.terminal.start = taking
     await approved(shop, "charge")

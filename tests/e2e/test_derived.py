@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
+from tests.e2e.conftest import some
 from tests.support.chains import FITS, Operation, approved, operation, taking
 from tests.support.shop import Shop, answering, hanging_up, nothing_to_correct
 from tests.support.webhooks import disk, everything
@@ -53,7 +54,7 @@ def naming(original: Operation, way: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("first", ["ORIGINAL", "TRANSACTION_REFERENCE"])
-@pytest.mark.parametrize("kind", DONE_TO)
+@pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
 async def test_a_second_one_is_refused_however_each_is_named(
     shop: Shop, counters: list[Operation], kind: str, first: str, second: str
 ) -> None:
@@ -174,7 +175,7 @@ UNPAID = ("DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED", "refused", "prov
 
 
 @pytest.mark.parametrize("end", UNPAID)
-@pytest.mark.parametrize("kind", DONE_TO)
+@pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
 async def test_one_that_was_not_paid_stands_in_nobodys_way(
     shop: Shop, counters: list[Operation], kind: str, end: str
 ) -> None:
@@ -378,7 +379,9 @@ async def test_what_stands_in_the_way_of_the_chain_is_told_before_the_basket(
         await item.finish()
 
 
-async def test_both_guards_survive_a_kill(shop: Shop, counters: list[Operation]) -> None:
+@pytest.mark.asyncio(loop_scope="function")
+async def test_both_guards_survive_a_kill(own: Shop) -> None:
+    shop, counters = own, [operation(own, "charge") for _ in range(TILLS)]
     standing = []
     for number, kind in enumerate(FITS):
         original = await (await operation(shop, DONE_TO[kind], counters[number]).begin()).finish()

@@ -137,8 +137,10 @@ async def test_a_terminal_that_is_away_is_not_hammered_and_all_settle_at_its_ret
     await asyncio.gather(*(job.polled() for job in jobs))
     begin = len(printer.daemon.lines)
     printer.terminal.unplug()
-    failed = await not_reached(printer.daemon, begin, 4)
-    await printer.terminal.plug_in()
+    try:
+        failed = await not_reached(printer.daemon, begin, 4)
+    finally:
+        await printer.terminal.plug_in()
     printer.terminal.print_poll = answering(200, {"status": "COMPLETED"})
     ended = await asyncio.gather(*(job.outcome() for job in jobs))
     assert {(item["status"], item["decided_by"]) for item in ended} == {("COMPLETED", "poll")}

@@ -39,7 +39,7 @@ from tests.support.webhooks import attention, faults
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 #: Terminals with an open payment each when the plug is pulled, and those of them that have another one, released.
-OPEN = 60
+OPEN = 24
 RELEASED = 5
 #: Searches under way at once, over the whole fleet.
 MAX_CALLS = 8

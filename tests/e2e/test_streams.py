@@ -16,7 +16,7 @@ from tests.e2e.conftest import some
 from tests.e2e.test_backup import back_up, posd_command
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED
-from tests.support.shop import Shop, open_shop
+from tests.support.shop import Shop
 from tests.support.streams import Message, ask, messages, stream
 
 #: Longest that a test waits for something to come, in seconds.
@@ -97,13 +97,6 @@ async def newest(posd: Daemon) -> Any:
 
 def documents(reader: Reader) -> list[Any]:
     return [message.json for message in reader.found]
-
-
-@pytest.fixture
-async def own(home: Path) -> AsyncIterator[Shop]:
-    """A shop of the test's own, that can be stopped."""
-    async with open_shop(home) as shop:
-        yield shop
 
 
 @pytest.mark.parametrize("times", some((1, 3), 1))

@@ -128,6 +128,10 @@ ca_file = "{self.ca_file}"
         """How many start requests came for an id."""
         return sum(1 for request in self.requests if request.method == "POST" and identity in request.body.decode())
 
+    def forget_scripts(self) -> None:
+        """Do with each request what is done without a script."""
+        self.start = self.abort = self.search = self.print_start = self.print_poll = self.instead = None
+
     def unplug(self, number: int = 0) -> None:
         """Let nobody connect to one of its ports any more."""
         self.servers[number].close()

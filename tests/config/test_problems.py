@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.config import ConfigError, ConfigProblem, TerminalConfig, load, parse
@@ -11,6 +10,7 @@ from posd.config.reader import Reading
 from posd.config.schema import SECTIONS, keys
 from posd.config.show import toml_lines
 from posd.config.values import Base
+from tests.support.slow import generated
 from tests.support.tables import every
 
 
@@ -303,7 +303,9 @@ TOML_VALUES = st.recursive(
 SCHEMA = {section: list(keys(kind)) for section, kind in SECTIONS.items()}
 
 
-@given(
+@generated(
+    25,
+    100,
     st.fixed_dictionaries(
         {},
         optional={
@@ -315,7 +317,7 @@ SCHEMA = {section: list(keys(kind)) for section, kind in SECTIONS.items()}
             ),
             "profile": st.dictionaries(st.sampled_from(["charge", "search", "cloud", "headers", "x"]), TOML_VALUES),
         },
-    )
+    ),
 )
 def test_whatever_stands_in_the_file_is_a_configuration_or_a_list_of_problems(document: dict[str, object]) -> None:
     reading = Reading(Path("/etc/posd/config.toml"), Base(Path("/etc/posd"), check_files=False))

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
@@ -108,6 +109,16 @@ class Counter:
         """Pull the plug of the daemon."""
         self._end("posd", signal.SIGKILL)
 
+    def tidy(self) -> None:
+        """Start the daemon where it is stopped, and end the payments that are open."""
+        if "posd" not in self._processes:
+            self.start_daemon()
+        for payment in self.get("/transactions", {"open": "true"})["transactions"]:
+            with suppress(Problem), Api(self.socket) as api:
+                api.post(f"/transactions/{payment['client_transaction_id']}/abort")
+            self._hand("approve", payment["terminal"])  # for one that cannot be aborted any more
+            self.ended(payment["client_transaction_id"])
+
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         """Return an answer of the local API, None where there is none."""
         try:
@@ -128,10 +139,12 @@ class Counter:
 
     def hand(self, deed: str, serial: str = "") -> None:
         """Do what hands do at a terminal: present-card, approve, unplug."""
-        serial = serial or self.serials[0]
-        with httpx2.Client(trust_env=False, timeout=PATIENCE) as client:
-            answer = client.post(f"http://{self._controls[serial]}/terminals/{serial}/{deed}", json={})
+        answer = self._hand(deed, serial or self.serials[0])
         assert answer.status_code == 200, answer.text
+
+    def _hand(self, deed: str, serial: str) -> httpx2.Response:
+        with httpx2.Client(trust_env=False, timeout=PATIENCE) as client:
+            return client.post(f"http://{self._controls[serial]}/terminals/{serial}/{deed}", json={})
 
     def transaction(self, identity: str) -> Any:
         """Return a payment as the local API shows it."""

@@ -14,7 +14,7 @@ from posd.terminals.discovery import MAX_LINES, MAX_RESOLVING, MAX_WAITING, Disc
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from tests.support.daemon import Daemon, running, toml
-from tests.support.shop import AMOUNT, acknowledging
+from tests.support.shop import AMOUNT, acknowledging, answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 from tests.terminals.announcing import DISCOVERY, MARK, TYPE, port_of, service
 
@@ -69,6 +69,7 @@ async def test_from_the_announcement_to_the_goodbye(home: Path, network: AsyncZe
             everything = (await posd.call("GET", "/terminals?all=true")).json["terminals"]
             assert [(item["serial"], item.get("in_fleet")) for item in everything[3:]] == [(STRANGER, False)]
 
+            terminal.abort = answering(200)
             await moved(posd, network, terminal)
 
             seen = len(posd.lines)

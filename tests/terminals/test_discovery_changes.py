@@ -21,7 +21,7 @@ from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from tests.support.daemon import Daemon, running, toml
-from tests.support.shop import AMOUNT, acknowledging
+from tests.support.shop import AMOUNT, acknowledging, answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 from tests.terminals import announcing
 from tests.terminals.announcing import DISCOVERY, MARK, TYPE, port_of
@@ -37,6 +37,7 @@ async def devices(home: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedT
         first = await stack.enter_async_context(scripted_terminal(home, f"SN-{token_hex(3)}", ports=2))
         second = await stack.enter_async_context(scripted_terminal(home, f"SN-{token_hex(3)}"))
         first.start = second.start = acknowledging(first.serial)
+        first.abort = second.abort = answering(200)
         yield first, second
 
 

@@ -17,7 +17,7 @@ from posd.core.profile import DEFAULT
 from posd.core.starts import NotSent, Replied
 from posd.terminals import members
 from posd.terminals.announcements import Announcement
-from posd.terminals.fleet import CHECK_SECONDS, MAX_STRANGERS, Fleet, News
+from posd.terminals.fleet import MAX_STRANGERS, Fleet, News
 from posd.terminals.liveness import Liveness
 from tests.support.daemon import toml
 from tests.support.shop import answering
@@ -137,13 +137,13 @@ async def test_of_several_addresses_a_call_goes_to_one_that_answers(fleet: Fleet
 
 
 async def test_one_that_did_not_answer_just_now_is_looked_at_again_where_no_other_does(
-    fleet: Fleet, right: ScriptedTerminal
+    fleet: Fleet, right: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("posd.terminals.fleet.CHECK_SECONDS", 0.0)
     fleet.announce(announced("old", right))
     fleet.announce(announced("new", right, port=1))
     fleet.reached(SERIAL, False, AT, base_url=right.base_url)
     fleet.reached(SERIAL, False, AT, base_url="https://127.0.0.1:1")
-    await asyncio.sleep(CHECK_SECONDS)  # it starts again meanwhile
     assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
 
 

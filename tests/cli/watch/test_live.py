@@ -149,9 +149,16 @@ def watched(
 
 
 @pytest.fixture(scope="module")
-def shop() -> Iterator[Counter]:
+def shop_of_all() -> Iterator[Counter]:
     with TemporaryDirectory(prefix="posd-") as home, Counter(Path(home), terminals=2) as counter:
         yield counter
+
+
+@pytest.fixture
+def shop(shop_of_all: Counter) -> Iterator[Counter]:
+    """The shop; what a test leaves stopped or open, as one that fails does, is started and ended."""
+    yield shop_of_all
+    shop_of_all.tidy()
 
 
 def test_a_payment_comes_advances_and_ends_before_the_eyes(shop: Counter) -> None:

@@ -72,7 +72,7 @@ async def run(cell: Cell, seed: int) -> Result:
     """Run it; every fault is in the result."""
     result = Result(str(cell))
     began = time.monotonic()
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as home:
+    with TemporaryDirectory(prefix="posd-") as home:
         async with open_world(SCENARIOS[cell.scenario], cell.lives, Path(home), seed) as world:
             try:
                 async with asyncio.timeout(CELL_SECONDS):

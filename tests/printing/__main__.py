@@ -54,7 +54,7 @@ async def measure(told: bool, jobs: int, away: float) -> Result:
         quiet_payments=20,
         pause=0.5,
     )
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         return await run(Path(directory), plan)
 
 

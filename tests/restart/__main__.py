@@ -9,7 +9,7 @@ from tests.restart.measure import Start, start
 
 
 async def measure(ended: int, opened: int, terminals: int) -> Start:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         return await start(Path(directory), ended=ended, opened=opened, terminals=terminals)
 
 

@@ -18,7 +18,7 @@ STATEMENTS = {
 
 
 async def test_every_open_payment_is_asked_for_and_no_terminal_is_flooded() -> None:
-    with TemporaryDirectory(prefix="posd-", dir="/tmp") as directory:
+    with TemporaryDirectory(prefix="posd-") as directory:
         result = await start(Path(directory), ended=5_000, opened=60, terminals=10)
     assert result.searches == 60
     assert result.most_of_a_terminal == 1

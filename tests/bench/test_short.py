@@ -18,7 +18,7 @@ from tests.bench import table
 from tests.bench.bench import Bench, sync_seconds
 from tests.bench.measures import MEASURES
 from tests.bench.rows import Row
-from tests.e2e.conftest import some
+from tests.support.needs import needs
 
 #: How many rows each part has in the table.
 ROWS = {
@@ -43,7 +43,23 @@ def home() -> Iterator[Path]:
         yield Path(directory)
 
 
-@pytest.mark.parametrize("name", some(MEASURES, "replay"))
+#: Parts that compile the shim of tests/support/shim.py.
+UNDER_THE_SHIM = {"acknowledgements", "slow_disk", "flash"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=[
+                *([] if name == "replay" else [pytest.mark.slow]),
+                *([needs("cc")] if name in UNDER_THE_SHIM else []),
+            ],
+        )
+        for name in MEASURES
+    ],
+)
 async def test_a_part_measures_all_of_its_rows(name: str, home: Path) -> None:
     rows = await MEASURES[name](Bench(home, short=True, sync_seconds=sync_seconds(home)))
     assert len(rows) == ROWS[name]

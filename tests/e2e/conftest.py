@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support.daemon import Daemon, running
-from tests.support.shop import Shop, open_shop
+from tests.support.prints import Printer, open_printer
+from tests.support.shop import Shop, nothing_to_correct, open_shop
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
@@ -73,3 +74,19 @@ async def shop() -> AsyncIterator[Shop]:
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_shop(Path(directory)) as shop:
             yield shop
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def complete_journal(shop: Shop) -> AsyncIterator[None]:
+    """Whatever a file has done to its shop, reprocessing finds nothing to correct at the end."""
+    yield
+    await nothing_to_correct(shop.daemon)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def printer(request: pytest.FixtureRequest) -> AsyncIterator[Printer]:
+    """One daemon and a terminal that prints for a file, which says by `POLLING` how often jobs are asked for."""
+    with TemporaryDirectory(prefix="posd-") as directory:
+        async with open_printer(Path(directory), request.module.POLLING) as printer:
+            yield printer
+            await printer.nothing_to_correct()

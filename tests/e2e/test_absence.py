@@ -81,6 +81,7 @@ async def test_it_is_degraded_until_the_payment_has_ended(counter: Shop) -> None
     assert (await listener(counter.daemon))[0] == "degraded"
     await payment.end()
     assert (await listener(counter.daemon))[:2] == ("ok", "ok")
+    await counter.daemon.log_line("listener.caught_up")
     assert len(told(counter.daemon)) == len(told(counter.daemon, "listener.caught_up")) == 1
     assert value(await families(counter.daemon), "posd_listener_away_payments") == 0
 

@@ -18,7 +18,7 @@ from tests.support.shop import Shop, hanging_up, knowing, nothing_to_correct
 from tests.support.simulated import chain, play, simulated
 from tests.support.webhooks import attention
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 #: Whose reference each step sends: see `chain`.
 CHAINS = (
@@ -40,13 +40,6 @@ async def simulation() -> AsyncIterator[tuple[Daemon, Simulator]]:
         async with simulated(Path(directory), {"SN-0001": ""}) as (daemon, simulators):
             yield daemon, simulators["SN-0001"]
             await nothing_to_correct(daemon)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
-async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """Whatever is done here, reprocessing finds nothing to correct at the end."""
-    yield
-    await nothing_to_correct(shop.daemon)
 
 
 @pytest.mark.parametrize("by", some(WAYS, "original"))

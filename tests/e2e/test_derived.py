@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from tests.e2e.conftest import some
 from tests.support.chains import FITS, Operation, approved, operation, taking
-from tests.support.shop import Shop, answering, hanging_up, nothing_to_correct
+from tests.support.shop import Shop, answering, hanging_up
 from tests.support.webhooks import disk, everything
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 #: Tills that race for one original, and how often.
 TILLS, RACES = 8, 2
@@ -21,13 +21,6 @@ TILLS, RACES = 8, 2
 DONE_TO = {"capture": "pre-auth", "void": "charge", "post-tip": "charge", "re-auth": "pre-auth"}
 #: How a till can name an original.
 WAYS = ("original", "ORIGINAL", "transaction_reference", "TRANSACTION_REFERENCE")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
-async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """Whatever is done here, reprocessing finds nothing to correct at the end."""
-    yield
-    await nothing_to_correct(shop.daemon)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

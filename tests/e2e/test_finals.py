@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED, event
@@ -25,16 +24,9 @@ from tests.support.shop import (
 )
 from tests.support.webhooks import attention, faults
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 BY_ANA = {"operator": "Ana", "note": "the printer of the terminal says so"}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
-async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """Whatever is done here, reprocessing finds nothing to correct at the end."""
-    yield
-    await nothing_to_correct(shop.daemon)
 
 
 async def refused(shop: Shop) -> Payment:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -199,5 +200,8 @@ async def test_a_backup_is_known_by_its_file(place: tuple[Shop, int, Path]) -> N
         (backups / name).touch()
         os.utime(backups / name, (at, at))
     (backups / "posd-20261121T030000Z.db.partial").touch()
-    found = await families(shop.daemon)
+    try:
+        found = await families(shop.daemon)
+    finally:
+        shutil.rmtree(backups)
     assert value(found, "posd_backup_last_success_timestamp_seconds") == 1_795_000_000

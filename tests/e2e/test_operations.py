@@ -17,14 +17,7 @@ from tests.support.shop import QUIET, Shop, answering, nothing_to_correct, open_
 from tests.support.simulated import simulated
 from tests.support.webhooks import address, attention, deliver, quarantined, recorded
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
-async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """Whatever is done here, reprocessing finds nothing to correct at the end."""
-    yield
-    await nothing_to_correct(shop.daemon)
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 
 # Amounts: the till's alone

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
@@ -19,21 +19,13 @@ from tests.support.shop import (
     answering,
     held,
     knowing,
-    nothing_to_correct,
 )
 from tests.support.webhooks import attention
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 BY_ANA = {"operator": "Ana", "note": "the printer of the terminal says so"}
 REFERENCE = "6f1d7f2c-4d31-4a0e-9a58-0a8b7b0f5a11"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
-async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """Whatever is done here, reprocessing finds nothing to correct at the end."""
-    yield
-    await nothing_to_correct(shop.daemon)
 
 
 async def next_on(payment: Payment) -> Payment:

@@ -2,16 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from tests.support.daemon import Daemon
 from tests.support.prints import EAGER, Counting, Printer, knowing, one_by_one, open_printer
@@ -21,13 +19,8 @@ from tests.support.webhooks import attention, faults
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def printer() -> AsyncIterator[Printer]:
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_printer(Path(directory), EAGER) as printer:
-            yield printer
-            await printer.nothing_to_correct()
+#: How often the printer of this file is asked for its jobs.
+POLLING = EAGER
 
 
 @pytest.fixture(scope="module", autouse=True)

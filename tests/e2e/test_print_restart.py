@@ -5,8 +5,6 @@ import signal
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import httpx2
@@ -14,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from tests.e2e.conftest import some
-from tests.support.prints import EAGER, Job, Printer, knowing, open_printer
+from tests.support.prints import EAGER, Job, Printer, knowing
 from tests.support.shop import held
 from tests.support.streams import stream
 from tests.support.terminal import taking_print
@@ -22,14 +20,8 @@ from tests.support.webhooks import attention
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def printer() -> AsyncIterator[Printer]:
-    """One daemon, which is killed and started again in each test."""
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_printer(Path(directory), EAGER) as printer:
-            yield printer
-            await printer.nothing_to_correct()
+#: How often the printer of this file is asked for its jobs.
+POLLING = EAGER
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")

@@ -3,34 +3,26 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from posd.core import callbacks
 from posd.core.callbacks import Channel
 from posd.web.webhooks import MAX_PRINT_BYTES
 from tests.support.events import body as event_body
 from tests.support.https import connect, post
-from tests.support.prints import SILENT, Printer, calling_before, knowing, open_printer
+from tests.support.prints import SILENT, Printer, calling_before, knowing
 from tests.support.shop import answering, held
 from tests.support.terminal import Request, http
 from tests.support.webhooks import attention, chunked, deliver, everything, faults, key_file, quarantined
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def printer() -> AsyncIterator[Printer]:
-    with TemporaryDirectory(prefix="posd-") as directory:
-        async with open_printer(Path(directory), SILENT) as printer:
-            yield printer
-            await printer.nothing_to_correct()
+#: How often the printer of this file is asked for its jobs.
+POLLING = SILENT
 
 
 @pytest.fixture(scope="module", autouse=True)

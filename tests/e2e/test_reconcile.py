@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +9,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from tests.support.events import APPROVED, FINALS, event
 from tests.support.shop import (
@@ -21,14 +19,13 @@ from tests.support.shop import (
     hanging_up,
     held,
     knowing,
-    nothing_to_correct,
     open_counters,
 )
 from tests.support.streams import Connection
 from tests.support.terminal import Request, Script, acknowledgement, http
 from tests.support.webhooks import attention
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 #: A final that somebody else's payment on the same terminal had.
 OTHERS = event(str(uuid4()), "APPROVAL")
@@ -38,13 +35,6 @@ RESULTS = {
     "TERMINAL_REJECTED": "rejected",
     "TERMINAL_CANCELED": "canceled",
 }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
-async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """Whatever is done here, reprocessing finds nothing to correct at the end."""
-    yield
-    await nothing_to_correct(shop.daemon)
 
 
 def element(payment: Payment, status: str, previous: str | None = None) -> dict[str, Any]:

@@ -1,11 +1,9 @@
 """One basket, one charge: the `sale` guard over all terminals, decided in the intent's commit (local API, `sale`)."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from tests.e2e.conftest import some
 from tests.support.events import APPROVED
@@ -13,17 +11,10 @@ from tests.support.shop import Payment, Shop, acknowledging, answering, hanging_
 from tests.support.terminal import Request
 from tests.support.webhooks import disk
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 #: How often two tills race for one basket.
 RACES = 20
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
-async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """Whatever is done here, reprocessing finds nothing to correct at the end."""
-    yield
-    await nothing_to_correct(shop.daemon)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.support.shop import (
 from tests.support.terminal import Request
 from tests.support.webhooks import attention
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
 #: Limits of the daemon whose patience is short, in seconds; each is another, so that a test can tell them apart.
 GRACE, STALL, STALL_AFTER_REQUEST = 0.1, 1.5, 1.0
@@ -44,13 +44,6 @@ async def counters() -> AsyncIterator[list[Shop]]:
             daemon = counters[0].daemon
             yield counters
             await nothing_to_correct(daemon)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
-async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """Whatever is done here, reprocessing finds nothing to correct at the end."""
-    yield
-    await nothing_to_correct(shop.daemon)
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledg
 #: Terminals of a shop; each test takes fresh ones.
 TERMINALS = 120
 QUICK_TERMINALS = 10
-#: How long the terminals of a test of time-outs have for a reply, and for a connection, in seconds. Nothing here
-#: waits until the second has passed alone, and on a busy machine a connection takes its time.
+#: Time-outs of the terminals that a test of time-outs takes, for a reply and for a connection, in seconds. A reply must
+#: time out, a connection must not, on a busy machine either; a reply that drips has the sum of both.
 QUICK_SECONDS, CONNECT_SECONDS = 0.4, 2.0
 #: Longest that a test waits for something to come, in seconds.
 PATIENCE_SECONDS = 30.0

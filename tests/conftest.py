@@ -1,5 +1,6 @@
 """Settings of all tests: where they work, which of them run, what they may leave behind, what is told at the end."""
 
+import importlib
 import os
 import shutil
 import signal
@@ -26,6 +27,23 @@ settings.register_profile("whole", settings.get_profile("quick"), max_examples=1
 MAX_DIRECTORY = 24
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 TOLD = "told"
+#: The one file that needs the plugin of schemathesis, which takes a second of each process.
+SCHEMATHESIS = "test_schemathesis.py"
+#: Files that begin first, so that in the end no worker is left with one of them while the others have nothing to do.
+LONGEST = {
+    "test_backup.py",
+    "test_charges.py",
+    "test_every_point_once.py",
+    "test_power_loss.py",
+    "test_short.py",
+    "test_situations.py",
+    "test_killed.py",
+    "test_changes.py",
+    "test_restore.py",
+    "test_print_process.py",
+    "test_policy_killed.py",
+    SCHEMATHESIS,
+}
 #: How many processes had been started when a test began.
 STARTS = pytest.StashKey[int]()
 SESSION = pytest.StashKey[pytest.Session]()
@@ -49,6 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make what surrounds the tests the same everywhere; what they write goes to a directory that is removed."""
     global held
     settings.load_profile("whole" if config.getoption("--whole") else "quick")
+    if config.getoption("--whole"):
+        config.pluginmanager.register(importlib.import_module("schemathesis.pytest.plugin"))
     # In the background, under nohup and in CI they may be ignored, which every process here would inherit.
     for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
@@ -77,8 +97,14 @@ def _begin(config: pytest.Config) -> None:
         os.environ["PYTHONPYCACHEPREFIX"] = str(run / "bytecode")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even read what takes seconds to read and is slow."""
+    return True if collection_path.name == SCHEMATHESIS and not config.getoption("--whole") else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is slow, unless all is asked for."""
+    """Let the longest files begin first, and leave out what is slow unless all is asked for."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     if config.getoption("--whole"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]

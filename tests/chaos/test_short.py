@@ -74,12 +74,14 @@ def test_a_terminal_that_denies_what_it_does_is_played_only_where_nobody_vouches
         assert any(day.denies for day in plan.days.values()) != plan.confirmed
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_doubled_or_wrong(made):
     report, books = made
     assert report.good, f"{words(report)}\nledgers, logs and the database: {report.directory}"
     assert len({line["id"] for ledger in books.tills.values() for line in ledger}) == PAYMENTS
 
 
+@pytest.mark.slow
 def test_every_kind_of_fault_was_injected(made):
     report, _ = made
     met = Counter[str]()
@@ -91,6 +93,7 @@ def test_every_kind_of_fault_was_injected(made):
         assert report.figures[happened] > 0, words(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tamper", "kind", "what"), TAMPERINGS)
 def test_the_comparison_sees_it(made, tamper: Callable[[Books, Case], None], kind: str, what: str):
     books = copied(made[1])
@@ -99,6 +102,7 @@ def test_the_comparison_sees_it(made, tamper: Callable[[Books, Case], None], kin
     assert [finding for finding in found if finding.kind == kind and what in finding.what], found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("statement", "kind", "what"), DATABASE_TAMPERINGS)
 def test_the_comparison_sees_it_in_the_database(made, tmp_path: Path, statement: str, kind: str, what: str):
     books = made[1]
@@ -107,6 +111,7 @@ def test_the_comparison_sees_it_in_the_database(made, tmp_path: Path, statement:
     assert [finding for finding in found if finding.kind == kind and what in finding.what], found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("traits", [{}, {"silent": True}, {"falsified": True}, {"two_ends": True}, {"misleads": True}])
 def test_a_bad_day_alone_is_no_finding(made, traits: dict[str, bool]):
     books = copied(made[1])

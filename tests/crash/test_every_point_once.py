@@ -10,9 +10,19 @@ import pytest_asyncio
 from posd.crashpoints import POINTS
 from tests.crash.cell import OK, Result, parse, run
 from tests.crash.scenarios import SCENARIOS
+from tests.support.slow import named_quick
 
 #: Cells that run side by side: two cores, and half of each cell is waiting.
 JOBS = 4
+#: Of each kind of crash one that the quick suite tries.
+QUICK = {
+    "start.written:1,reply-lost",
+    "event.committed:1,reject-before-card",
+    "start.before_send:1,line-cut",
+    "writer.committed:3,two-tills",
+    "print.written:1,printed",
+    "replace.old_aside:1,restored",
+}
 SEED = 1
 
 #: Each crash is one that its scenario reaches.
@@ -98,7 +108,7 @@ async def running(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str, 
     await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
-@pytest.mark.parametrize("text", SAMPLE)
+@pytest.mark.parametrize("text", named_quick(SAMPLE, QUICK))
 @pytest.mark.asyncio(loop_scope="module")
 async def test_killed_there_it_comes_out_right(running: Mapping[str, "asyncio.Task[Result]"], text: str) -> None:
     result = await running[text]

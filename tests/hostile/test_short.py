@@ -54,6 +54,7 @@ async def test_no_attack_is_left_out() -> None:
     assert sorted(name for names in GROUPS.values() for name in names) == sorted(ATTACKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [

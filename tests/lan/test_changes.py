@@ -21,7 +21,7 @@ from tests.lan.street import (
 )
 from tests.support.webhooks import attention
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 @pytest.mark.usefixtures("avahi")

@@ -13,7 +13,7 @@ from tests.lan.street import (
     open_street,
 )
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 async def test_a_terminal_that_announces_itself_and_says_goodbye() -> None:

@@ -9,7 +9,7 @@ from posd import tls
 from tests.cli.processes import Done
 from tests.lan.street import SERIAL, TERMINAL, Street, base_url, net, open_street
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 async def find(street: Street, *arguments: str) -> Done:

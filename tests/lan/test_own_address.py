@@ -10,7 +10,7 @@ from tests.lan.street import POS, POS_LATER, TERMINAL, Street, net, open_street,
 from tests.support.shop import nothing_to_correct
 from tests.support.webhooks import attention
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
 async def kinds(street: Street, identity: str) -> list[str]:

@@ -20,6 +20,8 @@ from tests.support.shop import acknowledging, answering, held
 from tests.support.terminal import Script, scripted_terminal
 from tests.support.tmpfs import SmallDisk, small_disk
 
+pytestmark = pytest.mark.slow
+
 #: Larger than SQLite's log becomes before it is written back, so that only the ballast fills it.
 DISK_SIZE = "12m"
 TERMINALS = 8

@@ -40,7 +40,7 @@ TORN_BEFORE_SYNC = 2
 TORN_SHARE = 0.1
 SEED = 3
 
-pytestmark = needs("cc")
+pytestmark = [pytest.mark.slow, needs("cc")]
 
 #: The first bytes of SQLite's log (https://sqlite.org/fileformat2.html#walformat).
 LOG_MAGIC = b"\x37\x7f\x06"

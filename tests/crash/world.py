@@ -21,6 +21,7 @@ from tests.crash.printing import Job
 from tests.crash.relay import Relay
 from tests.support import forks
 from tests.support.daemon import Daemon, Reply
+from tests.support.leftovers import OWNER, owner
 from tests.support.shop import AMOUNT
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class World:
         process = await forks.start(
             *("--config", str(self.daemon.config_file), *self._command),
             stderr=asyncio.subprocess.STDOUT,
-            env=os.environ | _environment(crash),
+            env=os.environ | {OWNER: owner()} | _environment(crash),
         )
         try:
             said, _ = await process.communicate()

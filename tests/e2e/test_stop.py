@@ -176,7 +176,7 @@ def unknown_group(home: Path) -> str:
 
 
 def port_taken(home: Path) -> str:
-    return toml(home, "").replace("127.0.0.1:0", f"127.0.0.1:{TAKEN.getsockname()[1]}")
+    return toml(home, "").replace("127.0.0.1:0", TAKEN)
 
 
 def newer_schema(home: Path) -> str:
@@ -212,9 +212,8 @@ def socket_is_a_file(home: Path) -> str:
     return toml(home, "")
 
 
-TAKEN = socket.socket()
-TAKEN.bind(("127.0.0.1", 0))
-TAKEN.listen()
+#: Stands for an address at which something else listens.
+TAKEN = "127.0.0.1:TAKEN"
 
 #: What is wrong -> what the message names.
 WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
@@ -234,7 +233,9 @@ WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
 async def test_it_says_why_it_cannot_start(home: Path, wrong: str) -> None:
     tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     config, words = WRONG[wrong]
-    await assert_refuses(Daemon(home, config(home)), words)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        await assert_refuses(Daemon(home, config(home).replace(TAKEN, f"127.0.0.1:{port}")), words)
 
 
 async def test_a_stop_while_the_terminal_is_silent_ends_the_call_with_doubt(home: Path, identity: str) -> None:

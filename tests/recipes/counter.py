@@ -14,6 +14,7 @@ from posd.simulator import Simulator
 from posd.simulator.clock import VirtualClock
 from tests.recipes.running import PATIENCE_SECONDS, Recipe, run
 from tests.support.daemon import Daemon
+from tests.support.leftovers import owned_by, owner
 from tests.support.simulated import simulated
 
 #: Longer than a payment takes, in terminal seconds.
@@ -146,12 +147,15 @@ class SharedCounter:
     open: Callable[[], AbstractAsyncContextManager[Counter]]
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _counter: Counter | None = None
+    #: What it starts is of the file, whichever test begins with it.
+    _owner: str = field(default_factory=owner)
 
     @asynccontextmanager
     async def lent(self, left_as_found: Callable[[], bool]) -> AsyncIterator[Counter]:
         """Lend the counter to a test, with a till that has stored nothing yet."""
         if self._counter is None:
-            self._counter = await self._stack.enter_async_context(self.open())
+            with owned_by(self._owner):
+                self._counter = await self._stack.enter_async_context(self.open())
         self._counter.fresh()
         try:
             yield self._counter

@@ -17,7 +17,7 @@ import httpx2
 from posd import tls
 from posd.cli.api import Api, Problem, Unreachable
 from tests.support import forks
-from tests.support.leftovers import OWNER
+from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
 
 #: seconds: far above what anything here takes.
@@ -58,7 +58,7 @@ class Counter:
         self._speed = speed
         self._extra = extra
         self._controls: dict[str, str] = {}
-        self._owner = os.environ.get(OWNER, "")
+        self._owner = owner()
         self._processes: dict[str, forks.Forked] = {}
 
     def __enter__(self) -> Self:

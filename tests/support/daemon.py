@@ -16,7 +16,7 @@ import httpx2
 
 from posd import tls
 from tests.support import forks
-from tests.support.leftovers import OWNER
+from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
 
 #: Where a configuration for tests lets the webhook listener be: the first start fills a port in.
@@ -54,7 +54,7 @@ class Daemon:
     lines: list[dict[str, Any]] = field(default_factory=list)
     port: int = 0
     #: Whose it is, also where another test starts it again; see `tests.support.leftovers`.
-    _owner: str = field(default_factory=lambda: os.environ.get(OWNER, ""))
+    _owner: str = field(default_factory=owner)
     _reading: asyncio.Task[None] | None = None
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from tests.support import forks
@@ -24,13 +25,34 @@ RUN = "TESTS_RUN"
 STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", forks.FORKED})
 
 
+#: Whose the processes are that are started here. It is not the environment alone that says so: a task that a shared
+#: fixture has begun goes on while a test runs, and starts processes of the fixture.
+_owner: ContextVar[str] = ContextVar("owner", default="")
+
+
+def owner() -> str:
+    """Return what a process that is started here gets as TESTS_OWNER."""
+    return _owner.get()
+
+
 @contextmanager
-def owning(owner: str) -> Iterator[None]:
-    """What is started in this block belongs to the owner: the id of a test, or where a fixture is shared."""
-    before = os.environ.get(OWNER)
-    os.environ[OWNER] = f"{os.environ[RUN]} {owner}"
+def owned_by(named: str) -> Iterator[None]:
+    """What tasks of this block start belongs to the owner that `owner` has returned elsewhere."""
+    token = _owner.set(named)
     try:
         yield
+    finally:
+        _owner.reset(token)
+
+
+@contextmanager
+def owning(place: str) -> Iterator[None]:
+    """What is started in this block belongs to this: the id of a test, or where a fixture is shared."""
+    before = os.environ.get(OWNER)
+    os.environ[OWNER] = f"{os.environ[RUN]} {place}"
+    try:
+        with owned_by(os.environ[OWNER]):
+            yield
     finally:
         if before is None:
             del os.environ[OWNER]
@@ -38,9 +60,9 @@ def owning(owner: str) -> Iterator[None]:
             os.environ[OWNER] = before
 
 
-def end_processes(owner: str) -> list[str]:
-    """Kill what this owner has left running; return a line for each."""
-    owned = f"{os.environ[RUN]} {owner}"
+def end_processes(place: str) -> list[str]:
+    """Kill what a test, or those that share a fixture, has left running; return a line for each."""
+    owned = f"{os.environ[RUN]} {place}"
     found = []
     for forked in forks.living():
         if forked.environment.get(OWNER) == owned and forked.poll() is None:

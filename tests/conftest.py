@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
@@ -107,10 +107,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.path.name not in LONGEST)
     if config.getoption("--whole"):
         return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    cases: Counter[str] = Counter()
+    left_out: dict[pytest.Item, None] = {}
+    for item in items:
+        quick = item.get_closest_marker("quick")
+        test = item.nodeid.partition("[")[0]
+        cases[test] += 1
+        if item.get_closest_marker("slow") or (quick and cases[test] > quick.args[0]):
+            left_out[item] = None
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture

@@ -348,6 +348,7 @@ def posd(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_command(tmp_path: Path) -> None:
     done = posd(tmp_path, "init")
     assert (done.returncode, done.stderr) == (0, "")
@@ -370,6 +371,7 @@ def test_command(tmp_path: Path) -> None:
     assert made.ca_certificate.read_bytes() != ca
 
 
+@pytest.mark.slow
 def test_command_tells_what_is_wrong(tmp_path: Path) -> None:
     done = posd(tmp_path, "init", "--address", "pos")
     assert (done.returncode, done.stdout) == (2, "")

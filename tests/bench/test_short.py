@@ -47,6 +47,7 @@ def home() -> Iterator[Path]:
 UNDER_THE_SHIM = {"acknowledgements", "slow_disk", "flash"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -72,6 +73,7 @@ async def test_a_part_measures_all_of_its_rows(name: str, home: Path) -> None:
         json.dumps(row.document(), allow_nan=False)
 
 
+@pytest.mark.slow
 async def test_the_command_writes_a_table_a_page_and_json(home: Path) -> None:
     page, document = home / "page.md", home / "run.json"
     page.write_text(f"before\n{table.BEGIN}\nan older table\n{table.END}\nafter\n")

@@ -52,6 +52,7 @@ async def playing(opened: Streets) -> AsyncIterator[Playing]:
         await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", CASES)
 async def test_posd_says_what_the_scenario_says(opened: Streets, playing: Playing, name: str) -> None:
     scenario = payments()[name]

@@ -42,6 +42,7 @@ async def playing(plays: dict[str, PrintPlay]) -> AsyncIterator[Playing]:
         await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", named_quick(prints(), QUICK))
 async def test_posd_says_what_the_scenario_says(playing: Playing, name: str) -> None:

@@ -82,6 +82,7 @@ def check_link(shop: Shop, transaction_id: str, original: str, reference: str) -
     assert transaction_id in shop.get(original)["derived"]
 
 
+@pytest.mark.slow
 def test_pre_auth_re_auth_capture_void_each_name_the_reference_that_counts(shop: Shop) -> None:
     reserve = shop.approved("preauth", "10.00")
     assert "transaction_reference" not in shop.wire(reserve)
@@ -163,6 +164,7 @@ def original_for(shop: Shop, command: str) -> list[str]:
     return [shop.approved(begins[command], "10")] if command in begins else []
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("command", DECLINED)
 def test_a_decline_exits_1_and_says_what_stays_and_can_be_tried_again(shop: Shop, command: str) -> None:
     original = original_for(shop, command)
@@ -246,6 +248,7 @@ def test_one_that_is_still_open_has_nothing_derived_from_it(shop: Shop) -> None:
     assert "is not approved: it is still open; wait for its outcome" in refused.stderr
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("command", ["preauth", "reauth", "capture", "tip", "void"])
 def test_json_is_the_apis_document_and_nothing_else(shop: Shop, command: str) -> None:
     done = shop.run(command, *original_for(shop, command), "10.10", "--json")
@@ -258,6 +261,7 @@ def test_json_is_the_apis_document_and_nothing_else(shop: Shop, command: str) ->
         assert shop.run("show", identity, "--json").stdout.encode() == api.get(f"/transactions/{identity}").raw + b"\n"
 
 
+@pytest.mark.slow
 def test_show_and_list_show_the_chain(shop: Shop) -> None:
     reserve = shop.approved("preauth", "10")
     more = shop.approved("reauth", reserve, "12")

@@ -164,6 +164,7 @@ def test_a_sale_is_charged_once_unless_it_is_said_again(shop: Machine) -> None:
     assert posd("charge", "4", "--sale", "till-3/1042", "--repeat", config=shop.config_path).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_whole_list_as_json_is_a_page_a_line(shop: Machine) -> None:
     for amount in ("1.01", "1.02"):
         assert posd("charge", amount, config=shop.config_path).returncode == 0
@@ -176,6 +177,7 @@ def test_the_whole_list_as_json_is_a_page_a_line(shop: Machine) -> None:
     assert len(pages) >= 2
 
 
+@pytest.mark.slow
 def test_open_payments_are_listed_and_counted(shop: Machine, waiting_payment: str) -> None:
     rows = posd("list", "--open", config=shop.config_path).stdout.splitlines()[1:]
     assert [row.split("\t")[1] for row in rows] == [waiting_payment]
@@ -201,6 +203,7 @@ def test_the_socket_option_needs_no_configuration(shop: Machine) -> None:
     assert json.loads(done.stdout)["terminals"][0]["serial"] == shop.serial
 
 
+@pytest.mark.slow
 def test_a_person_frees_the_terminal_and_settles_the_payment() -> None:
     payment, reference = str(uuid.uuid4()), str(uuid.uuid4())
     # A shop of its own: its terminal goes on waiting for the card.

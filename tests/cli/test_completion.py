@@ -104,6 +104,7 @@ def complete(scripts: dict[str, Path], shell: str, line: str, config: Path | str
     return [word for word in done.stdout.splitlines() if word]
 
 
+@pytest.mark.slow
 def test_bash_completes_commands_options_and_values(scripts: dict[str, Path]) -> None:
     assert complete(scripts, "bash", "posd ") == list(COMMANDS)
     assert complete(scripts, "bash", "posd re") == [name for name in COMMANDS if name.startswith("re")]
@@ -117,6 +118,7 @@ def test_bash_completes_commands_options_and_values(scripts: dict[str, Path]) ->
 OPEN_PAYMENTS = first_quick([(("show",),), (("await", "abort", "reconcile", "release", "resolve"),)], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commands", OPEN_PAYMENTS)
 def test_bash_completes_the_open_payments(
     scripts: dict[str, Path], shop: Machine, payment: str, commands: tuple[str, ...]
@@ -146,6 +148,7 @@ WITHOUT_DAEMON = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "configured"), first_quick(WITHOUT_DAEMON, 1))
 def test_without_a_daemon_nothing_is_offered_and_nothing_is_said(
     scripts: dict[str, Path], tmp_path: Path, line: str, configured: bool

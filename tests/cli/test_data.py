@@ -117,6 +117,7 @@ def test_backup_without_a_daemon_exits_3(tmp_path: Path) -> None:
     assert posd("backup", "/tmp/b.db", socket=tmp_path / "s").returncode == 3
 
 
+@pytest.mark.slow
 def test_backup_shows_on_a_terminal_that_it_works_and_ctrl_c_exits_4(tmp_path: Path) -> None:
     done = posd_interrupted(tmp_path, "backup", "/tmp/b.db")
     assert done.returncode == 4
@@ -131,6 +132,7 @@ def test_backup_shows_on_a_terminal_that_it_works_and_ctrl_c_exits_4(tmp_path: P
 # restore
 
 
+@pytest.mark.slow
 def test_restore_in_a_script_acts_and_says_what_it_did(shop: Shop) -> None:
     done = posd_process("restore", str(shop.backup), config=shop.config)
     assert done.returncode == 0, done.stderr
@@ -279,6 +281,7 @@ def test_verify_of_what_is_no_database_exits_2(shop: Shop) -> None:
     assert (as_json.returncode, json.loads(as_json.stdout)["ok"]) == (2, False)
 
 
+@pytest.mark.slow
 def test_verify_shows_on_a_terminal_how_far_it_is(shop: Shop) -> None:
     with filling(shop.database) as filled:
         filled.db.execute("BEGIN")

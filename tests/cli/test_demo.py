@@ -96,6 +96,7 @@ def demos(
                     demo.process.communicate(timeout=PATIENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_quick(["SIGINT", "SIGTERM", "SIGHUP"], 1))
 def test_a_signal_in_the_middle_leaves_nothing_behind(demos: Mapping[str, Demo], name: str) -> None:
     demo = demos[name]
@@ -161,6 +162,7 @@ def test_json_is_one_document_that_says_how_each_charge_went(demos: Mapping[str,
     assert [step["to"] for step in receipt["timeline"]] == ["posd", "terminal", "posd", "till"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["no mdns", pytest.param("no multicast", marks=[pytest.mark.slow, needs("ip", "unshare")])]
 )

@@ -176,6 +176,7 @@ def test_a_line_that_is_odd_is_shown_nevertheless(tmp_path: Path, exception: obj
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\n\u202e‮\x00"
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "raw",
     [
@@ -230,6 +231,7 @@ def test_broken_utf_8_is_json_as_it_was() -> None:
     assert b"\\ufffd" in shown or b"\xef\xbf\xbd" in shown
 
 
+@pytest.mark.slow
 def test_a_pipe_that_is_closed_ends_it_without_a_word(tmp_path: Path) -> None:
     log = log_of(tmp_path, *LINES * 20_000)
     with piped(log) as process:
@@ -267,6 +269,7 @@ def stub(directory: Path, script: str) -> dict[str, str]:
     return {"PATH": f"{path.parent}:{os.environ['PATH']}"}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("arguments", "asked"),
     [
@@ -291,6 +294,7 @@ def test_the_journal_is_asked_for_what_it_can_select(tmp_path: Path, arguments: 
     assert b"Traceback" not in done[1]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [

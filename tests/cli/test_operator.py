@@ -79,6 +79,7 @@ def test_reconcile_shows_on_a_terminal_that_it_asks(tmp_path: Path) -> None:
     assert fits(seen.screen)
 
 
+@pytest.mark.slow
 def test_a_wait_for_the_terminals_answer_that_is_cut_short_exits_4(tmp_path: Path) -> None:
     done = posd_interrupted(tmp_path, "reconcile", ID)
     assert done.returncode == 4
@@ -270,6 +271,7 @@ def test_release_on_a_terminal_shows_the_payment_and_asks_for_the_note_and_once_
     assert fits(seen.screen.replace("]: ", "]:\n").replace("payment): ", "payment):\n"))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("result", "words"),
     [
@@ -307,6 +309,7 @@ def test_acknowledge_on_a_terminal_shows_why_the_attention_is_open(tmp_path: Pat
     assert "an event is missing" not in seen.screen
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

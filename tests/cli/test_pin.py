@@ -97,6 +97,7 @@ async def test_what_is_printed_for_the_configuration_can_be_copied_from_a_narrow
     assert section["fingerprint_sha256"].replace(":", "").lower() == place.leaf.fingerprint
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("answer", ["n\n", "\n"], ids=["no", "enter"])
 async def test_nothing_is_trusted_unless_a_person_says_yes(place: Place, answer: str) -> None:
     seen = await place.pin_on_terminal(answer)

@@ -253,6 +253,7 @@ def test_states_and_attention_are_told_once_while_it_waits(tmp_path: Path) -> No
     assert {call.path.split("?")[0] for call in stub.calls[1:]} == {f"/v1/print-jobs/{JOB}/outcome"}
 
 
+@pytest.mark.slow
 def test_a_call_whose_answer_is_lost_is_repeated_word_for_word_and_a_wait_outlives_the_daemon(tmp_path: Path) -> None:
     cut, stopping = Answer(cut=True), problem(503, "draining", "stopping")
     with Stub(tmp_path / "s", [cut, stopping, answer(print_job(), 201), cut, stopping, answer(COMPLETED)]) as stub:
@@ -291,6 +292,7 @@ def test_what_may_be_printed_is_left_open(tmp_path: Path, script: list[Answer]) 
     assert "Do not print it again under another id" in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_it_open_and_says_how_to_ask_again(tmp_path: Path) -> None:
     done = posd_interrupted(tmp_path, "print", __file__, "--json", answers=[answer(print_job(), 201)])
     assert done.returncode == 4

@@ -224,6 +224,7 @@ def test_acknowledge_goes_to_the_print_job(tmp_path: Path, arguments: tuple[str,
     assert json.loads(program.stdout) == left
 
 
+@pytest.mark.slow
 def test_acknowledge_on_a_terminal_shows_what_is_open(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(STUCK), answer(STUCK), answer(COMPLETED)]) as stub:
         other = posd_on_terminal("acknowledge", JOB, "orphan", "--note", "x", socket=tmp_path / "s", types="y\n")

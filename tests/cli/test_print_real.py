@@ -49,6 +49,7 @@ def labels(done: Done) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in done.stdout.splitlines() if ": " in line)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("scenario", "proof"), [("completes", "the terminal reported it"), ("silent", "the terminal was asked")]
 )
@@ -96,6 +97,7 @@ def test_a_repeated_call_joins_and_another_document_under_its_id_is_refused(shop
     assert len([item for item in prints(shop) if item["print_job_id"] == "once"]) == 1
 
 
+@pytest.mark.slow
 def test_one_that_does_not_end_waits_over_a_restart_and_is_settled_by_a_person(shop: Machine, receipt: str) -> None:
     arguments = ("print", receipt, "--id", "stuck", "--reference", "print:stuck")
     with started_posd(*arguments, config=shop.config_path) as waiting:

@@ -181,6 +181,7 @@ def test_a_reference_that_does_not_fit_has_no_id_to_look_at(tmp_path: Path) -> N
 # what is said
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("arguments", "noun"),
     [

@@ -117,6 +117,7 @@ def watch(home: Path, script: list[Answer], *options: str) -> tuple[int, str, st
     return process.returncode, output, beside
 
 
+@pytest.mark.slow
 def test_watching_in_a_pipe_is_a_line_for_each_change(home: Path) -> None:
     script = [
         listed(terminal(), NOWHERE),
@@ -135,6 +136,7 @@ def test_watching_in_a_pipe_is_a_line_for_each_change(home: Path) -> None:
     assert "posd is back" in beside
 
 
+@pytest.mark.slow
 def test_watching_as_json_is_a_document_a_line(home: Path) -> None:
     script = [listed(terminal()), listed(terminal(checked_at="2026-11-20T10:00:01.000Z")), listed(LOST)]
     code, output, _ = watch(home, [*script, listed(LOST, before=interrupting(home))], "--json")
@@ -142,6 +144,7 @@ def test_watching_as_json_is_a_document_a_line(home: Path) -> None:
     assert [json.loads(line)["terminals"][0]["reachable"] for line in output.splitlines()] == [True, False]
 
 
+@pytest.mark.slow
 def test_watching_on_a_terminal_draws_it_anew(home: Path) -> None:
     script = [listed(terminal()), Answer(cut=True), listed(), listed(LOST), listed(LOST, before=interrupting(home))]
     with Stub(home / "s.sock", script) as stub:

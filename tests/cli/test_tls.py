@@ -62,6 +62,7 @@ _AS_ANOTHER = """
 """
 
 
+@pytest.mark.quick(1)
 @needs(root=True)
 @pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
 def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> None:

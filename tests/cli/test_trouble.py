@@ -35,6 +35,7 @@ def no_thread_is_left() -> Iterator[None]:
             thread.join(PATIENCE)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", [CHARGE, AWAIT], ids=lambda command: command[0])
 @pytest.mark.parametrize("trouble", [FULL, FAULT], ids=["full", "fault"])
 def test_a_payment_is_waited_for_over_trouble_that_passes(
@@ -48,6 +49,7 @@ def test_a_payment_is_waited_for_over_trouble_that_passes(
     assert "posd is back" in done.stdout
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("command", [CHARGE, AWAIT], ids=lambda command: command[0])
 @pytest.mark.parametrize(
     ("trouble", "words"),
@@ -132,6 +134,7 @@ def test_a_result_of_a_newer_posd_is_not_taken_for_a_refusal(tmp_path: Path) -> 
 # print jobs
 
 
+@pytest.mark.slow
 def test_a_print_job_is_waited_for_over_trouble_that_passes(tmp_path: Path) -> None:
     script = [answer(print_job(), 201), FULL, FAULT, answer(print_job(), 202), FAULT, answer(COMPLETED)]
     with Stub(tmp_path / "s", script):
@@ -140,6 +143,7 @@ def test_a_print_job_is_waited_for_over_trouble_that_passes(tmp_path: Path) -> N
     assert "posd is away; waiting for it (the print job goes on): the disk is full" in done.stdout
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [(FAULT, "a fault"), (GONE, "no such payment"), (FOREIGN, "is not posd's")],

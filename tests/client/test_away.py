@@ -59,6 +59,7 @@ def listening(path: Path) -> socket.socket:
     return bound
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -81,6 +82,7 @@ async def test_why_it_cannot_be_reached_is_said_in_words(tmp_path: Path, name: s
     gc.collect()  # a socket that was left open would be a warning, and warnings are errors here
 
 
+@pytest.mark.slow
 @needs(root=True)
 def test_a_socket_that_this_user_may_not_open_is_not_waited_for_long(tmp_path: Path) -> None:
     """For a moment it is: while posd starts, its socket is there before its group is."""
@@ -139,6 +141,7 @@ def test_the_socket_is_the_one_given_or_that_of_the_environment(monkeypatch: pyt
 # waits go on over all that passes
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("trouble", [LOST, STOPPING, FULL, FAULT], ids=["lost", "draining", "full", "fault"])
 def test_a_wait_goes_on_over_what_passes(tmp_path: Path, trouble: Answer) -> None:
     script = [trouble, trouble, OVER[0], trouble, *OVER]
@@ -167,6 +170,7 @@ def test_a_wait_ends_where_waiting_is_of_no_use(tmp_path: Path, refusal: Answer,
         sync([refusal, refusal], tmp_path / "s", lambda client: client.transaction(ID).outcome())
 
 
+@pytest.mark.slow
 def test_a_fault_that_stays_is_told(tmp_path: Path) -> None:
     with pytest.raises(OutcomeUnknown) as told:
         sync([FAULT] * 50, tmp_path / "s", lambda client: client.transaction(ID).outcome())
@@ -249,6 +253,7 @@ def test_a_time_out_passes_while_posd_is_away(tmp_path: Path) -> None:
     assert caught.value.state is None
 
 
+@pytest.mark.slow
 def test_a_posd_that_hangs_does_not_hold_a_caller_with_a_time_out(tmp_path: Path) -> None:
     release = threading.Event()
     hangs = Answer(200, b"{}", before=release.wait)

@@ -155,6 +155,7 @@ async def test_a_print_job_is_waited_for(shop: Shop) -> None:
         assert job.identity in [row.id async for row in client.print_jobs(external_reference="t-1")]
 
 
+@pytest.mark.slow
 async def test_the_feed_goes_over_restarts_without_a_gap_or_a_repeat(own: Shop) -> None:
     job = Job(own.daemon, own.terminal, f"job-{uuid4()}")
     assert (await job.put(terminal="SN-001")).status == 201

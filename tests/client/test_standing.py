@@ -19,6 +19,7 @@ STATES: list[tuple[Callable[[Posd], object], Answer]] = [
 ]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("look", "found"), STATES, ids=["payment", "print job"])
 @pytest.mark.parametrize("trouble", [FULL, FAULT], ids=["full", "fault"])
 def test_how_it_stands_is_asked_again_where_posd_cannot_look(
@@ -56,6 +57,7 @@ async def test_nor_has_it_to_an_async_till(tmp_path: Path) -> None:
                 await client.printed(JOB).state()
 
 
+@pytest.mark.slow
 def test_nor_is_a_fault_that_stays_the_end_of_a_print_job(tmp_path: Path) -> None:
     """A till that took it for a refusal would print again."""
     with pytest.raises(Unreachable, match="how it stands is not known") as told:

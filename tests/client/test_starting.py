@@ -20,6 +20,7 @@ FULL = problem(503, "storage_unavailable", "the disk is full")
 FAULT = problem(500, "internal_error", "a fault")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "before",
     [[], [LOST], [STOPPING], [LOST, STOPPING, LOST], [STOPPING, STOPPING], [LOST, FULL], [FAULT], [FAULT, FULL, LOST]],

@@ -80,6 +80,7 @@ def checked(tmp_path: Path, *cases: str, tail: str = TAIL) -> subprocess.Complet
     return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
 
 
+@pytest.mark.slow
 def test_a_till_that_looks_at_every_outcome_is_right(tmp_path: Path) -> None:
     done = checked(tmp_path, *CASES)
     assert done.returncode == 0, done.stdout

@@ -40,6 +40,7 @@ FINALS = {
 ONE_CARD = {name: path for name, path in PATHS.items() if (CARD, CARD) not in path}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("one", "other"), tuple(combinations(FINALS, 2)))
 def test_of_two_finals_the_first_stands_and_a_person_is_asked(
     one: str, other: str, tell: Callable[[str], None]
@@ -74,6 +75,7 @@ def check_conflict(state: State) -> None:
         assert may_be_paid(transaction)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("path", ONE_CARD.values(), ids=ONE_CARD)
 def test_what_the_terminal_says_supersedes_what_was_concluded_without_it(
     path: Path, tell: Callable[[str], None]

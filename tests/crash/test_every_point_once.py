@@ -108,6 +108,7 @@ async def running(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str, 
     await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("text", named_quick(SAMPLE, QUICK))
 @pytest.mark.asyncio(loop_scope="module")
 async def test_killed_there_it_comes_out_right(running: Mapping[str, "asyncio.Task[Result]"], text: str) -> None:

@@ -52,6 +52,7 @@ async def kinds(payment: Payment) -> list[str]:
     return [item["kind"] for item in await payment.history()]
 
 
+@pytest.mark.slow
 async def test_it_is_marked_and_asked_for_again_and_again_until_the_outcome_is_known(counter: Shop) -> None:
     payment = await waiting(counter)
     counter.terminal.search = answering(200, b"[]")
@@ -88,6 +89,7 @@ async def test_it_is_taken_back_where_the_address_is_back_and_the_events_go_on(c
     await nothing_to_correct(counter.daemon)
 
 
+@pytest.mark.slow
 async def test_an_event_that_comes_after_all_is_applied_and_it_is_still_asked_for(counter: Shop) -> None:
     payment = await waiting(counter)
     counter.terminal.search = answering(200, b"[]")

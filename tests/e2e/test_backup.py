@@ -88,6 +88,7 @@ DISASTERS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("disaster", some(DISASTERS, "garbage in the middle", "gone"))
 async def test_after_a_disaster_and_a_restore(own: Shop, home: Path, disaster: str) -> None:
     damage, taken_over = DISASTERS[disaster]
@@ -173,6 +174,7 @@ async def test_a_payment_of_which_only_the_id_is_left_is_asked_for_and_never_sen
     assert (code, "Nothing differed" in said) == (0, True)
 
 
+@pytest.mark.slow
 async def test_everything_but_the_backup_is_lost(own: Shop, home: Path) -> None:
     """The key comes back from the backup, and with it the callbacks."""
     daemon = own.daemon
@@ -201,6 +203,7 @@ async def test_while_posd_runs_a_restore_is_refused(own: Shop, home: Path) -> No
 # backup
 
 
+@pytest.mark.slow
 async def test_backups_in_the_middle_of_payments(own: Shop, home: Path) -> None:
     """Each is one moment: a payment is in it up to some step, and nothing of it waits for the copy."""
     daemon, over = own.daemon, asyncio.Event()
@@ -328,6 +331,7 @@ async def left() -> AsyncIterator[Path]:
         yield home
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "damage", some(DAMAGED, "truncated", "empty", "the payments", "gone", "a backup put there by hand")
 )

@@ -79,6 +79,7 @@ async def test_the_command_says_what_became_of_the_older_ones(home: Path) -> Non
         await shop.daemon.start()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_to_standard_output_it_is_the_whole_backup_and_nothing_else(shop: Shop, home: Path) -> None:
     paid = await shop.started()
@@ -115,6 +116,7 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind(shop: Shop, home: P
 TILLS, PAYMENTS = 4, 6
 
 
+@pytest.mark.slow
 async def test_a_backup_in_the_middle_of_a_load_run_restores_to_a_state_that_verifies(own: Shop, home: Path) -> None:
     """Tills pay on; a backup is made while they do; it is restored into the place of a database that is lost."""
     daemon = own.daemon

@@ -124,6 +124,7 @@ class Terminals:
         self._done = True
 
 
+@pytest.mark.slow
 async def test_no_webhook_fails_while_certificates_are_renewed(
     posd: Daemon, terminal: ScriptedTerminal, identity: str, tell: Callable[[str], None]
 ) -> None:
@@ -209,6 +210,7 @@ async def test_a_pair_that_does_not_fit_is_not_taken_up(posd: Daemon) -> None:
     assert await shown(posd) == served
 
 
+@pytest.mark.slow
 async def test_the_shops_own_pair_is_taken_up_too_and_never_renewed(home: Path, terminal: ScriptedTerminal) -> None:
     authority = trustme.CA()
     pair = issued(home, authority, "127.0.0.1")

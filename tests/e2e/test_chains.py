@@ -42,6 +42,7 @@ async def simulation() -> AsyncIterator[tuple[Daemon, Simulator]]:
             await nothing_to_correct(daemon)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("by", some(WAYS, "original"))
 @pytest.mark.parametrize("text", CHAINS)
 async def test_a_chain_on_the_simulated_terminal(simulation: tuple[Daemon, Simulator], text: str, by: str) -> None:
@@ -94,6 +95,7 @@ LEFT_OUT: dict[str, Any] = {
 }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("case", LEFT_OUT)
 @pytest.mark.parametrize("kind", ["re-auth", "capture", "void"])
 async def test_where_the_terminal_leaves_the_new_reference_out_there_is_none(shop: Shop, kind: str, case: str) -> None:

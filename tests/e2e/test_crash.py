@@ -33,6 +33,7 @@ async def quietly(call: Any) -> Any:
         return None
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("step", some(STEPS, "request read", "CARD_PRESENTED", "APPROVAL"))
 async def test_killed_at_each_step_the_till_gets_the_right_outcome(
     posd: Daemon, terminal: ScriptedTerminal, identity: str, step: str

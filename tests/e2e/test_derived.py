@@ -45,6 +45,7 @@ def naming(original: Operation, way: str) -> dict[str, str]:
     return {way.lower(): value.upper() if way.isupper() else value}
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("first", ["ORIGINAL", "TRANSACTION_REFERENCE"])
 @pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
@@ -72,6 +73,7 @@ async def test_a_second_one_is_refused_however_each_is_named(
     assert (await original.get())["derived"] == [standing.identity]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("kind", DONE_TO)
 async def test_of_an_original_that_nobody_here_knows_the_reference_tells(
     shop: Shop, counters: list[Operation], kind: str
@@ -167,6 +169,7 @@ async def test_of_an_original_of_elsewhere_each_reference_of_its_chain_tells(
 UNPAID = ("DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED", "refused", "proved by a person")
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("end", UNPAID)
 @pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
 async def test_one_that_was_not_paid_stands_in_nobodys_way(
@@ -229,6 +232,7 @@ async def test_repeat_lifts_it(shop: Shop, counters: list[Operation], kind: str)
 # A re-authorization, and what is done to what it changes
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["capture", "void"])
 async def test_while_a_re_authorization_is_open_the_newest_reference_is_not_known(
@@ -263,6 +267,7 @@ async def test_with_repeat_the_newest_that_is_known_is_sent(shop: Shop, counters
 # Many tills at once
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("_race", range(RACES))
 @pytest.mark.parametrize("kind", DONE_TO)
 async def test_of_many_tills_at_once_one_wins(shop: Shop, counters: list[Operation], kind: str, _race: int) -> None:
@@ -372,6 +377,7 @@ async def test_what_stands_in_the_way_of_the_chain_is_told_before_the_basket(
         await item.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="function")
 async def test_both_guards_survive_a_kill(own: Shop) -> None:
     shop, counters = own, [operation(own, "charge") for _ in range(TILLS)]

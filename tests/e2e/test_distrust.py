@@ -120,6 +120,7 @@ CLIENTS: dict[str, tuple[Callable[[Daemon], Awaitable[None]], set[str]]] = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.timeout(600)  # a first build of Go's library
 @pytest.mark.parametrize("name", CLIENTS)
 async def test_it_is_counted_and_named_for_people(posd: Daemon, name: str) -> None:

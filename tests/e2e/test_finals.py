@@ -137,6 +137,7 @@ SECOND: dict[str, tuple[str, str, bool]] = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", SECOND)
 @pytest.mark.parametrize("tell", [by_event, by_search])
 async def test_of_two_finals_of_the_terminal_the_first_stands(shop: Shop, name: str, tell: Telling) -> None:

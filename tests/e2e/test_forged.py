@@ -75,6 +75,7 @@ FORGED: dict[str, Callable[[Genuine], str]] = {
 }
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("name", FORGED)
 async def test_a_forged_callback_changes_nothing(shop: Shop, name: str) -> None:
     payment = await shop.started()
@@ -114,6 +115,7 @@ async def test_a_large_forged_body_is_refused_and_the_forger_hears_it(shop: Shop
     assert everything(shop.daemon) == before
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="function")
 async def test_a_flood_is_one_line_and_no_line_has_a_token(own: Shop) -> None:
     payment = await own.started()

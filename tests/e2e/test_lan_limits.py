@@ -52,6 +52,7 @@ SILENT = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", SILENT)
 async def test_silence_is_closed_in_time(lan: Lan, name: str) -> None:
     assert await lan.talk(SILENT[name]) == b""
@@ -77,6 +78,7 @@ async def test_a_header_that_trickles_is_closed_in_time(lan: Lan) -> None:
     await lan.empty()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("drop", [b"", b" "], ids=["stalls", "trickles"])
 @pytest.mark.parametrize("framing", ["content-length: 1000", "transfer-encoding: chunked"])
 async def test_a_body_that_does_not_come_is_answered_408(lan: Lan, drop: bytes, framing: str) -> None:
@@ -114,6 +116,7 @@ BROKEN: dict[str, tuple[bytes, int]] = {
 }
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("name", BROKEN)
 async def test_what_is_no_request_is_refused_and_closed(lan: Lan, name: str) -> None:
     data, status = BROKEN[name]
@@ -282,6 +285,7 @@ ENDS = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", ENDS)
 async def test_no_ended_connection_waits_for_the_search_for_garbage(lan: Lan, name: str) -> None:
     def kept() -> int:
@@ -401,6 +405,7 @@ def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: 
     return b""
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("reads", [True, False], ids=["who reads", "who never reads"])
 @pytest.mark.parametrize("name", EARLY)
 async def test_an_answer_in_the_middle_of_an_endless_body_leaves_nothing(lan: Lan, name: str, reads: bool) -> None:

@@ -177,6 +177,7 @@ async def test_a_port_that_is_taken_is_told_at_the_start(place: tuple[Shop, int,
         assert "metrics.listen" in said
 
 
+@pytest.mark.slow
 async def test_the_text_file_is_replaced_as_a_whole_and_its_failure_is_told_once(place: tuple[Shop, int, Path]) -> None:
     shop, _, file = place
     assert len([line for line in shop.daemon.lines if line["event"] == "metrics.not_written"]) == 1

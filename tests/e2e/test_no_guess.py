@@ -59,6 +59,7 @@ async def two_proofs(clock: Shop) -> None:
         await prove(clock)
 
 
+@pytest.mark.slow
 async def test_what_was_answered_while_the_start_was_under_way_is_no_part_of_the_proof() -> None:
     with directory() as home:
         async with open_counters(Path(home), 1, settings(settle=1, probe=False)) as [counter]:
@@ -77,6 +78,7 @@ async def test_what_was_answered_while_the_start_was_under_way_is_no_part_of_the
             assert await counter.daemon.outcome(payment.identity, LONG_ENOUGH) is None
 
 
+@pytest.mark.slow
 async def test_a_hit_of_another_merchant_is_a_hit() -> None:
     with directory() as home:
         extra = settings(settle=1) + '[merchant]\nid = "M-1"\n'
@@ -94,6 +96,7 @@ async def test_a_hit_of_another_merchant_is_a_hit() -> None:
             assert (await payment.get())["outcome"] is None
 
 
+@pytest.mark.slow
 async def test_a_callback_that_breaks_off_shows_that_a_terminal_has_the_request() -> None:
     with directory() as home:
         async with open_counters(Path(home), 2, settings(settle=1)) as [counter, clock]:
@@ -111,6 +114,7 @@ async def test_a_callback_that_breaks_off_shows_that_a_terminal_has_the_request(
             assert (await payment.get())["outcome"] is None
 
 
+@pytest.mark.slow
 async def test_an_abort_that_was_taken_rules_the_proof_out() -> None:
     with directory() as home:
         async with open_counters(Path(home), 1, settings(settle=1, probe=False)) as [counter]:

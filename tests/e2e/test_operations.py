@@ -60,6 +60,7 @@ async def ends_strangely(item: Operation) -> None:
     await item.finish(operation=STRANGE["operation"], raw_response=answer)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("given", "sent"), AMOUNTS, ids=("all", "a text", "a tip"))
 async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, given: bytes, sent: bytes) -> None:
     """Each type after each other: all that went before it has told of amounts which nobody asked for."""
@@ -129,6 +130,7 @@ OPERATIONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", OPERATIONS)
 async def test_whatever_an_operation_is_called_its_final_event_is_applied(shop: Shop, case: str) -> None:
     originals = {"void": operation(shop, "charge"), "post-tip": operation(shop, "charge")}

@@ -63,6 +63,7 @@ async def counters() -> AsyncIterator[list[Shop]]:
             await nothing_to_correct(counters[0].daemon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cases", [CASES[-3:], pytest.param(CASES, marks=pytest.mark.slow)], ids=["some", "all"])
 async def test_each_type_is_killed_found_restored_and_derived_again(
     counters: list[Shop], cases: list[tuple[str, str]]

@@ -52,6 +52,7 @@ async def test_with_every_webhook_lost_a_poll_finds_the_end(
     await printer.daemon.log_line("print.poll", print_job=job.identity, status=status)
 
 
+@pytest.mark.slow
 async def test_the_end_stops_the_questions(printer: Printer) -> None:
     job = await printer.job().started()
     await job.polled()
@@ -63,6 +64,7 @@ async def test_the_end_stops_the_questions(printer: Printer) -> None:
     assert await other.webhook() == 200
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("start", [hanging_up, answering(500), answering(408)], ids=["lost", "500", "408"])
 async def test_a_job_that_may_have_been_accepted_is_found_out_and_never_sent_twice(
     printer: Printer, start: Script
@@ -77,6 +79,7 @@ async def test_a_job_that_may_have_been_accepted_is_found_out_and_never_sent_twi
     assert len(job.requests) == 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "answer",
     [
@@ -124,6 +127,7 @@ async def not_reached(daemon: Daemon, after: int, count: int) -> list[dict[str, 
     return found
 
 
+@pytest.mark.slow
 async def test_a_terminal_that_is_away_is_not_hammered_and_all_settle_at_its_return(printer: Printer) -> None:
     jobs = [printer.job(poll=answering(200, {"status": "IN_PROGRESS"})) for _ in range(30)]
     await asyncio.gather(*(job.started() for job in jobs))
@@ -143,6 +147,7 @@ async def test_a_terminal_that_is_away_is_not_hammered_and_all_settle_at_its_ret
         assert pause >= least, f"thirty jobs wait, and one question after a growing pause asks for all: {pauses}"
 
 
+@pytest.mark.slow
 async def test_a_stuck_job_is_shown_and_stays_open(home: Path) -> None:
     """A printer out of paper answers IN_PROGRESS for ever: a person is told, no end is invented."""
     async with open_printer(home, EAGER.replace("stuck_seconds = 3600", "stuck_seconds = 1")) as printer:

@@ -157,6 +157,7 @@ async def test_what_waits_in_line_at_a_stop_is_not_sent(printer: Printer) -> Non
     assert sum(len(job.requests) for job in behind) == 0
 
 
+@pytest.mark.slow
 async def test_a_disk_that_does_not_take_the_intent(printer: Printer) -> None:
     job = printer.job()
     with closing(sqlite3.connect(printer.daemon.database, isolation_level=None)) as foreign:
@@ -169,6 +170,7 @@ async def test_a_disk_that_does_not_take_the_intent(printer: Printer) -> None:
     assert len(job.requests) == 1
 
 
+@pytest.mark.slow
 async def test_a_disk_that_does_not_take_the_answer_takes_it_later(printer: Printer) -> None:
     printer.terminal.print_start = reply = held(taking_print)
     job = printer.job(start=reply)

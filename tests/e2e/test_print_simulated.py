@@ -50,6 +50,7 @@ async def command(shop: PrintShop, *arguments: str) -> tuple[int, Any]:
     return process.returncode, json.loads(out)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("by", ["webhook", "poll"])
 async def test_a_receipt_printed_from_the_command_line(
@@ -95,6 +96,7 @@ ENDS: dict[str, tuple[str | None, str | None]] = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("scenario", ENDS)
 async def test_what_becomes_of_a_job_whose_webhooks_are_lost(polls: PrintShop, scenario: str) -> None:
@@ -138,6 +140,7 @@ async def test_what_is_stuck_is_settled_by_a_person_and_printed_again_as_a_new_j
     shop.created_once()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("how", LOST)
 async def test_every_webhook_lost_the_end_is_found_by_asking(home: Path, how: str) -> None:
     advertised, trusted, result = LOST[how]
@@ -173,6 +176,7 @@ async def test_killed_between_acceptance_and_webhook_the_end_is_found_by_asking(
         shop.created_once()
 
 
+@pytest.mark.slow
 async def test_a_terminal_that_restarts_prints_what_it_kept_and_the_rest_is_shown_as_stuck(home: Path) -> None:
     async with print_shop(home, POLLS) as shop:
         await shop.put("empty", "out-of-paper")

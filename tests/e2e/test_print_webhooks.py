@@ -258,6 +258,7 @@ async def test_another_method_is_told_the_right_one(printer: Printer) -> None:
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
+@pytest.mark.slow
 async def test_what_the_disk_does_not_take_is_found_by_a_poll(printer: Printer) -> None:
     job = printer.job()
     printer.terminal.print_poll = poll = held(knowing(job, status="COMPLETED"))

@@ -221,6 +221,7 @@ async def tried(daemons: dict[str, list[Shop]]) -> dict[str, Payment]:
     return dict(zip(CASES, payments, strict=True))
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", CASES)
 async def test_short_of_one_condition_it_stays_in_doubt(tried: dict[str, Payment], name: str) -> None:
     payment, case = tried[name], CASES[name]
@@ -272,6 +273,7 @@ async def prove(counter: Shop) -> Payment:
     return payment
 
 
+@pytest.mark.slow
 async def test_a_late_event_corrects_the_proof(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["nothing"].pop()
     payment = await prove(counter)
@@ -295,6 +297,7 @@ async def test_a_late_event_corrects_the_proof(daemons: dict[str, list[Shop]]) -
     assert (await payment.post("acknowledge", word, admin=True)).json["next_step"] == "done"
 
 
+@pytest.mark.slow
 async def test_a_late_final_corrects_the_proof_at_once(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["nothing"].pop()
     payment = await prove(counter)
@@ -306,6 +309,7 @@ async def test_a_late_final_corrects_the_proof_at_once(daemons: dict[str, list[S
     assert (outcome["result"], outcome["supersedes"]["evidence"][0]["kind"]) == ("approved", "abort")
 
 
+@pytest.mark.slow
 async def test_an_event_that_comes_before_the_last_answer_stops_the_proof(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["nothing"].pop()
     known = await pay_before(counter)
@@ -345,6 +349,7 @@ async def test_an_acknowledged_payment_never_becomes_not_started(daemons: dict[s
     await payment.end()
 
 
+@pytest.mark.slow
 async def test_the_tills_own_aborts_can_prove_it(daemons: dict[str, list[Shop]]) -> None:
     counter = daemons["nobody aborts"].pop()
     known = await pay_before(counter)

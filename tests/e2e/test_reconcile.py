@@ -85,6 +85,7 @@ NO_ANSWERS: dict[str, Script] = {
 }
 
 
+@pytest.mark.quick(13)
 @pytest.mark.parametrize("reply", NO_ANSWERS)
 async def test_what_says_nothing_about_the_payment_is_no_answer(shop: Shop, reply: str) -> None:
     payment = shop.payment(quick=reply == "time-out")

@@ -220,6 +220,7 @@ async def test_another_method_is_not_allowed(shop: Shop, method: str) -> None:
     assert everything(shop.daemon) == before
 
 
+@pytest.mark.slow
 async def test_a_locked_database_is_answered_503_and_the_next_delivery_is_taken(shop: Shop) -> None:
     payment, large = await shop.started(), await shop.started()
     content = body(payment.identity, "TERMINAL_CANCELED", ACK, payment.serial)

@@ -141,6 +141,7 @@ def names_in(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir()]
 
 
+@pytest.mark.slow
 async def test_totals_are_those_of_the_terminals_own_ledgers(street: Street) -> None:
     made = json.loads(report(street, "--json"), parse_float=Decimal)
     totals = {item["terminal"]: Decimal(item["total"]) for item in made["by_terminal"]}

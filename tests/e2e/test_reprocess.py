@@ -191,6 +191,7 @@ async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
             await nothing_to_correct(posd)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", TAMPERING)
 async def test_what_does_not_follow_from_the_record_is_corrected_and_reported(
     tampered: dict[str, tuple[Payment, Any, Any]], name: str

@@ -68,6 +68,7 @@ async def patient(posd: Daemon, identity: str, again: asyncio.Event) -> Any:
     return (await posd.call("GET", path)).json
 
 
+@pytest.mark.slow
 async def test_every_open_payment_is_asked_for_a_few_at_a_time(shop: Shop) -> None:
     posd = shop.daemon
     payments = []
@@ -157,6 +158,7 @@ async def test_killed_before_it_had_asked_about_a_strange_final_it_asks_then_and
     assert len(payment.searches) == 2
 
 
+@pytest.mark.slow
 async def test_killed_between_the_rounds_of_a_proof_it_begins_anew() -> None:
     proving = """
 [reconcile]
@@ -219,6 +221,7 @@ async def test_a_terminal_that_is_no_longer_in_the_fleet_keeps_nobody_from_start
     assert (await payment.get())["outcome"]["result"] == "approved"
 
 
+@pytest.mark.slow
 async def test_an_open_payment_whose_terminal_has_no_address_is_asked_for_when_it_has_one() -> None:
     mark = token_hex(3)
     kind, serial = f"_posd-{mark}._tcp.local.", f"SN-{mark}"
@@ -301,6 +304,7 @@ async def test_a_stop_while_posd_asks_by_itself(counter: Shop) -> None:
     assert (document["phase"], document["status"]) == ("active", "APPROVAL_REQUESTED")
 
 
+@pytest.mark.slow
 async def test_what_is_asked_of_a_daemon_that_is_stopping(counter: Shop) -> None:
     posd = counter.daemon
     doubt = await counter.in_doubt()

@@ -82,6 +82,7 @@ async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> Non
         assert not [path for path in daemon.database.parent.glob("posd.db*") if SECRET.encode() in path.read_bytes()]
 
 
+@pytest.mark.slow
 async def test_a_restore_brings_nothing_back_and_forgets_no_id(home: Path) -> None:
     async with open_shop(home) as shop:
         daemon = shop.daemon

@@ -74,6 +74,7 @@ async def attention_after(payment: Payment, reason: str) -> list[str]:
 # Silence
 
 
+@pytest.mark.slow
 async def test_in_doubt_it_is_asked_for_after_the_grace_and_again_after_growing_pauses(counter: Shop) -> None:
     arrivals: list[float] = []
 
@@ -124,6 +125,7 @@ async def test_an_acknowledgement_that_no_event_follows(counter: Shop) -> None:
     await on_the_way(payment, "APPROVAL")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("status", "seconds"),
     [("TERMINAL_ACKNOWLEDGED", STALL), ("CARD_PRESENTED", STALL), ("APPROVAL_REQUESTED", STALL_AFTER_REQUEST)],
@@ -151,6 +153,7 @@ async def test_a_silence(counter: Shop, status: str, seconds: float) -> None:
     assert (await payment.get())["attention"] == []
 
 
+@pytest.mark.slow
 async def test_each_event_ends_the_silence_and_the_next_one_is_told_again(counter: Shop) -> None:
     payment = await counter.started()
     await on_the_way(payment, "APPROVAL_REQUESTED")
@@ -162,6 +165,7 @@ async def test_each_event_ends_the_silence_and_the_next_one_is_told_again(counte
     assert await payment.event(*APPROVED[3]) == 200
 
 
+@pytest.mark.slow
 async def test_nothing_is_asked_of_a_terminal_whose_payment_has_ended(counters: list[Shop]) -> None:
     counter, clock = counters.pop(), counters.pop()
     payment = await counter.started()

@@ -132,6 +132,7 @@ async def test_a_reply_that_never_comes(shop: Shop) -> None:
     script.release.set()
 
 
+@pytest.mark.slow
 async def test_a_reply_that_drips_for_ever_is_cut_at_the_total_deadline(shop: Shop) -> None:
     payment = shop.payment(quick=True)
     enough = asyncio.Event()

@@ -229,6 +229,7 @@ WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
 }
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_it_says_why_it_cannot_start(home: Path, wrong: str) -> None:
     tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
@@ -238,6 +239,7 @@ async def test_it_says_why_it_cannot_start(home: Path, wrong: str) -> None:
         await assert_refuses(Daemon(home, config(home).replace(TAKEN, f"127.0.0.1:{port}")), words)
 
 
+@pytest.mark.slow
 async def test_a_stop_while_the_terminal_is_silent_ends_the_call_with_doubt(home: Path, identity: str) -> None:
     """The longest call there may be: the terminal holds the reply for ever."""
     async with scripted_terminal(home) as terminal:

@@ -129,6 +129,7 @@ async def test_the_feed_over_many_restarts_without_a_gap_and_without_a_repeat(ow
     assert numbers == sorted(set(numbers)) == [change["seq"] for change in pages]
 
 
+@pytest.mark.slow
 async def test_the_events_of_a_payment_over_restarts(own: Shop) -> None:
     posd = own.daemon
     payment = await own.started()
@@ -161,6 +162,7 @@ async def test_a_place_among_the_events_that_is_of_another_payment_is_told(shop:
     assert found[0].json["code"] == "place_unknown"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("lost", [False, True])
 async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: bool) -> None:
     posd = own.daemon
@@ -199,6 +201,7 @@ async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: boo
     await later.end()
 
 
+@pytest.mark.slow
 async def test_an_older_copy_of_the_database_is_told_to_those_who_were_ahead_of_it(own: Shop, home: Path) -> None:
     posd, copy = own.daemon, home / "copy.db"
     first = await own.started()
@@ -252,6 +255,7 @@ async def test_the_feed_says_what_retention_took(own: Shop) -> None:
     await kept.end()
 
 
+@pytest.mark.slow
 async def test_slow_readers_beside_a_payment(own: Shop) -> None:
     posd = own.daemon
     assert await posd.stop() == 0

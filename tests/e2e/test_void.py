@@ -86,6 +86,7 @@ async def reversal(void: Operation) -> Any:
     return outcome["reversal"]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("timezone", some(DAYS, "America/Guayaquil", "America/Santiago"))
 async def test_until_midnight_it_is_a_cancellation_and_from_midnight_on_a_refund(timezone: str) -> None:
     async with merchant(timezone) as counter:
@@ -107,6 +108,7 @@ async def test_until_midnight_it_is_a_cancellation_and_from_midnight_on_a_refund
 # What posd knows of the two moments
 
 
+@pytest.mark.slow
 async def test_an_original_that_was_told_late_was_approved_when_its_terminal_says(counter: Shop) -> None:
     """Late by its event, by a search alone, by a search and then its event; and a void that a search has found."""
     zone = stated_zone(counter)

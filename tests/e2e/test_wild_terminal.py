@@ -62,6 +62,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
 LENIENT = [(name, value) for name, values in WRONG_TYPES.items() for value in values]
 
 
+@pytest.mark.quick(11)
 @pytest.mark.parametrize(("name", "value"), LENIENT, ids=[f"{name}={str(value)[:30]}" for name, value in LENIENT])
 async def test_an_approval_is_believed_whatever_the_shape_of_the_rest(shop: Shop, name: str, value: Any) -> None:
     payment = await shop.started()
@@ -144,6 +145,7 @@ ODD: dict[str, Odd] = {
 }
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("name", ODD)
 async def test_what_is_no_event_is_kept_as_it_came(shop: Shop, name: str) -> None:
     odd = ODD[name]
@@ -180,6 +182,7 @@ READABLE: dict[str, Callable[[Payment], bytes]] = {
 }
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", READABLE)
 async def test_what_can_be_read_counts(shop: Shop, name: str) -> None:
     payment = await shop.started()

@@ -83,6 +83,7 @@ def reason(kind: str, original: Operation, state: str) -> str:
     return STATES[state][1].format(id=original.identity)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("original", KINDS)
 @pytest.mark.parametrize("kind", FITS)
 async def test_by_original(shop: Shop, originals: Originals, kind: str, original: str) -> None:
@@ -103,6 +104,7 @@ async def test_by_original(shop: Shop, originals: Originals, kind: str, original
         assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
 
 
+@pytest.mark.quick(13)
 @pytest.mark.parametrize("original", KINDS)
 @pytest.mark.parametrize("kind", FITS)
 async def test_by_a_reference_that_posd_knows(shop: Shop, originals: Originals, kind: str, original: str) -> None:

@@ -18,6 +18,7 @@ FOUND = tuple(kept())
 BY_NAME = {target.name: target for target in PURE}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("target", PURE, ids=lambda target: target.name)
 def test_invariants_hold(target: Target) -> None:
     checked, failure = batch(target, CASES)
@@ -47,6 +48,7 @@ def test_a_failure_is_found_shrunk_and_kept(tmp_path: Path) -> None:
     assert (again.target, again.case) == ("event", report.failure.case)
 
 
+@pytest.mark.slow
 def test_the_search_is_guided_by_what_was_reached() -> None:
     report = search(BY_NAME["event"], 1.0, 1)
     reached, there = report.lines
@@ -70,6 +72,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.slow
 def test_the_command_tells_what_is_wrong_and_never_a_traceback(tmp_path: Path) -> None:
     """`posd config check` as a process, all at once."""
     running = {}

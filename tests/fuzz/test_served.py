@@ -27,6 +27,7 @@ def targets(shop: Shop) -> dict[str, Target]:
     return {target.name: target for target in served(shop)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SERVED)
 def test_invariants_hold(targets: dict[str, Target], name: str) -> None:
     checked, failure = batch(targets[name], CASES[name])

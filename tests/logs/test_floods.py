@@ -142,6 +142,7 @@ async def started(posd: Daemon, terminal: ScriptedTerminal) -> tuple[str, str]: 
     return identity, terminal.requests[-1].callback
 
 
+@pytest.mark.slow
 async def test_a_proven_terminal_that_sends_the_same_nonsense_for_ever(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
@@ -167,6 +168,7 @@ async def test_a_proven_terminal_that_sends_too_much_for_ever(
     assert (lines, left_out) == (5, FLOOD // 3 - 5)
 
 
+@pytest.mark.slow
 async def test_a_proven_terminal_that_tells_the_same_anew_for_ever(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
@@ -181,6 +183,7 @@ async def test_a_proven_terminal_that_tells_the_same_anew_for_ever(
     assert (lines, left_out) == (LIMITS["webhook.event"].lines, FLOOD - LIMITS["webhook.event"].lines)
 
 
+@pytest.mark.slow
 async def test_a_till_that_calls_wrongly_and_aborts_for_ever(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
@@ -218,6 +221,7 @@ def full_disk(posd: Daemon) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
 
+@pytest.mark.slow
 async def test_a_disk_that_takes_nothing(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
@@ -235,6 +239,7 @@ async def test_a_disk_that_takes_nothing(
     assert len(posd.lines) < 60
 
 
+@pytest.mark.slow
 async def test_a_fault_that_each_call_runs_into(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811

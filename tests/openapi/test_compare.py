@@ -4,6 +4,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.openapi import released
 from tests.openapi.compare import Comparison
 from tests.support.tables import every
@@ -123,11 +125,13 @@ def faults(change: Change) -> list[str]:
     return Comparison(old, new).faults()
 
 
+@pytest.mark.slow
 @every("name", ALLOWED)
 def test_what_may_be_added(name: str) -> None:
     assert faults(ALLOWED[name]) == []
 
 
+@pytest.mark.slow
 @every("name", FORBIDDEN)
 def test_what_never_changes(name: str) -> None:
     assert faults(FORBIDDEN[name])

@@ -78,6 +78,7 @@ async def seen() -> AsyncIterator[Described]:
     yield described
 
 
+@pytest.mark.slow
 async def test_every_answer_was_seen(seen: Described) -> None:
     missing = []
     for operation in seen.operations():

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)
 in_each_language = pytest.mark.parametrize("name", tried(CHARGES, quick=["charge.py"]))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", tried(CHARGES, quick=set(CHARGES) - {"charge.go"}))
 async def test_approved(counter: Counter, name: str) -> None:
     async with counter.recipe(name, APPROVED) as recipe:
@@ -59,6 +60,7 @@ async def test_the_bank_approves_a_part_of_the_amount(counter: Counter, name: st
         assert await recipe.ends() == 2  # nothing is open
 
 
+@pytest.mark.slow
 @in_each_language
 async def test_trouble_of_posd_while_it_waits_says_nothing_of_the_payment(counter: Counter, name: str) -> None:
     async with (

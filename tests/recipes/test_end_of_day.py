@@ -35,6 +35,7 @@ async def report(counter: Counter, zone: str) -> Any:
     return json.loads(done.stdout, parse_float=Decimal)
 
 
+@pytest.mark.slow
 async def test_the_totals_are_those_of_the_report(counter: Counter) -> None:
     zone = zone_where_it_is_noon()
     environment = {"MERCHANT_TIMEZONE": zone}
@@ -69,6 +70,7 @@ async def test_the_totals_are_those_of_the_report(counter: Counter) -> None:
     assert recipe.said == [f"{'total':10} {'0':>12}"]
 
 
+@pytest.mark.slow
 async def test_what_nobody_has_looked_at_keeps_the_day_open(counter: Counter) -> None:
     environment = {"MERCHANT_TIMEZONE": zone_where_it_is_noon()}
     part = await counter.pay("9000.98")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.processes import PATIENCE, read_until, started_posd
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
@@ -18,6 +20,7 @@ def block(language: str) -> str:
     return str(found)
 
 
+@pytest.mark.slow
 def test_ten_lines_charge_on_the_demo_that_goes_on(tmp_path: Path) -> None:
     program, lines = block("bash").split(), block("python")
     assert program == [".venv/bin/posd", "demo", "--keep"]

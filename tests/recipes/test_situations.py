@@ -20,6 +20,7 @@ UNHEARD = "9000.67"
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
 
 
+@pytest.mark.slow
 async def test_a_till_settles_what_a_crash_left_open(counter: Counter) -> None:
     async with counter.recipe("charge.py", APPROVED) as charge:
         await charge.says("Present the card")
@@ -41,6 +42,7 @@ async def test_a_till_settles_what_a_crash_left_open(counter: Counter) -> None:
     await counter.one_request()
 
 
+@pytest.mark.slow
 async def test_a_start_that_was_still_on_its_way_is_not_called_never_started(counter: Counter) -> None:
     sent = str(uuid4())
     noted(counter, sent, "12.50", None)
@@ -79,6 +81,7 @@ async def test_a_payment_that_the_till_has_lost_is_told(counter: Counter) -> Non
     await counter.let_go(lost)
 
 
+@pytest.mark.slow
 async def test_the_second_till_waits_for_its_turn(counter: Counter) -> None:
     first, second = await counter.hold(metadata={"till": "till 1"}), str(uuid4())
     async with counter.recipe("two_tills.py", second, "till 2", "12.50") as recipe:
@@ -112,6 +115,7 @@ async def test_the_second_till_is_told_of_a_decline_and_of_a_refusal(counter: Co
     await counter.one_request()
 
 
+@pytest.mark.slow
 async def test_two_cards_pay_one_sale(counter: Counter) -> None:
     sale = f"sale-{uuid4()}"
     arguments = ("split_payment.py", sale, "9010.14", "10.10", DECLINED)
@@ -143,6 +147,7 @@ async def test_two_cards_pay_one_sale(counter: Counter) -> None:
     assert len(counter.requests) == 3
 
 
+@pytest.mark.slow
 async def test_a_card_that_has_less_on_it_leaves_the_rest_to_another(counter: Counter) -> None:
     arguments = ("split_payment.py", f"sale-{uuid4()}", A_PART, A_PART)
     async with counter.recipe(*arguments) as recipe:
@@ -165,6 +170,7 @@ async def test_a_card_that_has_less_on_it_leaves_the_rest_to_another(counter: Co
 OF_ONE_PAYMENT = {"abort_button.py": ("{id}", "{amount}"), "two_tills.py": ("{id}", "till 1", "{amount}")}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("amount", "code", "words"),
     [(A_PART, 6, "PAID 4000.00 INSTEAD OF 9000.98"), (CANCELED_AT_THE_ACQUIRER, 4, "CALL THE SUPERVISOR: ")],
@@ -181,6 +187,7 @@ async def test_an_end_that_is_neither_paid_nor_not_paid(
     assert recipe.said[-1].startswith(words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OF_ONE_PAYMENT)
 async def test_trouble_of_posd_while_a_recipe_waits_says_nothing_of_the_payment(counter: Counter, name: str) -> None:
     arguments = [argument.format(id=uuid4(), amount=APPROVED) for argument in OF_ONE_PAYMENT[name]]
@@ -284,6 +291,7 @@ LIVE = ("live_status.py", "live_status.mjs")
 in_each_language = pytest.mark.parametrize("name", tried(LIVE, quick=["live_status.py"]))
 
 
+@pytest.mark.quick(2)
 @in_each_language
 @pytest.mark.parametrize("amount", ENDS)
 async def test_the_cashier_sees_each_end(counter: Counter, name: str, amount: str) -> None:
@@ -387,6 +395,7 @@ async def test_a_receipt_has_the_amount_where_the_terminal_does_not_say_it(count
     assert UNHEARD in prints_of(counter, identity)[0]["document"]["text"]
 
 
+@pytest.mark.slow
 async def test_trouble_of_posd_while_it_prints_prints_nothing_twice(counter: Counter) -> None:
     identity = await counter.pay("12.50")
     path = f"/v1/print-jobs/receipt-{identity}-1/outcome"

@@ -4,6 +4,8 @@ import sqlite3
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from posd.services.reconciler import MAX_CALLS
 from posd.store import leases, transactions
 from tests.restart.fill import fill
@@ -17,6 +19,7 @@ STATEMENTS = {
 }
 
 
+@pytest.mark.slow
 async def test_every_open_payment_is_asked_for_and_no_terminal_is_flooded() -> None:
     with TemporaryDirectory(prefix="posd-") as directory:
         result = await start(Path(directory), ended=5_000, opened=60, terminals=10)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
@@ -172,6 +173,7 @@ async def test_an_address_that_goes_before_its_payment_is_recorded_is_found_all_
         await here.until(second, lost)
 
 
+@pytest.mark.slow
 async def test_a_mark_that_cannot_be_stored_is_stored_when_it_can(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
         identity = await here.add(payment(GONE))

@@ -43,6 +43,7 @@ async def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         yield parts
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_recorded_is_not_sent_and_the_same_call_works_later(inside: Inside) -> None:
     identity = str(uuid4())
     inside.lock()
@@ -55,6 +56,7 @@ async def test_what_cannot_be_recorded_is_not_sent_and_the_same_call_works_later
     assert (transaction.phase, created, inside.terminal.starts_of(identity)) == (Phase.ACTIVE, True, 1)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_cannot_be_recorded_is_recorded_later_and_the_till_hears_what_is_on_disk(
     inside: Inside,
 ) -> None:
@@ -136,6 +138,7 @@ async def test_a_call_that_waited_for_the_first_one_is_not_told_that_posd_is_sto
     assert inside.terminal.starts_of(identity) == 1
 
 
+@pytest.mark.slow
 async def test_an_abort_that_was_sent_is_not_taken_back_by_the_disk(inside: Inside) -> None:
     identity = str(uuid4())
     await inside.payments.start(identity, CHARGE)

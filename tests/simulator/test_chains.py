@@ -165,6 +165,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.quick(16)
 @pytest.mark.parametrize(("done", "asked", "code"), REFUSED, ids=[f"{row[0]}: {row[1]}" for row in REFUSED])
 async def test_what_does_not_fit_is_refused(quick_till: Till, done: str, asked: str, code: str) -> None:
     chain = Chain(quick_till)

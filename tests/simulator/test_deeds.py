@@ -41,6 +41,7 @@ async def test_a_payment_goes_on_while_the_network_is_away_and_its_events_come_i
     assert receiver.statuses == [A, C, Q, OK]
 
 
+@pytest.mark.slow
 async def test_the_network_can_be_away_for_a_while(stage: Stage) -> None:
     """The course goes on meanwhile, and is over before the network is there again."""
     async with stage.plays(step(A) + deed("unplug", seconds="500") + steps(C, Q, OK)) as till:

@@ -151,6 +151,7 @@ def test_a_payment_and_the_switches_by_keys_and_the_terminal_is_as_it_was(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("typing", [False, True])
 def test_sigterm_leaves_the_terminal_as_it_was(tmp_path: Path, typing: bool) -> None:
     with screen(tmp=tmp_path) as shown:
@@ -161,6 +162,7 @@ def test_sigterm_leaves_the_terminal_as_it_was(tmp_path: Path, typing: bool) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("typing", [False, True])
 def test_ctrl_c_right_after_a_key_ends_it(tmp_path: Path, typing: bool) -> None:
     """By itself a terminal throws away what was typed when Ctrl-C comes: a read of it would wait for ever."""

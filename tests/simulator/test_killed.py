@@ -71,6 +71,7 @@ POINTS: list[tuple[str, int, bool, bool, int]] = [
 QUICK = [POINTS[3], POINTS[4], POINTS[6]]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("point", "passage", "recorded", "in_ledger", "queued"),
     chosen_quick(POINTS, QUICK, lambda row: f"{row[0]}-{row[1]}"),
@@ -119,6 +120,7 @@ POINTS_OF_DERIVED = [("call:record.Record.add", False), ("return:record.Record.a
 KILLED_DERIVED = [(*derived, *point) for derived, point in product(DERIVED, POINTS_OF_DERIVED)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "first", "second", "code", "point", "recorded"), first_quick(KILLED_DERIVED, 2))
 async def test_references_are_known_after_a_kill(
     shop: Shop, kind: str, first: str, second: str, code: str | None, point: str, recorded: bool
@@ -160,6 +162,7 @@ async def test_killed_in_mid_payment_it_has_forgotten_it(shop: Shop) -> None:
         assert (await until(process, "final"))["charged"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", first_quick([((),), (("--unruly",),)], 1, ["orderly", "unruly"]))
 async def test_killed_again_and_again_nothing_is_charged_unknown_or_lost(shop: Shop, options: tuple[str, ...]) -> None:
     rng = Random(3)

@@ -34,6 +34,7 @@ def quick_collections() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.usefixtures("quick_collections")
 @pytest.mark.parametrize("encrypted", [False, True])
 async def test_a_connection_of_the_moment_of_the_stop_is_ended(context: ssl.SSLContext, encrypted: bool) -> None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+import pytest
 from zeroconf import ServiceStateChange
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
@@ -17,6 +18,7 @@ SERIAL = f"SN-MDNS-{os.getpid()}"
 NAME = f"{SERIAL}.{TYPE}"
 
 
+@pytest.mark.slow
 async def test_the_terminal_is_announced_and_says_goodbye(settings: Callable[..., Settings]) -> None:
     changes: asyncio.Queue[tuple[str, ServiceStateChange]] = asyncio.Queue()
 
@@ -48,6 +50,7 @@ async def test_the_terminal_is_announced_and_says_goodbye(settings: Callable[...
         await browser_side.async_close()
 
 
+@pytest.mark.slow
 async def test_a_terminal_that_moves_is_announced_there_and_says_no_goodbye(settings: Callable[..., Settings]) -> None:
     """The same when it loses network or power; a browser forgets it only when its records end."""
     moving = f"{SERIAL}-3.{TYPE}"

@@ -59,6 +59,7 @@ async def original(till: Till, operation: str) -> str | None:
     return reference
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(("mode", "name", "path"), WAYS)
 async def test_it_is_acknowledged_run_and_reported_by_its_words(
     quick_till: Till, receiver: Receiver, mode: str, name: str, path: str
@@ -122,6 +123,7 @@ async def test_a_reference_is_refused_where_none_belongs(till: Till, name: str) 
     assert (await till.start(name, transaction_reference=None)).status_code == 200
 
 
+@pytest.mark.quick(18)
 @pytest.mark.parametrize("name", WITH_ORIGINAL)
 @pytest.mark.parametrize("reference", [..., None, 7, "", "7f3c", ["x"]])
 async def test_a_reference_is_required_where_one_belongs(till: Till, name: str, reference: Any) -> None:
@@ -163,6 +165,7 @@ async def test_a_body_that_is_no_request_is_refused_everywhere(till: Till, name:
     assert claimed == (name, None, None)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ROWS)
 async def test_every_operation_is_the_only_one_and_can_be_aborted(slow_till: Till, name: str) -> None:
     reference = await original(slow_till, name)
@@ -191,6 +194,7 @@ async def test_abort_and_search_have_cloud_paths_too(slow_till: Till, client: ht
     assert slow_till.terminal.searches == [search.decode()] * 2
 
 
+@pytest.mark.quick(22)
 @pytest.mark.parametrize(
     ("method", "path"),
     [*(("POST", path) for path in CLOUD.values()), ("POST", CLOUD_ABORT), ("POST", CLOUD_SEARCH)],

@@ -47,6 +47,7 @@ def test_the_delays_of_the_formula() -> None:
     assert DELAYS == [2, 4, 8, 16, 32, 60, 60, 60, 60]
 
 
+@pytest.mark.slow
 async def test_each_delay_is_that_of_the_formula_with_a_jitter_within_its_bounds(post: Delivering) -> None:
     """Ten attempts at exact moments, and never another one; the jitter is spread over its whole range."""
     book = Book(post.clock, post.receiver, refuse_always)
@@ -80,6 +81,7 @@ async def test_an_attempt_is_not_made_a_moment_too_early(post: Delivering) -> No
     assert len(book.arrivals) == 2
 
 
+@pytest.mark.slow
 async def test_fifteen_minutes_end_it_before_the_tenth_attempt_where_attempts_take_long(
     tmp_path: Path, pem: dict[str, Path], receiver: Receiver
 ) -> None:

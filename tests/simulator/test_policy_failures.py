@@ -116,6 +116,7 @@ async def assert_retried(post: Delivering, url: str, word: str, **fields: Any) -
         assert delay <= line["retry_in_seconds"] <= delay + BASE
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("failure", FAILURES)
 async def test_a_connection_that_fails_is_retried(
     tmp_path: Path,

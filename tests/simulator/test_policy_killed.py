@@ -61,6 +61,7 @@ POINTS: list[tuple[str, int, int]] = [
 ]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("point", "number", "seen"), first_quick(POINTS, 2, [f"{row[0]}-{row[1]}" for row in POINTS]))
 async def test_killed_at_an_attempt_there_are_ten_and_not_one_more(
     killed: Killed, point: str, number: int, seen: int
@@ -79,6 +80,7 @@ async def test_killed_at_an_attempt_there_are_ten_and_not_one_more(
     assert killed.receiver.statuses == sorted(killed.receiver.statuses, key=ORDER.index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("minutes", "tried"), [(14, True), (16, False)])
 async def test_killed_the_fifteen_minutes_go_on(killed: Killed, minutes: int, tried: bool) -> None:
     """In real time: the journal is put so many minutes back."""

@@ -112,6 +112,7 @@ QUICK = [POINTS[0], POINTS[4]]
 CASES = chosen_quick(POINTS, QUICK, lambda row: f"{row[0]}-{row[1]}")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("point", "passage", "known", "ended", "in_ledger"), CASES)
 async def test_killed_at_an_exact_point_of_a_job(
     shop: PrintShop, point: str, passage: int, known: bool, ended: bool, in_ledger: bool

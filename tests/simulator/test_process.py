@@ -50,6 +50,7 @@ async def test_with_nothing_configured_it_makes_its_own_certificate_and_leaves_n
     assert left_in(tmp_path) == []
 
 
+@pytest.mark.slow
 async def test_it_stops_in_a_second_with_mdns_and_a_payment_in_progress(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     options = ("--http", "--mdns-interface", "127.0.0.1", "--scenario", "wait-for-abort", "--wait-seconds", "0")
@@ -96,6 +97,7 @@ async def test_killed_and_started_again_it_keeps_its_certificate_and_delivers_wh
     assert receiver.statuses[:4] == ["TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"]
 
 
+@pytest.mark.slow
 def test_a_reader_that_reads_only_the_first_line_does_not_stop_it(tmp_path: Path) -> None:
     """Sixty refused starts make more than the 64 KiB of lines that the pipe holds."""
     options = ("--listen", "127.0.0.1:0", "--http", "--no-mdns")

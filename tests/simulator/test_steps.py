@@ -96,12 +96,14 @@ async def test_something_else_can_be_sent_in_place_of_an_event(stage: Stage) -> 
     assert finals[0]["charged"] is True
 
 
+@pytest.mark.slow
 async def test_a_late_event_is_overtaken(stage: Stage) -> None:
     async with stage.plays(steps(A) + step(C, deliver="{ late = 500 }") + steps(Q, OK)) as till:
         events = await stage.told(till)
     assert [event["status"] for event in events] == [A, Q, OK, C]
 
 
+@pytest.mark.slow
 async def test_an_event_comes_again_as_often_as_it_is_said(stage: Stage, receiver: Receiver) -> None:
     """The copies are the same, byte for byte, and keep no order."""
     async with stage.plays(step(A) + step(C, deliver="{ again = [300, 600] }") + steps(Q, OK)) as till:

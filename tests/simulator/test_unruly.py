@@ -53,6 +53,7 @@ def of(receiver: Receiver, transaction: str) -> list[dict[str, Any]]:
     return [item.event for item in receiver.deliveries if item.event["client_transaction_id"] == transaction]
 
 
+@pytest.mark.slow
 async def test_events_come_out_of_order_and_a_third_of_them_twice(
     settings: MakeSettings, client: httpx2.AsyncClient, receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ async def test_what_waits_for_its_first_or_second_delivery_survives_a_restart(
     assert set(arrived) == set(made)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seconds", [DETOUR_SECONDS, AGAIN_SECONDS])
 async def test_it_stops_at_once_while_events_are_held_up(
     settings: MakeSettings, client: httpx2.AsyncClient, receiver: Receiver, seconds: float

@@ -64,6 +64,7 @@ def test_the_database_itself_gets_no_key_and_no_mark(filled: Filled, database: P
     assert marks.newest(filled.db, marks.BACKUP) is None
 
 
+@pytest.mark.slow
 def test_it_is_one_moment_while_payments_go_on(
     filled: Filled, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -202,6 +202,7 @@ def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, wo
         db.rollback()
 
 
+@pytest.mark.slow
 @every("word", EVERYTHING)
 def test_what_a_statement_costs_does_not_grow_with_what_is_stored(few: Path, many: Path, word: str) -> None:
     assert steps(many, EVERYTHING[word]) <= 1.2 * steps(few, EVERYTHING[word]) + 20

@@ -364,6 +364,7 @@ def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: S
             assert len(events.of_transaction(db, identity)) == count
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("damage", "old"),
     [
@@ -638,6 +639,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("point", "again"), first_quick(POINTS, 3))
 def test_killed_at_any_point_no_id_is_forgotten(state: State, point: str, again: str) -> None:
     """The plug is pulled; then posd is started, or the restore is made again."""

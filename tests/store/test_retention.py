@@ -77,6 +77,7 @@ def in_files(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 async def test_what_is_old_goes_whole_with_its_space_and_every_word_of_it(path: Path) -> None:
     with filling(path) as filled:
         filled.db.execute("BEGIN")
@@ -239,6 +240,7 @@ def test_a_restore_takes_the_removed_ids_over(tmp_path: Path, newest_is: str) ->
         assert db.execute("SELECT count(*) FROM leases").fetchone() == (0,)
 
 
+@pytest.mark.slow
 def test_a_damaged_file_still_tells_which_ids_were_removed(tmp_path: Path) -> None:
     state = State(tmp_path)
     state.database.parent.mkdir()

@@ -82,6 +82,7 @@ def test_whatever_is_destroyed_nothing_is_made_up(whole: Path, tmp_path: Path, s
     assert len(after["events"]) <= len(before["events"])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "damage",
     [lambda path: path.write_bytes(b""), lambda path: path.unlink(), lambda path: path.write_bytes(b"x" * PAGE * 3)],
@@ -160,6 +161,7 @@ def test_the_ids_on_the_inner_pages_of_an_index_stand_nowhere_else_in_it(tmp_pat
     assert set() < salvaged(path)[0].ids < set(filled.known)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("size", [PAGE, 4096])  # an older posd made its databases with the larger pages
 def test_without_any_header_the_pages_tell_their_size(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch

@@ -122,6 +122,7 @@ async def lister(store: Store) -> Lister:
     return Lister(store)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
@@ -178,6 +179,7 @@ async def test_the_quarantine_keeps_the_same_bytes_once_and_is_bounded(store: St
     assert len(bodies) == len(set(bodies)) == events.MAX_QUARANTINED
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3))
 async def test_any_metadata_comes_back_verbatim(tmp_path: Path, metadata: dict[str, str]) -> None:

@@ -129,6 +129,7 @@ WRONG = {
 }
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_is_found(filled: Filled, tmp_path: Path, wrong: str) -> None:
     statements, kinds, names = WRONG[wrong]

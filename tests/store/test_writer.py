@@ -234,6 +234,7 @@ def test_a_commit_that_fails_is_trusted_only_where_its_end_is_certain(
     db.close()
 
 
+@pytest.mark.slow
 async def test_a_writer_that_is_not_trusted_writes_nothing_until_all_is_in_the_database_file(
     tmp_path: Path,
 ) -> None:

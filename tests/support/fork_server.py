@@ -4,9 +4,9 @@ A start of posd takes half a second of a processor, nearly all of it for imports
 them. A fork takes a hundredth of that. What comes of it is a process like any other: with a pid, descriptors, an
 environment and a memory of its own, that can be killed at any instant, and that ends as an interpreter ends.
 
-`tests.support.forks` is the other end. One message over a socket is one start: JSON, and the descriptors of its outputs
-and of its status socket. Over the status socket go the pid, then the exit status. This process ends, and kills
-what it has started, once nobody holds the other end.
+`tests.support.forks` is the other end. One message over a socket is one start: JSON, and the descriptors of its
+standard streams and of its status socket. Over the status socket go the pid, then the exit status. This process
+ends, and kills what it has started, once nobody holds the other end.
 """
 
 import gc
@@ -27,8 +27,8 @@ from typing import Any
 NUMBER = struct.Struct("=i")
 #: Longest request, in bytes: the command line and the environment.
 MAX_REQUEST_BYTES = 262_144
-#: What comes along with a request: stdout, stderr and the status socket.
-DESCRIPTORS = 3
+#: What comes along with a request: stdin, stdout, stderr and the status socket.
+DESCRIPTORS = 4
 
 #: Which kinds there are, and what each has imported. `posd run` does without rich, see `posd.cli.running`.
 IMPORTS = {
@@ -89,7 +89,7 @@ def serve(control: socket.socket) -> dict[str, Any] | None:
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for number, stream in enumerate(streams, start=1):
+            for number, stream in enumerate(streams):
                 os.dup2(stream, number)
             selector.close()
             for opened in (*living.values(), control, wake, woken):
@@ -115,10 +115,14 @@ def _reap(wake: socket.socket, living: dict[int, socket.socket]) -> None:
 
 def become(request: dict[str, Any]) -> None:
     """Be the process that was asked for: `python -m posd ARGUMENT…`."""
+    if request["session"]:
+        os.setsid()
     os.environ.clear()
     os.environ.update(request["environment"])
     time.tzset()
     os.chdir(request["directory"])
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - the standard streams, for good
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     importlib.reload(importlib.import_module("posd.crashpoints"))  # it reads the environment when it is imported
     sys.argv = ["posd", *request["arguments"]]
     runpy.run_module("posd", run_name="__main__", alter_sys=True)

@@ -22,6 +22,8 @@ from tests.support.fork_server import NUMBER
 
 #: Variables that say something to the interpreter, the loader or the C library at a process's start.
 AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "FAKETIME")
+#: The streams are of UTF-8 in any case.
+SAID_ANYWAY = {"PYTHONIOENCODING", "PYTHONUNBUFFERED"}
 
 #: The audit event of a start.
 FORKED = "tests.forked"
@@ -32,14 +34,26 @@ START_SECONDS = 120.0
 
 def can_fork(environment: Mapping[str, str]) -> bool:
     """Whether a process with this environment can come from a fork: nothing that matters before `main` differs."""
-    names = {name for name in environment.keys() | os.environ.keys() if name.startswith(AT_START)}
+    names = {name for name in environment.keys() | os.environ.keys() if name.startswith(AT_START)} - SAID_ANYWAY
     return all(environment.get(name) == os.environ.get(name) for name in names)
 
 
 class Forked:
-    """A process that was forked, as `python -m posd ARGUMENT…` without input; the outputs are descriptors."""
+    """A process that was forked, as `python -m posd ARGUMENT…`. The streams are descriptors.
 
-    def __init__(self, arguments: Sequence[str], *, stdout: int, stderr: int, env: Mapping[str, str]) -> None:
+    Without `stdin` it has no input; with `session` it gets a session of its own.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        stdin: int = subprocess.DEVNULL,
+        stdout: int,
+        stderr: int,
+        env: Mapping[str, str],
+        session: bool = False,
+    ) -> None:
         assert can_fork(env)
         self.args = [sys.executable, "-m", "posd", *arguments]
         self.environment = dict(env)
@@ -49,11 +63,13 @@ class Forked:
             "arguments": list(arguments),
             "environment": self.environment,
             "directory": str(Path.cwd()),
+            "session": session,
         }
-        with theirs:
+        with theirs, Path(os.devnull).open("rb") as nothing:
+            read = nothing.fileno() if stdin == subprocess.DEVNULL else stdin
             kind = "run" if arguments[-1] == "run" else "command"
             message = json.dumps(request).encode()
-            socket.send_fds(_control(kind), [message], [stdout, stderr, theirs.fileno()])
+            socket.send_fds(_control(kind), [message], [read, stdout, stderr, theirs.fileno()])
         self.status.settimeout(START_SECONDS)
         self.pid = NUMBER.unpack(self.status.recv(NUMBER.size))[0]
         _living.add(self)

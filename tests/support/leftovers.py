@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -58,6 +58,11 @@ def owning(place: str) -> Iterator[None]:
             del os.environ[OWNER]
         else:
             os.environ[OWNER] = before
+
+
+def owning_file() -> AbstractContextManager[None]:
+    """What a test starts in this block belongs to those that share the fixtures of its file."""
+    return owning(os.environ[OWNER].removeprefix(f"{os.environ[RUN]} ").partition("::")[0])
 
 
 def end_processes(place: str) -> list[str]:

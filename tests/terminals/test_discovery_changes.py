@@ -75,6 +75,7 @@ async def charge(posd: Daemon, serial: str) -> Any:
     return reply.json
 
 
+@pytest.mark.slow
 async def test_two_devices_claim_one_serial(
     home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
 ) -> None:
@@ -93,6 +94,7 @@ async def test_two_devices_claim_one_serial(
         assert (len(right.requests), other.requests) == (1, [])
 
 
+@pytest.mark.slow
 async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
     home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
 ) -> None:
@@ -118,6 +120,7 @@ async def test_an_abort_goes_only_to_the_device_that_was_sent_the_payment(
         assert second.fingerprint in line["reason"]
 
 
+@pytest.mark.slow
 async def test_a_terminal_that_is_lost_without_a_word_is_found_out_and_asked_when_it_is_back(
     home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
 ) -> None:
@@ -138,6 +141,7 @@ async def test_a_terminal_that_is_lost_without_a_word_is_found_out_and_asked_whe
             await terminal.searched.wait()
 
 
+@pytest.mark.slow
 async def test_a_terminal_that_flaps_is_where_it_said_last_and_fills_no_log(
     home: Path, network: AsyncZeroconf, devices: tuple[ScriptedTerminal, ScriptedTerminal]
 ) -> None:

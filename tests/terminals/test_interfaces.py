@@ -34,6 +34,7 @@ STEPS: list[tuple[str, str | None, str | None, set[str]]] = [
 ]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.root
 @needs("ip", "unshare")
 @pytest.mark.parametrize("how", ["reported", "polled"])

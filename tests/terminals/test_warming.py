@@ -67,6 +67,7 @@ async def test_a_ca_file_that_cannot_be_used_is_told_of_at_the_start(tmp_path: P
         Fleet(terminals)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("warm", "loaded"), [(False, "[]"), (True, "['httpcore2', 'httpx2']")])
 def test_what_calls_need_is_loaded_by_warming_up(tmp_path: Path, warm: bool, loaded: str) -> None:
     config = configuration(tmp_path, "")

@@ -146,6 +146,7 @@ def address(channel: str, identity: str) -> str:
     return f"/webhooks/{channel}/{identity}/{token(KEY, channel, identity)}"
 
 
+@pytest.mark.slow
 async def test_every_event_gets_its_reply_and_is_kept(started: World) -> None:
     cases = [case for case in of_kind("transaction-event") if not case.given["merchant_id"]]
     assert len(cases) > 400

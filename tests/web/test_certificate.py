@@ -172,6 +172,7 @@ async def test_its_end_is_told_once_a_day(tmp_path: Path, monkeypatch: pytest.Mo
     assert "ends in 15 days; put a new pair of the shop's own PKI into" in lines[0]["detail"]
 
 
+@pytest.mark.slow
 async def test_a_renewal_that_fails_is_told_and_tried_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,7 @@ async def ended(house: House, reason: str, count: int = 1) -> None:
 # Slow readers
 
 
+@pytest.mark.slow
 async def test_who_does_not_read_is_cut_off_is_told_and_goes_on_where_it_was(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,6 +224,7 @@ def test_events_from_the_future_are_a_warning(setup: SetUp) -> None:
     assert "its clock was ahead of this machine's" in told["meaning"]
 
 
+@pytest.mark.slow
 def test_a_check_that_hangs_is_named_with_its_limit_and_what_it_said_before_counts(setup: SetUp) -> None:
     setup.file.write_text(setup.config)
     over = threading.Event()
@@ -253,6 +254,7 @@ def test_a_check_that_breaks_is_told_and_the_others_go_on(setup: SetUp) -> None:
     assert "ZeroDivisionError" in found[1].meaning
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_disks")
 def test_a_disk_that_is_nearly_full(setup: SetUp, tmp_path: Path) -> None:
     """The state directory is a small disk of its own; only what runs in its namespace sees it."""
@@ -273,6 +275,7 @@ def test_a_disk_that_is_nearly_full(setup: SetUp, tmp_path: Path) -> None:
     assert "the disk is nearly full (" in failed["meaning"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_disks")
 def test_a_firewall_is_a_hint_with_the_ports_that_have_to_pass(setup: SetUp, tmp_path: Path) -> None:
     """Nobody can tell from here whether it lets them pass: it is a warning."""
@@ -308,6 +311,7 @@ _AS_ANOTHER = """
 """
 
 
+@pytest.mark.slow
 @needs(root=True)
 async def test_who_may_read_little_is_told_so_line_by_line(setup: SetUp) -> None:
     """A member of the admin group sees what posd says; what only posd and root may read is named, and is no failure."""

@@ -114,6 +114,7 @@ async def announced(setup: SetUp) -> AsyncIterator[str]:
         yield serial
 
 
+@pytest.mark.slow
 async def test_terminals_are_found_by_mdns_where_posd_does_not_run(setup: SetUp, announced: str) -> None:
     setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
     setup.config += f'[[terminals]]\nserial = "{announced}"\nca_file = "{setup.terminal.ca}"\n'
@@ -132,6 +133,7 @@ async def test_terminals_are_found_by_mdns_where_posd_does_not_run(setup: SetUp,
     assert announced in heard["meaning"]
 
 
+@pytest.mark.slow
 def test_a_terminal_that_nobody_announces(setup: SetUp) -> None:
     setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
     setup.change(f'serial = "{SERIAL}"', f'serial = "SN-{setup.port}"')  # that one others announce on this machine

@@ -119,6 +119,7 @@ def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_the_command_writes_every_page(manual: Path) -> None:
     assert {file.name for file in (manual / "man1").iterdir()} == {f"{page.name}.1" for page in PAGES}
     assert [file.name for file in (manual / "man5").iterdir()] == ["posd.toml.5"]
@@ -135,6 +136,7 @@ def test_every_key_of_the_configuration_is_on_its_page() -> None:
         assert word in page
 
 
+@pytest.mark.slow
 @needs("groff")
 def test_groff_takes_every_page_without_a_word(manual: Path) -> None:
     for file in sorted(manual.glob("man?/*")):

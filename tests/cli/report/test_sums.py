@@ -173,6 +173,7 @@ def test_how_long_it_took() -> None:
     assert (none.count, none.median) == (0, None)
 
 
+@pytest.mark.slow
 def test_a_page_of_a_busy_day_has_a_reasonable_size() -> None:
     morning = SPAN.start.astimezone(ZONE)
     text = page.write(made(day(5000, morning, terminals=12) + trouble(morning)))

@@ -35,6 +35,7 @@ def test_the_newest_line_and_those_that_are_not_there(told: tuple[Api, list[Chan
     assert [change for page in feed.past(api, newest) for change in page] == []
 
 
+@pytest.mark.slow
 def test_each_moment_is_found(told: tuple[Api, list[Change]]) -> None:
     api, changes = told
     moments = [datetime.fromisoformat(change["at"]) for change in changes]

@@ -161,6 +161,7 @@ def shop(shop_of_all: Counter) -> Iterator[Counter]:
     shop_of_all.tidy()
 
 
+@pytest.mark.slow
 def test_a_payment_comes_advances_and_ends_before_the_eyes(shop: Counter) -> None:
     with watched(shop) as seen:
         seen.shows("no payment is open")
@@ -210,6 +211,7 @@ def test_an_abort_by_a_key_is_asked_about_and_ends_the_payment(shop: Counter) ->
         assert seen.ends() == 0
 
 
+@pytest.mark.slow
 def test_reconcile_by_a_key_tells_what_came(shop: Counter) -> None:
     payment = shop.charge(31, "SN-0002", scenario="wait-for-abort")
     with watched(shop) as seen:
@@ -227,6 +229,7 @@ def test_reconcile_by_a_key_tells_what_came(shop: Counter) -> None:
         assert seen.ends() == 0
 
 
+@pytest.mark.slow
 def test_show_and_help_open_scroll_follow_and_close(shop: Counter) -> None:
     payment = shop.charge(42, scenario="by-hand")
     with watched(shop) as seen:
@@ -270,6 +273,7 @@ def test_a_terminal_of_another_size_is_filled(shop: Counter) -> None:
         assert seen.ends() == 0
 
 
+@pytest.mark.slow
 def test_a_daemon_that_goes_and_comes_back_is_told_of_and_followed_again(shop: Counter) -> None:
     with watched(shop) as seen:
         seen.shows("  ok")
@@ -290,6 +294,7 @@ def test_a_daemon_that_goes_and_comes_back_is_told_of_and_followed_again(shop: C
         assert seen.ends() == 0
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(shop: Counter, number: signal.Signals) -> None:
     with watched(shop) as seen:
@@ -392,6 +397,7 @@ def test_once_is_text_in_a_pipe(shop: Counter) -> None:
     assert "SN-0002  reachable" in done.stdout
 
 
+@pytest.mark.slow
 def test_as_json_it_is_a_line_for_each_change_from_now_on(shop: Counter) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "posd", "--socket", str(shop.socket), "watch", "--json"],
@@ -425,6 +431,7 @@ def test_as_json_it_is_a_line_for_each_change_from_now_on(shop: Counter) -> None
         process.communicate()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", [(), ("--json",), ("--once",)])
 def test_a_daemon_that_is_not_there_is_told_at_the_start(tmp_path: Path, options: tuple[str, ...]) -> None:
     keys, device = pty.openpty()

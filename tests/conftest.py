@@ -58,8 +58,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return more workers than there are processors: tests wait for processes and for time to pass."""
-    return 2 * len(os.sched_getaffinity(0))
+    """Return one worker more than there are processors: tests wait for processes and for time to pass."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(tryfirst=True)

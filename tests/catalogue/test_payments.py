@@ -65,6 +65,7 @@ async def test_posd_says_what_the_scenario_says(opened: Streets, playing: Playin
     assert passed - BY_TIME == expected - BY_TIME
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", CASES)
 async def test_what_it_says_of_money_is_what_the_terminals_ledger_says(playing: Playing, name: str) -> None:
     played = await playing[name]

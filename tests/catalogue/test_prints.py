@@ -55,6 +55,7 @@ async def test_posd_says_what_the_scenario_says(playing: Playing, name: str) -> 
     assert play.news.passed[name] >= set(expect.passed)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="module")
 async def test_it_stays_so_and_each_job_was_created_once(playing: Playing) -> None:
     for name, task in playing.items():

@@ -102,6 +102,7 @@ def test_pre_auth_re_auth_capture_void_each_name_the_reference_that_counts(shop:
     assert len(references) == 4
 
 
+@pytest.mark.slow
 def test_an_approved_pre_auth_says_that_it_only_reserves_and_how_to_go_on(shop: Shop) -> None:
     done = shop.run("preauth", "10")
     reserve = done.stdout.split()[1]
@@ -130,6 +131,7 @@ def test_charge_tip_void(shop: Shop) -> None:
     check_link(shop, shop.approved("void", charge), charge, shop.reference(charge))
 
 
+@pytest.mark.slow
 def test_an_original_can_be_named_by_the_acquirers_reference(shop: Shop) -> None:
     reserve = shop.approved("preauth", "7")
     first = shop.reference(reserve)
@@ -164,7 +166,7 @@ def original_for(shop: Shop, command: str) -> list[str]:
     return [shop.approved(begins[command], "10")] if command in begins else []
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", DECLINED)
 def test_a_decline_exits_1_and_says_what_stays_and_can_be_tried_again(shop: Shop, command: str) -> None:
     original = original_for(shop, command)
@@ -175,6 +177,7 @@ def test_a_decline_exits_1_and_says_what_stays_and_can_be_tried_again(shop: Shop
     assert shop.run(command, *original, "5").returncode == 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", ["capture", "tip", "void"])
 def test_a_second_one_is_refused_and_sent_only_with_repeat(shop: Shop, command: str) -> None:
     original = original_for(shop, command)
@@ -210,6 +213,7 @@ def test_a_sale_with_another_payment_is_refused_but_what_derives_from_it_is_not(
     assert shop.run("preauth", "4", "--sale", "till-3/77", "--repeat").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_chain_that_does_not_fit_is_refused_with_the_reason_and_nothing_is_sent(shop: Shop) -> None:
     charge, reserve = shop.approved("charge", "5"), shop.approved("preauth", "5")
     more, capture = shop.approved("reauth", reserve, "6"), shop.approved("capture", reserve, "6")
@@ -248,7 +252,7 @@ def test_one_that_is_still_open_has_nothing_derived_from_it(shop: Shop) -> None:
     assert "is not approved: it is still open; wait for its outcome" in refused.stderr
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", ["preauth", "reauth", "capture", "tip", "void"])
 def test_json_is_the_apis_document_and_nothing_else(shop: Shop, command: str) -> None:
     done = shop.run(command, *original_for(shop, command), "10.10", "--json")

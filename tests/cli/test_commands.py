@@ -100,6 +100,7 @@ def test_a_busy_terminal_is_a_refusal_that_names_the_payment(shop: Machine, wait
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_wait_that_is_cut_short_exits_4_and_says_how_to_go_on(shop: Machine, waiting_payment: str) -> None:
     cut = posd("await", waiting_payment, "--timeout", "0.3", config=shop.config_path)
     assert cut.returncode == 4
@@ -113,6 +114,7 @@ def test_json_of_a_wait_that_is_cut_short_is_the_open_transaction(shop: Machine,
     assert json.loads(cut.stdout)["outcome"] is None
 
 
+@pytest.mark.slow
 def test_ctrl_c_exits_4_and_the_payment_goes_on(shop: Machine) -> None:
     arguments = ("charge", "7", "--metadata", "scenario=wait-for-abort")
     with started_posd(*arguments, config=shop.config_path) as charge:
@@ -231,6 +233,7 @@ def test_a_person_frees_the_terminal_and_settles_the_payment() -> None:
         assert run("reprocess").returncode == 0
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -107,6 +107,7 @@ def test_backup_says_what_is_wrong_with_the_command(tmp_path: Path, arguments: t
     assert words in done.stderr
 
 
+@pytest.mark.slow
 def test_a_backup_is_not_written_to_a_terminal(tmp_path: Path) -> None:
     seen = posd_on_terminal("backup", "-", socket=tmp_path / "s")
     assert seen.returncode == 2
@@ -152,6 +153,7 @@ def test_restore_as_json_is_what_was_done_without_any_key(shop: Shop) -> None:
     assert (b"k" * 32).hex() not in done.stdout
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("types", "code"), [("y\n", 0), ("n\n", 1)])
 def test_restore_on_a_terminal_shows_what_it_will_do_and_asks(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, types: str, code: int
@@ -191,6 +193,7 @@ def test_restore_without_a_backup_saves_what_can_be_read(shop: Shop) -> None:
         assert {row[0] for row in db.execute("SELECT client_transaction_id FROM transactions")} == {name(1), name(2)}
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

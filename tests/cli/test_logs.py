@@ -224,6 +224,7 @@ def test_a_line_without_end_is_shown_cut_and_costs_no_memory(tmp_path: Path) -> 
     assert "(payment.started)" in last
 
 
+@pytest.mark.slow
 def test_broken_utf_8_is_json_as_it_was() -> None:
     raw = b'{"event": "a.b", "detail": "\xff"}'
     assert said_of(raw + b"\n", "--json") in (b"", raw + b"\n")
@@ -294,7 +295,7 @@ def test_the_journal_is_asked_for_what_it_can_select(tmp_path: Path, arguments: 
     assert b"Traceback" not in done[1]
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [

@@ -72,6 +72,7 @@ def test_it_chooses_an_id_and_says_it_first(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[0] == f"print job {chosen}"
 
 
+@pytest.mark.slow
 def test_standard_input_is_printed(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [answer(COMPLETED, 201)]) as stub:
         done = subprocess.run(

@@ -82,6 +82,7 @@ def test_what_is_typed_is_what_is_sent(tmp_path: Path, arguments: tuple[str, ...
     assert sent(tmp_path, *arguments) == ("PUT", f"/v1/transactions/{NEW_ID}", body)
 
 
+@pytest.mark.quick(27)
 @pytest.mark.parametrize("command", DERIVED)
 @pytest.mark.parametrize(
     ("arguments", "words"),
@@ -181,7 +182,7 @@ def test_a_reference_that_does_not_fit_has_no_id_to_look_at(tmp_path: Path) -> N
 # what is said
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("arguments", "noun"),
     [

@@ -49,7 +49,7 @@ def test_a_payment_is_waited_for_over_trouble_that_passes(
     assert "posd is back" in done.stdout
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", [CHARGE, AWAIT], ids=lambda command: command[0])
 @pytest.mark.parametrize(
     ("trouble", "words"),

@@ -10,6 +10,7 @@ from tests.cli.stub import Answer, Stub, problem
 ID = "00000000-0000-4000-8000-000000000000"
 
 
+@pytest.mark.quick(16)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -70,6 +71,7 @@ def test_a_charge_that_is_refused_tells_which_fields_are_wrong(tmp_path: Path) -
     assert "/amount/tip: too many digits" in done.stderr
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("command", ["status", "run"])
 def test_a_configuration_that_is_not_there_exits_2(tmp_path: Path, command: str) -> None:
     done = posd_process(command, config=tmp_path / "none.toml")

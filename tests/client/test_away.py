@@ -59,7 +59,7 @@ def listening(path: Path) -> socket.socket:
     return bound
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -33,6 +33,7 @@ def test_to_import_it_loads_neither_the_http_client_nor_asyncio() -> None:
     assert not {"httpx2", "httpcore2", "msgspec", "click", "rich"} & names
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("client", ["Posd", "AsyncPosd"])
 def test_to_use_it_loads_nothing_else_of_posd(client: str) -> None:
     names = loaded(f"from posd.client import {client}\n{client}('/none')")

@@ -54,6 +54,7 @@ async def until(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("wait", WAITS)
 async def test_a_cancelled_wait_leaves_the_payment_and_no_connection(payment: Payment, wait: str) -> None:
     terminal, socket = payment.shop.terminal, payment.shop.daemon.till_socket
@@ -120,6 +121,7 @@ def program(payment: Payment, wait: str) -> tuple[str, ...]:
     return sys.executable, "-c", PROGRAM, str(payment.shop.daemon.till_socket), payment.identity, payment.serial, wait
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("wait", ["watch", "outcome"])
 async def test_ctrl_c_of_a_waiting_program_leaves_the_payment_alone(payment: Payment, wait: str) -> None:
     posd, aborts = payment.shop.daemon, payment.shop.terminal.aborts

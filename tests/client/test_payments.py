@@ -30,6 +30,7 @@ async def test_a_charge_ends_approved(client: Client, payment: Payment) -> None:
     assert (outcome.id, outcome.charged, outcome.authorized_amount) == (payment.identity, True, Decimal("11.20"))
 
 
+@pytest.mark.quick(1)
 async def test_a_wait_outlives_three_restarts_and_a_kill(client: Client, alone: Payment) -> None:
     posd = alone.shop.daemon
     async with client(posd.till_socket) as till:
@@ -45,6 +46,7 @@ async def test_a_wait_outlives_three_restarts_and_a_kill(client: Client, alone: 
     assert len(alone.requests) == 1
 
 
+@pytest.mark.quick(1)
 async def test_watch_goes_over_a_restart_without_gap_or_repeat(client: Client, alone: Payment) -> None:
     async with client(alone.shop.daemon.till_socket) as till:
         await till.charge(alone.identity, 5)

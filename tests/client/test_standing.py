@@ -19,7 +19,7 @@ STATES: list[tuple[Callable[[Posd], object], Answer]] = [
 ]
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("look", "found"), STATES, ids=["payment", "print job"])
 @pytest.mark.parametrize("trouble", [FULL, FAULT], ids=["full", "fault"])
 def test_how_it_stands_is_asked_again_where_posd_cannot_look(

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import some
-
 CASES = ("Approved", "Declined", "Rejected", "Canceled", "NotStarted")
 
 HEAD = """
@@ -86,7 +84,8 @@ def test_a_till_that_looks_at_every_outcome_is_right(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("forgotten", some(CASES, "NotStarted"))
+@pytest.mark.slow
+@pytest.mark.parametrize("forgotten", CASES)
 def test_a_till_that_forgets_one_is_told_which(tmp_path: Path, forgotten: str) -> None:
     done = checked(tmp_path, *(case for case in CASES if case != forgotten))
     assert done.returncode == 1
@@ -94,6 +93,7 @@ def test_a_till_that_forgets_one_is_told_which(tmp_path: Path, forgotten: str) -
     assert f'"{forgotten}"; expected "Never"' in error or f'"{forgotten}"; expected "NoReturn"' in error
 
 
+@pytest.mark.slow
 def test_a_float_is_no_amount_and_an_outcome_that_is_not_awaited_is_seen(tmp_path: Path) -> None:
     wrong = TAIL + '\nPosd().charge(uuid4(), 1.5)\nPosd().charge(uuid4(), 1, sales="x")\n'
     done = checked(tmp_path, *CASES, tail=wrong)

@@ -46,6 +46,7 @@ TAKEN: dict[str, Script] = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("answer", TAKEN)
 async def test_an_abort_that_may_have_been_taken(shop: Shop, answer: str) -> None:
     payment = await shop.started()

@@ -63,6 +63,7 @@ async def test_a_backup_that_cannot_be_made_removes_nothing(shop: Shop, home: Pa
     assert names(directory) == {"posd-20200101T000000Z.db"}
 
 
+@pytest.mark.slow
 async def test_the_command_says_what_became_of_the_older_ones(home: Path) -> None:
     async with open_shop(home) as shop:
         directory = home / "backups"

@@ -270,6 +270,7 @@ def make(home: Path) -> TlsFiles:
     return tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
+@pytest.mark.slow
 async def test_a_certificate_that_ended_while_the_machine_was_off_is_renewed_at_the_start(
     home: Path, short_lived: Callable[..., None]
 ) -> None:

@@ -62,6 +62,7 @@ async def test_a_re_authorization_that_failed_changes_no_reference(shop: Shop) -
     assert capture.sent["transaction_reference"] == first.reference
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["re-auth", "capture"])
 async def test_the_reference_that_was_sent_is_never_taken_for_the_new_one(shop: Shop, kind: str) -> None:
     """What the acknowledgement and the event echo of the request is told as sent; the outcome's is the answer's."""
@@ -95,7 +96,7 @@ LEFT_OUT: dict[str, Any] = {
 }
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("case", LEFT_OUT)
 @pytest.mark.parametrize("kind", ["re-auth", "capture", "void"])
 async def test_where_the_terminal_leaves_the_new_reference_out_there_is_none(shop: Shop, kind: str, case: str) -> None:
@@ -134,6 +135,7 @@ async def test_where_the_newest_reference_is_not_known_no_older_one_is_sent(shop
     assert capture.sent["transaction_reference"] == newest.reference
 
 
+@pytest.mark.slow
 async def test_swapped_or_without_its_echo_the_answers_reference_counts(shop: Shop) -> None:
     pre_auth = await approved(shop, "pre-auth")
     for echoed in (None, str(uuid4()), 7, {}):

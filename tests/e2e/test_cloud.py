@@ -134,7 +134,7 @@ async def test_where_the_service_cannot_call_back_a_search_tells(tmp_path: Path)
 # On scripted terminals: every byte
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_each_operation_has_its_path_with_the_serial_in_it(mixed: dict[str, Shop], kind: str) -> None:
     for serial, shop in mixed.items():

@@ -45,7 +45,7 @@ def naming(original: Operation, way: str) -> dict[str, str]:
     return {way.lower(): value.upper() if way.isupper() else value}
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("second", WAYS)
 @pytest.mark.parametrize("first", ["ORIGINAL", "TRANSACTION_REFERENCE"])
 @pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
@@ -73,7 +73,7 @@ async def test_a_second_one_is_refused_however_each_is_named(
     assert (await original.get())["derived"] == [standing.identity]
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", DONE_TO)
 async def test_of_an_original_that_nobody_here_knows_the_reference_tells(
     shop: Shop, counters: list[Operation], kind: str
@@ -124,6 +124,7 @@ async def test_so_does_what_was_done_before_the_reference_that_counts_was_anothe
     assert (reply.status, reply.json.get("transactions")) == (409, [capture.identity])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["capture", "void", "post-tip"])
 async def test_one_that_was_sent_under_a_reference_that_turned_out_to_be_another_stands_in_the_way(
     shop: Shop, counters: list[Operation], kind: str
@@ -143,6 +144,7 @@ async def test_one_that_was_sent_under_a_reference_that_turned_out_to_be_another
         assert problem["transactions"] == [standing.identity]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("first", ["old", "new"])
 @pytest.mark.parametrize("kind", ["capture", "void"])
 async def test_of_an_original_of_elsewhere_each_reference_of_its_chain_tells(
@@ -169,7 +171,7 @@ async def test_of_an_original_of_elsewhere_each_reference_of_its_chain_tells(
 UNPAID = ("DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED", "refused", "proved by a person")
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("end", UNPAID)
 @pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
 async def test_one_that_was_not_paid_stands_in_nobodys_way(
@@ -213,6 +215,7 @@ async def test_one_of_which_it_is_open_what_the_customer_paid_stands_in_the_way(
     await (await operation(shop, "void", counters[1]).begin(**named)).finish()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", DONE_TO)
 async def test_repeat_lifts_it(shop: Shop, counters: list[Operation], kind: str) -> None:
     original = await (await operation(shop, DONE_TO[kind], counters[0]).begin()).finish()
@@ -232,7 +235,7 @@ async def test_repeat_lifts_it(shop: Shop, counters: list[Operation], kind: str)
 # A re-authorization, and what is done to what it changes
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["capture", "void"])
 async def test_while_a_re_authorization_is_open_the_newest_reference_is_not_known(
@@ -267,7 +270,7 @@ async def test_with_repeat_the_newest_that_is_known_is_sent(shop: Shop, counters
 # Many tills at once
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("_race", range(RACES))
 @pytest.mark.parametrize("kind", DONE_TO)
 async def test_of_many_tills_at_once_one_wins(shop: Shop, counters: list[Operation], kind: str, _race: int) -> None:
@@ -293,6 +296,7 @@ async def test_of_many_tills_at_once_one_wins(shop: Shop, counters: list[Operati
 # Repeated calls
 
 
+@pytest.mark.slow
 async def test_a_repeated_call_is_answered_from_the_record(shop: Shop, counters: list[Operation]) -> None:
     """The reference that posd looked up is no difference; another original or reference is one."""
     pre_auth, other = [await (await operation(shop, "pre-auth", counters[0]).begin()).finish() for _ in range(2)]
@@ -332,6 +336,7 @@ async def test_a_repeated_call_is_answered_from_the_record(shop: Shop, counters:
 # The basket
 
 
+@pytest.mark.slow
 async def test_a_chain_is_one_sale_and_a_strangers_payment_is_another(shop: Shop, counters: list[Operation]) -> None:
     sale = f"till-3/{uuid4()}"
     here, there = counters[:2]

@@ -81,6 +81,7 @@ CORRECTIONS: list[tuple[Callable[[Shop], Awaitable[Payment]], Telling]] = [
 ]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("infer", "tell"), CORRECTIONS)
 async def test_what_the_terminal_says_beats_what_was_inferred(
     shop: Shop, infer: Callable[[Shop], Awaitable[Payment]], tell: Telling
@@ -137,7 +138,7 @@ SECOND: dict[str, tuple[str, str, bool]] = {
 }
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", SECOND)
 @pytest.mark.parametrize("tell", [by_event, by_search])
 async def test_of_two_finals_of_the_terminal_the_first_stands(shop: Shop, name: str, tell: Telling) -> None:
@@ -229,6 +230,7 @@ async def test_a_device_outside_the_fleet_is_not_believed(shop: Shop) -> None:
 # Orphans
 
 
+@pytest.mark.slow
 async def test_payments_that_the_database_does_not_know_are_rebuilt_from_their_events() -> None:
     with TemporaryDirectory(prefix="posd-") as directory:
         async with open_counters(Path(directory), 3) as counters:

@@ -75,7 +75,7 @@ FORGED: dict[str, Callable[[Genuine], str]] = {
 }
 
 
-@pytest.mark.quick(12)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", FORGED)
 async def test_a_forged_callback_changes_nothing(shop: Shop, name: str) -> None:
     payment = await shop.started()

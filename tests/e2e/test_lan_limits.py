@@ -52,7 +52,7 @@ SILENT = {
 }
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", SILENT)
 async def test_silence_is_closed_in_time(lan: Lan, name: str) -> None:
     assert await lan.talk(SILENT[name]) == b""
@@ -116,7 +116,7 @@ BROKEN: dict[str, tuple[bytes, int]] = {
 }
 
 
-@pytest.mark.quick(9)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", BROKEN)
 async def test_what_is_no_request_is_refused_and_closed(lan: Lan, name: str) -> None:
     data, status = BROKEN[name]
@@ -147,6 +147,7 @@ async def test_no_other_protocol_is_spoken(lan: Lan, name: str) -> None:
     await lan.empty()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", UPGRADES)
 async def test_an_event_that_asks_for_another_protocol_is_taken_with_its_body(lan: Lan, name: str) -> None:
     reader, writer = await lan.connect()
@@ -166,6 +167,7 @@ async def test_http2_is_not_negotiated(lan: Lan) -> None:
     writer.transport.abort()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\xff"], ids=["silent", "header", "half"])
 async def test_half_a_handshake_is_closed_in_time(lan: Lan, first: bytes) -> None:
     before = asyncio.all_tasks()
@@ -285,7 +287,7 @@ ENDS = {
 }
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ENDS)
 async def test_no_ended_connection_waits_for_the_search_for_garbage(lan: Lan, name: str) -> None:
     def kept() -> int:
@@ -405,7 +407,7 @@ def endless(port: int, ca: Path, first: bytes, piece: bytes, reads: bool, stop: 
     return b""
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("reads", [True, False], ids=["who reads", "who never reads"])
 @pytest.mark.parametrize("name", EARLY)
 async def test_an_answer_in_the_middle_of_an_endless_body_leaves_nothing(lan: Lan, name: str, reads: bool) -> None:
@@ -446,6 +448,7 @@ CALLS = 30
 QUICK_SECONDS = 20.0
 
 
+@pytest.mark.slow
 async def test_the_till_is_answered_meanwhile(posd: Daemon, terminal: ScriptedTerminal) -> None:
     half = [await asyncio.open_connection("127.0.0.1", posd.port) for _ in range(NUISANCES // 2)]
     stalled = [await connect(posd.port, posd.ca) for _ in range(NUISANCES // 4)]

@@ -136,7 +136,7 @@ def row_name(row: Any) -> str:
     return f"{row[0]} {row[1]} {row[4]} {str(row[2])[:40]}"
 
 
-@pytest.mark.quick(33)
+@pytest.mark.quick(11)
 @pytest.mark.parametrize("row", PROBLEM_ROWS, ids=row_name)
 async def test_a_problem(shop: Shop, known: str, row: tuple[str, str, Any, int, str]) -> None:
     method, path, content, status, code = row

@@ -66,6 +66,7 @@ def total(found: dict[str, Family], name: str, **labels: str) -> float:
     return sum(number for (_, pairs), number in samples if labels.items() <= dict(pairs).items())
 
 
+@pytest.mark.slow
 async def test_everything_is_in_the_table_and_the_table_is_all_there_is(place: tuple[Shop, int, Path]) -> None:
     found = await families(place[0].daemon)
     absent = {"posd_backup_last_success_timestamp_seconds", "posd_certificate_refusals"}

@@ -35,6 +35,7 @@ async def put(payment: Payment, amount: str, more: str = "") -> Any:
     return await payment.shop.daemon.call("PUT", f"/transactions/{payment.identity}", text)
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("amount", AMOUNTS, ids=str)
 async def test_an_amount_reaches_the_terminal_as_the_till_wrote_it(shop: Shop, amount: str) -> None:
     payment = shop.payment()
@@ -80,6 +81,7 @@ WRONG = {
 }
 
 
+@pytest.mark.quick(19)
 @pytest.mark.parametrize("amount", WRONG, ids=str)
 async def test_a_wrong_amount_is_refused_by_name(shop: Shop, amount: str) -> None:
     payment = Payment(shop, str(uuid4()), "SN-000")

@@ -210,6 +210,7 @@ async def test_nobody_closes_a_start_whose_answer_is_still_to_come(counter: Shop
     assert (await starting).json["phase"] == "active"
 
 
+@pytest.mark.slow
 async def test_a_person_does_not_wait_behind_terminals_that_hang() -> None:
     with directory() as home:
         extra = "[reconcile]\nfirst_event_grace_seconds = 0.2\n"

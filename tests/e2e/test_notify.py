@@ -155,6 +155,7 @@ async def test_no_call_fails_over_restarts_on_a_passed_socket(
         await posd.stop()
 
 
+@pytest.mark.slow
 async def test_a_passed_socket_that_is_not_posds_is_refused_with_what_to_do(home: Path) -> None:
     with passed_socket(home / "elsewhere" / "till.sock") as (entering, descriptor):
         tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])

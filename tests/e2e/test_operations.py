@@ -85,6 +85,7 @@ async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, g
         assert outcome["authorized_amount"] is None or outcome["authorized_amount"] == Decimal("876543.21")
 
 
+@pytest.mark.slow
 async def test_on_the_simulated_terminal_the_cardholders_tip_never_comes_back() -> None:
     given = '{"iva": 1.20, "subtotal_iva": 10.00, "extra_taxes": {"ice": 0.0100}}'
     sent = '"amount":{"iva":1.20,"subtotal_iva":10.00,"subtotal_iva0":0,"extra_taxes":{"ice":0.0100}},'
@@ -152,6 +153,7 @@ async def test_whatever_an_operation_is_called_its_final_event_is_applied(shop: 
         assert document["outcome"]["reversal"] == ("cancellation" if kind == "void" else None)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("word", ["VOID", "TIP", 7, None])
 async def test_what_nobody_knows_the_type_of_can_be_voided_by_its_reference(shop: Shop, word: Any) -> None:
     """Rebuilt from an event after a restore: the till knows what it is, posd does not."""
@@ -171,6 +173,7 @@ async def test_what_nobody_knows_the_type_of_can_be_voided_by_its_reference(shop
     assert (await shop.daemon.transaction(identity))["derived"] == [void.identity]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", ["charge", "pre-auth", "re-auth", "capture"])
 async def test_an_orphan_of_a_known_type_is_an_original_like_any_other(shop: Shop, kind: str) -> None:
     lost = operation(shop, kind)
@@ -205,6 +208,7 @@ async def fixed() -> AsyncIterator[Shop]:
             await nothing_to_correct(counter.daemon)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_the_profile_says_not_to_be_abortable_is_not_aborted(fixed: Shop, kind: str) -> None:
     possible = kind not in FIXED

@@ -52,6 +52,7 @@ def line_of(history: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 # release
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("phase", ["in_doubt", "active"])
 async def test_release_frees_the_terminal_and_leaves_the_question_open(shop: Shop, phase: str) -> None:
     payment = await (shop.in_doubt() if phase == "in_doubt" else shop.started())
@@ -152,6 +153,7 @@ async def test_what_has_ended_is_not_decided_any_more(shop: Shop, call: str) -> 
 # resolve
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("reference", [None, REFERENCE.upper()])
 @pytest.mark.parametrize("result", ["approved", "declined", "rejected", "canceled", "not_started"])
 async def test_resolve_closes_it_by_a_persons_word(shop: Shop, result: str, reference: str | None) -> None:
@@ -331,6 +333,7 @@ async def test_every_attention_is_in_the_table() -> None:
     assert ATTENTIONS.keys() | ELSEWHERE == set(AttentionCode)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("code", ATTENTIONS)
 async def test_a_person_closes_an_attention(shop: Shop, code: str) -> None:
     bring, before, after = ATTENTIONS[code]

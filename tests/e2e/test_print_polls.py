@@ -185,6 +185,7 @@ async def test_a_stuck_job_is_shown_and_stays_open(home: Path) -> None:
         await printer.nothing_to_correct()
 
 
+@pytest.mark.slow
 async def test_polls_of_many_jobs_go_one_at_a_time(printer: Printer) -> None:
     counting = Counting(printer.daemon, answering(200, {"status": "COMPLETED"}))
     jobs = [printer.job(poll=counting) for _ in range(20)]

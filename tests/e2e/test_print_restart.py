@@ -81,6 +81,7 @@ POINTS = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("point", some(POINTS, "print.before_send", "print.written"))
 async def test_a_crash_while_it_is_sent_leaves_it_in_doubt_and_it_is_never_sent_again(
     printer: Printer, point: str

@@ -159,6 +159,7 @@ async def test_every_webhook_lost_the_end_is_found_by_asking(home: Path, how: st
         shop.created_once()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("scenario", ["out-of-paper", "loses-reply"])
 async def test_killed_between_acceptance_and_webhook_the_end_is_found_by_asking(home: Path, scenario: str) -> None:
     """The webhook comes while the daemon is dead, and never again."""

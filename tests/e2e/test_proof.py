@@ -221,7 +221,7 @@ async def tried(daemons: dict[str, list[Shop]]) -> dict[str, Payment]:
     return dict(zip(CASES, payments, strict=True))
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", CASES)
 async def test_short_of_one_condition_it_stays_in_doubt(tried: dict[str, Payment], name: str) -> None:
     payment, case = tried[name], CASES[name]

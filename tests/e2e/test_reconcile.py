@@ -85,7 +85,7 @@ NO_ANSWERS: dict[str, Script] = {
 }
 
 
-@pytest.mark.quick(13)
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("reply", NO_ANSWERS)
 async def test_what_says_nothing_about_the_payment_is_no_answer(shop: Shop, reply: str) -> None:
     payment = shop.payment(quick=reply == "time-out")
@@ -126,6 +126,7 @@ async def test_none_is_said_by_an_empty_list_alone_and_proves_nothing_alone(shop
 # What is an answer
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("status", FINALS)
 @pytest.mark.parametrize("phase", ["in_doubt", "active"])
 async def test_a_final_that_search_finds_is_the_outcome(shop: Shop, status: str, phase: str) -> None:
@@ -176,6 +177,7 @@ SHAPES: dict[str, Any] = {
 }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_the_shapes_of_a_reply(shop: Shop, shape: str) -> None:
     payment = await shop.in_doubt()
@@ -238,6 +240,7 @@ async def test_another_method_path_and_place_and_the_merchant_by_configuration()
 # Search and webhook
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("status", ["APPROVAL", "TERMINAL_CANCELED"])
 @pytest.mark.parametrize("order", ["event, search", "search, event", "event while searching"])
 async def test_search_and_event_in_any_order_make_the_same_outcome(shop: Shop, status: str, order: str) -> None:
@@ -345,6 +348,7 @@ async def acknowledging_another(request: Request, writer: asyncio.StreamWriter) 
 DOUBTS["another's acknowledgement"] = acknowledging_another
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize(("doubt", "end"), list(zip(DOUBTS, cycle(["event", "search", "operator"]), strict=False)))
 async def test_a_doubt_ends_by_a_proof(shop: Shop, doubt: str, end: str) -> None:
     payment = shop.payment()

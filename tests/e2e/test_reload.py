@@ -124,6 +124,7 @@ WRONG = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", WRONG)
 async def test_a_wrong_one_is_refused_and_the_old_goes_on(posd: Daemon, terminal: ScriptedTerminal, case: str) -> None:
     terminals, words = WRONG[case]

@@ -171,6 +171,7 @@ REFUSED: dict[str, tuple[Callable[[Payment], bytes], int, str]] = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("case", REFUSED)
 async def test_what_cannot_be_used_is_refused_for_good_and_kept(shop: Shop, case: str) -> None:
     make, status, reason = REFUSED[case]
@@ -348,6 +349,7 @@ async def test_a_stop_finishes_what_is_under_way_and_refuses_the_rest(
     assert recorded(posd, identity) == [("applied", first), ("applied", second)]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="function")
 async def test_a_fault_of_posd_is_answered_500_and_nothing_is_lost(
     posd: Daemon, terminal: ScriptedTerminal, identity: str

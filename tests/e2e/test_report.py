@@ -166,6 +166,7 @@ async def test_totals_are_those_of_the_terminals_own_ledgers(street: Street) -> 
     assert (question, unsettled) == (expected, expected)
 
 
+@pytest.mark.slow
 async def test_one_terminal_alone_is_its_part_of_the_whole(street: Street) -> None:
     whole = json.loads(report(street, "--json"), parse_float=Decimal)
     parts = [json.loads(report(street, "--json", "--terminal", name), parse_float=Decimal) for name in street.terminals]
@@ -173,6 +174,7 @@ async def test_one_terminal_alone_is_its_part_of_the_whole(street: Street) -> No
     assert sum(len(part["payments"]) for part in parts) == len(whole["payments"])
 
 
+@pytest.mark.slow
 async def test_every_way_to_write_it_says_the_same_total(street: Street) -> None:
     total = json.loads(report(street, "--json"), parse_float=Decimal)["total"]["total"]
     rows = list(csv.DictReader(io.StringIO(report(street, "--csv", "--metadata", "till"), newline="")))
@@ -187,6 +189,7 @@ async def test_every_way_to_write_it_says_the_same_total(street: Street) -> None
     assert "SN<3>" not in page
 
 
+@pytest.mark.slow
 async def test_amounts_that_differ_and_what_is_open_are_told(street: Street) -> None:
     made = json.loads(report(street, "--json"))
     # Of a tip that the customer added the sparse events do not tell.
@@ -197,6 +200,7 @@ async def test_amounts_that_differ_and_what_is_open_are_told(street: Street) -> 
         assert identity in text
 
 
+@pytest.mark.slow
 async def test_the_page_is_written_whole_over_an_older_one(street: Street, tmp_path: Path) -> None:
     page = tmp_path / "day.html"
     page.write_text("old")

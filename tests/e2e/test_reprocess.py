@@ -57,6 +57,7 @@ async def in_quarantine(posd: Daemon) -> list[Any]:
 # What was refused and can be used now
 
 
+@pytest.mark.slow
 async def test_events_of_a_terminal_that_the_fleet_did_not_name(counters: list[Shop]) -> None:
     counter = counters[0]
     posd = counter.daemon
@@ -191,7 +192,7 @@ async def tampered() -> AsyncIterator[dict[str, tuple[Payment, Any, Any]]]:
             await nothing_to_correct(posd)
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", TAMPERING)
 async def test_what_does_not_follow_from_the_record_is_corrected_and_reported(
     tampered: dict[str, tuple[Payment, Any, Any]], name: str
@@ -216,6 +217,7 @@ async def test_what_does_not_follow_from_the_record_is_corrected_and_reported(
 # While the shop is open
 
 
+@pytest.mark.slow
 async def test_it_finds_nothing_to_correct_and_disturbs_nobody_while_payments_run(counters: list[Shop]) -> None:
     posd = counters[0].daemon
     over = False

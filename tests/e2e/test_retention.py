@@ -22,6 +22,7 @@ async def prune(shop: Shop, **fields: Any) -> Any:
     return reply.json
 
 
+@pytest.mark.slow
 async def test_what_has_ended_goes_and_is_never_started_again(home: Path) -> None:
     async with open_shop(home) as shop:
         daemon = shop.daemon

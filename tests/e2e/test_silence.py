@@ -96,6 +96,7 @@ async def test_in_doubt_it_is_asked_for_after_the_grace_and_again_after_growing_
     assert (document["last_search"]["result"], document["outcome"]) == ("no_answer", None)
 
 
+@pytest.mark.slow
 async def test_what_was_released_is_asked_for_as_before(counter: Shop) -> None:
     payment = await counter.in_doubt()
     await payment.searched()
@@ -223,6 +224,7 @@ async def test_a_callback_that_cannot_be_used_is_followed_by_a_search(shop: Shop
     assert (outcome["result"], [item["kind"] for item in outcome["evidence"]]) == ("approved", ["search"])
 
 
+@pytest.mark.slow
 async def test_a_final_against_the_lifecycle_is_asked_about_once(counters: list[Shop]) -> None:
     counter, clock = counters.pop(), counters.pop()
     payment = await counter.started()

@@ -91,6 +91,7 @@ IN_DOUBT: dict[str, Script] = {
 }
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("case", IN_DOUBT, ids=str)
 async def test_it_stays_in_doubt_where_the_terminal_may_run_it(shop: Shop, case: str) -> None:
     payment = shop.payment()
@@ -149,6 +150,7 @@ async def test_a_reply_that_drips_for_ever_is_cut_at_the_total_deadline(shop: Sh
     enough.set()
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("status", [300, 301, 302, 307, 308, 400, 401, 403, 404, 409, 410, 422, 429])
 async def test_a_refusal_is_final_and_keeps_what_the_terminal_said(shop: Shop, status: int) -> None:
     payment = shop.payment()

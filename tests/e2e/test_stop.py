@@ -34,6 +34,7 @@ async def stop_in_time(posd: Daemon, number: signal.Signals = signal.SIGTERM) ->
     assert code == 0, posd.lines
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_an_idle_daemon_stops_at_once_and_leaves_the_place_free(posd: Daemon, number: signal.Signals) -> None:
     port = posd.port
@@ -145,6 +146,7 @@ SECOND: dict[str, tuple[Callable[[Path], str], list[str]]] = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("shared", SECOND)
 async def test_the_second_daemon_refuses_and_the_first_goes_on(home: Path, shared: str) -> None:
     config, words = SECOND[shared]
@@ -229,7 +231,7 @@ WRONG: dict[str, tuple[Callable[[Path], str], list[str]]] = {
 }
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_it_says_why_it_cannot_start(home: Path, wrong: str) -> None:
     tls.init(home / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])

@@ -182,6 +182,7 @@ async def test_a_moment_that_cannot_be_read_is_when_posd_heard_of_it(counter: Sh
 ABSURD = ("0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("occurred_at", ABSURD)
 async def test_an_original_of_a_day_that_no_calendar_has_is_voided_all_the_same(occurred_at: str) -> None:
     async with merchant("America/Guayaquil") as counter:
@@ -200,6 +201,7 @@ async def test_a_void_of_a_day_that_no_calendar_has_is_approved_all_the_same(cou
     assert await reversal(void) == ("cancellation" if occurred_at.startswith("0") else "refund")
 
 
+@pytest.mark.slow
 async def test_it_stands_whatever_the_time_zone_becomes_and_is_derived_again(counter: Shop) -> None:
     original = await approved(counter, "charge")
     void = await voided(counter, original, AT)

@@ -201,6 +201,7 @@ async def test_the_feed_in_pages_and_live_says_the_same(shop: Shop) -> None:
         assert [await anext(rest) for _ in read[2:]] == read[2:]
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio(loop_scope="function")
 async def test_the_feed_over_restarts_without_gap_or_repeat(
     home: Path, terminal: ScriptedTerminal, posd: Daemon

@@ -62,7 +62,7 @@ WRONG_TYPES: dict[str, list[Any]] = {
 LENIENT = [(name, value) for name, values in WRONG_TYPES.items() for value in values]
 
 
-@pytest.mark.quick(11)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(("name", "value"), LENIENT, ids=[f"{name}={str(value)[:30]}" for name, value in LENIENT])
 async def test_an_approval_is_believed_whatever_the_shape_of_the_rest(shop: Shop, name: str, value: Any) -> None:
     payment = await shop.started()
@@ -145,7 +145,7 @@ ODD: dict[str, Odd] = {
 }
 
 
-@pytest.mark.quick(10)
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", ODD)
 async def test_what_is_no_event_is_kept_as_it_came(shop: Shop, name: str) -> None:
     odd = ODD[name]
@@ -205,6 +205,7 @@ async def test_an_approved_amount_of_many_digits_still_leaves_an_outcome(shop: S
     assert (shown["outcome"]["result"], shown["outcome"]["transaction_reference"]) == ("approved", "R")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("framing", ["content-length", "chunked", "chunked in small pieces"])
 async def test_ten_megabytes_are_refused_and_the_terminal_hears_it(shop: Shop, framing: str) -> None:
     payment = await shop.started()

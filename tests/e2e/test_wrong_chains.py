@@ -104,7 +104,7 @@ async def test_by_original(shop: Shop, originals: Originals, kind: str, original
         assert (everything(shop.daemon), len(shop.terminal.requests)) == (before, sent)
 
 
-@pytest.mark.quick(13)
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("original", KINDS)
 @pytest.mark.parametrize("kind", FITS)
 async def test_by_a_reference_that_posd_knows(shop: Shop, originals: Originals, kind: str, original: str) -> None:
@@ -142,6 +142,7 @@ async def test_an_id_that_nobody_knows(shop: Shop, originals: Originals, kind: s
     assert (await item.get())["original"] is None
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["capture", "re-auth", "void"])
 async def test_of_a_re_authorization_its_pre_authorization_is_named(shop: Shop, kind: str) -> None:
     pre_auth = await approved(shop, "pre-auth")
@@ -198,6 +199,7 @@ INVALID: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick(18)
 @pytest.mark.parametrize("case", INVALID)
 async def test_a_request_that_is_none(shop: Shop, originals: Originals, case: str) -> None:
     kind, request, path = INVALID[case]

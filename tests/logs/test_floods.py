@@ -156,6 +156,7 @@ async def test_a_proven_terminal_that_sends_the_same_nonsense_for_ever(
     assert len(posd.lines) < 40
 
 
+@pytest.mark.slow
 async def test_a_proven_terminal_that_sends_too_much_for_ever(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811

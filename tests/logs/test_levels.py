@@ -50,6 +50,7 @@ def test_the_journal_hears_how_important_each_line_is_and_gets_valid_json() -> N
     assert [json.loads(line[3:])["level"] for line in lines] == LEVELS
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("journal", [None, "", "1:2", "nonsense"])
 def test_elsewhere_a_line_is_json_and_nothing_else(journal: str | None) -> None:
     lines = through_pipe(SCRIPT, journal)
@@ -77,6 +78,7 @@ def test_what_is_wrong_with_the_configuration_is_an_error_of_the_journal(tmp_pat
     assert all(line.startswith("<3>posd: ") for line in lines)
 
 
+@pytest.mark.slow
 def test_a_crash_at_the_start_is_one_line_with_an_id_and_without_the_value_it_failed_on() -> None:
     script = """
 import sys

@@ -248,6 +248,7 @@ def faulty(directory: Path) -> dict[str, str]:
     return {"PYTHONPATH": f"{directory / 'faults'}:{Path.cwd()}", "POSD_TEST_FAULT": MARKS["fault"]}
 
 
+@pytest.mark.slow
 async def test_whatever_happens_no_mark_and_no_token_comes_out(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811

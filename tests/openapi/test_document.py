@@ -31,6 +31,7 @@ def contents() -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_it_is_valid() -> None:
     OpenAPIV31SpecValidator(DOCUMENT).validate()
 

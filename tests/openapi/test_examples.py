@@ -43,7 +43,7 @@ def gateway() -> Iterator[Gateway]:
         yield gateway
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(("method", "path", "operation", "body"), examples())
 def test_an_example_is_taken(gateway: Gateway, method: str, path: str, operation: Any, body: Any) -> None:
     admin = operation["x-posd-socket"] == ["admin"]

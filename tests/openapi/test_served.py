@@ -92,6 +92,7 @@ async def test_every_answer_was_seen(seen: Described) -> None:
     assert missing == []
 
 
+@pytest.mark.slow
 async def test_every_problem_was_seen(seen: Described) -> None:
     missing = []
     for operation in seen.operations():
@@ -114,12 +115,14 @@ async def test_elsewhere_it_is(row: str) -> None:
         assert row.rsplit(" ", 1)[-1] in text or "Stopped" in text, name
 
 
+@pytest.mark.slow
 async def test_every_field_was_seen(seen: Described) -> None:
     unseen = sorted(field for field in seen.answered_fields() if not seen.fields[field])
     without_reason = [field for field in unseen if not any(field.startswith(prefix) for prefix in UNSEEN)]
     assert not without_reason, " ".join(without_reason)
 
 
+@pytest.mark.slow
 async def test_no_reason_is_left_over(seen: Described) -> None:
     unseen = [field for field in seen.answered_fields() if not seen.fields[field]]
     assert [prefix for prefix in UNSEEN if not any(field.startswith(prefix) for field in unseen)] == []

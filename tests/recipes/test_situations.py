@@ -56,6 +56,7 @@ async def test_a_start_that_was_still_on_its_way_is_not_called_never_started(cou
     assert counter.requests == [sent]
 
 
+@pytest.mark.slow
 async def test_an_open_payment_that_the_till_took_for_ended_is_told(counter: Counter) -> None:
     going_on = await counter.hold()
     noted(counter, going_on, "9000.08", "refused")
@@ -102,6 +103,7 @@ async def test_the_second_till_waits_for_its_turn(counter: Counter) -> None:
     assert recipe.said[-1].startswith("CALL THE SUPERVISOR")
 
 
+@pytest.mark.slow
 async def test_the_second_till_is_told_of_a_decline_and_of_a_refusal(counter: Counter) -> None:
     async with counter.recipe("two_tills.py", str(uuid4()), "till 2", "-1") as recipe:
         assert await recipe.ends() == 3
@@ -336,6 +338,7 @@ async def test_the_cashier_sees_doubt_and_its_end(counter: Counter) -> None:
     await counter.one_request()
 
 
+@pytest.mark.slow
 async def test_a_receipt_is_printed_once_and_copied_on_request(counter: Counter) -> None:
     identity = await counter.pay("12.50")
     printed = counter.terminal.ledger.next(lambda entry: entry["kind"] == "print")

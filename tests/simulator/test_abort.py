@@ -17,6 +17,7 @@ async def test_nothing_running_is_a_conflict(till: Till) -> None:
     assert (answer.status_code, answer.json()["code"]) == (409, "NOTHING_RUNNING")
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("scenario", SEQUENCES)
 async def test_an_abort_before_the_first_event_still_lets_that_event_come(
     virtual_till: Till, receiver: Receiver, scenario: str
@@ -108,6 +109,7 @@ TOLD: list[tuple[int, bytes] | None] = [
 ]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("abort", "states", "effect", "told"), [(*row, told) for row, told in zip(EFFECTS, TOLD, strict=True)]
 )

@@ -73,6 +73,7 @@ async def test_a_void_after_a_restart_has_every_digit_of_its_original(
         assert event["raw_response"]["authorized_amount"] == "1000000000011.2499"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("tip", "sent", "shown"),
     [

@@ -57,6 +57,7 @@ def test_the_list_as_json() -> None:
     assert {item["kind"] for item in listed} == {"payment", "print"}
 
 
+@pytest.mark.slow
 def test_a_reader_who_has_left_is_no_fault() -> None:
     read, write = os.pipe()
     os.close(read)

@@ -108,6 +108,7 @@ ENDING_IN = {
 }
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("kind", ENDING_IN)
 @pytest.mark.parametrize("operation", FITS)
 async def test_which_operation_is_done_to_which(quick_till: Till, operation: str, kind: str) -> None:
@@ -165,7 +166,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.quick(16)
+@pytest.mark.quick(7)
 @pytest.mark.parametrize(("done", "asked", "code"), REFUSED, ids=[f"{row[0]}: {row[1]}" for row in REFUSED])
 async def test_what_does_not_fit_is_refused(quick_till: Till, done: str, asked: str, code: str) -> None:
     chain = Chain(quick_till)

@@ -52,6 +52,7 @@ async def test_the_network_can_be_away_for_a_while(stage: Stage) -> None:
         assert (await till.charge()).status_code == 200
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("entered", [(), (A,), (A, C), (A, C, Q)])
 async def test_a_terminal_that_loses_power_forgets_where_no_step_follows(
     stage: Stage, entered: tuple[str, ...]
@@ -66,6 +67,7 @@ async def test_a_terminal_that_loses_power_forgets_where_no_step_follows(
         assert (await till.charge()).status_code == 200
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("entered", [(), (A,), (A, C), (A, C, Q)])
 async def test_a_terminal_that_loses_power_remembers_where_steps_follow(
     stage: Stage, receiver: Receiver, entered: tuple[str, ...]

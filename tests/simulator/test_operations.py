@@ -59,7 +59,7 @@ async def original(till: Till, operation: str) -> str | None:
     return reference
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(("mode", "name", "path"), WAYS)
 async def test_it_is_acknowledged_run_and_reported_by_its_words(
     quick_till: Till, receiver: Receiver, mode: str, name: str, path: str
@@ -97,6 +97,7 @@ async def test_it_is_acknowledged_run_and_reported_by_its_words(
     assert (final["charged"], final["transaction_reference"]) == (True, raw["transaction_reference"])
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize(("scenario", "status"), [("decline", "DECLINED"), ("reject-after-card", "TERMINAL_REJECTED")])
 async def test_what_is_not_approved_has_no_reference_of_its_own(
@@ -123,7 +124,7 @@ async def test_a_reference_is_refused_where_none_belongs(till: Till, name: str) 
     assert (await till.start(name, transaction_reference=None)).status_code == 200
 
 
-@pytest.mark.quick(18)
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", WITH_ORIGINAL)
 @pytest.mark.parametrize("reference", [..., None, 7, "", "7f3c", ["x"]])
 async def test_a_reference_is_required_where_one_belongs(till: Till, name: str, reference: Any) -> None:
@@ -136,6 +137,7 @@ async def test_a_reference_is_required_where_one_belongs(till: Till, name: str, 
     assert (start["http_status"], start["code"], start["scenario"]) == (422, "INVALID_REQUEST", None)
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("amount", [..., None, {}])
 async def test_an_amount_is_needed_but_for_a_void(quick_till: Till, name: str, amount: Any) -> None:
@@ -194,7 +196,7 @@ async def test_abort_and_search_have_cloud_paths_too(slow_till: Till, client: ht
     assert slow_till.terminal.searches == [search.decode()] * 2
 
 
-@pytest.mark.quick(22)
+@pytest.mark.quick(10)
 @pytest.mark.parametrize(
     ("method", "path"),
     [*(("POST", path) for path in CLOUD.values()), ("POST", CLOUD_ABORT), ("POST", CLOUD_SEARCH)],
@@ -212,6 +214,7 @@ async def test_a_cloud_path_of_another_terminal_leads_nowhere(
     assert kinds == ["start"]  # neither aborted nor searched
 
 
+@pytest.mark.quick(11)
 @pytest.mark.parametrize(
     ("method", "path"),
     [

@@ -261,6 +261,7 @@ async def test_a_terminal_that_starts_off_the_network_delivers_once_it_is_on_it(
     assert book.arrivals == [(120, event) for event in events]
 
 
+@pytest.mark.slow
 async def test_the_same_seed_gives_the_same_moments(
     tmp_path: Path, pem: dict[str, Path], clock: VirtualClock, receiver: Receiver
 ) -> None:

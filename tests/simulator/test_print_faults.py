@@ -121,6 +121,7 @@ CALLS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("scenario", CALLS)
 async def test_what_the_webhook_tells(printer: PrintTill, receiver: Receiver, scenario: str) -> None:
     expected = CALLS[scenario]

@@ -70,6 +70,7 @@ SCENARIOS: dict[str, tuple[int | None, str | None, list[str], bool]] = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_what_a_scenario_does(printer: PrintTill, receiver: Receiver, scenario: str) -> None:
     status, end, told, paper = SCENARIOS[scenario]
@@ -130,6 +131,7 @@ async def test_jobs_come_out_one_after_the_other_and_an_empty_printer_holds_all(
     assert steps[2:] == [(kind, f"job-{number}") for number in range(5) for kind in ("printing", "printed")]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("outcome", [200, 204, 302, 400, 404, 408, 429, 500, 503, "connection_reset"], ids=str)
 async def test_the_webhook_is_called_once_whatever_comes_of_it(
     printer: PrintTill, receiver: Receiver, outcome: int | str

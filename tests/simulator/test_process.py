@@ -116,6 +116,7 @@ def test_a_reader_that_reads_only_the_first_line_does_not_stop_it(tmp_path: Path
             process.kill()
 
 
+@pytest.mark.slow
 async def test_two_of_them_cannot_share_a_state_directory(tmp_path: Path) -> None:
     options = ("--http", "--no-mdns", "--state", str(tmp_path / "state"))
     async with simulate(*options, tmp=tmp_path):

@@ -54,6 +54,7 @@ async def run(till: Till, receiver: Receiver, scenario: str, **fields: Any) -> l
     return [delivery.event for delivery in deliveries]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("scenario", SEQUENCES)
 async def test_the_events_of_a_scenario(till: Till, receiver: Receiver, scenario: str) -> None:
     events = await run(till, receiver, scenario)

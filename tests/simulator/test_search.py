@@ -44,7 +44,7 @@ async def test_what_was_never_started_is_an_explicit_none(till: Till) -> None:
     assert (line["client_transaction_id"], line["http_status"], line["found"]) == (UUID, 200, 0)
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("scenario", [*ENDINGS, "approve-third-presentation"])
 async def test_it_knows_a_payment_from_the_acquirer_on_and_then_its_final(
     virtual_till: Till, receiver: Receiver, scenario: str

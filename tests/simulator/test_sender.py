@@ -189,6 +189,7 @@ async def test_the_terminal_stops_at_once_while_deliveries_hang(
     assert asyncio.get_running_loop().time() - began < 8  # a delivery hangs for 10
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("patience", [0.05, 60.0])
 async def test_a_receiver_that_hangs_in_the_handshake_leaves_no_connection_behind(
     settings: MakeSettings, client: httpx2.AsyncClient, patience: float

@@ -67,6 +67,7 @@ REFUSED: list[tuple[bytes, int, str]] = [
 ]
 
 
+@pytest.mark.quick(16)
 @pytest.mark.parametrize(("body", "status", "named"), REFUSED, ids=range(len(REFUSED)))
 async def test_what_is_not_as_the_spec_has_it_is_refused(till: Till, body: bytes, status: int, named: str) -> None:
     answer = await till.post(body)

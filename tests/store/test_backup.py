@@ -147,6 +147,7 @@ except errors.StorageUnavailable as error:
 """
 
 
+@pytest.mark.quick(1)
 @pytest.mark.usefixtures("small_disks")
 @pytest.mark.parametrize("kilobytes", [4, 64])
 def test_a_full_disk_leaves_nothing_and_says_so(database: Path, tmp_path: Path, kilobytes: int) -> None:
@@ -157,6 +158,7 @@ def test_a_full_disk_leaves_nothing_and_says_so(database: Path, tmp_path: Path, 
         assert list(disk.files.iterdir()) == []
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("point", ["backup.copied", "backup.checked", "backup.renamed"])
 def test_killed_it_is_whole_or_not_there_and_the_next_one_works(database: Path, tmp_path: Path, point: str) -> None:
     command = [sys.executable, "-c", SCRIPT, str(database), str(tmp_path / "b.db")]

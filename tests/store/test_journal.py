@@ -98,12 +98,14 @@ EVERY = (
 )
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("entry", EVERY, ids=lambda entry: type(entry).__name__)
 async def test_an_entry_comes_back_as_it_was_written(store: Store, begun: Transaction, entry: Entry) -> None:
     await store.write(partial(journal.append, client_transaction_id=IDENTITY, entry=entry, at="then"))
     assert await entries(store) == [journal.Journaled(1, "then", 0, entry)]
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("entry", EVERY, ids=lambda entry: type(entry).__name__)
 async def test_an_entry_and_its_effect_are_one_commit(store: Store, begun: Transaction, entry: Entry) -> None:
     after = await record(store, begun, entry)

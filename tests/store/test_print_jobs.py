@@ -86,6 +86,7 @@ async def test_a_job_comes_back_as_it_was(store: Store) -> None:
     assert await read(store, lambda db: print_jobs.get(db, "job-1")) == job
 
 
+@pytest.mark.quick(10)
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
 async def test_an_entry_comes_back_as_it_was(store: Store, entry: Entry) -> None:
     await begin(store)
@@ -146,6 +147,7 @@ async def test_who_comes_second_decides_again(store: Store) -> None:
     assert len(await read(store, lambda db: list(print_jobs.journal(db, "job-1")))) == 2
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "statement",
     [

@@ -171,6 +171,7 @@ def test_whatever_page_is_destroyed_no_job_is_forgotten_and_none_is_made_up(stat
         assert payments == {name(1), name(2)}, start // PAGE
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", first_quick(range(10), 3))
 def test_whatever_is_destroyed_it_can_be_restored(state: State, seed: int) -> None:
     random = Random(seed)
@@ -304,6 +305,7 @@ WRONG = {
 }
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_verify_finds_what_is_wrong_and_says_what_to_do(state: State, wrong: str) -> None:
     statement, kind, names = WRONG[wrong]

@@ -130,7 +130,7 @@ opening.open_database(path)
 """
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("step", range(2, NEWEST + 1))
 def test_an_upgrade_that_is_killed_begins_again(step: int, tmp_path: Path) -> None:
     path = unpack(1, tmp_path / "posd.db")

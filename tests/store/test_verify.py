@@ -129,7 +129,7 @@ WRONG = {
 }
 
 
-@pytest.mark.quick(7)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_is_found(filled: Filled, tmp_path: Path, wrong: str) -> None:
     statements, kinds, names = WRONG[wrong]
@@ -204,6 +204,7 @@ def newer(path: Path) -> None:
         db.execute("PRAGMA user_version = 999")
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("what", unusable())
 def test_what_cannot_be_checked_is_said(tmp_path: Path, what: str) -> None:
     damage, words = unusable()[what]

@@ -8,6 +8,7 @@ the test after which they were seen first.
 import gc
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -91,7 +92,15 @@ def _kill(mark: str) -> Iterator[str]:
                 owner = rest.partition(b"\0")[0].decode("utf-8", "replace")
                 line = _command_line(entry)
                 os.kill(int(entry.name), signal.SIGKILL)
+                _wait_for(int(entry.name))
                 yield f"process {entry.name}: {line} {owner}".rstrip()
+
+
+def _wait_for(pid: int) -> None:
+    """Let whoever has started this process know its end: else a ResourceWarning tells it far away."""
+    for item in gc.get_objects():
+        if isinstance(item, subprocess.Popen) and item.pid == pid:
+            item.wait()
 
 
 def _children() -> Iterator[str]:

@@ -124,6 +124,7 @@ async def assert_unsent(posd: Daemon, serial: str, word: str) -> None:
         assert (known["reachable"], known["transaction"]) == (False, None)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_a_certificate(shop: tuple[Daemon, dict[str, ScriptedTerminal]], case: str) -> None:
     posd, terminals = shop

@@ -40,7 +40,7 @@ async def test_it_accepts_what_posd_makes(client: Client, tmp_path: Path, name: 
     assert judgement.received == b"GET / HTTP/1.1\r\n\r\n"
 
 
-@pytest.mark.quick(11)
+@pytest.mark.quick(2)
 @CALLED
 @pytest.mark.parametrize("name", REFUSED)
 async def test_it_refuses_what_is_wrong_and_sends_nothing(

@@ -289,7 +289,7 @@ async def test_requests_one_after_the_other(house: House) -> None:
     await house.empty()
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("framing", ["content-length: 3", CHUNKED])
 async def test_a_request_in_two_pieces(house: House, framing: str) -> None:
     data = head("/", framing, method="PUT") + (b"1\r\na\r\n2\r\nbc\r\n0\r\n\r\n" if framing == CHUNKED else b"abc")

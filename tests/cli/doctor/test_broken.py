@@ -196,7 +196,7 @@ def a_file_that_is_named_is_missing(setup: SetUp, *_: Any) -> None:
     setup.change(str(setup.terminal.ca), str(setup.home / "none.crt"))
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", BROKEN)
 def test_it_is_named_by_the_right_line_and_by_no_other(
     setup: SetUp, name: str, monkeypatch: pytest.MonkeyPatch

@@ -122,6 +122,7 @@ async def test_it_changes_nothing_where_posd_runs(setup: SetUp) -> None:
     assert after == before
 
 
+@pytest.mark.slow
 def test_a_person_sees_groups_with_what_to_do_and_a_sum(setup: SetUp) -> None:
     setup.key.chmod(0o644)
     setup.file.write_text(setup.config)

@@ -25,6 +25,7 @@ def told() -> Iterator[tuple[Api, list[Change]]]:
         yield api, api.get("/feed", {"limit": "500"}).body["changes"]
 
 
+@pytest.mark.slow
 def test_the_newest_line_and_those_that_are_not_there(told: tuple[Api, list[Change]]) -> None:
     api, changes = told
     assert len(changes) > 12

@@ -189,6 +189,7 @@ def test_a_payment_that_has_ended_leaves_the_screen_a_little_later(shop: Counter
         assert seen.ends() == 0
 
 
+@pytest.mark.slow
 def test_an_abort_by_a_key_is_asked_about_and_ends_the_payment(shop: Counter) -> None:
     payment = shop.charge(25, scenario="wait-for-abort")
     with watched(shop) as seen:
@@ -294,7 +295,7 @@ def test_a_daemon_that_goes_and_comes_back_is_told_of_and_followed_again(shop: C
         assert seen.ends() == 0
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_it_and_leaves_the_terminal_as_it_was(shop: Counter, number: signal.Signals) -> None:
     with watched(shop) as seen:
@@ -362,6 +363,7 @@ def test_a_terminal_that_takes_nothing_holds_nobody(shop: Counter) -> None:
         os.close(device)
 
 
+@pytest.mark.slow
 def test_what_a_change_takes_on_the_line_is_bounded(shop: Counter) -> None:
     with watched(shop) as seen:
         seen.shows("no payment is open")

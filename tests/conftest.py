@@ -53,8 +53,14 @@ held = leftovers.Held()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option for everything."""
+    """Add our options."""
     parser.addoption("--whole", action="store_true", help="run the slow tests too")
+    parser.addoption(
+        "--skips",
+        metavar="FILE",
+        type=Path,
+        help="fail where a test is skipped for another reason than those listed here",
+    )
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -214,3 +220,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         places = sorted({test.partition("::")[0] for test in tests})
         shown = places[0] if len(places) == 1 else f"{places[0]} and {len(places) - 1} more files"
         terminalreporter.write_line(f"{len(tests)} x {reason} ({shown})", red=True)
+    allowed = terminalreporter.config.getoption("--skips")
+    if allowed and (unknown := left_out.keys() - set(allowed.read_text().splitlines())):
+        terminalreporter.write_line(f"not allowed by {allowed}: {'; '.join(sorted(unknown))}", red=True)
+        terminalreporter.config.stash[SESSION].exitstatus = pytest.ExitCode.TESTS_FAILED

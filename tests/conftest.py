@@ -59,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--skips",
         metavar="FILE",
         type=Path,
-        help="fail where a test is skipped for another reason than those listed here",
+        help="fail where a test is skipped for no reason of this list",
     )
 
 

@@ -21,7 +21,6 @@ from click.testing import CliRunner
 from posd.cli.demo.machine import Machine
 from posd.cli.main import main
 from tests.cli.stub import Answer, Stub
-from tests.support import forks
 from tests.support.leftovers import owning_file
 
 #: seconds: far above what any command here takes; a test that hangs should fail, not hang.
@@ -72,13 +71,13 @@ def posd_on_terminal(*arguments: str, socket: Path, types: str = "", columns: in
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     with os.fdopen(screen, "r+b", buffering=0) as terminal, tempfile.TemporaryFile() as piped:
         terminal.write(types.encode())
-        process = forks.Forked(
-            command(arguments, None, socket)[3:],
+        process = subprocess.Popen(
+            command(arguments, None, socket),
             stdin=end,
-            stdout=piped.fileno() if pipe else end,
+            stdout=piped if pipe else end,
             stderr=end,
-            env=environment | {"TERM": "xterm"},
-            session=True,
+            env=environment | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
+            start_new_session=True,
         )
         os.close(end)
         written = b""

@@ -111,13 +111,13 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
             transaction = _disprove(transaction, "its acknowledgement", now)
         case Refused() | Unsent() if not heard and transaction.outcome is None:
             transaction = outcomes.finish(transaction, outcomes.not_started(judgement, now), now)
-        case Refused() | Unsent():
+        case Refused() | Unsent() if transaction.phase is Phase.STARTING:
             # A callback was faster that posd could not use, or that told of a state which it does not know.
-            if transaction.phase is Phase.STARTING:
-                transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it came", now)
-        case Doubtful(reason=reason):
-            if transaction.phase is Phase.STARTING:
-                transaction = doubt(transaction, reason, now)
+            transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it came", now)
+        case Doubtful(reason=reason) if transaction.phase is Phase.STARTING:
+            transaction = doubt(transaction, reason, now)
+        case Refused() | Unsent() | Doubtful():
+            pass  # an event was faster and says more
         case _:
             assert_never(judgement)
     return _touch(transaction, before, now)

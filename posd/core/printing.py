@@ -178,17 +178,17 @@ def conclude(job: PrintJob, judgement: Judgement, now: datetime) -> PrintJob:
     match judgement:
         case Accepted(job_id=named, report=report):
             job = _accept(_name(_set(job, acknowledged=True), named, now), "its reply", now)
-            if report is not None and PrintStatus.known(report.status):
-                job = _take(job, report, DecidedBy.POLL, now)
+            known = report if report is not None and PrintStatus.known(report.status) else None
+            job = _take(job, known, DecidedBy.POLL, now) if known else job
         case Refused() | Unsent() if job.phase is Phase.STARTING and not job.heard:
             job = _not_accepted(job, judgement)
-        case Refused() | Unsent():
+        case Refused() | Unsent() if job.phase is Phase.STARTING:
             # A callback was faster that could not be used.
-            if job.phase is Phase.STARTING:
-                job = doubt(job, "it was refused or not sent, and yet a callback of it came", now)
-        case Doubtful(reason=reason):
-            if job.phase is Phase.STARTING:
-                job = doubt(job, reason, now)
+            job = doubt(job, "it was refused or not sent, and yet a callback of it came", now)
+        case Doubtful(reason=reason) if job.phase is Phase.STARTING:
+            job = doubt(job, reason, now)
+        case Refused() | Unsent() | Doubtful():
+            pass  # a webhook was faster and says more
         case _:
             assert_never(judgement)
     return _touch(job, before, now)

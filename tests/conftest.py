@@ -1,5 +1,6 @@
 """Settings of all tests: where they work, which of them run, what they may leave behind, what is told at the end."""
 
+import gc
 import importlib
 import os
 import shutil
@@ -8,11 +9,13 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from hypothesis import HealthCheck, settings
 
 from tests.support import forks, leftovers
@@ -26,6 +29,7 @@ settings.register_profile("whole", settings.get_profile("quick"), max_examples=1
 #: Longest path of a directory in which the sockets of tests still have a path short enough for the kernel (107 bytes).
 MAX_DIRECTORY = 24
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+TESTS = Path(__file__).parent
 TOLD = "told"
 #: The one file that needs the plugin of schemathesis, which takes a second of each process.
 SCHEMATHESIS = "test_schemathesis.py"
@@ -64,8 +68,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker more than there are processors: tests wait for processes and for time to pass."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Return two workers more than there are processors: tests wait for processes and for time to pass."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -96,11 +100,27 @@ def _begin(config: pytest.Config) -> None:
     run.chmod(0o755)  # tests that become another user find theirs below
     config.add_cleanup(partial(shutil.rmtree, run, ignore_errors=True))
     os.environ[leftovers.RUN] = str(run)
+    # The CAs of the system are one, on every machine. To read a hundred takes half of a process's start.
+    trustme.CA().cert_pem.write_to_path(run / "ca.pem")
+    os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = str(run / "ca.pem"), os.devnull
     if config.option.basetemp is None:
         config.option.basetemp = run / "t"
     if sys.dont_write_bytecode:  # else each of the thousand processes compiles posd anew
         del os.environ["PYTHONDONTWRITEBYTECODE"]
         os.environ["PYTHONPYCACHEPREFIX"] = str(run / "bytecode")
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Let each worker begin with other files, where all are collected: pytest compiles a file at its first import.
+
+    On a new checkout each worker would compile all of them, at the same time.
+    """
+    if WORKER and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        files = [path for path in sorted(TESTS.rglob("test_*.py")) if path.name != SCHEMATHESIS]
+        begin = len(files) * int(WORKER.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        for path in files[begin:] + files[:begin]:
+            with suppress(Exception):  # the collection tells of it
+                importlib.import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -198,7 +218,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """Remember what this process has open before its first test."""
+    """Remember what this process has open before its first test. No search for garbage goes through all tests again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
     held.begin()
 
 

@@ -10,37 +10,41 @@ from posd.log_events import EVENTS, Event
 from posd.logs import FIELDS
 from tests.logs.found import PACKAGE, Line, NotPlain, lines, modules
 from tests.logs.page import PAGE, page
-from tests.support.tables import every
-
-FOUND: dict[str, list[Line]] = defaultdict(list)
-for module in modules():
-    for found in lines(module.read_text(), str(module.relative_to(PACKAGE.parent))):
-        FOUND[found.event].append(found)
+from tests.support.tables import every, try_each
 
 
-def wanted(event: str) -> str:
+def wanted(event: str, found: list[Line]) -> str:
     """Return the row that the code asks for, as it can be put into the table."""
-    levels = {level for line in FOUND[event] for level in line.levels}
-    fields = {field for line in FOUND[event] for field in line.fields}
+    levels = {level for line in found for level in line.levels}
+    fields = {field for line in found for field in line.fields}
     return f'"{event}": _row("{" ".join(sorted(levels))}", "{" ".join(sorted(fields))}", "…", "…"),'
 
 
-@every("event", sorted(FOUND.keys() | EVENTS.keys()))
-def test_an_event_has_the_row_that_the_code_asks_for(event: str) -> None:
-    places = ", ".join(line.place for line in FOUND.get(event, ()))
+def check_row(event: str, found: list[Line]) -> None:
+    places = ", ".join(line.place for line in found)
     if event not in EVENTS:
-        pytest.fail(f"{places} logs an event without a row; add to EVENTS in posd/log_events.py:\n    {wanted(event)}")
-    if event not in FOUND:
+        row = wanted(event, found)
+        pytest.fail(f"{places} logs an event without a row; add to EVENTS in posd/log_events.py:\n    {row}")
+    if not found:
         pytest.fail(f"nothing logs {event}; remove its row from EVENTS in posd/log_events.py")
     row = EVENTS[event]
-    levels = {level for line in FOUND[event] for level in line.levels}
-    fields = {field for line in FOUND[event] for field in line.fields}
-    says = f"in EVENTS of posd/log_events.py, by {places}, the row begins:\n    {wanted(event)}"
+    levels = {level for line in found for level in line.levels}
+    fields = {field for line in found for field in line.fields}
+    says = f"in EVENTS of posd/log_events.py, by {places}, the row begins:\n    {wanted(event, found)}"
     assert set(row.levels) == levels, says
-    if any(line.open for line in FOUND[event]):
+    if any(line.open for line in found):
         assert fields <= set(row.fields), says
     else:
         assert set(row.fields) == fields, says
+
+
+def test_an_event_has_the_row_that_the_code_asks_for() -> None:
+    found: dict[str, list[Line]] = defaultdict(list)
+    for module in modules():
+        for line in lines(module.read_text(), str(module.relative_to(PACKAGE.parent))):
+            found[line.event].append(line)
+    table = ((event, {"event": event, "found": found.get(event, [])}) for event in sorted(found.keys() | EVENTS.keys()))
+    try_each(table, check_row)
 
 
 @every(("event", "row"), EVENTS.items(), ids=EVENTS)

@@ -219,6 +219,7 @@ async def test_the_button_outlives_a_posd_that_is_away(counter: Counter) -> None
     assert recipe.said[-1] == "NOT PAID: canceled"
 
 
+@pytest.mark.slow
 async def test_the_button_that_is_refused_leaves_the_payment_going_on(counter: Counter) -> None:
     async with (
         troubled(counter.daemon.till_socket, "forbidden", 403, "POST") as socket,
@@ -244,6 +245,7 @@ async def test_the_button_aborts(counter: Counter) -> None:
     await counter.one_request()
 
 
+@pytest.mark.slow
 async def test_the_button_is_too_late(counter: Counter) -> None:
     identity = str(uuid4())
     async with counter.recipe("abort_button.py", identity, BY_HAND) as recipe:
@@ -364,6 +366,7 @@ async def test_a_receipt_is_printed_once_and_copied_on_request(counter: Counter)
     assert [job["reprint_of"] for job in jobs] == [f"receipt-{identity}-1", None]
 
 
+@pytest.mark.slow
 async def test_what_is_not_paid_has_no_receipt(counter: Counter) -> None:
     identity = await counter.pay(DECLINED, "declined")
     async with counter.recipe("print_receipt.py", identity) as recipe:
@@ -385,6 +388,7 @@ async def test_a_payment_that_is_not_clear_has_no_receipt(counter: Counter) -> N
     assert prints_of(counter, identity) == []
 
 
+@pytest.mark.slow
 async def test_a_receipt_has_the_amount_where_the_terminal_does_not_say_it(counter: Counter) -> None:
     identity = await counter.start(UNHEARD)
     await counter.resolve(identity, "approved")

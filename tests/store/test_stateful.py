@@ -288,7 +288,7 @@ class Life(Street):
             self.run(self.house.operators.decide(payment.identity, Dismissed("Ana", "note", 0, code)))
 
 
-@pytest.mark.parametrize("examples", first_quick((10, 50), 1))
+@pytest.mark.parametrize("examples", first_quick((5, 50), 1))
 def test_whatever_happens_the_database_agrees_with_what_really_happened(examples: int) -> None:
     run_state_machine_as_test(
         Life,

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,6 +22,9 @@ from tests.support.ports import reserve
 
 #: Where a configuration for tests lets the webhook listener be: the first start fills a port in.
 ANY_PORT = "127.0.0.1:0"
+
+#: No TLS is spoken on a Unix socket; to make a context for each call takes longer than the call.
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 #: Longest that a daemon may take to say that it started, in seconds; it takes about half a second.
 START_SECONDS = 60.0
@@ -159,7 +163,7 @@ class Daemon:
     ) -> Reply:
         """Call the local API (`path` below /v1); a body that is not bytes is sent as JSON."""
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        transport = httpx2.AsyncHTTPTransport(uds=str(socket or self.till_socket), verify=False)
+        transport = httpx2.AsyncHTTPTransport(uds=str(socket or self.till_socket), verify=NO_TLS)
         async with httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=90) as client:
             sent = {"content-type": "application/json", **(headers or {})} if content is not None else headers
             response = await client.request(method, path, content=content, headers=sent)
@@ -186,7 +190,7 @@ class Daemon:
     async def changes(self) -> AsyncIterator[Any]:
         """Yield once at the beginning, and then at each change of anything (the feed as a stream)."""
         yield None
-        transport = httpx2.AsyncHTTPTransport(uds=str(self.till_socket), verify=False)
+        transport = httpx2.AsyncHTTPTransport(uds=str(self.till_socket), verify=NO_TLS)
         async with (
             httpx2.AsyncClient(transport=transport, base_url="http://posd/v1", timeout=90) as client,
             client.stream("GET", "/feed", headers={"accept": "text/event-stream"}) as response,

@@ -184,10 +184,12 @@ async def is_backed_up_again(world: World) -> None:
     directory = world.daemon.directory / "backups"
     async with asyncio.TaskGroup() as group:
         group.create_task(world.pay(world.payment))
+        await world.at_terminal(world.payment, "event", status="CARD_PRESENTED")
         _make_old(await _back_up_into(world, directory))
         newest = await _back_up_into(world, directory)
     assert list(directory.iterdir()) == [newest], "the newest backup is not the one that is kept"
-    assert backup.check(newest) == 1
+    count = backup.check(newest)
+    assert count == 1, f"the backup has {count} payments"
 
 
 async def _back_up_into(world: World, directory: Path) -> Path:

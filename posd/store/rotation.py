@@ -1,12 +1,14 @@
 """Backups under names with their time in one directory, of which the newest are kept.
 
 Removed is only what bears such a name, can be read as a backup of posd, and is older than the newest that are kept; and
-nothing before the new one is whole. What bears such a name and cannot be read counts for nothing, and stays.
+nothing before the new one is whole. What bears such a name and cannot be read counts for nothing, and stays. What a
+backup that was killed has left unfinished is removed first: a directory has the backups of one posd.
 """
 
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +23,8 @@ from posd.store import backup, files
 from posd.store.backup import BadTarget, NotABackup, Written
 
 NAME = re.compile(r"posd-\d{8}T\d{6}Z\.db", re.ASCII)
+#: What `backup.write` writes to before a backup gets its name.
+UNFINISHED = re.compile(rf"\.{NAME.pattern}\.part", re.ASCII)
 #: How many are kept where nobody says: two weeks of one a night.
 KEEP = 14
 #: More would be looked through at each backup.
@@ -51,10 +55,18 @@ def write(
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise BadTarget(f"cannot be made ({error.strerror}); make it, writable for the user of posd") from error
+    _remove_unfinished(directory)
     target = directory / f"posd-{at.astimezone(UTC):%Y%m%dT%H%M%SZ}.db"
     written = backup.write(database, target, keys, iso(at), stop)
     removed, unusable, kept = _rotate(directory, target, keep)
     return Rotated(**msgspec.structs.asdict(written), kept=kept, removed=removed, unusable=unusable)
+
+
+def _remove_unfinished(directory: Path) -> None:
+    """Remove what was left where a backup was killed; what cannot be removed is left to the next time."""
+    with suppress(OSError):
+        for path in [item for item in directory.iterdir() if UNFINISHED.fullmatch(item.name)]:
+            files.remove_database(path)
 
 
 def _rotate(directory: Path, newest: Path, keep: int) -> tuple[list[str], list[str], int]:

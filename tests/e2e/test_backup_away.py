@@ -51,6 +51,17 @@ async def test_of_a_directory_the_newest_good_ones_are_kept_and_nothing_else_is_
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_what_a_killed_backup_left_unfinished_is_removed_by_the_next(shop: Shop, home: Path) -> None:
+    directory = home / "backups"
+    directory.mkdir()
+    unfinished = ".posd-20200101T000000Z.db.part"
+    for name in (unfinished, f"{unfinished}-journal", ".posd-mine.db.part"):
+        (directory / name).write_bytes(b"half")
+    made = await into(shop.daemon, directory, 1)
+    assert names(directory) == {Path(made["path"]).name, ".posd-mine.db.part"}
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_backup_that_cannot_be_made_removes_nothing(shop: Shop, home: Path) -> None:
     directory = home / "backups"
     made = await into(shop.daemon, directory, 1)

@@ -146,6 +146,7 @@ def test_a_charge_survives_a_restart_of_the_daemon(shop: Machine) -> None:
 
 
 def test_show_and_list_know_the_payment(shop: Machine) -> None:
+    assert posd("charge", "8", config=shop.config_path).returncode == 0  # an older one, which is not listed
     payment = str(uuid.uuid4())
     assert posd("charge", "9", "--id", payment, "--metadata", "till=3", config=shop.config_path).returncode == 0
     shown = posd("show", payment, config=shop.config_path)

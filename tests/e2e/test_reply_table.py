@@ -341,7 +341,7 @@ async def test_a_stop_finishes_what_is_under_way_and_refuses_the_rest(
     writer.write(data[-1:])
     assert status_of(await reader.read()) == 200
     writer.close()
-    assert await posd.stop() == 0
+    assert await posd.ended() == 0
     with pytest.raises(OSError, match=r"refused|reset|Connect"):
         await deliver(posd, callback, second)
     await posd.start()

@@ -134,6 +134,14 @@ class Daemon:
         assert self.process is not None
         if self.process.returncode is None:
             self.process.send_signal(number)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Wait for the end that a signal of the test has brought about, and return the exit code.
+
+        A second SIGTERM may come when posd has put its handlers down, and would be how it ends.
+        """
+        assert self.process is not None
         code = await self.process.wait()
         if self._reading is not None:
             await self._reading

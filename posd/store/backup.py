@@ -85,7 +85,7 @@ def write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: Ca
     and what was at `target` is still there.
     """
     check_target(target, database)
-    part = target.with_name(f".{target.name}.part")
+    part = unfinished(target)
     try:
         files.remove_database(part)  # of a backup that was killed
         files.create_private(part)
@@ -111,6 +111,11 @@ def write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: Ca
             raise Stopped from error
         raise StorageUnavailable(_trouble(error)) from error
     return Written(str(target), size, transactions, at)
+
+
+def unfinished(target: Path) -> Path:
+    """Return the file that `write` writes to until the backup is complete."""
+    return target.with_name(f".{target.name}.part")
 
 
 def check_target(target: Path, database: Path) -> None:

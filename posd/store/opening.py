@@ -211,7 +211,7 @@ def _make(path: Path) -> None:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL").close()  # see posd/store/space.py
         # Now, and not by the first writer: that would go through a journal which a power loss can bring back.
         db.execute("PRAGMA journal_mode = WAL").close()
-        db.execute("PRAGMA synchronous = OFF").close()  # it is synced once, as a whole, before it gets its name
+        db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name
         migrate(db, fresh)
     files.sync(fresh)
     replacing.commit(fresh, path, replacing.name_for_replaced(path, datetime.now(UTC)))

@@ -1,8 +1,8 @@
 """Backups under names with their time in one directory, of which the newest are kept.
 
 Removed is only what bears such a name, can be read as a backup of posd, and is older than the newest that are kept; and
-nothing before the new one is whole. What bears such a name and cannot be read counts for nothing, and stays. What a
-backup that was killed has left unfinished is removed first: a directory has the backups of one posd.
+nothing before the new one is whole. What bears such a name and cannot be read counts for nothing, and stays. The
+unfinished file of a killed backup is removed first: a directory holds the backups of one posd.
 """
 
 import os
@@ -23,8 +23,8 @@ from posd.store import backup, files
 from posd.store.backup import BadTarget, NotABackup, Written
 
 NAME = re.compile(r"posd-\d{8}T\d{6}Z\.db", re.ASCII)
-#: What `backup.write` writes to before a backup gets its name.
-UNFINISHED = re.compile(rf"\.{NAME.pattern}\.part", re.ASCII)
+#: The same for `glob`.
+NAMES = f"posd-{'[0-9]' * 8}T{'[0-9]' * 6}Z.db"
 #: How many are kept where nobody says: two weeks of one a night.
 KEEP = 14
 #: More would be looked through at each backup.
@@ -63,9 +63,9 @@ def write(
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Remove what was left where a backup was killed; what cannot be removed is left to the next time."""
+    """Remove the unfinished files of killed backups. Errors are ignored: the next backup tries again."""
     with suppress(OSError):
-        for path in [item for item in directory.iterdir() if UNFINISHED.fullmatch(item.name)]:
+        for path in list(directory.glob(backup.unfinished(Path(NAMES)).name)):
             files.remove_database(path)
 
 

@@ -137,9 +137,9 @@ class Daemon:
         return await self.ended()
 
     async def ended(self) -> int:
-        """Wait for the end that a signal of the test has brought about, and return the exit code.
+        """Wait until the process has ended, after a signal that the test sent; return the exit code.
 
-        A second SIGTERM may come when posd has put its handlers down, and would be how it ends.
+        A second SIGTERM would kill posd once it has removed its signal handlers.
         """
         assert self.process is not None
         code = await self.process.wait()

@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import sys
 from collections.abc import AsyncIterator, Container, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark import ParameterSet
+
+from tests.support import forks
 
 RECIPES = Path(__file__).parents[2] / "docs" / "recipes"
 
@@ -24,7 +25,7 @@ COMPILING_SECONDS = 280.0
 #: line before the file's name.
 TOOLS: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     ".sh": ({"bash": "bash", "curl": "curl", "jq": "jq"}, ("bash",)),
-    ".py": ({}, (sys.executable,)),
+    ".py": ({}, ()),  # by tests.support.forks
     ".mjs": ({"node": "nodejs"}, ("node",)),
     ".go": ({"go": "golang-go"}, ()),
 }
@@ -52,7 +53,7 @@ class Recipe:
     """A running recipe. `said` are its lines so far."""
 
     name: str
-    process: asyncio.subprocess.Process
+    process: forks.Process | asyncio.subprocess.Process
     said: list[str] = field(default_factory=list)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _reading: asyncio.Task[None] | None = None
@@ -132,15 +133,27 @@ async def run(
 ) -> AsyncIterator[Recipe]:
     """Run a recipe for the block: `till` is where it keeps what it stores, `programs` is for what is compiled."""
     settings = {"POSD_SOCKET": str(socket), "TILL_DIR": str(till), "PYTHONUNBUFFERED": "1", **environment}
-    process = await asyncio.create_subprocess_exec(
-        *await command(name, programs),
-        *arguments,
-        env={key: value for key, value in os.environ.items() if not key.startswith("POSD_")} | settings,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
+    settings = {key: value for key, value in os.environ.items() if not key.startswith("POSD_")} | settings
+    process: forks.Process | asyncio.subprocess.Process
+    if name.endswith(".py"):
+        process = await forks.start(
+            *arguments,
+            program=str(RECIPES / name),
+            env=settings,
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            session=True,
+        )
+    else:
+        process = await asyncio.create_subprocess_exec(
+            *await command(name, programs),
+            *arguments,
+            env=settings,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
     recipe = Recipe(name, process)
     recipe.read()
     try:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,16 +28,11 @@ async def simulate(
     """
     command = ("simulate", "--listen", "127.0.0.1:0", "--speed", "100", *options)
     environment = os.environ | {"TMPDIR": str(tmp)}
-    process: Process
     if kill_at is None:
         process = await forks.start(*command, env=environment)
     else:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.simulator.kill_at", kill_at[0], str(kill_at[1]), *command),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-        )
+        point = (kill_at[0], str(kill_at[1]))
+        process = await forks.start(*point, *command, program="tests.simulator.kill_at", env=environment)
     try:
         yield process, await next_line(process)
     finally:

@@ -11,6 +11,7 @@ ends, and kills what it has started, once nobody holds the other end.
 
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -59,6 +60,7 @@ IMPORTS = {
         "rich.progress",
         "rich.table",
     ),
+    "till": ("posd.client", "httpx2", "httpcore2", "asyncio"),
 }
 
 
@@ -114,7 +116,7 @@ def _reap(wake: socket.socket, living: dict[int, socket.socket]) -> None:
 
 
 def become(request: dict[str, Any]) -> None:
-    """Be the process that was asked for: `python -m posd ARGUMENT…`."""
+    """Be the process that was asked for: `python -m MODULE ARGUMENT…`, or `python FILE ARGUMENT…`."""
     if request["session"]:
         os.setsid()
     os.environ.clear()
@@ -122,10 +124,17 @@ def become(request: dict[str, Any]) -> None:
     time.tzset()
     os.chdir(request["directory"])
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - the standard streams, for good
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if "PYTHONUNBUFFERED" in os.environ:
+        sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8", write_through=True)
+    else:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     importlib.reload(importlib.import_module("posd.crashpoints"))  # it reads the environment when it is imported
-    sys.argv = ["posd", *request["arguments"]]
-    runpy.run_module("posd", run_name="__main__", alter_sys=True)
+    program = request["program"]
+    sys.argv = [program, *request["arguments"]]
+    if program.endswith(".py"):
+        runpy.run_path(program, run_name="__main__")
+    else:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Starting `python -m posd` by a fork of a process that has imported it, see `tests.support.fork_server`.
+"""Starting `python -m posd`, or a till in Python, by a fork of a process that has imported most of it.
+
+See `tests.support.fork_server`.
 
 `Forked` is used like `subprocess.Popen`, `start` returns what is used like `asyncio.subprocess.Process`. A start that
 differs in what the interpreter reads at its own start is left to `subprocess`: callers ask `can_fork`.
@@ -44,7 +46,7 @@ def can_fork(environment: Mapping[str, str]) -> bool:
 
 
 class Forked:
-    """A process that was forked, as `python -m posd ARGUMENT…`. The streams are descriptors.
+    """A process that was forked: `python -m posd ARGUMENT…`, or another module or file. The streams are descriptors.
 
     Without `stdin` it has no input; with `session` it gets a session of its own.
     """
@@ -53,6 +55,7 @@ class Forked:
         self,
         arguments: Sequence[str],
         *,
+        program: str = "posd",
         stdin: int = subprocess.DEVNULL,
         stdout: int,
         stderr: int,
@@ -60,11 +63,12 @@ class Forked:
         session: bool = False,
     ) -> None:
         assert can_fork(env)
-        self.args = [sys.executable, "-m", "posd", *arguments]
+        self.args = command(program, arguments)
         self.environment = dict(env)
         self.returncode: int | None = None
         self.status, theirs = socket.socketpair()
         request = {
+            "program": program,
             "arguments": list(arguments),
             "environment": self.environment,
             "directory": str(Path.cwd()),
@@ -72,7 +76,7 @@ class Forked:
         }
         with theirs, Path(os.devnull).open("rb") as nothing:
             read = nothing.fileno() if stdin == subprocess.DEVNULL else stdin
-            kind = "run" if arguments[-1] == "run" else "command"
+            kind = "till" if program.endswith(".py") else "run" if arguments[-1] == "run" else "command"
             message = json.dumps(request).encode()
             socket.send_fds(_control(kind), [message], [read, stdout, stderr, theirs.fileno()])
         self.status.settimeout(START_SECONDS)
@@ -124,10 +128,15 @@ class Process:
     """A forked process on an event loop, with the parts of `asyncio.subprocess.Process` that tests use."""
 
     def __init__(
-        self, forked: Forked, stdout: asyncio.StreamReader | None, stderr: asyncio.StreamReader | None
+        self,
+        forked: Forked,
+        stdin: IO[bytes] | None,
+        stdout: asyncio.StreamReader | None,
+        stderr: asyncio.StreamReader | None,
     ) -> None:
         self._forked = forked
         self.pid = forked.pid
+        self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr
         self._waiting = asyncio.create_task(self._wait())
@@ -139,6 +148,8 @@ class Process:
     async def _wait(self) -> None:
         self._forked.status.setblocking(False)
         self._forked.ended(await asyncio.get_running_loop().sock_recv(self._forked.status, NUMBER.size))
+        if self.stdin is not None:
+            self.stdin.close()
 
     async def wait(self) -> int:
         """Wait for its end."""
@@ -166,20 +177,32 @@ class Process:
         self.send_signal(signal.SIGKILL)
 
 
+def command(program: str, arguments: Sequence[str]) -> list[str]:
+    """Return the command line of a Python program: a file, or a module by its name."""
+    return [sys.executable, *([program] if program.endswith(".py") else ["-m", program]), *arguments]
+
+
 async def start(
     *arguments: str,
+    program: str = "posd",
     env: Mapping[str, str],
+    stdin: int = subprocess.DEVNULL,
     stdout: int | IO[bytes] = subprocess.PIPE,
     stderr: int | IO[bytes] = subprocess.PIPE,
+    session: bool = False,
 ) -> "Process | asyncio.subprocess.Process":
-    """Start `python -m posd ARGUMENT…` without input, by a fork where that makes no difference."""
+    """Start `python -m posd ARGUMENT…`, or another module or file, by a fork where that makes no difference."""
     if not can_fork(env):
-        command = (sys.executable, "-m", "posd", *arguments)
         return await asyncio.create_subprocess_exec(
-            *command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env
+            *command(program, arguments), stdin=stdin, stdout=stdout, stderr=stderr, env=env, start_new_session=session
         )
+    typed: IO[bytes] | None = None
     readers: list[asyncio.StreamReader | None] = []
     with ExitStack() as stack:
+        if stdin == subprocess.PIPE:
+            stdin, write = os.pipe()
+            stack.callback(os.close, stdin)
+            typed = os.fdopen(write, "wb", buffering=0)
         theirs: list[int] = []
         for output in (stdout, stderr):
             reader = None
@@ -192,8 +215,10 @@ async def start(
                 descriptor = output if isinstance(output, int) else output.fileno()
             theirs.append(descriptor)
             readers.append(reader)
-        forked = Forked(arguments, stdout=theirs[0], stderr=theirs[1], env=env)
-    return Process(forked, *readers)
+        forked = Forked(
+            arguments, program=program, stdin=stdin, stdout=theirs[0], stderr=theirs[1], env=env, session=session
+        )
+    return Process(forked, typed, *readers)
 
 
 async def _pipe() -> tuple[asyncio.StreamReader, int]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.config import ConfigError, ConfigProblem, TerminalConfig, load, parse
@@ -10,7 +11,6 @@ from posd.config.reader import Reading
 from posd.config.schema import SECTIONS, keys
 from posd.config.show import toml_lines
 from posd.config.values import Base
-from tests.support.slow import generated
 from tests.support.tables import every
 
 
@@ -303,9 +303,7 @@ TOML_VALUES = st.recursive(
 SCHEMA = {section: list(keys(kind)) for section, kind in SECTIONS.items()}
 
 
-@generated(
-    25,
-    100,
+@given(
     st.fixed_dictionaries(
         {},
         optional={

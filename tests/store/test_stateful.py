@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -36,7 +35,7 @@ from tests.store.ledger import (
     listing,
 )
 from tests.store.street import Street
-from tests.support.slow import first_quick
+from tests.support.slow import examples
 
 RUNS = st.sampled_from([True, True, False])
 REPLY = st.sampled_from([*REPLIES, "held", "held"])
@@ -288,12 +287,11 @@ class Life(Street):
             self.run(self.house.operators.decide(payment.identity, Dismissed("Ana", "note", 0, code)))
 
 
-@pytest.mark.parametrize("examples", first_quick((5, 50), 1))
-def test_whatever_happens_the_database_agrees_with_what_really_happened(examples: int) -> None:
+def test_whatever_happens_the_database_agrees_with_what_really_happened() -> None:
     run_state_machine_as_test(
         Life,
         settings=settings(
-            max_examples=examples,
+            max_examples=examples(5, 50),
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from _pytest.mark import ParameterSet
-from hypothesis import given, settings
+from hypothesis import settings
 
 
 def first_quick(cases: Iterable[Any], quick: int = 2, ids: Sequence[str] = ()) -> list[ParameterSet]:
@@ -25,18 +25,9 @@ def chosen_quick(cases: Iterable[Any], quick: Container[Any], name: Callable[[An
     return _cases(listed, [number for number, case in enumerate(listed) if case in quick], [*map(name, listed)])
 
 
-def generated(quick: int, slow: int, *strategies: Any) -> Callable[[Callable[..., None]], Callable[[int], None]]:
-    """Make a test of a property: of so many generated examples in the quick suite, and of more in the slow one."""
-
-    def decorate(holds: Callable[..., None]) -> Callable[[int], None]:
-        @pytest.mark.parametrize("examples", first_quick((quick, slow), 1))
-        def test(examples: int) -> None:
-            settings(max_examples=examples)(given(*strategies)(holds))()
-
-        test.__name__, test.__doc__ = holds.__name__, holds.__doc__
-        return test
-
-    return decorate
+def examples(quick: int, whole: int) -> int:
+    """Return how many examples hypothesis generates of a property, where the profile's number is not right."""
+    return whole if settings.get_current_profile_name() == "whole" else quick
 
 
 def _cases(cases: Iterable[Any], quick: Container[int], ids: Sequence[str]) -> list[ParameterSet]:

@@ -5,11 +5,12 @@ from typing import Any
 
 import h11
 import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posd.web.answers import CLOSE, MAX_HEADS, Answer, Heads
 from posd.web.requests import Head
-from tests.support.properties import generated
+from tests.support.slow import examples
 
 LENGTH = b"content-length"
 
@@ -142,9 +143,8 @@ NAMES = st.sampled_from([b"content-type", b"x-request", b"retry-after", b"allow"
 VALUES = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=20).map(str.encode)
 
 
-@generated(
-    few=50,
-    many=500,
+@settings(max_examples=examples(50, 500))
+@given(
     status=STATUSES,
     headers=st.lists(st.tuples(NAMES, VALUES), max_size=4),
     pieces=st.lists(st.binary(max_size=40), min_size=1, max_size=4),

@@ -8,6 +8,7 @@ from typing import Any
 
 import h11
 import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posd.web.requests import (
@@ -21,7 +22,7 @@ from posd.web.requests import (
     Refused,
     Requests,
 )
-from tests.support.properties import generated
+from tests.support.slow import examples
 
 CHUNKED = "transfer-encoding: chunked"
 UPGRADE = ("connection: upgrade", "upgrade: h2c")
@@ -291,12 +292,14 @@ def plainly(events: list[Event]) -> list[object]:
     return [Refused if isinstance(event, Refused) else event for event in events]
 
 
-@generated(streams(), st.lists(st.integers(0, 2000), max_size=8), few=50, many=500)
+@settings(max_examples=examples(50, 500))
+@given(streams(), st.lists(st.integers(0, 2000), max_size=8))
 def test_pieces_make_no_difference(data: bytes, places: list[int]) -> None:
     assert plainly(read(*cut(data, places))) == plainly(read(data))
 
 
-@generated(streams() | st.binary(max_size=200), streams(), few=30, many=300)
+@settings(max_examples=examples(30, 300))
+@given(streams() | st.binary(max_size=200), streams())
 def test_nothing_comes_behind_what_is_refused(data: bytes, behind: bytes) -> None:
     requests = Requests()
     events = requests.feed(data)
@@ -306,7 +309,8 @@ def test_nothing_comes_behind_what_is_refused(data: bytes, behind: bytes) -> Non
         assert requests.feed(GET) == []
 
 
-@generated(streams() | st.binary(max_size=200), few=30, many=300)
+@settings(max_examples=examples(30, 300))
+@given(streams() | st.binary(max_size=200))
 def test_a_request_comes_in_order(data: bytes) -> None:
     before: object = End
     for event in read(data):
@@ -366,7 +370,8 @@ def h11_meanings(data: bytes) -> list[Meaning]:
     return made
 
 
-@generated(streams(), few=70, many=700)
+@settings(max_examples=examples(70, 700))
+@given(streams())
 def test_h11_means_the_same(data: bytes) -> None:
     ours, theirs = meanings(read(data)), h11_meanings(data)
     both = min(len(ours), len(theirs))

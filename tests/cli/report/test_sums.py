@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posd.cli.report import as_csv, as_json, figures, sums
@@ -22,7 +23,7 @@ from posd.cli.report.reading import window
 from posd.cli.report.sums import Report, make
 from tests.cli.documents import attention
 from tests.cli.report.shopday import day, identity, payment, trouble
-from tests.support.slow import generated
+from tests.support.slow import examples
 
 ZONE = ZoneInfo("America/Guayaquil")
 DAY = date(2026, 11, 20)
@@ -74,7 +75,8 @@ def made(documents: list[dict[str, Any]], **options: Any) -> Report:
     return make(SPAN, [read(item) for item in documents], {}, NOON, **options)
 
 
-@generated(10, 50, payments())
+@settings(max_examples=examples(10, 50))
+@given(payments())
 def test_every_total_is_the_sum_of_its_rows(documents: list[dict[str, Any]]) -> None:
     report = made(documents)
     rows = sum((item.counted for item in report.payments if item.counted is not None), Decimal(0))
@@ -88,14 +90,16 @@ def test_every_total_is_the_sum_of_its_rows(documents: list[dict[str, Any]]) -> 
     assert sum((item.total for _, item in figures.by_day(report)), Decimal(0)) == rows
 
 
-@generated(10, 50, payments(), st.randoms())
+@settings(max_examples=examples(10, 50))
+@given(payments(), st.randoms())
 def test_the_order_of_reading_does_not_matter(documents: list[dict[str, Any]], random: Any) -> None:
     shuffled = list(documents)
     random.shuffle(shuffled)
     assert made(shuffled) == made(documents)
 
 
-@generated(10, 50, payments())
+@settings(max_examples=examples(10, 50))
+@given(payments())
 def test_every_payment_is_in_exactly_one_section_and_on_exactly_one_day(documents: list[dict[str, Any]]) -> None:
     report = made(documents)
     listed = [item.facts.id for section in Section for item in report.sections[section]]
@@ -113,14 +117,16 @@ def test_every_payment_is_in_exactly_one_section_and_on_exactly_one_day(document
             assert facts.result is None or since <= facts.created_at
 
 
-@generated(10, 50, payments())
+@settings(max_examples=examples(10, 50))
+@given(payments())
 def test_one_terminal_after_the_other_is_the_whole(documents: list[dict[str, Any]]) -> None:
     whole = made(documents)
     parts = [made(documents, terminal=name) for name in {item.facts.terminal for item in whole.payments}]
     assert sum((part.total.total for part in parts), Decimal(0)) == whole.total.total
 
 
-@generated(10, 30, payments())
+@settings(max_examples=examples(10, 30))
+@given(payments())
 def test_what_is_written_says_the_same_and_nothing_that_runs(documents: list[dict[str, Any]]) -> None:
     report = made(documents)
     rows = list(csv.DictReader(io.StringIO(as_csv.write(report), newline="")))

@@ -34,7 +34,6 @@ from tests.cli.watch.shops import (
     text,
     view,
 )
-from tests.support.slow import generated
 
 SCREENS = Path(__file__).parent / "screens"
 
@@ -160,9 +159,7 @@ def uis(draw: st.DrawFn) -> Ui:
     )
 
 
-@generated(
-    25, 100, shops(), uis(), st.integers(1, 140), st.integers(1, 60), st.booleans(), st.booleans(), st.booleans()
-)
+@given(shops(), uis(), st.integers(1, 140), st.integers(1, 60), st.booleans(), st.booleans(), st.booleans())
 def test_a_frame_stays_in_the_screen_and_is_safe_to_write(
     shop: Shop, ui: Ui, columns: int, height: int, is_away: bool, unicode: bool, scrolled: bool
 ) -> None:

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
-from tests.support import forks
+from tests.support import forks, ports
 
 OWNER = "TESTS_OWNER"
 RUN = "TESTS_RUN"
@@ -171,10 +171,11 @@ class Held:
 def _held() -> set[str]:
     threads = {f"thread {thread.name} ({thread.ident})" for thread in threading.enumerate() if not thread.daemon}
     files = {f"file {path}" for path in Path(tempfile.gettempdir()).iterdir()}
+    ours = forks.descriptors() | ports.descriptors()
     descriptors = set()
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the one by which the directory is listed
             target = str(entry.readlink())
-            if not target.startswith("/dev/") and int(entry.name) not in forks.descriptors():
+            if not target.startswith("/dev/") and int(entry.name) not in ours:
                 descriptors.add(f"descriptor {entry.name} -> {target}")
     return threads | files | descriptors

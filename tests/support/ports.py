@@ -1,27 +1,28 @@
 """Ports that are given up and taken again: none of those that the kernel hands out to whoever binds port 0.
 
 What is killed and started again listens where it did before. Had it got its port from the kernel, any other test of
-this machine could get the same one between the two, and the second start would fail once in a while.
+this machine could get the same one between the two, and the second start would fail once in a while. So each process
+claims a block of ports, also against another run of the tests beside it: it binds the first port of the block.
 """
 
-import fcntl
-import os
+import functools
+import itertools
+import random
 import socket
-import tempfile
-from pathlib import Path
-from random import randrange
+from collections.abc import Iterator
 
 #: Below the kernel's own range (net.ipv4.ip_local_port_range begins at 32768), above what services use.
 FIRST = 12_000
-COUNT = 20_000
-#: Counts those that were given out: in one file for all processes of a run of the tests, else one for this process.
-COUNTER = Path(os.environ.get("TESTS_RUN", tempfile.gettempdir())) / "posd-test-ports"
+#: Ports of a block: more than the tests of one file ask for. A block is used again from its beginning.
+BLOCK = 500
+BLOCKS = 40
 
 
 def reserve(host: str = "127.0.0.1") -> int:
     """Return a TCP port that nobody listens on and that no other test is given for a long time."""
+    _, ports = _claimed()
     while True:
-        port = FIRST + _next() % COUNT
+        port = next(ports)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -31,13 +32,21 @@ def reserve(host: str = "127.0.0.1") -> int:
         return port
 
 
-def _next() -> int:
-    descriptor = os.open(COUNTER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    with os.fdopen(descriptor, "r+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        number = int(file.read() or randrange(COUNT))  # runs beside this one begin elsewhere
-        file.seek(0)
-        file.write(str(number + 1))
-        file.truncate()
-        file.flush()
-        return number
+def descriptors() -> set[int]:
+    """Return the descriptor by which this process holds its block."""
+    return {_claimed()[0].fileno()} if _claimed.cache_info().currsize else set()
+
+
+@functools.cache
+def _claimed() -> tuple[socket.socket, Iterator[int]]:
+    """Claim a block for as long as this process lives; return the claim, and the other ports again and again."""
+    for block in random.sample(range(BLOCKS), BLOCKS):
+        first = FIRST + block * BLOCK
+        claim = socket.socket()
+        try:
+            claim.bind(("127.0.0.1", first))
+        except OSError:
+            claim.close()
+        else:
+            return claim, itertools.cycle(range(first + 1, first + BLOCK))
+    raise AssertionError(f"{BLOCKS} processes on this machine have ports for tests already")

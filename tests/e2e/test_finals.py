@@ -13,6 +13,7 @@ import pytest
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED, event
 from tests.support.shop import (
+    ANOTHER,
     Payment,
     Shop,
     acknowledging,
@@ -206,14 +207,14 @@ async def test_the_acknowledgement_of_another_device(shop: Shop) -> None:
 @pytest.mark.parametrize("tell", [by_event, by_search])
 async def test_another_device_of_the_fleet_has_the_payment(shop: Shop, tell: Telling) -> None:
     payment = await shop.in_doubt()
-    await tell(payment, event(payment.identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED", "SN-000"))
+    await tell(payment, event(payment.identity, "CARD_PRESENTED", "TERMINAL_ACKNOWLEDGED", ANOTHER))
     document = await payment.get()
     assert (document["phase"], document["status"]) == ("active", "CARD_PRESENTED")
     assert "serial_mismatch" in attention(document)
     aborts = shop.terminal.aborts
     assert (document["abortable"], (await payment.post("abort")).json["code"]) == (False, "not_abortable")
     assert shop.terminal.aborts == aborts
-    await tell(payment, event(payment.identity, "DECLINED", "APPROVAL_REQUESTED", "SN-000"))
+    await tell(payment, event(payment.identity, "DECLINED", "APPROVAL_REQUESTED", ANOTHER))
     assert (await payment.get())["outcome"]["result"] == "declined"
 
 

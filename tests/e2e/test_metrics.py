@@ -130,7 +130,7 @@ async def test_print_jobs_storage_terminals_and_the_process(place: tuple[Shop, i
     assert value(found, "posd_feed_newest_seq") == feed[-1]["seq"]
     assert "type" not in feed[-1]  # what the metrics need of a change is no part of the feed
     seen = {dict(pairs)["terminal"] for _, pairs in found["posd_terminal_reachable"].samples}
-    assert "SN-000" in seen
+    assert "SN-001" in seen  # that of the first payment
     assert "SN-OFFLINE" not in seen  # nobody knows
     assert value(found, "posd_process_resident_memory_bytes") > 10_000_000
     (told,) = (line for line in shop.daemon.lines if line["event"] == "posd.started")

@@ -13,6 +13,7 @@ from posd.core.transactions import AttentionCode
 from tests.support.events import APPROVED, event
 from tests.support.shop import (
     AMOUNT,
+    ANOTHER,
     Payment,
     Shop,
     acknowledging,
@@ -241,7 +242,7 @@ async def a_gap(shop: Shop) -> Payment:
 
 async def a_mismatch(shop: Shop) -> Payment:
     payment = shop.payment()
-    shop.terminal.start = acknowledging("SN-000")
+    shop.terminal.start = acknowledging(ANOTHER)
     assert (await payment.put()).status == 201
     return payment
 

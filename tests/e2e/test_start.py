@@ -14,6 +14,7 @@ from posd.core.starts import Replied
 from posd.store import journal
 from tests.support.shop import (
     AMOUNT,
+    ANOTHER,
     OFFLINE,
     Payment,
     Shop,
@@ -356,7 +357,7 @@ async def test_another_request_under_the_same_id(shop: Shop) -> None:
     assert (await shop.daemon.call("PUT", f"/transactions/{payment.identity}", text)).status == 200
     kept = {"amount": {"iva": 10.1, "subtotal_iva": 1}, "metadata": {"a": 2, "b": 1}}
     other: list[tuple[dict[str, Any], list[str]]] = [
-        ({"terminal": "SN-000"}, ["terminal"]),
+        ({"terminal": ANOTHER}, ["terminal"]),
         ({"amount": {"iva": 10.11, "subtotal_iva": 1}}, ["amount"]),
         ({"metadata": {"a": "2", "b": 1}}, ["metadata"]),
         ({"options": {"omit_card": True}, "sale": "s"}, ["options", "sale"]),

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import termios
-import tty
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +13,7 @@ _CHUNK = 1024
 _STDIN = 0
 #: Where `termios.tcgetattr` has them.
 _LOCAL_MODES = 3
+_CONTROL = 6
 
 
 def _nothing() -> None:
@@ -109,8 +109,11 @@ class Keyboard:
             self._hung_up()
 
     def _single_keys(self) -> None:
-        tty.setcbreak(_STDIN, termios.TCSANOW)  # Ctrl-C and Ctrl-Z stay what they are
-        self._set(_unflushed(termios.tcgetattr(_STDIN)))
+        """Let each key come at once. In one step: between two, Ctrl-C would throw away what was typed before it."""
+        attributes = _unflushed(termios.tcgetattr(_STDIN))
+        attributes[_LOCAL_MODES] &= ~(termios.ECHO | termios.ICANON)  # Ctrl-C and Ctrl-Z stay what they are
+        attributes[_CONTROL][termios.VMIN], attributes[_CONTROL][termios.VTIME] = 1, 0
+        self._set(attributes)
 
     def _set(self, attributes: list[Any]) -> None:
         if _in_foreground():

@@ -1,0 +1,1 @@
+"""The structure of posd's code, measured: see `python -m tests.house`."""

@@ -1,0 +1,52 @@
+"""posd's structure, measured: its files, lines, imports and circles; the way of one charge; what others see of it.
+
+python -m tests.house
+python -m tests.house trace
+python -m tests.house surface FILE
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.house import source, surface, trace
+
+
+def figures() -> None:
+    """Print a row a folder, the sum, and each circle."""
+    modules = source.modules()
+    graph = {name: source.imported(module, modules) for name, module in modules.items()}
+    files, code, imports = Counter[str](), Counter[str](), Counter[str]()
+    for module in modules.values():
+        files[module.folder] += 1
+        code[module.folder] += len(module.code)
+        imports[module.folder] += len(module.imports)
+    print(f"{'folder':12} {'files':>6} {'lines':>7} {'imports':>8}")
+    for folder, count in files.most_common():
+        print(f"{folder or '.':12} {count:6} {code[folder]:7,} {imports[folder]:8,}")
+    print(f"{'together':12} {files.total():6} {code.total():7,} {imports.total():8,}")
+    print("\ncircles of imports, those inside functions too:")
+    for circle in source.circles(graph):
+        print("  " + " ".join(name.removeprefix("posd.") for name in circle))
+
+
+def way() -> None:
+    """Print what one charge calls."""
+    found = trace.charge()
+    folders = {file.split("/")[0] for file in found.calls if "/" in file}
+    print(f"{len(found.calls)} files in {len(folders)} folders, {found.calls.total():,} calls,")
+    print(f"{found.jumps.total():,} jumps between files, {found.folder_jumps:,} between folders\n")
+    for file, count in found.calls.most_common():
+        print(f"{count:5} {file}")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case []:
+            figures()
+        case ["trace"]:
+            way()
+        case ["surface", file]:
+            surface.record(Path(file))
+        case _:
+            sys.exit(__doc__)

@@ -1,0 +1,95 @@
+"""Files, lines of code, imports and circles of `posd/`, read from its source. Nothing of posd is imported."""
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+#: Tokens that are no code.
+LAYOUT = frozenset(
+    {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+)
+
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file of posd: its dotted name, its syntax, and the numbers of its lines of code and of its imports."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+    code: frozenset[int]
+    imports: frozenset[int]
+
+    @property
+    def folder(self) -> str:
+        """The first folder below posd/, "" for a file of posd itself."""
+        parts = self.path.relative_to(REPOSITORY / "posd").parts
+        return parts[0] if len(parts) > 1 else ""
+
+
+def modules(repository: Path = REPOSITORY) -> dict[str, Module]:
+    """Read all of posd, by dotted name."""
+    found = (_read(path, repository) for path in sorted((repository / "posd").rglob("*.py")))
+    return {module.name: module for module in found}
+
+
+def _read(path: Path, repository: Path) -> Module:
+    text = path.read_text()
+    tree = ast.parse(text)
+    told = set(_lines(_docstrings(tree)))
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = {line for token in tokens if token.type not in LAYOUT for line in range(token.start[0], token.end[0] + 1)}
+    imports = set(_lines(node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)))
+    parts = path.relative_to(repository).with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return Module(name, path, tree, frozenset(code - told), frozenset(imports))
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.stmt]:
+    for node in ast.walk(tree):
+        if isinstance(node, _Documented) and ast.get_docstring(node, clean=False) is not None:
+            yield node.body[0]
+
+
+def _lines(nodes: Iterable[ast.stmt]) -> Iterator[int]:
+    for node in nodes:
+        yield from range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def imported(module: Module, known: Iterable[str]) -> set[str]:
+    """Return the modules of posd that a module imports, those inside functions too."""
+    names = set(known)
+    found = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in names else node.module)
+    return (found & names) - {module.name}
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
+    """Return each set of modules that import each other, directly or around, in the order of their names."""
+    reached = {name: _reached(graph, name) for name in graph}
+    inside = (name for name in graph if name in reached[name])
+    groups = {tuple(sorted(other for other in reached[name] if name in reached[other])) for name in inside}
+    return sorted(groups)
+
+
+def _reached(graph: Mapping[str, set[str]], name: str) -> set[str]:
+    reached: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = graph[waiting.pop()] - reached
+        reached |= new
+        waiting.extend(new)
+    return reached

@@ -1,0 +1,79 @@
+"""The way of one charge through the code: a real daemon under `sys.setprofile`, from the till's call to the feed.
+
+It counts calls of posd's own functions, the files that they are in, and jumps: calls whose caller, the nearest that is
+posd's own too, is in another file.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+from tests.support.daemon import Daemon, running
+from tests.support.events import APPROVED, body
+from tests.support.https import deliver
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+
+#: The daemon starts to count, or stops and writes what it has, on this signal.
+TOGGLE = signal.SIGUSR2
+
+CHARGE = {"amount": {"iva": 1.20, "subtotal_iva": 10.00}}
+
+
+@dataclass(frozen=True)
+class Trace:
+    """How often each file was called, and how often each pair of files (caller, called), by path below posd/."""
+
+    calls: Counter[str]
+    jumps: Counter[tuple[str, str]]
+
+    @property
+    def folder_jumps(self) -> int:
+        """Jumps from one folder to another, of the folders directly below posd/."""
+        return sum(count for (a, b), count in self.jumps.items() if _folder(a) != _folder(b))
+
+
+def _folder(file: str) -> str:
+    return file.split("/")[0] if "/" in file else ""
+
+
+def charge() -> Trace:
+    """Run one charge: its start, its acknowledgement, two webhooks, its outcome and the feed."""
+    return asyncio.run(_charge())
+
+
+async def _charge() -> Trace:
+    with TemporaryDirectory(prefix="posd-") as directory:
+        home, pipe = Path(directory), Path(directory) / "trace"
+        os.mkfifo(pipe)
+        command = (sys.executable, "-m", "tests.house.traced", str(pipe))
+        async with scripted_terminal(home) as terminal, running(home, terminal.toml, entering=command) as daemon:
+            # Once beforehand: what is imported or made at the first call is no part of the way.
+            await _one(daemon, terminal)
+            await _toggle(daemon, pipe)
+            await _one(daemon, terminal)
+            found = json.loads(await _toggle(daemon, pipe))
+    jumps = Counter({(str(caller), str(called)): int(count) for caller, called, count in found["jumps"]})
+    return Trace(Counter(found["calls"]), jumps)
+
+
+async def _one(daemon: Daemon, terminal: ScriptedTerminal) -> None:
+    identity = str(uuid4())
+    assert (await daemon.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+    for status, previous in APPROVED[-2:]:
+        assert await deliver(terminal.requests[-1].callback, body(identity, status, previous), daemon.ca) == 200
+    assert (await daemon.outcome(identity))["result"] == "approved"
+    assert (await daemon.call("GET", "/feed?after=0")).status == 200
+
+
+async def _toggle(daemon: Daemon, pipe: Path) -> str:
+    """Send the signal; return what the daemon tells once it has taken it."""
+    assert daemon.process is not None
+    daemon.process.send_signal(TOGGLE)
+    return await asyncio.to_thread(pipe.read_text)

@@ -68,6 +68,15 @@ def test_at_the_end():
 """
 
 
+ENDING = """
+import threading
+
+
+def test_a_thread_that_is_about_to_end():
+    threading.Timer(0.3, lambda: None).start()
+"""
+
+
 def results(directory: Path, text: str) -> tuple[dict[str, str], str]:
     """Run these tests with the suite's own settings; return how each ended, and what was said."""
     file = directory / "test_of_leftovers.py"
@@ -106,3 +115,9 @@ def test_what_is_still_held_at_the_end_of_a_file_is_named_with_the_test_that_beg
     for what in ("descriptor ", "file "):
         (line,) = {line for line in said.splitlines() if line.startswith(what)}  # with CI set, it is said twice
         assert line.endswith("seen first after test_of_leftovers.py::test_a_socket_and_a_file")
+
+
+def test_a_thread_that_ends_by_itself_is_waited_for(tmp_path: Path) -> None:
+    """A closed database says that it is closed before its thread has returned."""
+    found, said = results(tmp_path, ENDING)
+    assert found == {"test_a_thread_that_is_about_to_end": "PASSED"}, said

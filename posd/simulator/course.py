@@ -49,7 +49,8 @@ class Course:
         self._canceling = False
         #: The wait for the next step is over: other steps are ahead, or it is to be taken at once.
         self._disturbed = asyncio.Event()
-        self._hurried = False
+        #: How many of the steps to come are taken at once.
+        self._hurried = 0
 
     @property
     def abortable(self) -> bool:
@@ -63,7 +64,9 @@ class Course:
                 self._disturbed.clear()
                 if not self._hurried:
                     continue  # with what is ahead now
-                self._hurried = False
+                self._hurried -= 1
+                if self._hurried:
+                    self._disturbed.set()
             step = self._ahead.popleft()
             if step.status is not None:
                 self._notices.enter(self.payment, step, step.status, self._rng)
@@ -84,8 +87,8 @@ class Course:
             self._lead(Step(after=after, status=Status.TERMINAL_CANCELED))
 
     def hurry(self) -> None:
-        """Take the next step at once."""
-        self._hurried = True
+        """Take the next step at once; before the first state, which always comes, the one after it too."""
+        self._hurried = 1 if self.payment.status is not None else 2
         self._disturbed.set()
 
     def take(self, hand: Hand) -> bool:
@@ -102,7 +105,7 @@ class Course:
             self._then = steps
         else:
             self._ahead = deque(steps)
-            self._hurried = False
+            self._hurried = 0
             self._disturbed.set()
 
     def _pause(self, step: Step) -> float | None:

@@ -122,7 +122,8 @@ class AbortEffect(StrEnum):
     CANCELS = "cancels"
     #: It was answered 200, and the payment goes on.
     IGNORED = "ignored"
-    #: The next state is entered at once and all goes on: the card or the approval was faster.
+    #: The next state is entered at once and all goes on: the card or the approval was faster. Before the first state
+    #: the one after it is entered too.
     RACED = "raced"
 
 

@@ -191,3 +191,13 @@ async def test_an_abort_that_is_raced_before_the_first_state_lets_it_come_at_onc
         await till.abort()
         await till.advance(0)
         assert till.terminal.ledger.of("forgotten")[0]["status"] == A
+
+
+async def test_the_card_too_comes_at_once_where_the_abort_was_there_before_the_first_state(stage: Stage) -> None:
+    """A till may abort as soon as its request was answered; the card that is tapped in that moment is still tapped."""
+    text = '[abort]\neffect = "raced"\n' + step(A, after="50") + step(C, after='"for-ever"') + steps(Q, OK)
+    async with stage.plays(text, virtual=True) as till:
+        await till.charge()
+        await till.abort()
+        await till.advance(20)
+        assert [line["status"] for line in till.terminal.ledger.of("final")] == [OK]

@@ -22,6 +22,8 @@ from tests.support import forks, ports
 OWNER = "TESTS_OWNER"
 RUN = "TESTS_RUN"
 
+#: Longest that a thread which nobody holds any more is waited for, in seconds.
+ENDING_SECONDS = 5.0
 #: Audit events of a process that starts another.
 STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", forks.FORKED})
 
@@ -160,6 +162,9 @@ class Held:
         new = _held() - self._before
         if new:
             gc.collect()  # what is only not collected yet is told by its own ResourceWarning
+            for thread in threading.enumerate():
+                if _name(thread) in new:  # that of a closed database says that it is closed before it returns
+                    thread.join(ENDING_SECONDS)
             new = _held() - self._before
         lines = [f"{item}; seen first after {self._first_seen.get(item, 'the last test')}" for item in sorted(new)]
         self._before |= new
@@ -168,8 +173,12 @@ class Held:
         return [*lines, *_children()]
 
 
+def _name(thread: threading.Thread) -> str:
+    return f"thread {thread.name} ({thread.ident})"
+
+
 def _held() -> set[str]:
-    threads = {f"thread {thread.name} ({thread.ident})" for thread in threading.enumerate() if not thread.daemon}
+    threads = {_name(thread) for thread in threading.enumerate() if not thread.daemon}
     files = {f"file {path}" for path in Path(tempfile.gettempdir()).iterdir()}
     ours = forks.descriptors() | ports.descriptors()
     descriptors = set()

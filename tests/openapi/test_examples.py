@@ -50,7 +50,7 @@ def test_an_example_is_taken(gateway: Gateway, method: str, path: str, operation
     where = path.format(client_transaction_id=uuid4(), print_job_id=f"job-{uuid4()}")
     body = body | {name: f"{gateway.home}{body[name]}" for name in ("path", "into") if name in body}
     if "path" in body:
-        Path(body["path"]).parent.mkdir(parents=True)
+        Path(body["path"]).parent.mkdir(parents=True, exist_ok=True)  # another example may have made it
     with httpx2.Client(timeout=STUCK_SECONDS) as client:
         reply = client.request(method.upper(), f"{gateway.admin if admin else gateway.till}{where}", json=body)
         if method == "put" and path.startswith("/v1/transactions"):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from posd.core.lifecycle import FINALS, TRANSITIONS, Status
-from posd.core.transactions import RESULTS, Phase, Result
+from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
+from posd.payments.model import RESULTS, Phase, Result
 
 FILE = Path(__file__).parents[1] / "docs" / "lifecycle.svg"
 

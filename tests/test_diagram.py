@@ -4,9 +4,9 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from posd.core import lifecycle
-from posd.core.lifecycle import TRANSITIONS, Status
-from posd.core.transactions import RESULTS, Phase, Result
+from posd.payments import lifecycle
+from posd.payments.lifecycle import TRANSITIONS, Status
+from posd.payments.model import RESULTS, Phase, Result
 from tests import diagram
 
 SVG = "{http://www.w3.org/2000/svg}"

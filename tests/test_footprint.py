@@ -23,7 +23,7 @@ def loaded_by(script: str) -> set[str]:
 
 
 def test_the_daemon_loads_nothing_that_only_commands_or_tests_need() -> None:
-    loaded = loaded_by("sys.modules['rich'] = None\nimport posd.daemon")
+    loaded = loaded_by("sys.modules['rich'] = None\nimport posd.daemon.main")
     assert {"hypercorn", "zeroconf"} <= loaded
     assert not (NEVER | LATER) & loaded
 

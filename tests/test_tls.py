@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from posd import locks, tls
+from posd import tls
+from posd.base import locks
 from posd.tls import TlsError, TlsFiles, making
 from tests.support.needs import needs
 

@@ -13,8 +13,8 @@ from posd import tls
 from posd.cli.exit_codes import ExitCode
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.show import entries, profile_entries, toml_lines
-from posd.core.profile import AccessMode
 from posd.terminals import trust
+from posd.terminals.profile import AccessMode
 
 #: What stands behind a value that does not come from its own key.
 SOURCE_NOTES = {

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from posd.cli.output import escaped
-from posd.log_events import EVENTS
+from posd.logs.events import EVENTS
 
 #: From the least important on.
 LEVELS = ("debug", "info", "warning", "error", "critical")

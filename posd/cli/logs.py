@@ -15,7 +15,7 @@ from posd.cli.errors import Failure
 from posd.cli.exit_codes import ExitCode
 from posd.cli.log_lines import LEVELS, Selection, Words
 from posd.cli.output import Output, escaped
-from posd.log_events import EVENTS
+from posd.logs.events import EVENTS
 
 #: Lines that are shown where nobody says how many; with --follow those before the first new one.
 LINES = 200

@@ -9,6 +9,6 @@ def openapi() -> None:
 
     It asks no daemon, and is the same whatever the configuration says. A daemon gives it at GET /v1/openapi.json.
     """
-    from posd.web.openapi import document
+    from posd.api.openapi import document
 
     click.echo(document())

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from posd.base.uuids import canonical_uuid
 from posd.cli import print_deciding
 from posd.cli.advice import next_step
 from posd.cli.api import Api, Reply
@@ -19,7 +20,6 @@ from posd.cli.output import Output, asked, moment
 from posd.cli.print_words import RESOLVED as PRINT_RESULTS
 from posd.cli.progress import show_attention, show_outcome
 from posd.cli.words import RESOLVED_AS, SEARCHES, hint, resolving, state
-from posd.core.uuids import canonical_uuid
 
 #: seconds: calls to one terminal are made one after the other, each 23 s at most by default; some may be before ours.
 RECONCILE_SECONDS = 180.0

@@ -22,7 +22,7 @@ def run(config_path: str) -> NoReturn:
     try:
         config = load(Path(config_path))
     except ConfigError as error:
-        from posd.logs import PREFIXES, to_journal
+        from posd.logs.output import PREFIXES, to_journal
 
         level = PREFIXES["error"].decode() if to_journal(sys.stderr) else ""
         for problem in error.problems:
@@ -30,7 +30,7 @@ def run(config_path: str) -> NoReturn:
         sys.exit(ExitCode.USAGE)
 
     try:
-        from posd.daemon import run as run_daemon
+        from posd.daemon.main import run as run_daemon
 
         code = run_daemon(config)
     except Exception:  # noqa: BLE001 - the daemon logs its own; this is of one that cannot even be imported

@@ -23,8 +23,8 @@ from posd.config.schema import (
     row_keys,
 )
 from posd.config.values import Base, type_name
-from posd.core.profile import DEFAULT, AccessMode, Profile, Table, path_fault, pointer_fault, replace_row
-from posd.core.rows import Row
+from posd.terminals.profile import DEFAULT, AccessMode, Profile, Table, path_fault, pointer_fault, replace_row
+from posd.terminals.profile_row import Row
 
 Headers = Mapping[str, HeaderValue]
 

@@ -15,8 +15,8 @@ from posd.config import headers as header_values
 from posd.config import values as read
 from posd.config.headers import HeaderValue
 from posd.config.values import ListenAddress, Reader
-from posd.core.operations import OPERATIONS
-from posd.core.profile import ACCESS_MODES, METHODS, AccessMode, Profile
+from posd.payments.operations import OPERATIONS
+from posd.terminals.profile import ACCESS_MODES, METHODS, AccessMode, Profile
 
 Source = Literal["file", "profile.cloud", "profile", "terminal_defaults", "default"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from posd.config.headers import HeaderValue
 from posd.config.schema import PROFILE_SECTIONS, SECTIONS, Config, Source, TerminalConfig, keys, row_keys
 from posd.config.values import ListenAddress
-from posd.core.profile import ACCESS_MODES, DEFAULT, AccessMode
-from posd.core.rows import Row
+from posd.terminals.profile import ACCESS_MODES, DEFAULT, AccessMode
+from posd.terminals.profile_row import Row
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 

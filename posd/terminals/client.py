@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from posd.core.starts import Attempt, Lost, NotSent, Replied
+from posd.payments.start_replies import Attempt, Lost, NotSent, Replied
 from posd.terminals import probing, trust
 from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate
 from posd.terminals.probing import Reached, Unreached, fingerprint, probe

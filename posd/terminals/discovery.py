@@ -15,8 +15,8 @@ import structlog
 from zeroconf import Error, RecordUpdate, RecordUpdateListener, ServiceStateChange, Zeroconf
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
+from posd.base.times import iso
 from posd.config.schema import DiscoveryConfig
-from posd.core.times import iso
 from posd.terminals.announcements import Malformed, Rules, read
 from posd.terminals.fleet import NOT_ANNOUNCED, Fleet
 from posd.terminals.interfaces import Interfaces

@@ -1,4 +1,4 @@
-"""The documents of terminals (local API, Terminals): made here, where they are known; see `posd.web.documents`."""
+"""The documents of terminals (local API, Terminals): made here, where they are known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from posd.core.wire import OPEN, Moment, Uuid
+from posd.base.json_types import OPEN, Moment, Uuid
 
 State = Literal["answers", "unchecked", "silent", "refused"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
-from posd.terminals import pulse
+from posd.terminals import probe_schedule
 from posd.terminals.fleet import Fleet, News
-from posd.terminals.pulse import Pulse
+from posd.terminals.probe_schedule import Pulse
 
 #: Terminals that are looked at at the same time: a look must not be a storm, whatever has changed.
 MAX_LOOKS = 4
@@ -55,7 +55,7 @@ class Liveness:
 
     def _fit(self) -> None:
         """Have a pulse for each terminal of the fleet, and for no other."""
-        start = time.monotonic() - pulse.SPACING_SECONDS
+        start = time.monotonic() - probe_schedule.SPACING_SECONDS
         serials = self._fleet.serials
         pauses = {serial: self._seconds * (1 - SPREAD * random.random()) for serial in serials}  # noqa: S311
         self._pulses = {serial: self._pulses.get(serial, Pulse(start)) for serial in serials}
@@ -67,9 +67,9 @@ class Liveness:
         for serial, item in self._pulses.items():
             if serial in self._looks or not self._fleet.can_be_looked_at(serial):
                 continue
-            at = pulse.due(item, busy=serial in busy, every=self._every[serial])
+            at = probe_schedule.due(item, busy=serial in busy, every=self._every[serial])
             if at is not None and at <= now:
-                self._pulses[serial] = pulse.begun(item, now)
+                self._pulses[serial] = probe_schedule.begun(item, now)
                 look = asyncio.create_task(self._look(serial), name=f"liveness-{serial}")
                 self._looks[serial] = look
                 look.add_done_callback(partial(self._looked, serial))
@@ -92,11 +92,11 @@ class Liveness:
             return
         match news:
             case News.WANTED:
-                item = pulse.want(item)
+                item = probe_schedule.want(item)
             case News.HEARD:
-                item = pulse.heard(item, now)
+                item = probe_schedule.heard(item, now)
             case News.REACHED | News.MISSED:
-                item = pulse.looked(item, now, reached=news is News.REACHED)
+                item = probe_schedule.looked(item, now, reached=news is News.REACHED)
         self._pulses[serial] = item
         if news is not News.HEARD:  # that only puts off the next look
             self._wake.set()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from posd import locks
+from posd.base import locks
 from posd.tls.subjects import Subjects
 
 #: What a file or pair that cannot be used leaves to do.

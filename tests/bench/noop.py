@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from posd.web.gate import Gate
-from posd.web.noise import Noise
-from posd.web.server import Listener
+from posd.httpd.gate import Gate
+from posd.httpd.rejected_traffic import Noise
+from posd.httpd.server import Listener
 from tests.bench.stock import KEEP_ALIVE_SECONDS, serve_stock
 
 #: As the daemon has it.

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypercorn.asyncio import serve
 from starlette.applications import Starlette
 
-from posd.web.connection import http_config
+from posd.httpd.connection import http_config
 
 #: As the daemon has it, in seconds.
 KEEP_ALIVE_SECONDS = 15.0

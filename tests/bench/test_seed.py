@@ -5,9 +5,9 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from posd.services.reprocess import derive
-from posd.store import listing, transactions
-from posd.store.verify import verify
+from posd.payments import listing, rows
+from posd.payments.reprocess import derive
+from posd.upkeep.verify import verify
 from tests.bench import seed
 
 PAYMENTS = 2 * seed.CYCLE
@@ -22,7 +22,7 @@ async def test_they_can_be_verified_and_follow_from_their_record(tmp_path: Path)
     assert report.findings == []
     assert (report.transactions, report.events) == (PAYMENTS, 4 * PAYMENTS)
     with closing(sqlite3.connect(path)) as db:
-        stored = [found for _, found in transactions.by_rowid(db, 0, PAYMENTS)]
+        stored = [found for _, found in rows.by_rowid(db, 0, PAYMENTS)]
         assert [item.client_transaction_id for item in stored] == [seed.identity(ago) for ago in range(PAYMENTS, 0, -1)]
         assert len({item.terminal for item in stored}) == 7
         page = listing.Page(limit=5, metadata={"ticket": seed.ticket(3), "till": "2"})

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from posd.log_events import EVENTS
+from posd.logs.events import EVENTS
 from posd.simulator.catalogue import payments
 from tests.catalogue.playing import Played, Said
 from tests.catalogue.street import Street, streets

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from posd.log_events import EVENTS
+from posd.logs.events import EVENTS
 from posd.simulator.print_catalogue import DEFAULT_PRINT_SCENARIO, prints
 from posd.simulator.print_scenario import Memory
 from tests.catalogue.print_street import PrintPlay, Said, print_street

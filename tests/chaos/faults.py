@@ -10,8 +10,8 @@ from enum import StrEnum
 from itertools import cycle
 from random import Random
 
-#: Points of the daemon's code at which it dies by itself (see posd.crashpoints), and how often each is dealt: a start
-#: that was interrupted is what can be sent twice.
+#: Points of the daemon's code at which it dies by itself (`posd.base.crashpoints`), and how often each is dealt: a
+#: start that was interrupted is what can be sent twice.
 POINTS = {
     "start.intended": 2,
     "start.before_send": 1,

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from rich.cells import cell_len
 
-from posd.store import backup
-from posd.store.opening import PAGE_BYTES, lock, schema_version
+from posd.storage import backup
+from posd.storage.opening import PAGE_BYTES, lock, schema_version
 from tests.cli.documents import answer
 from tests.cli.processes import posd, posd_interrupted, posd_on_terminal, posd_process
 from tests.cli.stub import Stub, problem

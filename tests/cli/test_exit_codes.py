@@ -3,7 +3,7 @@
 import pytest
 
 from posd.cli.exit_codes import PROBLEM_CODES, ExitCode, for_print_job, for_problem, for_transaction
-from posd.core.problems import PROBLEMS
+from posd.records.problems import PROBLEMS
 
 
 @pytest.mark.parametrize(

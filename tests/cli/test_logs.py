@@ -13,7 +13,7 @@ import pytest
 
 from posd.cli.log_lines import MAX_LINE_BYTES, sentence
 from posd.cli.users import login_name
-from posd.log_events import EVENTS
+from posd.logs.events import EVENTS
 from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
 
 ONE = "20b6f0ea-1000-4ec8-94b4-88e4b286e094"

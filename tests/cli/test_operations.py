@@ -19,7 +19,7 @@ from posd.cli.words import (
     state,
     status_hint,
 )
-from posd.core.transactions import OperationType
+from posd.payments.model import OperationType
 from tests.cli.documents import ID, OTHER_ID, outcome, transaction
 
 EVENT = {"kind": "event", "event_id": "e-1"}

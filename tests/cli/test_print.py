@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from posd.core.print_requests import MAX_DOCUMENT_BYTES
+from posd.printing.request import MAX_DOCUMENT_BYTES
 from tests.cli.documents import answer, attention
 from tests.cli.print_documents import COMPLETED, FAILED, JOB, REFUSED, UNSENT, print_job
 from tests.cli.processes import PATIENCE, Done, command, posd, posd_interrupted, posd_on_terminal

@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 
 from posd.cli.print_words import ATTENTION_ADVICE
-from posd.core.printing import PrintAttentionCode
+from posd.printing.model import PrintAttentionCode
 from tests.cli.documents import AT, ID, answer, attention
 from tests.cli.print_documents import COMPLETED, FAILED, JOB, REFUSED, print_job
 from tests.cli.processes import posd, posd_on_terminal

@@ -9,8 +9,8 @@ from posd.cli.main import main
 from posd.cli.starting import STARTS
 from posd.cli.status import check_text
 from posd.cli.words import EVIDENCE, RESOLVED_AS, RESULTS, SEARCH_ENTRIES, SEARCHES
-from posd.core.problems import PROBLEMS
-from posd.core.transactions import AttentionCode, EvidenceKind, NextStep, OperationType, Result
+from posd.payments.model import AttentionCode, EvidenceKind, NextStep, OperationType, Result
+from posd.records.problems import PROBLEMS
 from tests.cli.documents import ID, transaction
 
 #: the contract's attention codes.

@@ -22,7 +22,7 @@ from posd.client import (
     exact,
 )
 from posd.client.outcomes import TYPES, read_outcome
-from posd.core.transactions import Result
+from posd.payments.model import Result
 from tests.cli.documents import AT, ID, answer, attention, outcome, transaction
 from tests.cli.stub import Answer, Stub
 

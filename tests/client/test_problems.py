@@ -7,7 +7,7 @@ import pytest
 
 import posd.client
 from posd.client import Posd, Problem
-from posd.core.problems import PROBLEMS
+from posd.records.problems import PROBLEMS
 from tests.cli.stub import Stub, problem
 from tests.support.tables import every
 

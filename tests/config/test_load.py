@@ -9,8 +9,8 @@ import pytest
 
 from posd.config import Config, load, parse
 from posd.config.show import toml_lines
-from posd.core.profile import DEFAULT
-from posd.core.rows import Row
+from posd.terminals.profile import DEFAULT
+from posd.terminals.profile_row import Row
 
 
 def read(text: str = "", directory: Path = Path("/etc/posd")) -> Config:

@@ -6,7 +6,11 @@ An input's name says all of it: inputs of the same name do the same.
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from posd.core.decisions import (
+from posd.payments.lifecycle import FINALS
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Phase, Result, Transaction
+from posd.payments.search_replies import Answer, Found, NoAnswer, Nothing
+from posd.payments.start_replies import Acknowledged, Doubtful, Judgement, Refused, Unsent
+from posd.payments.transitions import (
     Seen,
     advance,
     conclude_start,
@@ -18,10 +22,6 @@ from posd.core.decisions import (
     searched,
     silent,
 )
-from posd.core.lifecycle import FINALS
-from posd.core.searches import Answer, Found, NoAnswer, Nothing
-from posd.core.starts import Acknowledged, Doubtful, Judgement, Refused, Unsent
-from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Phase, Result, Transaction
 from tests.core.scenarios import IDENTITY, NOW, Path, read
 from tests.core.walks import Deck, Input
 from tests.support.events import body

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 
-from posd.core.events import TransactionEvent, read_event
-from posd.core.lifecycle import FINALS, TRANSITIONS, Status
-from posd.core.transactions import Phase, Result, Transaction
+from posd.payments.events import TransactionEvent, read_event
+from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
+from posd.payments.model import Phase, Result, Transaction
 from tests.support.events import body
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)

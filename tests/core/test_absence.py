@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from posd.core.absence import Absence, Cause, away, merged, settled, too_long, words
-from posd.core.transactions import LastSearch, SearchResult
+from posd.daemon.downtime import Absence, Cause, away, merged, settled, too_long, words
+from posd.payments.model import LastSearch, SearchResult
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 BEFORE, SINCE = "2026-11-20T11:50:00.000Z", "2026-11-20T12:00:05.000Z"

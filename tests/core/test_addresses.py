@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from posd.core.decisions import Seen, address_back, address_lost, advance, dismissed, doubt
-from posd.core.lifecycle import Status
-from posd.core.transactions import AttentionCode, Phase, SearchResult, Transaction
-from posd.core.watching import (
+from posd.payments.lifecycle import Status
+from posd.payments.model import AttentionCode, Phase, SearchResult, Transaction
+from posd.payments.schedule import (
     DEAF_PAUSE_SECONDS,
     DEAF_TRIES,
     MAX_BACKOFF_SECONDS,
@@ -20,6 +19,7 @@ from posd.core.watching import (
     overdue,
     patience,
 )
+from posd.payments.transitions import Seen, address_back, address_lost, advance, dismissed, doubt
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, NOW, SCENARIOS, Path, event_bodies, read, starting
 

@@ -5,10 +5,10 @@ from itertools import product
 import msgspec
 import pytest
 
-from posd.core.chains import Misfit, in_the_way, misfit, reference
-from posd.core.decisions import Seen, advance, conclude_start, resolved
-from posd.core.starts import Refused
-from posd.core.transactions import OperationType, Result, Transaction
+from posd.payments.chains import Misfit, in_the_way, misfit, reference
+from posd.payments.model import OperationType, Result, Transaction
+from posd.payments.start_replies import Refused
+from posd.payments.transitions import Seen, advance, conclude_start, resolved
 from tests.core.inputs import content, event
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.support.tables import every

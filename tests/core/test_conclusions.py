@@ -4,7 +4,18 @@ from datetime import timedelta
 
 import pytest
 
-from posd.core.decisions import (
+from posd.payments.model import (
+    AttentionCode,
+    Evidence,
+    EvidenceKind,
+    LastSearch,
+    Phase,
+    Result,
+    SearchResult,
+    Transaction,
+)
+from posd.payments.search_replies import Answer, Found, NoAnswer, Nothing
+from posd.payments.transitions import (
     dismissed,
     doubt,
     interrupted,
@@ -16,17 +27,6 @@ from posd.core.decisions import (
     silent,
     taken_over,
     touched,
-)
-from posd.core.searches import Answer, Found, NoAnswer, Nothing
-from posd.core.transactions import (
-    AttentionCode,
-    Evidence,
-    EvidenceKind,
-    LastSearch,
-    Phase,
-    Result,
-    SearchResult,
-    Transaction,
 )
 from tests.core.inputs import REPLIES, UNUSABLE, content, event, found
 from tests.core.scenarios import ACK, CARD, NOW, REQUESTED, starting

@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from posd.core import transactions
-from posd.core.decisions import Seen, advance, conclude_start, interrupted, quarantined, rebuild, recognise
-from posd.core.lifecycle import Verdict
-from posd.core.starts import Acknowledged, Doubtful, Judgement, Refused, Unsent
-from posd.core.transactions import AttentionCode, EvidenceKind, NextStep, Phase, Result, Transaction, next_step
+from posd.payments import model
+from posd.payments.lifecycle import Verdict
+from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Phase, Result, Transaction, next_step
+from posd.payments.start_replies import Acknowledged, Doubtful, Judgement, Refused, Unsent
+from posd.payments.transitions import Seen, advance, conclude_start, interrupted, quarantined, rebuild, recognise
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REJECTED, REQUESTED, read, starting
 from tests.support.events import body
 
@@ -250,9 +250,9 @@ def test_a_final_supersedes_an_inferred_not_started_at_once() -> None:
 def test_what_a_person_said_stays_until_a_final_says_otherwise() -> None:
     inferred = refused().outcome
     assert inferred is not None
-    word = transactions.Evidence(kind=EvidenceKind.OPERATOR, at="now")
-    declined = transactions.msgspec.structs.replace(inferred, result=Result.DECLINED, evidence=(word,))
-    closed = transactions.msgspec.structs.replace(refused(), outcome=declined)
+    word = model.Evidence(kind=EvidenceKind.OPERATOR, at="now")
+    declined = model.msgspec.structs.replace(inferred, result=Result.DECLINED, evidence=(word,))
+    closed = model.msgspec.structs.replace(refused(), outcome=declined)
     moved = apply(closed, CARD, ACK)
     assert (moved.phase, moved.outcome, moved.status) == (Phase.FINAL, declined, CARD)
     confirmed = apply(moved, "DECLINED", REQUESTED)

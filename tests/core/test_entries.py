@@ -8,9 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core import decisions
-from posd.core.decisions import New, Seen, recognise
-from posd.core.entries import (
+from posd.payments import transitions
+from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
     AddressBack,
@@ -32,10 +31,11 @@ from posd.core.entries import (
     reason,
     replay,
 )
-from posd.core.events import TransactionEvent
-from posd.core.searches import Found, NoAnswer, Nothing
-from posd.core.starts import Acknowledged, Doubtful, Lost, NotSent, Refused, Replied, Unsent
-from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Result, Transaction
+from posd.payments.events import TransactionEvent
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
+from posd.payments.search_replies import Found, NoAnswer, Nothing
+from posd.payments.start_replies import Acknowledged, Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.payments.transitions import New, Seen, recognise
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
 from tests.support.tables import every
@@ -49,72 +49,72 @@ ENTRIES = [
     (
         Attempted(ACKNOWLEDGEMENT),
         "acknowledged",
-        lambda was: decisions.conclude_start(was, Acknowledged("SN-TEST"), NOW),
+        lambda was: transitions.conclude_start(was, Acknowledged("SN-TEST"), NOW),
     ),
     (
         Attempted(Replied(409, b"\xff\x00busy")),
         "refused",
-        lambda was: decisions.conclude_start(was, Refused(409, "\ufffd\0busy"), NOW),
+        lambda was: transitions.conclude_start(was, Refused(409, "\ufffd\0busy"), NOW),
     ),
-    (Attempted(NotSent("refused")), "unsent", lambda was: decisions.conclude_start(was, Unsent("refused"), NOW)),
-    (Attempted(Lost("reset")), "in_doubt", lambda was: decisions.conclude_start(was, Doubtful("reset"), NOW)),
+    (Attempted(NotSent("refused")), "unsent", lambda was: transitions.conclude_start(was, Unsent("refused"), NOW)),
+    (Attempted(Lost("reset")), "in_doubt", lambda was: transitions.conclude_start(was, Doubtful("reset"), NOW)),
     (
         Attempted(Replied(200, ACKNOWLEDGEMENT.body, complete=False)),
         "in_doubt",
-        lambda was: decisions.conclude_start(
+        lambda was: transitions.conclude_start(
             was, Doubtful("the terminal answered HTTP 200 with something that is no acknowledgement"), NOW
         ),
     ),
-    (Interrupted(), "interrupted", lambda was: decisions.interrupted(was, NOW)),
-    (Searched(Nothing()), "search:none", lambda was: decisions.searched(was, Nothing(), NOW)),
+    (Interrupted(), "interrupted", lambda was: transitions.interrupted(was, NOW)),
+    (Searched(Nothing()), "search:none", lambda was: transitions.searched(was, Nothing(), NOW)),
     (
         Searched(NoAnswer("no", 404)),
         "search:no_answer",
-        lambda was: decisions.searched(was, NoAnswer("no", 404), NOW),
+        lambda was: transitions.searched(was, NoAnswer("no", 404), NOW),
     ),
-    (Searched(FINAL), "search:found", lambda was: decisions.searched(was, FINAL, NOW)),
+    (Searched(FINAL), "search:found", lambda was: transitions.searched(was, FINAL, NOW)),
     (AbortRequested(probe=False, uid=1000), "abort_requested", lambda was: was),
     (AbortRequested(probe=True), "probe_requested", lambda was: was),
-    (AbortAnswered(Replied(200, b"{}")), "abort:taken", lambda was: decisions.touched(was, NOW)),
+    (AbortAnswered(Replied(200, b"{}")), "abort:taken", lambda was: transitions.touched(was, NOW)),
     (AbortAnswered(Replied(409, b"")), "abort:nothing_running", lambda was: was),
     (AbortAnswered(NotSent("refused")), "abort:unreachable", lambda was: was),
     (AbortAnswered(Lost("reset")), "abort:unknown", lambda was: was),
-    (Quarantined("not JSON"), "quarantined", lambda was: decisions.quarantined(was, "not JSON", NOW)),
+    (Quarantined("not JSON"), "quarantined", lambda was: transitions.quarantined(was, "not JSON", NOW)),
     (
         Silent(AttentionCode.STALLED, 60.0),
         "stalled",
-        lambda was: decisions.silent(was, AttentionCode.STALLED, 60.0, NOW),
+        lambda was: transitions.silent(was, AttentionCode.STALLED, 60.0, NOW),
     ),
     (
         Silent(AttentionCode.NO_CALLBACK, 10.0),
         "no_callback",
-        lambda was: decisions.silent(was, AttentionCode.NO_CALLBACK, 10.0, NOW),
+        lambda was: transitions.silent(was, AttentionCode.NO_CALLBACK, 10.0, NOW),
     ),
-    (Proved((PIECE, PIECE)), "proof", lambda was: decisions.proved(was, (PIECE, PIECE), NOW)),
-    (Released("Ana", "slip", None), "release", lambda was: decisions.released(was, NOW)),
+    (Proved((PIECE, PIECE)), "proof", lambda was: transitions.proved(was, (PIECE, PIECE), NOW)),
+    (Released("Ana", "slip", None), "release", lambda was: transitions.released(was, NOW)),
     (
         Resolved("Ana", "slip", 1000, Result.APPROVED, "r-1"),
         "resolve",
-        lambda was: decisions.resolved(was, Result.APPROVED, "Ana", "slip", "r-1", NOW),
+        lambda was: transitions.resolved(was, Result.APPROVED, "Ana", "slip", "r-1", NOW),
     ),
     (
         Dismissed("Ana", "slip", 1000, AttentionCode.IN_DOUBT),
         "acknowledge",
-        lambda was: decisions.dismissed(was, AttentionCode.IN_DOUBT, NOW),
+        lambda was: transitions.dismissed(was, AttentionCode.IN_DOUBT, NOW),
     ),
-    (Touched(), "callback_broke_off", lambda was: decisions.touched(was, NOW)),
-    (TakenOver("torn"), "taken_over", lambda was: decisions.taken_over(was, "torn", NOW)),
-    (Reapplied(), "reapplied", lambda was: decisions.dismissed(was, AttentionCode.QUARANTINED_EVENT, NOW)),
-    (AddressLost("10.0.0.7"), "address_changed", lambda was: decisions.address_lost(was, "10.0.0.7", NOW)),
-    (AddressBack("10.0.0.7"), "address_back", lambda was: decisions.address_back(was, NOW)),
+    (Touched(), "callback_broke_off", lambda was: transitions.touched(was, NOW)),
+    (TakenOver("torn"), "taken_over", lambda was: transitions.taken_over(was, "torn", NOW)),
+    (Reapplied(), "reapplied", lambda was: transitions.dismissed(was, AttentionCode.QUARANTINED_EVENT, NOW)),
+    (AddressLost("10.0.0.7"), "address_changed", lambda was: transitions.address_lost(was, "10.0.0.7", NOW)),
+    (AddressBack("10.0.0.7"), "address_back", lambda was: transitions.address_back(was, NOW)),
 ]
 
 #: Beginnings at which every entry that can change anything does so.
 BEGINNINGS = (
     starting(),
-    decisions.interrupted(starting(), NOW),
-    decisions.quarantined(decisions.interrupted(starting(), NOW), "not JSON", NOW),
-    decisions.address_lost(starting(), "10.0.0.7", NOW),
+    transitions.interrupted(starting(), NOW),
+    transitions.quarantined(transitions.interrupted(starting(), NOW), "not JSON", NOW),
+    transitions.address_lost(starting(), "10.0.0.7", NOW),
 )
 
 
@@ -174,7 +174,7 @@ def test_what_was_recorded_replayed_gives_what_was_lived(things: list[bytes | En
         seen = recognise(thing, known)
         if seen is not Seen.REPEATED:
             known.append(thing)
-            lived, verdict = decisions.advance(lived, event, seen=seen, now=at)
+            lived, verdict = transitions.advance(lived, event, seen=seen, now=at)
             verdicts.append(verdict)
             record.append((at, (event, seen)))
     assert replay(starting(), record) == (lived, verdicts)

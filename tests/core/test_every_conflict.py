@@ -11,7 +11,7 @@ from itertools import combinations
 
 import pytest
 
-from posd.core.transactions import AttentionCode, NextStep, may_be_paid, next_step
+from posd.payments.model import AttentionCode, NextStep, may_be_paid, next_step
 from tests.core.inputs import (
     CALLBACK,
     NO_ANSWER,

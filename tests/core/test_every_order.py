@@ -17,18 +17,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from posd.core.lifecycle import FINALS
-from posd.core.outcomes import SETTLED
-from posd.core.transactions import (
-    RESULTS,
-    AttentionCode,
-    NextStep,
-    Outcome,
-    Phase,
-    Result,
-    Transaction,
-    next_step,
-)
+from posd.payments.lifecycle import FINALS
+from posd.payments.model import RESULTS, AttentionCode, NextStep, Outcome, Phase, Result, Transaction, next_step
+from posd.payments.outcomes import SETTLED
 from tests.core.inputs import CALLBACK, REPLIES, answers, events, poor_answers
 from tests.core.scenarios import CANCELED, NOW, REJECTED, SCENARIOS, Path, every_path, name_of, starting
 from tests.core.walks import Core, Deck, State, walk

@@ -6,8 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core import lifecycle
-from posd.core.lifecycle import FINALS, MAX_STRANGE_EDGES, MOVES, TRANSITIONS, Move, Status, Trail, Verdict, leap, step
+from posd.payments import lifecycle
+from posd.payments.lifecycle import (
+    FINALS,
+    MAX_STRANGE_EDGES,
+    MOVES,
+    TRANSITIONS,
+    Move,
+    Status,
+    Trail,
+    Verdict,
+    leap,
+    step,
+)
 from tests.support.tables import every
 
 STATES = (None, *Status)

@@ -4,9 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from posd.core.decisions import dismissed, doubt, quarantined, released, resolved
-from posd.core.starts import Acknowledged, Refused
-from posd.core.transactions import (
+from posd.payments.model import (
     AttentionCode,
     NextStep,
     Result,
@@ -15,6 +13,8 @@ from posd.core.transactions import (
     next_step,
     past_point_of_no_return,
 )
+from posd.payments.start_replies import Acknowledged, Refused
+from posd.payments.transitions import dismissed, doubt, quarantined, released, resolved
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
 from tests.core.walks import Input

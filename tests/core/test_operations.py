@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from posd.core.operations import OPERATIONS, WIRE_TYPES, Stands, Takes
-from posd.core.profile import ACCESS_MODES, DEFAULT
-from posd.core.requests import start_body
-from posd.core.transactions import OperationType
+from posd.payments.model import OperationType
+from posd.payments.operations import OPERATIONS, WIRE_TYPES, Stands, Takes
+from posd.payments.request import start_body
+from posd.terminals.profile import ACCESS_MODES, DEFAULT
 from tests.core.scenarios import IDENTITY, starting
 
 CHARGE, PRE_AUTH, RE_AUTH, CAPTURE, POST_TIP, VOID = OperationType

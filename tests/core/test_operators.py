@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from posd.core.entries import Dismissed, Released, Resolved
-from posd.core.operators import CALLS, MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, Decision, read_decision
-from posd.core.requests import MalformedJson
-from posd.core.transactions import AttentionCode, Result
+from posd.payments.decision_requests import CALLS, MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, Decision, read_decision
+from posd.payments.entries import Dismissed, Released, Resolved
+from posd.payments.model import AttentionCode, Result
+from posd.payments.request import MalformedJson
 from tests.core.inputs import named
 from tests.support.tables import every
 

@@ -5,9 +5,9 @@ from decimal import Decimal
 
 import pytest
 
-from posd.core.decisions import Seen, advance, interrupted, proved, resolved
-from posd.core.starts import Refused, Unsent
-from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
+from posd.payments.start_replies import Refused, Unsent
+from posd.payments.transitions import Seen, advance, interrupted, proved, resolved
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.core.walks import Input

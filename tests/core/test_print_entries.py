@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core import printing
-from posd.core.print_entries import (
+from posd.payments.start_replies import Lost, NotSent, Replied
+from posd.printing import model
+from posd.printing.entries import (
     MAX_CALLBACKS,
     Called,
     Created,
@@ -28,10 +29,9 @@ from posd.core.print_entries import (
     repeats,
     replay,
 )
-from posd.core.print_events import Answered, NoAnswer
-from posd.core.print_replies import Report
-from posd.core.printing import FINALS, PrintAttentionCode, PrintJob, PrintStatus
-from posd.core.starts import Lost, NotSent, Replied
+from posd.printing.events import Answered, NoAnswer
+from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.replies import Report
 from tests.core.test_printing import NOW, active, codes, starting
 
 
@@ -114,9 +114,9 @@ def test_whatever_comes_the_promises_hold_and_it_is_derived_again(entries: list[
         assert (job.phase == "final") == (job.decided_by is not None)
         if stated is not None:
             assert (job.status, job.decided_by) == stated, "the terminal's first word is the last"
-        if job.decided_by in printing.STATED:
+        if job.decided_by in model.STATED:
             stated = (job.status, job.decided_by)
-        if job.decided_by in printing.NOT_ACCEPTED:
+        if job.decided_by in model.NOT_ACCEPTED:
             assert job.status is None
             assert job.reason
     inputs = [(NOW + timedelta(seconds=index), entry) for index, entry in enumerate(entries)]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core.print_events import (
+from posd.payments.start_replies import Lost, NotSent, Refused, Replied
+from posd.printing.events import (
     MAX_JOB_ID,
     MAX_TEXT,
     Answered,
@@ -19,8 +20,7 @@ from posd.core.print_events import (
     read_status,
     read_webhook,
 )
-from posd.core.print_replies import Accepted, Report
-from posd.core.starts import Lost, NotSent, Refused, Replied
+from posd.printing.replies import Accepted, Report
 from tests.core.test_printing import starting
 
 JOB = starting()

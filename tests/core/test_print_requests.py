@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core.print_entries import Dismissed, Resolved
-from posd.core.print_replies import Report
-from posd.core.print_requests import (
+from posd.payments.request import MAX_FREE_FORM_DEPTH, Fault, MalformedJson
+from posd.printing.entries import Dismissed, Resolved
+from posd.printing.model import PrintJob, rebuild
+from posd.printing.replies import Report
+from posd.printing.request import (
     MAX_DOCUMENT_BYTES,
     MAX_REFERENCE_CHARACTERS,
     PrintRequest,
@@ -20,8 +22,6 @@ from posd.core.print_requests import (
     read_decision,
     read_print,
 )
-from posd.core.printing import PrintJob, rebuild
-from posd.core.requests import MAX_FREE_FORM_DEPTH, Fault, MalformedJson
 from tests.core.test_printing import NOW, starting
 
 DOCUMENT = b'{"lines": ["caf\\u00e9", 1.10], "n":1e2}'

@@ -4,8 +4,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core import print_schedule as schedule
-from posd.core.print_schedule import CAUSED_PAUSE_SECONDS, JITTER, SLOW, Away, Limits
+from posd.printing import schedule
+from posd.printing.schedule import CAUSED_PAUSE_SECONDS, JITTER, SLOW, Away, Limits
 
 LIMITS = Limits(first=2, most=30, stuck=300)
 JITTERS = st.floats(0, 1)

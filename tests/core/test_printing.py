@@ -5,9 +5,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from posd.core import printing
-from posd.core.print_replies import Accepted, Report, judge_reply
-from posd.core.printing import (
+from posd.base.times import iso
+from posd.payments.model import Phase
+from posd.payments.start_replies import Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.printing import model
+from posd.printing.model import (
     FINALS,
     NOT_ACCEPTED,
     SETTLED,
@@ -17,9 +19,7 @@ from posd.core.printing import (
     PrintStatus,
     belongs,
 )
-from posd.core.starts import Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
-from posd.core.times import iso
-from posd.core.transactions import Phase
+from posd.printing.replies import Accepted, Report, judge_reply
 from tests.support.tables import every
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)
@@ -41,20 +41,20 @@ def starting(**changes: object) -> PrintJob:
 
 
 def active() -> PrintJob:
-    return printing.conclude(starting(), TAKEN, NOW)
+    return model.conclude(starting(), TAKEN, NOW)
 
 
 def ended(by: DecidedBy) -> PrintJob:
     """A job that has ended, by that; where the terminal said so or a person, COMPLETED."""
     match by:
         case DecidedBy.REFUSAL:
-            return printing.conclude(starting(), Refused(422, "no paper"), NOW)
+            return model.conclude(starting(), Refused(422, "no paper"), NOW)
         case DecidedBy.UNSENT:
-            return printing.conclude(starting(), Unsent("connection refused"), NOW)
+            return model.conclude(starting(), Unsent("connection refused"), NOW)
         case DecidedBy.OPERATOR:
-            return printing.resolved(active(), PrintStatus.COMPLETED, NOW)
+            return model.resolved(active(), PrintStatus.COMPLETED, NOW)
         case _:
-            return printing.take(active(), Report("COMPLETED", "job-1"), by, NOW)
+            return model.take(active(), Report("COMPLETED", "job-1"), by, NOW)
 
 
 def codes(job: PrintJob) -> set[str]:
@@ -96,9 +96,9 @@ def test_what_the_one_attempt_proves(attempt: Attempt, judgement: object) -> Non
     ids=str,
 )
 def test_what_a_judgement_makes_of_a_job(
-    judgement: printing.Judgement, phase: str, status: str | None, decided_by: str | None, reason: str | None
+    judgement: model.Judgement, phase: str, status: str | None, decided_by: str | None, reason: str | None
 ) -> None:
-    job = printing.conclude(starting(queued=True), judgement, LATER)
+    job = model.conclude(starting(queued=True), judgement, LATER)
     assert (job.phase, job.status, job.decided_by, job.reason) == (phase, status, decided_by, reason)
     assert codes(job) == ({"in_doubt"} if phase == "in_doubt" else set())
     assert not job.queued
@@ -107,23 +107,23 @@ def test_what_a_judgement_makes_of_a_job(
 
 
 @pytest.mark.parametrize("judgement", [Refused(500, ""), Unsent("no way")], ids=["refused", "unsent"])
-def test_a_refusal_is_no_end_where_a_callback_came(judgement: printing.Judgement) -> None:
-    unusable = printing.quarantined(starting(), "it is no JSON", NOW)
-    job = printing.conclude(unusable, judgement, LATER)
+def test_a_refusal_is_no_end_where_a_callback_came(judgement: model.Judgement) -> None:
+    unusable = model.quarantined(starting(), "it is no JSON", NOW)
+    job = model.conclude(unusable, judgement, LATER)
     assert (job.phase, job.decided_by, codes(job)) == ("in_doubt", None, {"in_doubt", "quarantined_event"})
-    running = printing.take(starting(), Report("PENDING", "job-1"), DecidedBy.WEBHOOK, NOW)
-    assert printing.conclude(running, judgement, LATER) == running
+    running = model.take(starting(), Report("PENDING", "job-1"), DecidedBy.WEBHOOK, NOW)
+    assert model.conclude(running, judgement, LATER) == running
 
 
 def test_doubt_does_not_take_back_what_a_webhook_said() -> None:
     job = ended(DecidedBy.WEBHOOK)
-    assert printing.conclude(job, Doubtful("reset"), LATER) == job
+    assert model.conclude(job, Doubtful("reset"), LATER) == job
 
 
 def test_the_reply_names_the_terminals_own_id() -> None:
-    job = printing.conclude(starting(), Accepted("T-9"), NOW)
+    job = model.conclude(starting(), Accepted("T-9"), NOW)
     assert (job.terminal_job_id, job.asked_as, active().asked_as) == ("T-9", "T-9", "job-1")
-    assert printing.conclude(starting(), Accepted("job-1"), NOW).terminal_job_id is None
+    assert model.conclude(starting(), Accepted("job-1"), NOW).terminal_job_id is None
     assert [belongs(job, named) for named in ("job-1", "T-9", "T-8")] == [True, True, False]
     assert [belongs(active(), named) for named in ("job-1", "T-9")] == [True, False]
 
@@ -132,14 +132,14 @@ def test_the_reply_names_the_terminals_own_id() -> None:
     "job",
     [
         starting(),
-        printing.conclude(starting(), Doubtful("reset"), NOW),
-        printing.rebuild(Report("COMPLETED", "T-9"), "job-1", NOW),
+        model.conclude(starting(), Doubtful("reset"), NOW),
+        model.rebuild(Report("COMPLETED", "T-9"), "job-1", NOW),
     ],
     ids=["starting", "in_doubt", "orphan"],
 )
 def test_any_id_is_believed_while_no_reply_has_named_one_and_then_that_alone(job: PrintJob) -> None:
     assert belongs(job, "T-9")
-    job = printing.take(job, Report("PENDING", "T-9"), DecidedBy.WEBHOOK, NOW)
+    job = model.take(job, Report("PENDING", "T-9"), DecidedBy.WEBHOOK, NOW)
     assert (job.phase, job.terminal_job_id) == ("active", "T-9")
     assert [belongs(job, named) for named in ("job-1", "T-9", "T-8")] == [True, True, False]
 
@@ -156,8 +156,8 @@ def test_any_id_is_believed_while_no_reply_has_named_one_and_then_that_alone(job
 def test_a_reply_that_contradicts_the_id_of_an_earlier_callback(
     named: str | None, own: str | None, attention: set[str]
 ) -> None:
-    called = printing.take(starting(), Report("COMPLETED", "T-9"), DecidedBy.WEBHOOK, NOW)
-    job = printing.conclude(called, Accepted(named), LATER)
+    called = model.take(starting(), Report("COMPLETED", "T-9"), DecidedBy.WEBHOOK, NOW)
+    job = model.conclude(called, Accepted(named), LATER)
     assert (job.terminal_job_id, codes(job)) == (own, attention)
     assert (job.phase, job.status, job.decided_by) == ("final", "COMPLETED", "webhook")
 
@@ -165,13 +165,13 @@ def test_a_reply_that_contradicts_the_id_of_an_earlier_callback(
 @every("source", [DecidedBy.WEBHOOK, DecidedBy.POLL])
 @every("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
 @every("phase", ["starting", "in_doubt", "active"])
-def test_what_the_terminal_says_of_an_open_job(phase: str, word: str, source: printing.Source) -> None:
+def test_what_the_terminal_says_of_an_open_job(phase: str, word: str, source: model.Source) -> None:
     before = {
         "starting": starting(queued=True),
-        "in_doubt": printing.conclude(starting(), Doubtful("reset"), NOW),
+        "in_doubt": model.conclude(starting(), Doubtful("reset"), NOW),
         "active": active(),
     }[phase]
-    job = printing.take(before, Report(word, None, "ref", "E-7", "out of paper"), source, LATER)
+    job = model.take(before, Report(word, None, "ref", "E-7", "out of paper"), source, LATER)
     assert job.heard
     assert job.accepted_at is not None
     assert not job.queued
@@ -186,18 +186,18 @@ def test_what_the_terminal_says_of_an_open_job(phase: str, word: str, source: pr
 
 
 def test_a_state_never_goes_back() -> None:
-    job = printing.take(active(), Report("IN_PROGRESS"), DecidedBy.WEBHOOK, NOW)
-    assert printing.take(job, Report("PENDING"), DecidedBy.POLL, LATER) == job
+    job = model.take(active(), Report("IN_PROGRESS"), DecidedBy.WEBHOOK, NOW)
+    assert model.take(job, Report("PENDING"), DecidedBy.POLL, LATER) == job
 
 
 def test_the_end_settles_what_was_open() -> None:
-    job = printing.stuck(active(), 300, NOW)
+    job = model.stuck(active(), 300, NOW)
     assert codes(job) == {"print_stuck"}
-    job = printing.take(printing.quarantined(job, "no JSON", NOW), Report("JAMMED"), DecidedBy.POLL, NOW)
+    job = model.take(model.quarantined(job, "no JSON", NOW), Report("JAMMED"), DecidedBy.POLL, NOW)
     assert codes(job) == {"print_stuck", "quarantined_event", "unknown_status"}
     assert {PrintAttentionCode(code) for code in codes(job)} < set(SETTLED)
-    assert printing.take(job, Report("COMPLETED"), DecidedBy.POLL, LATER).attention == ()
-    resolved = printing.resolved(job, PrintStatus.FAILED, LATER)
+    assert model.take(job, Report("COMPLETED"), DecidedBy.POLL, LATER).attention == ()
+    resolved = model.resolved(job, PrintStatus.FAILED, LATER)
     assert (resolved.phase, resolved.status, resolved.decided_by) == ("final", "FAILED", "operator")
     assert codes(resolved) == {"quarantined_event", "unknown_status"}
 
@@ -206,7 +206,7 @@ def test_the_end_settles_what_was_open() -> None:
 @every("word", ["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED", "JAMMED"])
 def test_what_comes_after_an_end(by: DecidedBy, word: str) -> None:
     before = ended(by)
-    job = printing.take(before, Report(word, error_code="E-7"), DecidedBy.POLL, LATER)
+    job = model.take(before, Report(word, error_code="E-7"), DecidedBy.POLL, LATER)
     assert job.heard
     if by in (DecidedBy.WEBHOOK, DecidedBy.POLL):
         assert (job.status, job.decided_by) == ("COMPLETED", by)
@@ -223,69 +223,69 @@ def test_what_comes_after_an_end(by: DecidedBy, word: str) -> None:
 
 
 def test_the_error_of_a_failure_is_filled_in_and_not_replaced() -> None:
-    job = printing.take(active(), Report("FAILED"), DecidedBy.POLL, NOW)
+    job = model.take(active(), Report("FAILED"), DecidedBy.POLL, NOW)
     assert (job.error_code, job.error_message) == (None, None)
-    job = printing.take(job, Report("FAILED", error_code="E-7", error_message="jam"), DecidedBy.WEBHOOK, LATER)
+    job = model.take(job, Report("FAILED", error_code="E-7", error_message="jam"), DecidedBy.WEBHOOK, LATER)
     assert (job.decided_by, job.error_code, job.error_message) == ("poll", "E-7", "jam")
-    again = printing.take(job, Report("FAILED", error_code="E-8", error_message="cut"), DecidedBy.WEBHOOK, LATER)
+    again = model.take(job, Report("FAILED", error_code="E-8", error_message="cut"), DecidedBy.WEBHOOK, LATER)
     assert (again.error_code, again.error_message) == ("E-7", "jam")
 
 
 @pytest.mark.parametrize("by", sorted(NOT_ACCEPTED))
 def test_an_unusable_callback_takes_back_that_it_was_not_accepted(by: DecidedBy) -> None:
-    job = printing.quarantined(ended(by), "no JSON", LATER)
+    job = model.quarantined(ended(by), "no JSON", LATER)
     assert (job.phase, job.decided_by, job.reason) == ("in_doubt", None, None)
     assert codes(job) == {"in_doubt", "quarantined_event", "outcome_corrected"}
 
 
 def test_an_unusable_callback_leaves_what_the_terminal_or_a_person_said() -> None:
     for by in (DecidedBy.WEBHOOK, DecidedBy.OPERATOR):
-        job = printing.quarantined(ended(by), "no JSON", LATER)
+        job = model.quarantined(ended(by), "no JSON", LATER)
         assert (job.phase, job.decided_by, codes(job)) == ("final", by, {"quarantined_event"})
 
 
 def test_what_a_restart_makes_of_a_job_that_was_starting() -> None:
-    sent = printing.interrupted(starting(), LATER, in_line=False)
+    sent = model.interrupted(starting(), LATER, in_line=False)
     assert (sent.phase, codes(sent)) == ("in_doubt", {"in_doubt"})
-    waiting = printing.interrupted(starting(queued=True), LATER, in_line=True)
+    waiting = model.interrupted(starting(queued=True), LATER, in_line=True)
     assert (waiting.phase, waiting.decided_by, waiting.queued) == ("final", "unsent", False)
-    heard = printing.interrupted(printing.quarantined(starting(queued=True), "no JSON", NOW), LATER, in_line=True)
+    heard = model.interrupted(model.quarantined(starting(queued=True), "no JSON", NOW), LATER, in_line=True)
     assert heard.phase == "in_doubt"
 
 
 def test_its_turn_comes_where_its_terminal_is_by_then() -> None:
     waiting = starting(queued=True)
-    assert (printing.turn(waiting, None, LATER).queued, printing.turn(waiting, None, LATER).sent_to) == (
+    assert (model.turn(waiting, None, LATER).queued, model.turn(waiting, None, LATER).sent_to) == (
         False,
         waiting.sent_to,
     )
-    assert printing.turn(waiting, "https://192.0.2.9", LATER).sent_to == "https://192.0.2.9"
+    assert model.turn(waiting, "https://192.0.2.9", LATER).sent_to == "https://192.0.2.9"
     orphan = starting(sent_to=None)
-    assert printing.turn(orphan, "https://192.0.2.9", LATER).orphan, "a restore found its journal alone"
+    assert model.turn(orphan, "https://192.0.2.9", LATER).orphan, "a restore found its journal alone"
 
 
 def test_only_what_the_terminal_has_is_stuck() -> None:
-    for job in (starting(), printing.conclude(starting(), Doubtful("reset"), NOW), ended(DecidedBy.POLL)):
-        assert printing.stuck(job, 300, LATER) == job
-    assert "(unknown)" in printing.stuck(msgspec.structs.replace(active(), terminal=None), 1, LATER).attention[0].detail
+    for job in (starting(), model.conclude(starting(), Doubtful("reset"), NOW), ended(DecidedBy.POLL)):
+        assert model.stuck(job, 300, LATER) == job
+    assert "(unknown)" in model.stuck(msgspec.structs.replace(active(), terminal=None), 1, LATER).attention[0].detail
 
 
 def test_an_attention_keeps_its_beginning_and_is_closed_by_a_person() -> None:
-    job = printing.quarantined(printing.quarantined(active(), "first", NOW), "second", LATER)
+    job = model.quarantined(model.quarantined(active(), "first", NOW), "second", LATER)
     (attention,) = job.attention
     assert attention.since == iso(NOW)
     assert attention.detail.endswith("second")
-    assert printing.dismissed(job, PrintAttentionCode.QUARANTINED_EVENT, LATER).attention == ()
+    assert model.dismissed(job, PrintAttentionCode.QUARANTINED_EVENT, LATER).attention == ()
 
 
 def test_an_orphan_is_rebuilt_from_its_webhook() -> None:
-    orphan = printing.rebuild(Report("COMPLETED", "job-1", "ticket 7"), "job-1", NOW)
+    orphan = model.rebuild(Report("COMPLETED", "job-1", "ticket 7"), "job-1", NOW)
     assert (orphan.orphan, orphan.terminal, orphan.external_reference) == (True, None, "ticket 7")
-    job = printing.take(orphan, Report("COMPLETED", "job-1"), DecidedBy.WEBHOOK, NOW)
+    job = model.take(orphan, Report("COMPLETED", "job-1"), DecidedBy.WEBHOOK, NOW)
     assert (job.status, job.decided_by, codes(job)) == ("COMPLETED", "webhook", {"orphan"})
     assert not starting().orphan
 
 
 def test_what_a_restore_could_not_read_is_in_doubt() -> None:
-    job = printing.taken_over(starting(terminal=None, sent_to=None), "no more than its id could be read", LATER)
+    job = model.taken_over(starting(terminal=None, sent_to=None), "no more than its id could be read", LATER)
     assert (job.phase, job.heard, codes(job)) == ("in_doubt", True, {"in_doubt", "orphan"})

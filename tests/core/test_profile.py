@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core.profile import (
+from posd.terminals.profile import (
     ACCESS_MODES,
     DEFAULT,
     AccessMode,
@@ -15,7 +15,7 @@ from posd.core.profile import (
     replace_row,
     resolve_path,
 )
-from posd.core.rows import Row
+from posd.terminals.profile_row import Row
 from tests.support.tables import every
 
 OPERATIONS = ("charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "abort", "search", "print", "print-job")

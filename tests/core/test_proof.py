@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core.aborts import AbortAnswer
-from posd.core.proof import Rounds, aborted, searched
-from posd.core.transactions import SearchResult
+from posd.payments.abort_replies import AbortAnswer
+from posd.payments.model import SearchResult
+from posd.payments.not_started import Rounds, aborted, searched
 
 SETTLE = 60.0
 IDLE, NONE = AbortAnswer.NOTHING_RUNNING, SearchResult.NONE

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core.requests import (
+from posd.payments.model import Transaction
+from posd.payments.request import (
     MAX_FREE_FORM_BYTES,
     MAX_FREE_FORM_DEPTH,
     MalformedJson,
@@ -16,7 +17,6 @@ from posd.core.requests import (
     read_start,
     start_body,
 )
-from posd.core.transactions import Transaction
 from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body as event_body
@@ -251,7 +251,7 @@ def test_what_is_no_request_differs_as_a_whole(data: bytes) -> None:
 
 
 def test_of_an_orphan_nothing_can_differ() -> None:
-    from posd.core.decisions import rebuild
+    from posd.payments.transitions import rebuild
 
     orphan = rebuild(read(event_body(IDENTITY, "APPROVAL")), IDENTITY, NOW)
     request, wrong = read_start(json.dumps({"amount": {"iva": 99}}).encode())

@@ -6,10 +6,12 @@ from itertools import product
 import msgspec
 import pytest
 
-from posd.core.decisions import attend
-from posd.core.lifecycle import Status
-from posd.core.printing import PrintJob
-from posd.core.retention import (
+from posd.base.times import iso
+from posd.payments.lifecycle import Status
+from posd.payments.model import RESULTS, AttentionCode, OperationType, Phase, Result, Transaction
+from posd.payments.transitions import attend
+from posd.printing.model import PrintJob
+from posd.records.retention import (
     Kept,
     Pruned,
     PrunedJob,
@@ -20,8 +22,6 @@ from posd.core.retention import (
     keeps_together,
     refusal,
 )
-from posd.core.times import iso
-from posd.core.transactions import RESULTS, AttentionCode, OperationType, Phase, Result, Transaction
 from tests.core.scenarios import NOW
 from tests.core.test_chains import STATES, in_state
 from tests.support.tables import every

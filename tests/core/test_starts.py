@@ -2,7 +2,7 @@
 
 import json
 
-from posd.core.starts import (
+from posd.payments.start_replies import (
     MAX_REFUSAL_TEXT,
     Acknowledged,
     Attempt,

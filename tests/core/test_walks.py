@@ -7,8 +7,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core.lifecycle import Trail
-from posd.core.transactions import LastSearch, SearchResult, Transaction
+from posd.payments.lifecycle import Trail
+from posd.payments.model import LastSearch, SearchResult, Transaction
 from tests.core.inputs import CALLBACK, PEOPLE, PROOF, REPLIES, answers, content, event, poor_answers
 from tests.core.scenarios import ACK, CANCELED, CARD, REJECTED, REQUESTED, Path, starting
 from tests.core.walks import Core, Deck, Input, essence, walk

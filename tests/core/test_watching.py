@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.core.lifecycle import Status
-from posd.core.transactions import AttentionCode, Phase, SearchResult
-from posd.core.watching import (
+from posd.payments.lifecycle import Status
+from posd.payments.model import AttentionCode, Phase, SearchResult
+from posd.payments.schedule import (
     CLOSED_PAUSE_SECONDS,
     CLOSED_SECONDS,
     DEAF_PAUSE_SECONDS,

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from posd.core.decisions import Seen, recognise
-from posd.core.lifecycle import Trail
-from posd.core.transactions import Transaction
+from posd.payments.lifecycle import Trail
+from posd.payments.model import Transaction
+from posd.payments.transitions import Seen, recognise
 
 _set = msgspec.structs.replace
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from posd.crashpoints import POINTS
+from posd.base.crashpoints import POINTS
 from tests.crash import cell, matrix
 from tests.crash.cell import FAILED, NOT_REACHED, OK, Result
 from tests.crash.scenarios import SCENARIOS
@@ -69,7 +69,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.crash",
         description="SIGKILL at each named crash point in each scenario. Exit code 1 where anything was wrong then.",
-        epilog=f"scenarios:\n{scenarios}\n\ncrash points: see posd/crashpoints.py",
+        epilog=f"scenarios:\n{scenarios}\n\ncrash points: see posd/base/crashpoints.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--points", default="", help="names of crash points, separated by commas; all")

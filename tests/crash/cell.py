@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from posd.crashpoints import POINTS
+from posd.base.crashpoints import POINTS
 from tests.crash import printing
 from tests.crash.opening import open_world
 from tests.crash.scenarios import OPEN, SCENARIOS

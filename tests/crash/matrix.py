@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
-from posd.crashpoints import POINTS
+from posd.base.crashpoints import POINTS
 from tests.crash.cell import FAILED, NOT_REACHED, OK, Cell, Result, run
 from tests.crash.scenarios import SCENARIOS
 

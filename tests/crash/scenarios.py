@@ -13,7 +13,7 @@ from typing import Literal
 
 import httpx2
 
-from posd.store import backup
+from posd.storage import backup
 from tests.crash import wires
 from tests.crash.printing import prints
 from tests.crash.wires import Wire, events_are, start_is

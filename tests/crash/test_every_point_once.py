@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from posd.crashpoints import POINTS
+from posd.base.crashpoints import POINTS
 from tests.crash.cell import OK, Result, parse, run
 from tests.crash.scenarios import SCENARIOS
 from tests.support.slow import named_quick

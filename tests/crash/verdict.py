@@ -11,7 +11,7 @@ from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
-from posd.store.verify import verify
+from posd.upkeep.verify import verify
 from tests.crash import printing
 from tests.crash.world import SERIAL, Payment, World
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from posd.core.times import iso
+from posd.base.times import iso
 from tests.e2e.test_metrics import families, value
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED, event

@@ -15,10 +15,10 @@ import pytest
 import pytest_asyncio
 
 from posd import tls
-from posd.store import backup
-from posd.store.opening import PAGE_BYTES as PAGE
-from posd.store.opening import connect_reader
-from posd.store.verify import verify
+from posd.storage import backup
+from posd.storage.opening import PAGE_BYTES as PAGE
+from posd.storage.opening import connect_reader
+from posd.upkeep.verify import verify
 from tests.cli.processes import posd, posd_process
 from tests.e2e.conftest import CHARGE, some
 from tests.support.daemon import Daemon, running, toml

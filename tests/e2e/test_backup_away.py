@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from posd.store import backup
-from posd.store.verify import verify
+from posd.storage import backup
+from posd.upkeep.verify import verify
 from tests.e2e.test_backup import approve, back_up, names, posd_command, sound
 from tests.support.daemon import Daemon
 from tests.support.shop import Shop, open_shop

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from posd.core import callbacks
-from posd.core.callbacks import Channel
+from posd.records import callback_tokens
+from posd.records.callback_tokens import Channel
 from tests.support.events import body
 from tests.support.https import post, send
 from tests.support.shop import Payment, Shop, quiet
@@ -44,7 +44,7 @@ class Genuine:
 
 def foreign(identity: str) -> str:
     """Return the token that a daemon with another key would give."""
-    return callbacks.token(bytes(32), Channel.TRANSACTION, identity)
+    return callback_tokens.token(bytes(32), Channel.TRANSACTION, identity)
 
 
 def flipped(token: str) -> str:

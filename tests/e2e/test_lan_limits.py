@@ -16,9 +16,10 @@ from uuid import uuid4
 
 import pytest
 
-from posd.store import writer as store_writer
-from posd.web import bodies, server, webhooks
-from posd.web.gate import PLACES_OF_STRANGER, Gate, Place
+from posd.api import webhooks
+from posd.httpd import bodies, server
+from posd.httpd.gate import PLACES_OF_STRANGER, Gate, Place
+from posd.storage import writer as store_writer
 from tests.e2e.conftest import some
 from tests.support import events
 from tests.support.daemon import Daemon

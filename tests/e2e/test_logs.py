@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from posd import logs
+from posd.logs import output
 from tests.support.daemon import running
 from tests.support.events import APPROVED, body
 from tests.support.https import deliver
@@ -44,7 +44,7 @@ async def test_a_payment_is_told_without_token_metadata_body_or_header(
 
 def test_a_field_that_no_line_may_have_is_dropped_and_named() -> None:
     fields = {"event": "payment.started", "transaction": "t", "token": "secret", "reason": None}
-    line = dict(logs.allow_listed(logs.Lines("posd.test"), "info", fields))
+    line = dict(output.allow_listed(output.Lines("posd.test"), "info", fields))
     assert line.pop("timestamp").endswith("Z")
     assert line == {
         "level": "info",
@@ -59,7 +59,7 @@ def test_lines_are_written_in_order_by_loop_and_threads_whatever_is_in_them() ->
     script = """
 import asyncio, threading
 import structlog
-from posd import logs
+from posd.logs import output as logs
 logs.configure("info")
 log = structlog.get_logger("posd.test")
 async def main():
@@ -84,7 +84,7 @@ log.info("after")
 def test_a_log_that_nobody_takes_is_no_fault() -> None:
     script = """
 import os, structlog
-from posd import logs
+from posd.logs import output as logs
 logs.configure("info")
 read, write = os.pipe()
 os.close(read)
@@ -99,7 +99,7 @@ os._exit(7)
 def test_without_an_output_lines_are_told_as_errors_are_and_nothing_fails() -> None:
     script = """
 import asyncio, sys, structlog
-from posd import logs
+from posd.logs import output as logs
 logs.configure("info")
 log = structlog.get_logger("posd.test")
 sys.stdout = None  # as where it was closed before posd began

@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 
 from posd import __version__, tls
-from posd.core.times import parse_iso
-from posd.store.opening import schema_version
-from posd.web.metrics.families import FAMILIES
-from posd.web.metrics.sources import OPEN_PHASES
+from posd.api.metrics.families import FAMILIES
+from posd.base.times import parse_iso
+from posd.daemon.metrics import OPEN_PHASES
+from posd.storage.opening import schema_version
 from tests.support.daemon import Daemon
 from tests.support.exposition import Family, read
 from tests.support.outcomes import FINALS, every_outcome

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from posd.services.reconciler import MAX_CALLS
+from posd.payments.reconcile import MAX_CALLS
 from tests.e2e.test_proof import NONE, NOTHING_RUNNING, pay_before, prove, settings
 from tests.support.events import APPROVED, event
 from tests.support.https import connect

@@ -7,10 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from posd import tls, watchdog
-from posd.store.errors import StorageUnavailable
-from posd.store.store import Store
-from posd.store.writer import hand_over
+from posd import tls
+from posd.daemon import watchdog
+from posd.storage.errors import StorageUnavailable
+from posd.storage.store import Store
+from posd.storage.writer import hand_over
 from tests.e2e.conftest import CHARGE, some
 from tests.support.daemon import Daemon, toml
 from tests.support.events import body

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from posd.core.transactions import AttentionCode
+from posd.payments.model import AttentionCode
 from tests.support.events import APPROVED, event
 from tests.support.shop import (
     AMOUNT,

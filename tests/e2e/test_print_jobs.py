@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from posd.core.print_requests import MAX_DOCUMENT_BYTES
+from posd.printing.request import MAX_DOCUMENT_BYTES
 from tests.e2e.conftest import CHARGE
 from tests.support.daemon import running
 from tests.support.events import APPROVED, body

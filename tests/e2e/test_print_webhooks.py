@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from posd.core import callbacks
-from posd.core.callbacks import Channel
-from posd.web.webhooks import MAX_PRINT_BYTES
+from posd.api.webhooks import MAX_PRINT_BYTES
+from posd.records import callback_tokens
+from posd.records.callback_tokens import Channel
 from tests.support.events import body as event_body
 from tests.support.https import connect, post
 from tests.support.prints import SILENT, Printer, calling_before, knowing
@@ -218,19 +218,21 @@ async def test_a_body_that_breaks_off_is_asked_for(printer: Printer) -> None:
 def forged(printer: Printer, identity: str) -> dict[str, str]:
     """Return addresses that a stranger on the LAN could try for a print job."""
     key = bytes.fromhex(key_file(printer.daemon).read_text().split()[0])
-    real = callbacks.token(key, Channel.PRINT, identity)
+    real = callback_tokens.token(key, Channel.PRINT, identity)
     return {
         "no token": f"/webhooks/print-jobs/{identity}/",
-        "half a token": callbacks.path(Channel.PRINT, identity, real[:-1]),
-        "another's": callbacks.path(Channel.PRINT, identity, callbacks.token(key, Channel.PRINT, "other")),
-        "of the other channel": callbacks.path(
-            Channel.PRINT, identity, callbacks.token(key, Channel.TRANSACTION, identity)
+        "half a token": callback_tokens.path(Channel.PRINT, identity, real[:-1]),
+        "another's": callback_tokens.path(Channel.PRINT, identity, callback_tokens.token(key, Channel.PRINT, "other")),
+        "of the other channel": callback_tokens.path(
+            Channel.PRINT, identity, callback_tokens.token(key, Channel.TRANSACTION, identity)
         ),
-        "on the other channel": callbacks.path(Channel.TRANSACTION, identity, real),
-        "another key": callbacks.path(Channel.PRINT, identity, callbacks.token(b"x" * 32, Channel.PRINT, identity)),
+        "on the other channel": callback_tokens.path(Channel.TRANSACTION, identity, real),
+        "another key": callback_tokens.path(
+            Channel.PRINT, identity, callback_tokens.token(b"x" * 32, Channel.PRINT, identity)
+        ),
         "no such channel": f"/webhooks/prints/{identity}/{real}",
-        "more": f"{callbacks.path(Channel.PRINT, identity, real)}/",
-        "dots": callbacks.path(Channel.PRINT, "..", callbacks.token(key, Channel.PRINT, "..")),
+        "more": f"{callback_tokens.path(Channel.PRINT, identity, real)}/",
+        "dots": callback_tokens.path(Channel.PRINT, "..", callback_tokens.token(key, Channel.PRINT, "..")),
     }
 
 
@@ -247,7 +249,9 @@ async def test_the_channels_do_not_take_each_others_payload(printer: Printer) ->
     assert (await job.call(event_body(str(uuid4()), "APPROVAL"))).status == 400
     identity = str(uuid4())
     key = bytes.fromhex(key_file(printer.daemon).read_text().split()[0])
-    address = callbacks.path(Channel.TRANSACTION, identity, callbacks.token(key, Channel.TRANSACTION, identity))
+    address = callback_tokens.path(
+        Channel.TRANSACTION, identity, callback_tokens.token(key, Channel.TRANSACTION, identity)
+    )
     assert (await deliver(printer.daemon, address, job.words(printJobId=identity))).status == 400
     assert (await printer.daemon.call("GET", f"/transactions/{identity}")).status == 404
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from posd.store.verify import verify
+from posd.upkeep.verify import verify
 from tests.e2e.test_backup import approve, back_up, posd_command
 from tests.support.events import body
 from tests.support.shop import Shop, open_shop

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from posd.core.entries import Attempted
-from posd.core.starts import Replied
-from posd.store import journal
+from posd.payments import journal
+from posd.payments.entries import Attempted
+from posd.payments.start_replies import Replied
 from tests.support.shop import (
     AMOUNT,
     ANOTHER,

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from posd.store import places
-from posd.web import streams, taking
-from posd.web.feed import FeedPage, Notice
-from posd.web.parameters import DEFAULT_LIMIT, MAX_LIMIT
-from posd.web.server import WRITE_AHEAD_BYTES
+from posd.api.feed import FeedPage, Notice
+from posd.calls import streams
+from posd.calls.parameters import DEFAULT_LIMIT, MAX_LIMIT
+from posd.httpd import slow_client
+from posd.httpd.server import WRITE_AHEAD_BYTES
+from posd.records import feed_cursor
 from tests.support.events import APPROVED
 from tests.support.shop import Shop, open_shop
 
@@ -52,10 +53,10 @@ def test_the_numbers_of_the_page() -> None:
         f"every {streams.HEARTBEAT_SECONDS:g} s",
         f"`retry: {streams.RETRY_MILLISECONDS}`",
         f"at most {WRITE_AHEAD_BYTES // 1024} KiB, a batch of {streams.BATCH_BYTES // 1024} KiB",
-        f"**nothing for {taking.TAKE_SECONDS:g} s**",
-        f"nothing for another {taking.LINGER_SECONDS:g} s is aborted",
+        f"**nothing for {slow_client.TAKE_SECONDS:g} s**",
+        f"nothing for another {slow_client.LINGER_SECONDS:g} s is aborted",
         f"`limit` is {DEFAULT_LIMIT} unless given, {MAX_LIMIT} at most",
-        f"`?after={places.START}`",
+        f"`?after={feed_cursor.START}`",
     ):
         assert words in PAGE, words
 

@@ -7,22 +7,22 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from posd.core import entries, starts
-from posd.core.decisions import Seen, advance, conclude_start, recognise, searched
-from posd.core.entries import Attempted, Searched, follow
-from posd.core.events import MAX_TEXT, NotAnEvent, TransactionEvent, read_event
-from posd.core.jsontext import decode
-from posd.core.lifecycle import FINALS
-from posd.core.searches import Found, NoAnswer, Nothing, final_element, read_reply
-from posd.core.starts import Acknowledged, Doubtful, Lost, NotSent, Refused, Replied, Unsent, judge
-from posd.core.transactions import RESULTS, Outcome, Phase, Transaction, encode
+from posd.base.json_text import decode
+from posd.payments import entries, start_replies
+from posd.payments.entries import Attempted, Searched, follow
+from posd.payments.events import MAX_TEXT, NotAnEvent, TransactionEvent, read_event
+from posd.payments.lifecycle import FINALS
+from posd.payments.model import RESULTS, Outcome, Phase, Transaction, encode
+from posd.payments.search_replies import Found, NoAnswer, Nothing, final_element, read_reply
+from posd.payments.start_replies import Acknowledged, Doubtful, Lost, NotSent, Refused, Replied, Unsent, judge
+from posd.payments.transitions import Seen, advance, conclude_start, recognise, searched
 from tests.core.scenarios import NOW, starting
 from tests.fuzz import reading, seeds
 from tests.fuzz.mutation import bodies
 from tests.fuzz.seeds import IDENTITY
 from tests.fuzz.target import Case, Target, beside, refused_alone
 
-_CORE = "posd/core/"
+_PAYMENTS, _BASE = "posd/payments/", "posd/base/"
 _OUTCOME = msgspec.json.Decoder(Outcome)
 
 #: What an event must say once, or it is none: who, what, which, and what is needed to undo it.
@@ -148,7 +148,7 @@ class NeverError(Exception):
     """What a total function without an error of its own raises."""
 
 
-def attempt_of(case: Case) -> starts.Attempt:
+def attempt_of(case: Case) -> start_replies.Attempt:
     """Return the attempt that a case stands for: `given` is the HTTP status (0: not sent, -1: lost) and `complete`."""
     status, complete, *_ = case.given
     if status <= 0:
@@ -234,8 +234,12 @@ def _searches(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
     return attempts(bodies(seeds.SEARCH_REPLIES, seeds.EVENT_WORDS, corpus), st.sampled_from(seeds.POINTERS))
 
 
-EVENT = Target("event", _events, check_event, (_CORE + "events.py", _CORE + "jsontext.py", _CORE + "money.py"))
+EVENT = Target("event", _events, check_event, (_PAYMENTS + "events.py", _BASE + "json_text.py", _BASE + "money.py"))
+_REPLIES = (_PAYMENTS + "events.py", _PAYMENTS + "start_replies.py")
 ACKNOWLEDGEMENT = Target(
-    "acknowledgement", _acknowledgements, check_acknowledgement, (_CORE + "events.py", _CORE + "starts.py")
+    "acknowledgement",
+    _acknowledgements,
+    check_acknowledgement,
+    _REPLIES,
 )
-SEARCH = Target("search", _searches, check_search, (_CORE + "searches.py", _CORE + "jsontext.py"))
+SEARCH = Target("search", _searches, check_search, (_PAYMENTS + "search_replies.py", _BASE + "json_text.py"))

@@ -12,7 +12,7 @@ from posd.config import Config, ConfigError, ConfigProblem, examine, load
 from posd.config.headers import HeaderError, HeaderValue
 from posd.config.schema import SECTIONS, TerminalConfig, keys
 from posd.config.show import entries, profile_entries, toml_lines
-from posd.core.profile import DEFAULT
+from posd.terminals.profile import DEFAULT
 from tests.fuzz.mutation import damaged, documents
 from tests.fuzz.target import Case, Target
 from tests.fuzz.trees import Literal, Members, write

@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from posd.core.decisions import Seen, advance, conclude_start, doubt, quarantined, recognise, searched, silent
-from posd.core.events import read_event
-from posd.core.lifecycle import FINALS
-from posd.core.searches import NoAnswer, Nothing
-from posd.core.starts import Acknowledged, Doubtful, Refused, Unsent
-from posd.core.transactions import AttentionCode, Outcome, Phase, Transaction, encode
+from posd.payments.events import read_event
+from posd.payments.lifecycle import FINALS
+from posd.payments.model import AttentionCode, Outcome, Phase, Transaction, encode
+from posd.payments.search_replies import NoAnswer, Nothing
+from posd.payments.start_replies import Acknowledged, Doubtful, Refused, Unsent
+from posd.payments.transitions import Seen, advance, conclude_start, doubt, quarantined, recognise, searched, silent
 from tests.core.scenarios import NOW, starting
 from tests.fuzz import seeds
 from tests.fuzz.codec import check_step
@@ -103,5 +103,5 @@ COURSE = Target(
     "course",
     _cases,
     check_course,
-    ("posd/core/decisions.py", "posd/core/outcomes.py", "posd/core/lifecycle.py"),
+    ("posd/payments/transitions.py", "posd/payments/outcomes.py", "posd/payments/lifecycle.py"),
 )

@@ -6,13 +6,13 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from posd.core import print_entries
-from posd.core.print_entries import Called, Created, Polled, follow, repeats
-from posd.core.print_events import Answered, NotAPrintEvent, judge, read_poll, read_status, read_webhook
-from posd.core.print_replies import Accepted, Report
-from posd.core.printing import FINALS, STATED, PrintAttentionCode, PrintJob, PrintStatus
-from posd.core.starts import Doubtful, Lost, NotSent, Refused, Replied, Unsent
-from posd.core.transactions import Phase, encode
+from posd.payments.model import Phase, encode
+from posd.payments.start_replies import Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.printing import entries
+from posd.printing.entries import Called, Created, Polled, follow, repeats
+from posd.printing.events import Answered, NotAPrintEvent, judge, read_poll, read_status, read_webhook
+from posd.printing.model import FINALS, STATED, PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.replies import Accepted, Report
 from tests.core.scenarios import NOW
 from tests.fuzz import reading, seeds
 from tests.fuzz.codec import NeverError, attempt_of, attempts
@@ -20,7 +20,7 @@ from tests.fuzz.mutation import bodies
 from tests.fuzz.seeds import PRINT_JOB, TERMINAL_JOB
 from tests.fuzz.target import Case, Target, beside, refused_alone
 
-_CORE = "posd/core/"
+_PRINTING = "posd/printing/"
 ID_NAMES = ("printJobId", "print_job_id", "id")
 
 NEW = PrintJob(
@@ -93,7 +93,7 @@ def check_creation(case: Case) -> None:
             assert reading.one_thing(document, "status"), "the status says several things"
         if judgement.job_id:
             assert any(_said_once(document, name, judgement.job_id) for name in ID_NAMES), "the id says several things"
-    entry = msgspec.json.decode(encode(Created(attempt)), type=print_entries.Entry)
+    entry = msgspec.json.decode(encode(Created(attempt)), type=entries.Entry)
     for before in JOBS:
         after = follow(before, Created(attempt), NOW)
         check_step(before, after)
@@ -115,7 +115,7 @@ def check_poll(case: Case) -> None:
             if len(elements) > 1:
                 said = [value for element in elements if _names(element, before) for value in element.all("status")]
                 assert {*map(str, said)} == {str(said[0])}, f"the elements of our job say {said}"
-        entry = msgspec.json.decode(encode(Polled(answer)), type=print_entries.Entry)
+        entry = msgspec.json.decode(encode(Polled(answer)), type=entries.Entry)
         after = follow(before, Polled(answer), NOW)
         check_step(before, after)
         assert follow(before, entry, NOW) == after, "what is recorded of the poll says something else"
@@ -172,7 +172,7 @@ def _courses(_corpus: Sequence[bytes]) -> SearchStrategy[Case]:
     return beside(st.just(b""), st.lists(st.sampled_from((*seeds.PRINT_STATUSES, "PAUSED")), max_size=8))
 
 
-_MODULES = tuple(_CORE + name for name in ("print_events.py", "print_replies.py", "printing.py", "print_entries.py"))
+_MODULES = tuple(_PRINTING + name for name in ("events.py", "replies.py", "model.py", "entries.py"))
 
 PRINT_WEBHOOK = Target("print-webhook", _webhooks, check_webhook, _MODULES)
 PRINT_CREATION = Target("print-creation", _replies, check_creation, _MODULES)

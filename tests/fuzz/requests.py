@@ -8,17 +8,18 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from posd.core import operators, print_requests
-from posd.core.print_requests import PrintRequest, read_print
-from posd.core.printing import PrintJob
-from posd.core.requests import Fault, MalformedJson, StartRequest, differing_fields, read_start, start_body
-from posd.core.transactions import Phase, Transaction, encode
+from posd.payments import decision_requests
+from posd.payments.model import Phase, Transaction, encode
+from posd.payments.request import Fault, MalformedJson, StartRequest, differing_fields, read_start, start_body
+from posd.printing import request as print_requests
+from posd.printing.model import PrintJob
+from posd.printing.request import PrintRequest, read_print
 from tests.fuzz import reading, seeds
 from tests.fuzz.mutation import bodies
 from tests.fuzz.seeds import IDENTITY
 from tests.fuzz.target import Case, Target, beside, refused_alone
 
-_CORE = "posd/core/"
+_PAYMENTS, _PRINTING, _BASE = "posd/payments/", "posd/printing/", "posd/base/"
 CALLBACK = "https://192.0.2.1:8443/webhooks/transactions/x/y"
 #: What may be left out of an amount and is sent as 0.
 ALWAYS_SENT = ("iva", "subtotal_iva", "subtotal_iva0")
@@ -132,7 +133,7 @@ def check_print(case: Case) -> None:
 def check_decision(case: Case) -> None:
     """What a person decides is refused as no JSON, or with faults, or is right: who and why are there then."""
     call, channel = case.given
-    read = operators.read_decision if channel == "transactions" else print_requests.read_decision
+    read = decision_requests.read_decision if channel == "transactions" else print_requests.read_decision
     found = refused_alone(MalformedJson, read, call, case.body, 0)
     if found is None:
         return
@@ -158,6 +159,8 @@ def _decisions(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
     return st.builds(Case, bodies(seeds.DECISIONS, seeds.DECISION_WORDS, corpus), st.sampled_from(calls))
 
 
-START = Target("start", _starts, check_start, (_CORE + "requests.py", _CORE + "money.py", _CORE + "jsontext.py"))
-PRINT = Target("print", _prints, check_print, (_CORE + "print_requests.py",))
-DECISION = Target("decision", _decisions, check_decision, (_CORE + "operators.py", _CORE + "print_requests.py"))
+START = Target("start", _starts, check_start, (_PAYMENTS + "request.py", _BASE + "money.py", _BASE + "json_text.py"))
+PRINT = Target("print", _prints, check_print, (_PRINTING + "request.py",))
+DECISION = Target(
+    "decision", _decisions, check_decision, (_PAYMENTS + "decision_requests.py", _PRINTING + "request.py")
+)

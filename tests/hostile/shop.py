@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from posd import tls
-from posd.core import callbacks
-from posd.core.callbacks import Channel
+from posd.records import callback_tokens
+from posd.records.callback_tokens import Channel
 from tests.support.daemon import START_SECONDS, Daemon, toml
 
 #: How much faster than people the terminals are: a payment takes some 150 ms.
@@ -71,8 +71,8 @@ class Shop:
             query = "SELECT client_transaction_id, body FROM events ORDER BY seq DESC LIMIT 1"
             identity, body = db.execute(query).fetchone()
         (key,) = (self.daemon.database.parent / "callback.key").read_text().split()
-        token = callbacks.token(bytes.fromhex(key), Channel.TRANSACTION, identity)
-        return callbacks.path(Channel.TRANSACTION, identity, token), body
+        token = callback_tokens.token(bytes.fromhex(key), Channel.TRANSACTION, identity)
+        return callback_tokens.path(Channel.TRANSACTION, identity, token), body
 
 
 @asynccontextmanager

@@ -71,9 +71,9 @@ async def test_a_configured_advertise_host_is_the_configurations_own_matter() ->
 TOLD = """
 import asyncio, sys
 from urllib.parse import urlsplit
-from posd.core.callbacks import Channel
-from posd.core.problems import Problem
-from posd.services.callback_urls import CallbackUrls
+from posd.records.callback_tokens import Channel
+from posd.records.problems import Problem
+from posd.records.callback_urls import CallbackUrls
 async def told(url):
     try:
         callback = await CallbackUrls((bytes(32),), "", 8443).give(Channel.TRANSACTION, "id", url)

@@ -7,7 +7,7 @@ import sqlite3
 import msgspec
 import pytest
 
-from posd import faults, logs
+from posd.logs import faults, output
 
 VALUE = "somebody@example.com"
 
@@ -83,10 +83,10 @@ def test_a_deep_fault_fits_into_a_line_of_the_journal() -> None:
         "detail": "x" * 1_000_000,
         "fleet": ["S" * 64] * 10_000,
     }
-    line = logs.exceptions(None, "error", logs.allow_listed(logs.Lines(), "error", fields))
+    line = output.exceptions(None, "error", output.allow_listed(output.Lines(), "error", fields))
     assert len(json.dumps(line)) < 48 * 1024
 
 
 def test_an_address_of_a_person_is_taken_out_of_words() -> None:
     fields = {"event": "payment.attention", "detail": f"it says <{VALUE}>, and 5 @ 3", "peer": "10.0.0.1"}
-    assert logs.allow_listed(logs.Lines(), "info", fields)["detail"] == "it says <(an e-mail address)>, and 5 @ 3"
+    assert output.allow_listed(output.Lines(), "info", fields)["detail"] == "it says <(an e-mail address)>, and 5 @ 3"

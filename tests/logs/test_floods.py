@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd import floods
-from posd.floods import LIMITS, MAX_KEYS, MINUTE, TROUBLE, Limit, Windows, limit_of
-from posd.log_events import EVENTS
+from posd.logs import floods
+from posd.logs.events import EVENTS
+from posd.logs.floods import LIMITS, MAX_KEYS, MINUTE, TROUBLE, Limit, Windows, limit_of
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
 from tests.logs.test_secrets import AMOUNT, faulty
 from tests.support.daemon import Daemon, running
@@ -99,7 +99,7 @@ def test_the_end_of_a_window_is_told_by_itself_and_of_all_at_the_end() -> None:
     """With a second for a minute: the lines of a loop, of a thread, and what is left when all is over."""
     script = """
 import asyncio, threading
-from posd import floods, logs
+from posd.logs import floods, output as logs
 floods.TROUBLE = floods.Limit(2, 0.2)
 import structlog
 logs.configure("warning")

@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import logging
 import structlog
-from posd import logs
+from posd.logs import output as logs
 logs.configure("debug")
 log = structlog.get_logger("posd.test")
 log.debug("a.debug")
@@ -82,7 +82,7 @@ def test_what_is_wrong_with_the_configuration_is_an_error_of_the_journal(tmp_pat
 def test_a_crash_at_the_start_is_one_line_with_an_id_and_without_the_value_it_failed_on() -> None:
     script = """
 import sys
-from posd import daemon
+from posd.daemon import main as daemon
 class Config:
     class logging:
         level = "info"
@@ -104,7 +104,7 @@ sys.exit(daemon.run(Config))
 def test_what_python_would_write_by_itself_is_a_line_without_values() -> None:
     script = """
 import asyncio, threading, logging
-from posd import logs
+from posd.logs import output as logs
 logs.configure("info")
 def fails():
     raise KeyError("somebody@example.com")

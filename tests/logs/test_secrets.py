@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from posd.log_events import EVENTS
-from posd.logs import FIELDS
+from posd.logs.events import EVENTS
+from posd.logs.output import FIELDS
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
 from tests.support.daemon import Daemon, running
 from tests.support.events import APPROVED, body
@@ -36,7 +36,7 @@ FAULTS = """
 import os
 if os.environ.get("POSD_TEST_FAULT"):
     import asyncio, logging, threading, warnings
-    from posd.services import inbox, payments, reconciler
+    from posd.payments import inbox, reconcile, start as payments
     words = os.environ["POSD_TEST_FAULT"]
 
     def fails(*given):

@@ -5,9 +5,9 @@ from collections import defaultdict
 
 import pytest
 
-from posd.floods import LIMITS
-from posd.log_events import EVENTS, Event
-from posd.logs import FIELDS
+from posd.logs.events import EVENTS, Event
+from posd.logs.floods import LIMITS
+from posd.logs.output import FIELDS
 from tests.logs.found import PACKAGE, Line, NotPlain, lines, modules
 from tests.logs.page import PAGE, page
 from tests.support.tables import every, try_each
@@ -24,13 +24,13 @@ def check_row(event: str, found: list[Line]) -> None:
     places = ", ".join(line.place for line in found)
     if event not in EVENTS:
         row = wanted(event, found)
-        pytest.fail(f"{places} logs an event without a row; add to EVENTS in posd/log_events.py:\n    {row}")
+        pytest.fail(f"{places} logs an event without a row; add to EVENTS in posd/logs/events.py:\n    {row}")
     if not found:
-        pytest.fail(f"nothing logs {event}; remove its row from EVENTS in posd/log_events.py")
+        pytest.fail(f"nothing logs {event}; remove its row from EVENTS in posd/logs/events.py")
     row = EVENTS[event]
     levels = {level for line in found for level in line.levels}
     fields = {field for line in found for field in line.fields}
-    says = f"in EVENTS of posd/log_events.py, by {places}, the row begins:\n    {wanted(event, found)}"
+    says = f"in EVENTS of posd/logs/events.py, by {places}, the row begins:\n    {wanted(event, found)}"
     assert set(row.levels) == levels, says
     if any(line.open for line in found):
         assert fields <= set(row.fields), says
@@ -50,7 +50,7 @@ def test_an_event_has_the_row_that_the_code_asks_for() -> None:
 @every(("event", "row"), EVENTS.items(), ids=EVENTS)
 def test_a_row_can_be_used(event: str, row: Event) -> None:
     assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", event), "an event is words with dots between"
-    assert set(row.fields) <= FIELDS, "a field that no line may have: add it to FIELDS in posd/logs.py"
+    assert set(row.fields) <= FIELDS, "a field that no line may have: add it to FIELDS in posd/logs/output.py"
     assert set(re.findall(r"{(\w*)}", row.says)) <= set(row.fields)
     assert re.fullmatch(r"([^][]|\[[^][]*{[^][]*\])+", row.says), "a part in [ ] has a field, and no other part in it"
     assert row.do or not {"warning", "error", "critical"} & set(row.levels), "say what people do on it, in `do`"

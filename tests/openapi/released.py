@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from posd.web.openapi import document
+from posd.api.openapi import document
 
 DIRECTORY = Path(__file__).with_name("released")
 V1 = DIRECTORY / "v1.json"

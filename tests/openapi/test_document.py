@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from posd.core.problems import PROBLEMS
-from posd.web import routes
+from posd.api import routes
+from posd.records.problems import PROBLEMS
 from tests.openapi import released
 from tests.openapi.described import Described
 from tests.support.tables import every
@@ -85,7 +85,9 @@ def test_examples_are_as_described(content: Any) -> None:
 
 
 def test_the_daemon_loads_it_at_the_first_call_only() -> None:
-    script = "import sys, posd.daemon; print(*[name for name in sys.modules if name.startswith('posd.web.openapi')])"
+    script = (
+        "import sys, posd.daemon.main; print(*[name for name in sys.modules if name.startswith('posd.api.openapi')])"
+    )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert run.stdout.split() == []
 

@@ -5,24 +5,16 @@ from typing import Any, get_args
 
 import pytest
 
-from posd.core import entries, print_entries
-from posd.core.print_events import Answered
-from posd.core.print_events import NoAnswer as NoPollAnswer
-from posd.core.print_replies import Report
-from posd.core.printing import PrintAttentionCode, PrintStatus
-from posd.core.searches import Found, NoAnswer, Nothing
-from posd.core.starts import Lost, NotSent, Replied
-from posd.core.transactions import (
-    AttentionCode,
-    Evidence,
-    EvidenceKind,
-    OperationType,
-    Phase,
-    Result,
-    Transaction,
-    encode,
-)
-from posd.web import print_views, views
+from posd.payments import entries, views
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Phase, Result, Transaction, encode
+from posd.payments.search_replies import Found, NoAnswer, Nothing
+from posd.payments.start_replies import Lost, NotSent, Replied
+from posd.printing import entries as print_entries
+from posd.printing import views as print_views
+from posd.printing.events import Answered
+from posd.printing.events import NoAnswer as NoPollAnswer
+from posd.printing.model import PrintAttentionCode, PrintStatus
+from posd.printing.replies import Report
 from tests.openapi import released
 from tests.openapi.described import Described
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from posd.core.lifecycle import Status
-from posd.core.transactions import NextStep, Phase, Result
+from posd.payments.lifecycle import Status
+from posd.payments.model import NextStep, Phase, Result
 from tests import diagram
 from tests.recipes.running import RECIPES, TOOLS
 

@@ -6,15 +6,15 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd.services.reconciler import MAX_CALLS
-from posd.store import leases, transactions
+from posd.payments import leases, rows
+from posd.payments.reconcile import MAX_CALLS
 from tests.restart.fill import fill
 from tests.restart.measure import start
 
 #: What a start reads: each has to find its rows by an index, however many are stored.
 STATEMENTS = {
-    "open ones": lambda db: transactions.open_ones(db),
-    "to ask once": lambda db: transactions.to_ask_once(db),
+    "open ones": lambda db: rows.open_ones(db),
+    "to ask once": lambda db: rows.to_ask_once(db),
     "leases": lambda db: leases.all_held(db),
 }
 

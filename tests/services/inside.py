@@ -13,17 +13,18 @@ import structlog
 from structlog.typing import EventDict
 
 from posd.config import load
-from posd.core.printing import PrintJob
-from posd.core.transactions import Transaction
-from posd.services.aborts import Aborts
-from posd.services.callback_urls import CallbackUrls
-from posd.services.intents import Intents
-from posd.services.outstanding import Outstanding
-from posd.services.payments import Payments
-from posd.services.print_turns import Turns
-from posd.services.printing import Printing
-from posd.store import print_jobs, transactions
-from posd.store.store import Store
+from posd.payments import rows as transactions
+from posd.payments.abort import Aborts
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.intent import Intents
+from posd.payments.model import Transaction
+from posd.payments.start import Payments
+from posd.printing import rows
+from posd.printing.model import PrintJob
+from posd.printing.start import Printing
+from posd.printing.turns import Turns
+from posd.records.callback_urls import CallbackUrls
+from posd.storage.store import Store
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
@@ -59,7 +60,7 @@ class Inside:
         return await self.store.read(lambda db: transactions.get(db, identity))
 
     async def get_job(self, identity: str) -> PrintJob | None:
-        return await self.store.read(lambda db: print_jobs.get(db, identity))
+        return await self.store.read(lambda db: rows.get(db, identity))
 
     def announce(self, port: int) -> None:
         """Let the terminal be at one of its ports alone."""

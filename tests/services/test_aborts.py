@@ -11,15 +11,15 @@ from uuid import uuid4
 import pytest
 
 from posd.config import load
-from posd.core.problems import Problem
-from posd.services.aborts import Aborts
-from posd.services.callback_urls import CallbackUrls
-from posd.services.inbox import Inbox
-from posd.services.intents import Intents
-from posd.services.outstanding import Outstanding
-from posd.services.payments import Payments
-from posd.store import leases
-from posd.store.store import Store
+from posd.payments import leases
+from posd.payments.abort import Aborts
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.inbox import Inbox
+from posd.payments.intent import Intents
+from posd.payments.start import Payments
+from posd.records.callback_urls import CallbackUrls
+from posd.records.problems import Problem
+from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.events import body

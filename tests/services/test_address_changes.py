@@ -13,12 +13,12 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from posd.core.decisions import dismissed, resolved
-from posd.core.transactions import AttentionCode, Phase, Result, Transaction
-from posd.services.address_changes import AddressChanges
-from posd.services.outstanding import Outstanding
-from posd.store import journal, transactions
-from posd.store.store import Store
+from posd.payments import journal, rows
+from posd.payments.address_changes import AddressChanges
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.model import AttentionCode, Phase, Result, Transaction
+from posd.payments.transitions import dismissed, resolved
+from posd.storage.store import Store
 from posd.terminals.interfaces import Interfaces
 
 #: An address of every machine, and one of none (RFC 5737).
@@ -57,11 +57,11 @@ class World:
 
     async def add(self, item: Transaction) -> str:
         """Record a payment; return its id."""
-        await self.store.write(lambda unit: transactions.insert(unit, item, "intent"))
+        await self.store.write(lambda unit: rows.insert(unit, item, "intent"))
         return item.client_transaction_id
 
     async def get(self, identity: str) -> Transaction:
-        found = await self.store.read(lambda db: transactions.get(db, identity))
+        found = await self.store.read(lambda db: rows.get(db, identity))
         assert found is not None
         return found
 
@@ -155,7 +155,7 @@ async def test_what_a_person_has_closed_is_not_raised_again_for_the_same_address
         async with looking(here):
             before = await here.until(marked, lost)
         closed = dismissed(before, AttentionCode.ADDRESS_CHANGED, now())
-        await here.store.write(lambda unit: transactions.move(unit, before, closed, "acknowledge"))
+        await here.store.write(lambda unit: rows.move(unit, before, closed, "acknowledge"))
         later = await here.add(payment(GONE))
         async with looking(here):
             await here.until(later, lost)  # it was recorded after the other, and is looked at after it

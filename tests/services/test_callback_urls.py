@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from posd.core.callbacks import Channel
-from posd.services.callback_urls import CREDENTIAL, CallbackUrls, KeyFileError, load_keys
+from posd.records.callback_tokens import Channel
+from posd.records.callback_urls import CREDENTIAL, CallbackUrls, KeyFileError, load_keys
 from tests.core.scenarios import IDENTITY
 from tests.support.needs import needs_ipv6
 

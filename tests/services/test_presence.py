@@ -11,13 +11,13 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from posd.core.absence import Absence, Cause
-from posd.core.times import iso
-from posd.core.transactions import OperationType, Outcome, Phase, Result, Transaction
-from posd.services import presence
-from posd.services.presence import BEAT_SECONDS, Clock, Presence
-from posd.store import transactions
-from posd.store.store import Store
+from posd.base.times import iso
+from posd.daemon import presence
+from posd.daemon.downtime import Absence, Cause
+from posd.daemon.presence import BEAT_SECONDS, Clock, Presence
+from posd.payments import rows
+from posd.payments.model import OperationType, Outcome, Phase, Result, Transaction
+from posd.storage.store import Store
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -66,7 +66,7 @@ class Machine:
             updated_at=at,
             phase=Phase.ACTIVE,
         )
-        await store.write(lambda unit: transactions.insert(unit, payment, "intent"))
+        await store.write(lambda unit: rows.insert(unit, payment, "intent"))
         return payment
 
     async def end(self, store: Store, payment: Transaction) -> None:
@@ -74,7 +74,7 @@ class Machine:
         nothing = dict.fromkeys(Outcome.__struct_fields__[:11])
         outcome = Outcome(**nothing | {"result": Result.CANCELED, "decided_at": iso(self.wall), "evidence": ()})  # type: ignore[arg-type]
         after = msgspec.structs.replace(payment, phase=Phase.FINAL, outcome=outcome, updated_at=iso(self.wall))
-        await store.write(lambda unit: transactions.move(unit, payment, after, "event:TERMINAL_CANCELED"))
+        await store.write(lambda unit: rows.move(unit, payment, after, "event:TERMINAL_CANCELED"))
 
 
 @pytest.fixture

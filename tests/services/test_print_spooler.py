@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from posd.config import load
-from posd.core.print_schedule import CAUSED_PAUSE_SECONDS, Limits
-from posd.core.printing import PrintJob
-from posd.core.transactions import Phase
-from posd.services import print_spooler as spooler_module
-from posd.services.print_spooler import Spooler
-from posd.services.print_turns import Turns
-from posd.store import print_jobs
-from posd.store.store import Store
+from posd.payments.model import Phase
+from posd.printing import poll as spooler_module
+from posd.printing import rows
+from posd.printing.model import PrintJob
+from posd.printing.poll import Spooler
+from posd.printing.schedule import CAUSED_PAUSE_SECONDS, Limits
+from posd.printing.turns import Turns
+from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.terminal import Request, http, scripted_terminal
@@ -46,7 +46,7 @@ async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[Spooler]:
     (home / "config.toml").write_text(toml(home, entry))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
-    await store.write(lambda unit: print_jobs.insert(unit, JOB, "intent"))
+    await store.write(lambda unit: rows.insert(unit, JOB, "intent"))
     fleet = Fleet(config.terminals, config.profile)
     spooler = Spooler(store, fleet, Turns(), Limits(3600, 3600, 3600), now)
     try:

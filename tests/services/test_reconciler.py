@@ -11,15 +11,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.config import load
-from posd.core.decisions import interrupted, rebuild
-from posd.core.events import read_event
-from posd.core.watching import Limits
-from posd.services.aborts import Aborts
-from posd.services.outstanding import Outstanding
-from posd.services.reconciler import Reconciler, Settings
-from posd.services.searching import Searching
-from posd.store import transactions
-from posd.store.store import Store
+from posd.payments import rows
+from posd.payments.abort import Aborts
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.events import read_event
+from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.schedule import Limits
+from posd.payments.search import Searching
+from posd.payments.transitions import interrupted, rebuild
+from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.events import body
@@ -42,7 +42,7 @@ async def asking(home: Path) -> AsyncIterator[Reconciler]:
     reconciler = Reconciler(store, searching, aborts, outstanding, settings, now)
     identity = str(uuid4())
     payment = interrupted(rebuild(read_event(body(identity, "TERMINAL_ACKNOWLEDGED")), identity, now()), now())
-    await store.write(lambda unit: transactions.insert(unit, payment, "orphan"))
+    await store.write(lambda unit: rows.insert(unit, payment, "orphan"))
     reconciler.adopt([payment])
     yield reconciler
     await reconciler.close()

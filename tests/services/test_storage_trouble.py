@@ -9,15 +9,15 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from posd.core import decisions
-from posd.core.decisions import rebuild
-from posd.core.events import read_event
-from posd.core.printing import PrintJob
-from posd.core.problems import Problem
-from posd.core.transactions import Phase, Transaction
-from posd.services import payments as payments_module
-from posd.services import printing as printing_module
-from posd.store import opening, transactions
+from posd.payments import rows, transitions
+from posd.payments import start as payments_module
+from posd.payments.events import read_event
+from posd.payments.model import Phase, Transaction
+from posd.payments.transitions import rebuild
+from posd.printing import start as printing_module
+from posd.printing.model import PrintJob
+from posd.records.problems import Problem
+from posd.storage import opening
 from tests.services.inside import CHARGE, RECEIPT, Inside, composed
 from tests.support.disk import broken_disk
 from tests.support.events import body
@@ -87,7 +87,7 @@ async def test_a_fault_of_our_own_after_the_send_is_no_answer_that_says_nothing_
     def broken(*_arguments: object) -> None:
         raise LookupError("a fault")
 
-    monkeypatch.setattr(decisions, "conclude_start", broken)
+    monkeypatch.setattr(transitions, "conclude_start", broken)
     transaction, created = await inside.payments.start(identity, CHARGE)
     assert (transaction.phase, created) == (Phase.STARTING, True)
     with inside.store.hub.subscribe(identity) as changed:
@@ -260,7 +260,7 @@ async def test_a_callback_between_the_look_up_and_the_intent_is_joined_and_nothi
     content = body(identity, "TERMINAL_ACKNOWLEDGED")
     orphan = rebuild(read_event(content), identity, datetime.now(UTC))
     inside.lock()  # what the writer waits for
-    earlier = asyncio.create_task(inside.store.write(lambda unit: transactions.insert(unit, orphan, "orphan")))
+    earlier = asyncio.create_task(inside.store.write(lambda unit: rows.insert(unit, orphan, "orphan")))
     starting = asyncio.create_task(inside.payments.start(identity, CHARGE))
     for _ in range(2):  # when the second read is back, the look-up of the start is too
         await inside.store.read(lambda _db: None)

@@ -6,19 +6,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
+from posd.base.times import iso
 from posd.config import load
-from posd.core.times import iso
-from posd.core.transactions import Phase
-from posd.core.watching import Limits
-from posd.services.aborts import Aborts
-from posd.services.callback_urls import CallbackUrls
-from posd.services.intents import Intents
-from posd.services.outstanding import Outstanding
-from posd.services.payments import Payments
-from posd.services.reconciler import Reconciler, Settings
-from posd.services.searching import Searching
-from posd.store import proven_searches
-from posd.store.store import Store
+from posd.payments import proven_searches
+from posd.payments.abort import Aborts
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.intent import Intents
+from posd.payments.model import Phase
+from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.schedule import Limits
+from posd.payments.search import Searching
+from posd.payments.start import Payments
+from posd.records.callback_urls import CallbackUrls
+from posd.storage.store import Store
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml

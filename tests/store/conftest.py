@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.store.store import Store
+from posd.storage.store import Store
 from tests.store.disasters import OLD_KEY, State
 from tests.support.tmpfs import skip_without_small_disks
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 
-from posd.services.restore import Prepared, Restore
-from posd.store import backup
-from posd.store.opening import PAGE_BYTES as PAGE
+from posd.storage import backup
+from posd.storage.opening import PAGE_BYTES as PAGE
+from posd.upkeep.restore import Prepared, Restore
 from tests.store.filled import MORNING
 
 NOON = MORNING + timedelta(hours=2)

@@ -9,16 +9,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
-from posd.core.decisions import Seen, advance
-from posd.core.entries import Attempted, Quarantined
-from posd.core.events import read_event
-from posd.core.lifecycle import Status
-from posd.core.starts import NotSent, Replied
-from posd.core.times import iso
-from posd.core.transactions import OperationType, Phase, Transaction
-from posd.store import events, journal, leases, transactions
-from posd.store.batch import Unit
-from posd.store.opening import open_database
+from posd.base.times import iso
+from posd.payments import journal, leases, rows
+from posd.payments.entries import Attempted, Quarantined
+from posd.payments.events import read_event
+from posd.payments.lifecycle import Status
+from posd.payments.model import OperationType, Phase, Transaction
+from posd.payments.start_replies import NotSent, Replied
+from posd.payments.transitions import Seen, advance
+from posd.records import events
+from posd.storage.batch import Unit
+from posd.storage.opening import open_database
 from tests.support.events import APPROVED, body
 
 MORNING = datetime(2026, 11, 20, 10, 0, 0, tzinfo=UTC)
@@ -56,7 +57,7 @@ class Filled:
             sent_to="https://127.0.0.1:1",
             **fields,
         )
-        transactions.insert(Unit(self.db), started, "intent")
+        rows.insert(Unit(self.db), started, "intent")
         leases.take(Unit(self.db), started.terminal, identity)
         return identity
 
@@ -80,7 +81,7 @@ class Filled:
         event, now = read_event(content), self.now()
         after, verdict = advance(before, event, seen=Seen.NEW, now=now)
         seq = events.append(unit, identity, event, verdict, iso(now), content)
-        after = transactions.move(unit, before, after, f"event:{status}")
+        after = rows.move(unit, before, after, f"event:{status}")
         if status in (Status.APPROVAL, Status.DECLINED):
             events.set_final(unit, identity, seq)
         self.free(after)
@@ -97,7 +98,7 @@ class Filled:
             leases.give_up_all(Unit(self.db), after.client_transaction_id)
 
     def get(self, identity: str) -> Transaction:
-        found = transactions.get(self.db, identity)
+        found = rows.get(self.db, identity)
         assert found is not None
         return found
 
@@ -125,7 +126,7 @@ def filling(path: Path, clock: datetime = MORNING) -> Iterator[Filled]:
 def snapshot(db: sqlite3.Connection, identity: str) -> tuple[object, ...]:
     """Return everything that is recorded of a payment, without the numbers of its rows."""
     return (
-        transactions.get(db, identity),
+        rows.get(db, identity),
         [(item.received_at, item.verdict, item.body) for item in events.of_transaction(db, identity)],
         [(item.at, item.events_before, item.entry) for item in journal.of_transaction(db, identity)],
         db.execute(

@@ -1,8 +1,8 @@
 """The parts of a daemon around a real database file, in this process, with a network that does what a test says.
 
 `Network` stands for the devices: it counts what is sent to them and answers as told. `House` is one life of a daemon:
-everything that works on the database, wired as `posd.daemon` wires it, without listeners and without a clock that runs
-by itself. A crash is `leave_to` and `die`: the files as they are on disk at that instant are all that is left.
+everything that works on the database, wired as `posd.daemon.main` wires it, without listeners and without a clock that
+runs by itself. A crash is `leave_to` and `die`: the files as they are on disk at that instant are all that is left.
 """
 
 import asyncio
@@ -16,30 +16,33 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from posd.base.times import parse_iso
 from posd.config import load
-from posd.core.decisions import Seen, advance, rebuild, recognise
-from posd.core.entries import Entry, follow
-from posd.core.events import read_event
-from posd.core.starts import Attempt, Lost, NotSent
-from posd.core.times import parse_iso
-from posd.core.transactions import Phase, Transaction
-from posd.core.watching import Limits
-from posd.services.aborts import Aborts
-from posd.services.callback_urls import CallbackUrls
-from posd.services.inbox import Inbox
-from posd.services.intents import Intents
-from posd.services.operators import Operators
-from posd.services.outstanding import Outstanding
-from posd.services.payments import Payments
-from posd.services.reconciler import Reconciler, Settings
-from posd.services.recovery import recover
-from posd.services.reprocess import Report, Reprocessing
-from posd.services.searching import Searching
-from posd.store import changes, events, journal, leases, transactions
-from posd.store.batch import Change
-from posd.store.events import StoredEvent
-from posd.store.journal import Journaled
-from posd.store.store import Store
+from posd.payments import journal, leases
+from posd.payments import rows as transactions
+from posd.payments.abort import Aborts
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.decide import Operators
+from posd.payments.entries import Entry, follow
+from posd.payments.events import read_event
+from posd.payments.inbox import Inbox
+from posd.payments.intent import Intents
+from posd.payments.journal import Journaled
+from posd.payments.model import Phase, Transaction
+from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.recovery import recover
+from posd.payments.reprocess import Report, Reprocessing
+from posd.payments.schedule import Limits
+from posd.payments.search import Searching
+from posd.payments.start import Payments
+from posd.payments.start_replies import Attempt, Lost, NotSent
+from posd.payments.transitions import Seen, advance, rebuild, recognise
+from posd.records import events
+from posd.records.callback_urls import CallbackUrls
+from posd.records.events import StoredEvent
+from posd.storage import changes
+from posd.storage.batch import Change
+from posd.storage.store import Store
 from posd.terminals.client import Device
 from posd.terminals.fleet import Fleet
 

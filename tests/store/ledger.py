@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from posd.core.lifecycle import FINALS
-from posd.core.starts import Attempt, Lost, NotSent, Replied
-from posd.store.batch import Change
+from posd.payments.lifecycle import FINALS
+from posd.payments.start_replies import Attempt, Lost, NotSent, Replied
+from posd.storage.batch import Change
 from tests.core.scenarios import ACK, CANCELED, CARD, REJECTED, REQUESTED
 from tests.core.scenarios import Path as Lifecycle
 from tests.store.house import MERCHANT, Records

@@ -2,14 +2,14 @@
 
 import json
 
-from posd.core.print_entries import Called, Created, Entry, Interrupted, Polled, Turn
-from posd.core.print_events import Answered, NoAnswer, read_webhook
-from posd.core.printing import PrintJob, Report, rebuild
-from posd.core.starts import Lost, NotSent, Replied
-from posd.core.times import iso
-from posd.core.transactions import Phase
-from posd.store import print_jobs
-from posd.store.batch import Unit
+from posd.base.times import iso
+from posd.payments.model import Phase
+from posd.payments.start_replies import Lost, NotSent, Replied
+from posd.printing import rows
+from posd.printing.entries import Called, Created, Entry, Interrupted, Polled, Turn
+from posd.printing.events import Answered, NoAnswer, read_webhook
+from posd.printing.model import PrintJob, Report, rebuild
+from posd.storage.batch import Unit
 from tests.store.filled import Filled, terminal
 
 TAKEN = Replied(202, b"{}")
@@ -52,7 +52,7 @@ def print_intent(filled: Filled, identity: str, number: int = 1, *, queued: bool
         sent_to="https://127.0.0.1:1",
         queued=queued,
     )
-    print_jobs.insert(Unit(filled.db), job, "intent")
+    rows.insert(Unit(filled.db), job, "intent")
     return job
 
 
@@ -61,7 +61,7 @@ def happen(filled: Filled, identity: str, *entries: Entry | str) -> PrintJob:
     job = job_of(filled, identity)
     for item in entries:
         entry = Called(webhook(identity, item)) if isinstance(item, str) else item
-        job = print_jobs.record(Unit(filled.db), job, entry, filled.now())
+        job = rows.record(Unit(filled.db), job, entry, filled.now())
     return job
 
 
@@ -75,12 +75,12 @@ def orphan(filled: Filled, identity: str, status: str = "COMPLETED") -> PrintJob
     """Let a webhook come for a job that is not known."""
     body = webhook(identity, status)
     job = rebuild(read_webhook(body), identity, filled.now())
-    print_jobs.insert(Unit(filled.db), job, "orphan")
-    return print_jobs.record(Unit(filled.db), job, Called(body), filled.clock)
+    rows.insert(Unit(filled.db), job, "orphan")
+    return rows.record(Unit(filled.db), job, Called(body), filled.clock)
 
 
 def job_of(filled: Filled, identity: str) -> PrintJob:
     """Return a job as it is stored."""
-    found = print_jobs.get(filled.db, identity)
+    found = rows.get(filled.db, identity)
     assert found is not None
     return found

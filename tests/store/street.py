@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from structlog.testing import capture_logs
 
-from posd.core.problems import Problem
-from posd.core.transactions import EvidenceKind, Outcome, Phase, Result, Transaction
+from posd.payments.model import EvidenceKind, Outcome, Phase, Result, Transaction
+from posd.records.problems import Problem
 from tests.core.test_every_order import RANK
 from tests.store.house import Clock, House, Network, Records
 from tests.store.ledger import Payment, attempt, check_feed, check_leases, check_replay

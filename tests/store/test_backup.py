@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from posd.store import backup, marks
-from posd.store.backup import BadTarget, NotABackup, Stopped, Written
-from posd.store.errors import StorageUnavailable
-from posd.store.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
-from posd.store.verify import verify
+from posd.storage import backup, marks
+from posd.storage.backup import BadTarget, NotABackup, Stopped, Written
+from posd.storage.errors import StorageUnavailable
+from posd.storage.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
+from posd.upkeep.verify import verify
 from tests.store.filled import Filled, filling, name
 from tests.support.needs import needs
 from tests.support.tmpfs import small_disk
@@ -139,7 +139,7 @@ def test_told_to_stop_while_the_copy_is_checked_it_stops(
 SCRIPT = """
 import sys
 from pathlib import Path
-from posd.store import backup, errors
+from posd.storage import backup, errors
 try:
     backup.write(Path(sys.argv[1]), Path(sys.argv[2]), [b"k" * 32], "at", lambda: False)
 except errors.StorageUnavailable as error:

@@ -10,26 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from posd.core.entries import Reapplied
-from posd.core.transactions import Phase
-from posd.store import (
-    chains,
-    changes,
-    events,
-    figures,
-    finals,
-    journal,
-    leases,
-    listing,
-    marks,
-    print_jobs,
-    print_listing,
-    proven_searches,
-    pruned,
-    pruning,
-    transactions,
-)
-from posd.store.batch import Unit
+from posd.payments import chain_rows, final_event, journal, leases, listing, proven_searches
+from posd.payments import rows as transactions
+from posd.payments.entries import Reapplied
+from posd.payments.model import Phase
+from posd.printing import listing as print_listing
+from posd.printing import rows as print_jobs
+from posd.records import events, figures, pruned
+from posd.storage import changes, marks
+from posd.storage.batch import Unit
+from posd.upkeep import pruning
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent
 from tests.support.tables import every
@@ -85,15 +75,15 @@ READS: dict[str, Read] = dict(lists()) | {
     "of a sale": lambda db: list(transactions.of_sale(db, "s")),
     "to ask once": transactions.to_ask_once,
     "next ones": lambda db: transactions.by_rowid(db, 3, 5),
-    "with a reference": lambda db: chains.with_reference(db, "r"),
-    "derived": lambda db: chains.derived_ids(db, name(2), "R"),
-    "members": lambda db: chains.members(db, payment(db), "R"),
-    "original": lambda db: chains.original_of(db, payment(db)),
-    "family": lambda db: list(chains.family(db, payment(db))),
+    "with a reference": lambda db: chain_rows.with_reference(db, "r"),
+    "derived": lambda db: chain_rows.derived_ids(db, name(2), "R"),
+    "members": lambda db: chain_rows.members(db, payment(db), "R"),
+    "original": lambda db: chain_rows.original_of(db, payment(db)),
+    "family": lambda db: list(chain_rows.family(db, payment(db))),
     "a search's control": lambda db: proven_searches.control(db, "SN-2"),
     "a proven search": lambda db: proven_searches.has_found_another(db, "SN-2", "search", name(2)),
     "bodies": lambda db: events.bodies(db, name(2), "e"),
-    "final event": lambda db: finals.final_event(db, payment(db)),
+    "final event": lambda db: final_event.final_event(db, payment(db)),
     "events of one": lambda db: events.of_transaction(db, name(2)),
     "journal of one": lambda db: list(journal.of_transaction(db, name(2))),
     "closed by a person": lambda db: journal.closed_by_person(db, "2099"),

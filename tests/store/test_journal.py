@@ -6,8 +6,9 @@ from functools import partial
 import msgspec
 import pytest
 
-from posd.core.decisions import Seen, advance
-from posd.core.entries import (
+from posd.base.times import iso
+from posd.payments import journal, rows
+from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
     Attempted,
@@ -24,14 +25,15 @@ from posd.core.entries import (
     TakenOver,
     follow,
 )
-from posd.core.searches import Found, NoAnswer, Nothing
-from posd.core.starts import Lost, NotSent, Replied
-from posd.core.times import iso
-from posd.core.transactions import AttentionCode, Evidence, EvidenceKind, Phase, Result, SearchResult, Transaction
-from posd.store import changes, events, journal, transactions
-from posd.store.batch import Change, Unit
-from posd.store.errors import StaleState
-from posd.store.store import Store
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Phase, Result, SearchResult, Transaction
+from posd.payments.search_replies import Found, NoAnswer, Nothing
+from posd.payments.start_replies import Lost, NotSent, Replied
+from posd.payments.transitions import Seen, advance
+from posd.records import events
+from posd.storage import changes
+from posd.storage.batch import Change, Unit
+from posd.storage.errors import StaleState
+from posd.storage.store import Store
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, read, starting
 
@@ -41,7 +43,7 @@ LATER = NOW + timedelta(seconds=7)
 @pytest.fixture
 async def begun(store: Store) -> Transaction:
     """A transaction whose request is being sent."""
-    await store.write(partial(transactions.insert, transaction=starting(), reason="intent"))
+    await store.write(partial(rows.insert, transaction=starting(), reason="intent"))
     return starting()
 
 
@@ -50,7 +52,7 @@ async def record(store: Store, before: Transaction, entry: Entry, at: timedelta 
 
 
 async def stored(store: Store) -> Transaction:
-    transaction = await store.read(partial(transactions.get, client_transaction_id=IDENTITY))
+    transaction = await store.read(partial(rows.get, client_transaction_id=IDENTITY))
     assert transaction is not None
     return transaction
 
@@ -70,7 +72,7 @@ async def deliver(store: Store, before: Transaction, body: bytes) -> Transaction
 
     def work(unit: Unit) -> Transaction:
         events.append(unit, IDENTITY, event, verdict, iso(NOW), body)
-        return transactions.move(unit, before, after, "event")
+        return rows.move(unit, before, after, "event")
 
     return await store.write(work)
 
@@ -175,7 +177,7 @@ async def test_entries_know_how_many_events_came_before_them(store: Store, begun
     transaction = await deliver(store, transaction, content(CARD, ACK))
     await record(store, transaction, AbortAnswered(Replied(200, b"")))
     other = starting(client_transaction_id=IDENTITY.replace("7", "8"))
-    await store.write(partial(transactions.insert, transaction=other, reason="intent"))
+    await store.write(partial(rows.insert, transaction=other, reason="intent"))
     await record(store, other, Interrupted())
     assert [item.events_before for item in await entries(store)] == [0, 1, 2]
     assert [item.seq for item in await entries(store)] == [1, 2, 3]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from posd.store import opening
-from posd.store.errors import StoreError
-from posd.store.opening import connect_reader, lock, open_database, schema_version
-from posd.store.store import Store
+from posd.storage import opening
+from posd.storage.errors import StoreError
+from posd.storage.opening import connect_reader, lock, open_database, schema_version
+from posd.storage.store import Store
 
 
 def test_the_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     script = (
-        "import sys; from pathlib import Path; from posd.store.opening import lock\n"
-        "from posd.store.errors import StoreError\n"
+        "import sys; from pathlib import Path; from posd.storage.opening import lock\n"
+        "from posd.storage.errors import StoreError\n"
         "try: lock(Path(sys.argv[1]))\n"
         "except StoreError as error: print(error)"
     )

@@ -6,13 +6,14 @@ from random import Random
 
 import pytest
 
-from posd.core.printing import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
-from posd.core.transactions import Phase
-from posd.store import marks, print_jobs, print_record
-from posd.store.marks import OldFile
-from posd.store.opening import connect_reader
-from posd.store.salvage import salvage
-from posd.store.verify import verify
+from posd.payments.model import Phase
+from posd.printing import record, rows
+from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
+from posd.storage import marks
+from posd.storage.marks import OldFile
+from posd.storage.opening import connect_reader
+from posd.upkeep.salvage import salvage
+from posd.upkeep.verify import verify
 from tests.store.disasters import PAGE, State, destroy
 from tests.store.filled import FINAL, Filled, filling, name
 from tests.store.printed import STORIES, happen, orphan, print_intent, print_out, webhook
@@ -47,8 +48,8 @@ def snapshots(path: Path) -> dict[str, tuple[object, ...]]:
     with closing(connect_reader(path)) as db:
         return {
             identity: (
-                print_jobs.get(db, identity),
-                [(item.at, item.entry) for item in print_jobs.journal(db, identity)],
+                rows.get(db, identity),
+                [(item.at, item.entry) for item in rows.journal(db, identity)],
                 db.execute(
                     "SELECT at, reason, phase, status, attention, terminal FROM changes"
                     " WHERE (kind, id) = ('print_job', ?) ORDER BY seq",
@@ -61,7 +62,7 @@ def snapshots(path: Path) -> dict[str, tuple[object, ...]]:
 
 def jobs(path: Path) -> dict[str, PrintJob]:
     with closing(connect_reader(path)) as db:
-        return {job.print_job_id: job for _, job in print_jobs.by_rowid(db, -1000, 1000)}
+        return {job.print_job_id: job for _, job in rows.by_rowid(db, -1000, 1000)}
 
 
 def assert_sound(path: Path) -> None:
@@ -77,7 +78,7 @@ def assert_sound(path: Path) -> None:
 def test_every_job_follows_from_its_record(state: State, story: str) -> None:
     with filling(state.database) as filled:
         job = orphan(filled, "x") if story == ORPHAN else print_out(filled, "x", story)
-        assert print_record.difference(job, print_record.derive(filled.db, job)) == {}
+        assert record.difference(job, record.derive(filled.db, job)) == {}
         print_intent(filled, "waiting", queued=True)
         print_intent(filled, "sent")
     assert_sound(state.database)
@@ -202,7 +203,7 @@ def test_a_job_of_which_only_the_row_is_lost_is_what_its_journal_says(state: Sta
     assert (found["failed"].status, found["failed"].decided_by) == (PrintStatus.FAILED, DecidedBy.POLL)
     assert found["failed"].terminal == "SN-1", "the feed names it"
     with closing(connect_reader(state.database)) as db:
-        assert print_jobs.callbacks(db, "printed") == [webhook("printed", "COMPLETED")]
+        assert rows.callbacks(db, "printed") == [webhook("printed", "COMPLETED")]
 
 
 def test_a_job_of_which_only_the_id_is_left_is_in_doubt(state: State) -> None:
@@ -233,7 +234,7 @@ def test_an_end_whose_webhook_is_lost_stands_and_is_not_derived_away(state: Stat
         assert jobs(state.database)["printed"].status is PrintStatus.COMPLETED
         assert verify(state.database, lambda *_: None).counts == {}, "the restore has told of it"
         with closing(connect_reader(state.database)) as db:
-            assert print_jobs.by_rowid(db, 0, 10) == [], "reprocess leaves it alone"
+            assert rows.by_rowid(db, 0, 10) == [], "reprocess leaves it alone"
 
 
 def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: State) -> None:

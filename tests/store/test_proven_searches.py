@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from posd.core.decisions import resolved
-from posd.core.starts import Refused
-from posd.core.transactions import Result, Transaction
-from posd.store import proven_searches, transactions
-from posd.store.store import Store
+from posd.payments import proven_searches
+from posd.payments import rows as transactions
+from posd.payments.model import Result, Transaction
+from posd.payments.start_replies import Refused
+from posd.payments.transitions import resolved
+from posd.storage.store import Store
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
 

@@ -14,17 +14,18 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd.core.entries import Released
-from posd.core.transactions import AttentionCode, Phase, Result
-from posd.services import reprocess
-from posd.services.restore import Restore
-from posd.store import backup, events, journal, leases, marks, opening, proven_searches, transactions
-from posd.store.backup import NotABackup
-from posd.store.batch import Unit
-from posd.store.errors import StoreError
-from posd.store.marks import OldFile
-from posd.store.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
-from posd.store.verify import verify
+from posd.payments import journal, leases, proven_searches, reprocess, rows
+from posd.payments.entries import Released
+from posd.payments.model import AttentionCode, Phase, Result
+from posd.records import events
+from posd.storage import backup, marks, opening
+from posd.storage.backup import NotABackup
+from posd.storage.batch import Unit
+from posd.storage.errors import StoreError
+from posd.storage.marks import OldFile
+from posd.storage.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
+from posd.upkeep.restore import Restore
+from posd.upkeep.verify import verify
 from tests.store.disasters import BACKUP_KEY, NOON, OLD_KEY, PAGE, State, destroy
 from tests.store.filled import FINAL, OPEN, Filled, filling, name, snapshot, terminal
 from tests.support.needs import needs
@@ -194,7 +195,7 @@ def test_a_payment_that_was_being_started_is_known_and_not_started_again(state: 
         starting = filled.intent(2)
     state.restore()
     with closing(connect_reader(state.database)) as db:
-        found = transactions.get(db, starting)
+        found = rows.get(db, starting)
         assert found is not None
         assert found.phase is Phase.STARTING, "the next daemon puts it in doubt, as after any crash"
         assert leases.holder(db, terminal(2)) == starting
@@ -220,7 +221,7 @@ def test_a_terminal_is_not_taken_from_who_holds_it(state: State, damaged: bool) 
     state.restore()
     with closing(connect_reader(state.database)) as db:
         assert leases.all_held(db) == {terminal(1): mine}
-        assert {item.client_transaction_id for item in transactions.open_ones(db)} == {mine, theirs, released}
+        assert {item.client_transaction_id for item in rows.open_ones(db)} == {mine, theirs, released}
 
 
 def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> None:
@@ -232,7 +233,7 @@ def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> N
     state.restore()
     with closing(connect_reader(state.database)) as db:
         assert leases.all_held(db) == {}
-        found = transactions.get(db, stuck)
+        found = rows.get(db, stuck)
         assert found is not None
         assert found.released
 
@@ -274,14 +275,14 @@ def test_a_payment_of_which_only_the_row_is_lost_is_what_its_events_say(state: S
     assert (prepared.mark.old, prepared.mark.taken_over, prepared.mark.by_id) == (OldFile.DAMAGED, 2, 0)
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
-        found = transactions.get(db, paid)
+        found = rows.get(db, paid)
         assert found is not None
         assert found.outcome is not None
         assert found.outcome.result is Result.APPROVED
         assert events.final_body(db, paid) == before[paid][4]
         assert found.terminal == terminal(2)
         assert found.attention_of(AttentionCode.ORPHAN)
-        active = transactions.get(db, waiting)
+        active = rows.get(db, waiting)
         assert active is not None
         assert (active.phase, active.status) == (Phase.ACTIVE, OPEN[-1])
 
@@ -296,7 +297,7 @@ def test_a_payment_of_which_only_the_id_is_left_is_in_doubt(state: State) -> Non
     assert (prepared.mark.taken_over, prepared.mark.by_id) == (1, 1)
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
-        found = transactions.get(db, paid)
+        found = rows.get(db, paid)
     assert found is not None
     assert (found.phase, found.terminal) == (Phase.IN_DOUBT, "")
     assert {item.code for item in found.attention} == {AttentionCode.IN_DOUBT, AttentionCode.ORPHAN}
@@ -311,7 +312,7 @@ def test_what_the_history_knows_is_said_of_a_payment_whose_record_is_lost(state:
     destroy(state.database, "transactions", "events", "journal")
     state.restore()
     with closing(connect_reader(state.database)) as db:
-        found = transactions.get(db, paid)
+        found = rows.get(db, paid)
     assert found is not None
     doubt = found.attention_of(AttentionCode.IN_DOUBT)
     assert doubt is not None
@@ -331,7 +332,7 @@ def test_an_outcome_whose_event_is_lost_stands_and_is_not_derived_away(state: St
         assert [item.stored.client_transaction_id for _, item in reprocess._chunk(db, journal.begins_after(db))] == [
             name(1)
         ]
-        found = transactions.get(db, paid)
+        found = rows.get(db, paid)
     assert found is not None
     assert found.outcome is not None
     assert found.outcome.result is Result.APPROVED
@@ -357,7 +358,7 @@ def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: S
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
         for identity, count in ((paid, 4), (torn, 3)):
-            found = transactions.get(db, identity)
+            found = rows.get(db, identity)
             assert found is not None
             assert found.outcome is not None
             assert found.outcome.result is Result.APPROVED
@@ -415,7 +416,7 @@ def test_a_file_of_a_newer_posd_keeps_its_ids(state: State) -> None:
     state.restore()
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
-        assert all(transactions.get(db, identity) for identity in filled.known)
+        assert all(rows.get(db, identity) for identity in filled.known)
 
 
 # older schemas
@@ -467,7 +468,7 @@ def test_a_backup_or_a_file_of_an_older_schema_is_brought_up_to_date(
     assert verify(state.database, lambda *_: None).counts == {}
     with closing(connect_reader(state.database)) as db:
         for number in (1, 2):
-            found = transactions.get(db, name(number))
+            found = rows.get(db, name(number))
             assert found is not None
             assert found.phase is Phase.FINAL
         assert reprocess._chunk(db, journal.begins_after(db)) == []
@@ -617,7 +618,7 @@ def restoring(state: State) -> list[str]:
     """Return the command of a process that restores."""
     script = (
         "import sys; from datetime import UTC, datetime; from pathlib import Path\n"
-        "from posd.services.restore import Restore\n"
+        "from posd.upkeep.restore import Restore\n"
         "database, lock, key, backup = map(Path, sys.argv[1:])\n"
         "with Restore(database, lock, key, datetime.now(UTC)) as restore:\n"
         "    restore.prepare(backup, lambda *_: None)\n"

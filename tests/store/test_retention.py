@@ -11,16 +11,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from posd.core.entries import Dismissed
-from posd.core.problems import Problem
-from posd.core.retention import Kept
-from posd.core.transactions import AttentionCode, OperationType
-from posd.services.retention import BELIEVED, Removed, Report, Retention, Stopped
-from posd.store import changes, events, journal, pruned, shrinking, transactions
-from posd.store.batch import Unit
-from posd.store.opening import connect_reader
-from posd.store.store import Store
-from posd.store.verify import verify
+from posd.payments import journal
+from posd.payments import rows as transactions
+from posd.payments.entries import Dismissed
+from posd.payments.model import AttentionCode, OperationType
+from posd.records import events, pruned
+from posd.records.problems import Problem
+from posd.records.retention import Kept
+from posd.storage import changes, shrinking
+from posd.storage.batch import Unit
+from posd.storage.opening import connect_reader
+from posd.storage.store import Store
+from posd.upkeep.retention import BELIEVED, Removed, Report, Retention, Stopped
+from posd.upkeep.verify import verify
 from tests.store.disasters import State, destroy
 from tests.store.filled import MORNING, OPEN, Filled, filling, name, snapshot
 from tests.store.printed import print_out

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from posd.store import opening
-from posd.store.opening import PAGE_BYTES as PAGE
-from posd.store.opening import connect_reader, open_database, schema_version
-from posd.store.salvage import Salvaged, salvage
+from posd.storage import opening
+from posd.storage.opening import PAGE_BYTES as PAGE
+from posd.storage.opening import connect_reader, open_database, schema_version
+from posd.upkeep.salvage import Salvaged, salvage
 from tests.store.filled import FINAL, OPEN, Filled, filling, name
 from tests.support.slow import first_quick
 

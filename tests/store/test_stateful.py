@@ -18,11 +18,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from posd.core.aborts import AbortAnswer, judge_abort
-from posd.core.entries import Dismissed, Released, Resolved
-from posd.core.lifecycle import FINALS
-from posd.core.starts import Attempt
-from posd.core.transactions import AttentionCode, Phase, Result, may_be_paid
+from posd.payments.abort_replies import AbortAnswer, judge_abort
+from posd.payments.entries import Dismissed, Released, Resolved
+from posd.payments.lifecycle import FINALS
+from posd.payments.model import AttentionCode, Phase, Result, may_be_paid
+from posd.payments.start_replies import Attempt
 from tests.core.scenarios import Path as Lifecycle
 from tests.store.house import MERCHANT, SERIALS
 from tests.store.ledger import (

@@ -10,15 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from posd.core.decisions import Seen, advance, conclude_start
-from posd.core.starts import Acknowledged, Refused
-from posd.core.times import iso
-from posd.core.transactions import Phase, Transaction
-from posd.store import changes, events, leases, listing, paging, transactions
-from posd.store.batch import Unit
-from posd.store.errors import StaleState
-from posd.store.listing import Page
-from posd.store.store import Store
+from posd.base.times import iso
+from posd.payments import leases, listing
+from posd.payments import rows as transactions
+from posd.payments.listing import Page
+from posd.payments.model import Phase, Transaction
+from posd.payments.start_replies import Acknowledged, Refused
+from posd.payments.transitions import Seen, advance, conclude_start
+from posd.records import events, paging
+from posd.storage import changes
+from posd.storage.batch import Unit
+from posd.storage.errors import StaleState
+from posd.storage.store import Store
 from tests.core.scenarios import IDENTITY, NOW, SCENARIOS, event_bodies, read, starting
 
 

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from posd.store import events, listing, print_jobs, transactions
-from posd.store.errors import StoreError
-from posd.store.listing import Page
-from posd.store.opening import open_database, schema_version
-from posd.store.verify import verify
+from posd.payments import listing
+from posd.payments import rows as transactions
+from posd.payments.listing import Page
+from posd.printing import rows as print_jobs
+from posd.records import events
+from posd.storage.errors import StoreError
+from posd.storage.opening import open_database, schema_version
+from posd.upkeep.verify import verify
 
 RELEASED = {
     int(path.name.split(".")[0].removeprefix("schema-")): path for path in Path(__file__).parent.glob("released/*.gz")
@@ -114,7 +117,7 @@ def test_it_is_opened_and_says_what_it_said(version: int, tmp_path: Path) -> Non
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from posd.store import opening
+from posd.storage import opening
 
 path, wanted = Path(sys.argv[1]), int(sys.argv[2])
 steps, connect = list(opening.migrations()), opening.connect_writer

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from posd.store import backup, opening
-from posd.store.opening import PAGE_BYTES, open_database
-from posd.store.verify import KINDS, MAX_SHOWN, Report, Unusable, verify
+from posd.storage import backup, opening
+from posd.storage.opening import PAGE_BYTES, open_database
+from posd.upkeep.verify import KINDS, MAX_SHOWN, Report, Unusable, verify
 from tests.store.filled import OPEN, Filled, filling, name, terminal
 
 

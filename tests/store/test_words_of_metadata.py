@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.store import listing, merge, transactions, words
-from posd.store.batch import Unit
-from posd.store.opening import migrations, open_database
+from posd.payments import listing, metadata_index
+from posd.payments import rows as transactions
+from posd.storage.batch import Unit
+from posd.storage.opening import migrations, open_database
+from posd.upkeep import merge
 from tests.store.test_transactions import starting
 
 KEYS = st.text(st.characters(exclude_characters='"\\', exclude_categories=["Cs", "Cc"]), min_size=1, max_size=120)
@@ -90,7 +92,7 @@ def test_a_text_is_found_by_its_value_with_every_filter(db: sqlite3.Connection) 
 
 
 def test_what_is_beyond_the_kept_beginning_is_looked_at_too(db: sqlite3.Connection) -> None:
-    long = "x" * words.LENGTH
+    long = "x" * metadata_index.LENGTH
     insert(db, 1, json.dumps({"note": f"{long}1"}).encode())
     second = insert(db, 2, json.dumps({"note": f"{long}2"}).encode())
     assert found_by(db, "note", f"{long}2") == [second]
@@ -113,13 +115,13 @@ def test_what_is_dropped_is_found_no_more(db: sqlite3.Connection) -> None:
     first, second = insert(db, 1, b'{"a": "b", "n": 1.10}'), insert(db, 2, b'{"a": "b"}')
     row = transactions.get(db, first)
     assert row is not None
-    words.drop(db, first, row.created_at, row.metadata)
+    metadata_index.drop(db, first, row.created_at, row.metadata)
     assert {found for _, _, found in kept(db)} == {second}
 
 
 @pytest.mark.parametrize("metadata", [b"no JSON", b"\xff", b'{"a": 1'])
 def test_metadata_of_a_damaged_file_have_no_words(db: sqlite3.Connection, metadata: bytes) -> None:
-    words.keep(db, identity(1), "t", metadata)
+    metadata_index.keep(db, identity(1), "t", metadata)
     assert kept(db) == set()
 
 

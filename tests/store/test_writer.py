@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from posd.store import batch, writer
-from posd.store.batch import Batch, Change, Function, Unit, Written
-from posd.store.errors import CommitUncertain, StorageUnavailable
-from posd.store.opening import open_database
-from posd.store.store import Store
-from posd.store.writer import Writer
+from posd.storage import batch, writer
+from posd.storage.batch import Batch, Change, Function, Unit, Written
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.opening import open_database
+from posd.storage.store import Store
+from posd.storage.writer import Writer
 from tests.support.disk import broken_disk
 
 CHANGE = Change(1, "t", "transaction", "id", "reason", "active", None, None, ())

@@ -37,10 +37,10 @@ IMPORTS = {
         "posd.cli.entry",
         "posd.cli.running",
         "posd.config",
-        "posd.logs",
-        "posd.daemon",
+        "posd.logs.output",
+        "posd.daemon.main",
         # and what the daemon leaves for its first use
-        "posd.store.migrations",
+        "posd.storage.migrations",
         "posd.terminals.client",
         "anyio._backends._asyncio",
         "concurrent.futures.thread",
@@ -128,7 +128,7 @@ def become(request: dict[str, Any]) -> None:
         sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8", write_through=True)
     else:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    importlib.reload(importlib.import_module("posd.crashpoints"))  # it reads the environment when it is imported
+    importlib.reload(importlib.import_module("posd.base.crashpoints"))  # it reads the environment when it is imported
     program = request["program"]
     sys.argv = [program, *request["arguments"]]
     if program.endswith(".py"):

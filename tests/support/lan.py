@@ -11,19 +11,20 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from posd import sockets, tls
+from posd import tls
+from posd.api.webhooks import WebhookApp, transactions
 from posd.config import load
-from posd.core import callbacks
-from posd.core.callbacks import Channel
-from posd.services.callback_urls import CallbackUrls
-from posd.services.inbox import Inbox
-from posd.services.outstanding import Outstanding
-from posd.store.store import Store
+from posd.httpd import sockets
+from posd.httpd.gate import Gate
+from posd.httpd.rejected_traffic import Noise
+from posd.httpd.server import Listener
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.inbox import Inbox
+from posd.records import callback_tokens
+from posd.records.callback_tokens import Channel
+from posd.records.callback_urls import CallbackUrls
+from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
-from posd.web.gate import Gate
-from posd.web.noise import Noise
-from posd.web.server import Listener
-from posd.web.webhooks import WebhookApp, transactions
 from tests.support.daemon import toml
 from tests.support.webhooks import Answer, parse
 
@@ -117,7 +118,9 @@ async def listening(home: Path, gate: Gate | None = None, **limits: Any) -> Asyn
 
 def path_of(identity: str) -> str:
     """Return the callback path of an id."""
-    return callbacks.path(Channel.TRANSACTION, identity, callbacks.token(KEY, Channel.TRANSACTION, identity))
+    return callback_tokens.path(
+        Channel.TRANSACTION, identity, callback_tokens.token(KEY, Channel.TRANSACTION, identity)
+    )
 
 
 def head(path: str, *fields: str, method: str = "POST") -> bytes:

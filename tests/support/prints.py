@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from posd.core import callbacks
-from posd.core.callbacks import Channel
+from posd.records import callback_tokens
+from posd.records.callback_tokens import Channel
 from tests.support.daemon import Daemon, Reply, running
 from tests.support.shop import PATIENCE_SECONDS
 from tests.support.terminal import Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal, taking_print
@@ -63,7 +63,9 @@ class Job:
     def address(self) -> str:
         """The path of its callback address, as this daemon would make it."""
         key = bytes.fromhex(key_file(self.daemon).read_text().split()[0])
-        return callbacks.path(Channel.PRINT, self.identity, callbacks.token(key, Channel.PRINT, self.identity))
+        return callback_tokens.path(
+            Channel.PRINT, self.identity, callback_tokens.token(key, Channel.PRINT, self.identity)
+        )
 
     def words(self, status: str = "COMPLETED", **changes: Any) -> bytes:
         """Return a webhook of it (spec 2.3)."""

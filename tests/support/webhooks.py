@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from posd.core import callbacks
-from posd.core.callbacks import Channel
+from posd.records import callback_tokens
+from posd.records.callback_tokens import Channel
 from tests.support.daemon import Daemon
 from tests.support.https import post, send
 
@@ -67,7 +67,9 @@ def key_file(posd: Daemon) -> Path:
 def address(posd: Daemon, identity: str) -> str:
     """Return the path of the callback address of any id, as this daemon would make it."""
     key = bytes.fromhex(key_file(posd).read_text().split()[0])
-    return callbacks.path(Channel.TRANSACTION, identity, callbacks.token(key, Channel.TRANSACTION, identity))
+    return callback_tokens.path(
+        Channel.TRANSACTION, identity, callback_tokens.token(key, Channel.TRANSACTION, identity)
+    )
 
 
 @contextmanager

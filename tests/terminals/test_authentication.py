@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.config import Config, HeaderError, load
-from posd.core.starts import NotSent, Replied
+from posd.payments.start_replies import NotSent, Replied
 from posd.terminals import trust
 from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate, headers, none, of
 from posd.terminals.client import Device

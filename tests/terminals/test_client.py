@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.core.starts import Lost, NotSent, Replied
+from posd.payments.start_replies import Lost, NotSent, Replied
 from posd.terminals import trust
 from posd.terminals.authentication import none
 from posd.terminals.client import Device

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from posd.config import load
-from posd.core import callbacks
-from posd.core.callbacks import Channel
-from posd.core.starts import Replied
-from posd.services.callback_urls import CallbackUrls
+from posd.payments.start_replies import Replied
+from posd.records import callback_tokens
+from posd.records.callback_tokens import Channel
+from posd.records.callback_urls import CallbackUrls
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet
 from tests.core.scenarios import IDENTITY
@@ -18,7 +18,7 @@ from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 KEY = bytes(32)
-PATH = callbacks.path(Channel.TRANSACTION, IDENTITY, callbacks.token(KEY, Channel.TRANSACTION, IDENTITY))
+PATH = callback_tokens.path(Channel.TRANSACTION, IDENTITY, callback_tokens.token(KEY, Channel.TRANSACTION, IDENTITY))
 LOCAL, CLOUD = "SN-LOCAL", "SN-CLOUD"
 
 HEADERS = """

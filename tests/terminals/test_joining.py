@@ -8,12 +8,12 @@ from pathlib import Path
 from uuid import uuid4
 
 from posd.config import load
-from posd.core.transactions import Phase
-from posd.services.callback_urls import CallbackUrls
-from posd.services.intents import Intents
-from posd.services.outstanding import Outstanding
-from posd.services.payments import Payments
-from posd.store.store import Store
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.intent import Intents
+from posd.payments.model import Phase
+from posd.payments.start import Payments
+from posd.records.callback_urls import CallbackUrls
+from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.shop import AMOUNT, held

@@ -1,21 +1,24 @@
-"""What posd makes of a vector, in the words of its `expect`: through the public functions of `posd.core` alone."""
+"""What posd makes of a vector, in the words of its `expect`: through public functions of its pure rules alone."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from posd.core import callbacks, print_entries, print_requests, requests
-from posd.core.aborts import judge_abort
-from posd.core.callbacks import Channel
-from posd.core.decisions import Seen, advance, recognise
-from posd.core.entries import Attempted, Searched, follow
-from posd.core.events import NotAnEvent, TransactionEvent, read_event
-from posd.core.print_events import Answered, NotAPrintEvent, read_poll, read_webhook
-from posd.core.printing import PrintJob, belongs
-from posd.core.searches import RESULTS, Found, read_reply, request_body
-from posd.core.starts import Attempt, Lost, NotSent, Replied
-from posd.core.transactions import OperationType, Phase, Transaction, next_step
+from posd.payments import request as requests
+from posd.payments.abort_replies import judge_abort
+from posd.payments.entries import Attempted, Searched, follow
+from posd.payments.events import NotAnEvent, TransactionEvent, read_event
+from posd.payments.model import OperationType, Phase, Transaction, next_step
+from posd.payments.search_replies import RESULTS, Found, read_reply, request_body
+from posd.payments.start_replies import Attempt, Lost, NotSent, Replied
+from posd.payments.transitions import Seen, advance, recognise
+from posd.printing import entries
+from posd.printing import request as print_requests
+from posd.printing.events import Answered, NotAPrintEvent, read_poll, read_webhook
+from posd.printing.model import PrintJob, belongs
+from posd.records import callback_tokens
+from posd.records.callback_tokens import Channel
 from tests.vectors.case import HERE, Case, content, load
 from tests.vectors.wire import AMOUNT, IDENTITY, TERMINAL
 
@@ -137,7 +140,7 @@ def _job(phase: Phase = Phase.STARTING) -> PrintJob:
 def _taken(own: str | None) -> PrintJob:
     """Return a job that the terminal has taken, and named so, where it has a name of its own for it."""
     named = f'{{"printJobId": "{own or "job-1042"}"}}'.encode()
-    return print_entries.follow(_job(), print_entries.Created(Replied(202, named)), NOW)
+    return entries.follow(_job(), entries.Created(Replied(202, named)), NOW)
 
 
 def _stands(job: PrintJob) -> dict[str, Any]:
@@ -156,10 +159,10 @@ def _print_webhook(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         report = read_webhook(body)
     except NotAPrintEvent as error:
-        refused = print_entries.follow(job, print_entries.Quarantined(str(error)), NOW)
+        refused = entries.follow(job, entries.Quarantined(str(error)), NOW)
         return {"reply": 400, "after": _stands(refused)}
     if not belongs(job, report.job_id or ""):
-        refused = print_entries.follow(job, print_entries.Quarantined("another job"), NOW)
+        refused = entries.follow(job, entries.Quarantined("another job"), NOW)
         return {"reply": 400, "after": _stands(refused)}
     read = {
         "printJobId": report.job_id,
@@ -168,19 +171,19 @@ def _print_webhook(given: Mapping[str, Any]) -> dict[str, Any]:
         "errorCode": report.error_code,
         "errorMessage": report.error_message,
     }
-    after = print_entries.follow(job, print_entries.Called(body), NOW)
+    after = entries.follow(job, entries.Called(body), NOW)
     return {"reply": 200, "reads": _there(read), "after": _stands(after)}
 
 
 def _print_start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
-    after = print_entries.follow(_job(), print_entries.Created(_attempt(given)), NOW)
+    after = entries.follow(_job(), entries.Created(_attempt(given)), NOW)
     return {"after": _stands(after), "terminal_job_id": after.terminal_job_id}
 
 
 def _print_poll_reply(given: Mapping[str, Any]) -> dict[str, Any]:
     job = _taken(given["terminal_job_id"])
     answer = read_poll(_attempt(given), job)
-    after = print_entries.follow(job, print_entries.Polled(answer), NOW)
+    after = entries.follow(job, entries.Polled(answer), NOW)
     return {"status": answer.report.status if isinstance(answer, Answered) else None, "after": _stands(after)}
 
 
@@ -227,9 +230,9 @@ def _sequence(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _callback_token(given: Mapping[str, Any]) -> dict[str, Any]:
     channel = Channel(given["channel"])
-    token = callbacks.token(bytes.fromhex(given["key"]), channel, given["id"])
-    assert callbacks.verify([b"another", bytes.fromhex(given["key"])], channel, given["id"], token)
-    return {"token": token, "path": callbacks.path(channel, given["id"], token)}
+    token = callback_tokens.token(bytes.fromhex(given["key"]), channel, given["id"])
+    assert callback_tokens.verify([b"another", bytes.fromhex(given["key"])], channel, given["id"], token)
+    return {"token": token, "path": callback_tokens.path(channel, given["id"], token)}
 
 
 def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:

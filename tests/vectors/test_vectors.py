@@ -1,4 +1,4 @@
-"""posd's codecs and decisions, held against every vector by the public functions of `posd.core`."""
+"""posd's codecs and decisions, held against every vector by the public functions of its pure rules."""
 
 from decimal import Decimal
 from typing import Any

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from posd.web import alerts
-from posd.web.alerts import Distrust, refusal
+from posd.httpd import alerts
+from posd.httpd.alerts import Distrust, refusal
 
 START = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.web import bodies
+from posd.httpd import bodies
 
 LIMIT = 100
 SECONDS = 5.0

@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd import tls
-from posd.web import certificate
-from posd.web.certificate import Pair, ServedCertificate
+from posd.api import certificate
+from posd.api.certificate import Pair, ServedCertificate
 from tests.support.daemon import toml
 
 #: How often the files are looked at here, in seconds.

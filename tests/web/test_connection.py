@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from posd.web import bodies
-from posd.web.connection import Connection, Http11, Idle
-from posd.web.exchange import Exchange
-from posd.web.noise import Noise
-from posd.web.pieces import Pieces
-from posd.web.requests import MAX_AT_ONCE, Requests
-from posd.web.server import Listener
+from posd.httpd import bodies
+from posd.httpd.connection import Connection, Http11, Idle
+from posd.httpd.pieces import Pieces
+from posd.httpd.rejected_traffic import Noise
+from posd.httpd.request_cycle import Exchange
+from posd.httpd.requests import MAX_AT_ONCE, Requests
+from posd.httpd.server import Listener
 from tests.support.webhooks import Answer, parse
 
 #: Longest that anything here may take, in seconds.

@@ -2,9 +2,9 @@
 
 import pytest
 
-from posd.meters import Histogram
-from posd.web.metrics.families import FAMILIES
-from posd.web.metrics.text import render
+from posd.api.metrics.families import FAMILIES
+from posd.api.metrics.text import render
+from posd.base.meters import Histogram
 from tests.support.exposition import read
 
 

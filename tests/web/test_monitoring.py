@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from posd.api.metrics.families import FAMILIES
 from posd.cli.main import COMMANDS
-from posd.core.transactions import AttentionCode
-from posd.web.metrics.families import FAMILIES
+from posd.payments.model import AttentionCode
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "metrics.md"

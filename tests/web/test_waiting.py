@@ -8,11 +8,11 @@ import pytest
 from hypercorn.typing import ASGIReceiveEvent
 from starlette.requests import Request
 
-from posd.store.batch import Change
-from posd.store.changes import Hub
-from posd.web.pieces import Pieces
-from posd.web.streams import Batch, Streams
-from posd.web.waiting import HungUp, until
+from posd.calls.streams import Batch, Streams
+from posd.calls.waiting import HungUp, until
+from posd.httpd.pieces import Pieces
+from posd.storage.batch import Change
+from posd.storage.changes import Hub
 
 CHANGE = Change(1, "2026-11-20T10:42:03.000Z", "transaction", "one", "event", "active", None, None, ())
 #: A request without a body.

@@ -15,8 +15,8 @@ from posd.cli.deciding import asks
 from posd.cli.exit_codes import ExitCode
 from posd.cli.output import Output, moment
 from posd.cli.users import caller
-from posd.services.restore import Prepared, Restore
-from posd.store.marks import OldFile
+from posd.storage.marks import OldFile
+from posd.upkeep.restore import Prepared, Restore
 
 
 @click.command()

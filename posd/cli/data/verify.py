@@ -11,7 +11,7 @@ from posd.cli.connection import json_option
 from posd.cli.data.words import payments, print_jobs, progress, told
 from posd.cli.exit_codes import ExitCode
 from posd.cli.output import Output
-from posd.store import verify as checking
+from posd.upkeep import verify as checking
 
 
 @click.command()

@@ -10,9 +10,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from posd.cli.errors import Failure
 from posd.cli.exit_codes import ExitCode
 from posd.cli.output import Output
-from posd.store import verify as checking
-from posd.store.backup import NotABackup
-from posd.store.errors import StoreError
+from posd.storage.backup import NotABackup
+from posd.storage.errors import StoreError
+from posd.upkeep import verify as checking
 
 Look = Callable[[str, int, int], None]
 

@@ -9,9 +9,9 @@ from posd.cli.doctor import trust
 from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
 from posd.cli.doctor.shop import Shop, me
 from posd.cli.output import moment
-from posd.core.problems import Problem
+from posd.httpd.alerts import WORDS
+from posd.records.problems import Problem
 from posd.tls import asking
-from posd.web.alerts import WORDS
 
 #: How long a connection to this machine's own address may take, in seconds.
 CONNECT_SECONDS = 10.0

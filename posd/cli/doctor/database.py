@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
+from posd.base.times import parse_iso
 from posd.cli.doctor.findings import Findings, failure, ok, warning
 from posd.cli.doctor.shop import AS_ROOT, NotForMe, Shop, allowed
-from posd.core.times import parse_iso
-from posd.store import changes, marks, replacing
-from posd.store.errors import StoreError
-from posd.store.opening import KEY_TABLE, RESTORE, is_damage, refuse_lost, schema_version
+from posd.storage import atomic_replace, changes, marks
+from posd.storage.errors import StoreError
+from posd.storage.opening import KEY_TABLE, RESTORE, is_damage, refuse_lost, schema_version
 
 #: How long SQLite may look for damage, in seconds: a database of years is larger; `posd verify` takes its time.
 QUICK_CHECK_SECONDS = 20.0
@@ -155,7 +155,7 @@ def _beside(path: Path) -> Findings:
             "database without end",
             "find the program that has it open (fuser), and end it; posd then cuts the file back by itself",
         )
-    for fresh in replacing.waiting(path):
+    for fresh in atomic_replace.waiting(path):
         yield warning(
             str(fresh),
             "a restore was interrupted in its last step",

@@ -11,7 +11,7 @@ from posd.cli.api import Api, Problem, Unreachable
 from posd.cli.doctor.findings import Findings, failure, ok, warning
 from posd.cli.doctor.shop import Address, Shop, me
 from posd.cli.users import user_name
-from posd.store.opening import schema_version
+from posd.storage.opening import schema_version
 
 #: Checks of the health resource that no check here looks at by itself; the others would be told twice.
 OF_HEALTH = ("storage", "webhook_listener", "discovery")

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from posd import tls
 from posd.cli.doctor.shop import Shop
 from posd.config import TerminalConfig
-from posd.core.callbacks import Channel
-from posd.services.callback_urls import CallbackUrls
+from posd.records.callback_tokens import Channel
+from posd.records.callback_urls import CallbackUrls
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: whether a certificate has ended is a line of its own.
 _NO_CHECK_TIME = 0x200000

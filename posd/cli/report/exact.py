@@ -7,7 +7,7 @@ ZERO = Decimal(0)
 #: Decimal places that people expect of an amount.
 PLACES = 2
 
-#: A number of the wire has at most 24 digits on each side of the point (`posd.core.money`); this holds sums of more of
+#: A number of the wire has at most 24 digits on each side of the point (`posd.base.money`); this holds sums of more of
 #: them than any shop has. What would be rounded all the same raises.
 _EXACT = Context(prec=120, traps=[Inexact])
 

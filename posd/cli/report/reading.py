@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from posd.base.times import iso
 from posd.cli.api import Api, Problem
 from posd.cli.report.counting import related
 from posd.cli.report.days import Span
 from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, read
-from posd.core.times import iso
 
 #: Payments asked for at a time: the most that the API gives.
 PAGE = 500

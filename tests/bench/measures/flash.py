@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, median
 from uuid import uuid4
 
-from posd.store import opening
+from posd.storage import opening
 from tests.bench.altered import altered
 from tests.bench.bench import Bench
 from tests.bench.load import send, trusting
@@ -44,8 +44,8 @@ class Variant:
 
 VARIANTS: Mapping[str, Variant] = {
     **{f"pages of {size} bytes": Variant(size) for size in (512, 1024, 2048, 4096, 8192)},
-    "checkpoints four times as rare": Variant(constants=(f"posd.store.opening.LOG_PAGES={4 * opening.LOG_PAGES}",)),
-    "checkpoints four times as often": Variant(constants=(f"posd.store.opening.LOG_PAGES={opening.LOG_PAGES // 4}",)),
+    "checkpoints four times as rare": Variant(constants=(f"posd.storage.opening.LOG_PAGES={4 * opening.LOG_PAGES}",)),
+    "checkpoints four times as often": Variant(constants=(f"posd.storage.opening.LOG_PAGES={opening.LOG_PAGES // 4}",)),
     "events, journal and changes without AUTOINCREMENT": Variant(script=_NO_SEQUENCE),
     "without the index of the newest": Variant(script="DROP INDEX transactions_newest"),
     "without the index of references": Variant(script="DROP INDEX transactions_given_reference"),

@@ -16,7 +16,7 @@ from tests.support.shim import Shim, build
 SYNC_US = 10_000
 CONNECTIONS = 64
 #: What makes posd commit each event by itself, all else as it is.
-ONE_AT_A_TIME = "posd.store.writer.MAX_BATCH=1"
+ONE_AT_A_TIME = "posd.storage.writer.MAX_BATCH=1"
 
 
 async def measure(bench: Bench) -> Sequence[Row]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from posd.cli.exit_codes import ExitCode
-from posd.core.printing import PrintAttentionCode
-from posd.core.problems import PROBLEMS
-from posd.core.transactions import AttentionCode
+from posd.payments.model import AttentionCode
+from posd.printing.model import PrintAttentionCode
+from posd.records.problems import PROBLEMS
 from tests.cli.manual.parsing import FENCED, commands_of, parse, words_of
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from posd.core.times import iso
+from posd.base.times import iso
 from tests.cli import documents
 
 #: Franchise -> how often, of a hundred.

@@ -1,0 +1,260 @@
+"""The certificate that the webhook listener serves: taken up anew when its files change, renewed before its end.
+
+What is on the disk is loaded into a fresh context and tried there; only a pair that fits and is valid replaces the one
+that is served, for new connections. So a half-written or mismatched pair changes nothing but a line in the log, and
+no connection that is open notices anything.
+
+The certificate of `posd tls init` is renewed by `posd tls renew` in a process of its own: what makes certificates is
+large, and the daemon needs it once a year.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+
+import structlog
+
+from posd import tls
+from posd.api import service_documents as documents
+from posd.base.times import iso
+
+#: How often the files and this machine's addresses are looked at, in seconds; SIGHUP makes it at once.
+CHECK_SECONDS = 20.0
+#: After a renewal that failed or did not help, how long until the next try, in seconds.
+RENEWAL_PAUSE_SECONDS = 3600.0
+#: The same after one that helped: an address that comes and goes must not keep the machine busy.
+HELPED_PAUSE_SECONDS = 10.0
+#: Longest that a renewal may take, in seconds; it takes about one.
+RENEWAL_SECONDS = 120.0
+#: People are reminded once a day, in seconds.
+REMINDER_SECONDS = 86_400.0
+#: What of a failed renewal's words goes into the log, in characters.
+MAX_WORDS = 1000
+
+log = structlog.get_logger("posd.certificate")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The files of a certificate, and by whom it is renewed.
+
+    `renewable` is the configuration file where `posd tls renew` renews it, None for the shop's own PKI. `wanted` says
+    by what terminals call this machine now; it may block.
+    """
+
+    certificate: Path
+    private_key: Path
+    renewable: Path | None = None
+    wanted: Callable[[], tls.Subjects] = field(default=tls.Subjects)
+
+    @property
+    def cure(self) -> str:
+        """What to do about a certificate that ends."""
+        if self.renewable is not None:
+            return "renew it: posd tls renew"
+        return f"put a new pair of the shop's own PKI into {self.certificate} and {self.private_key}"
+
+
+class NotRenewed(Exception):
+    """The certificate could not be renewed; the message says why and what to do."""
+
+
+class ServedCertificate:
+    """What is served, and what is on the disk. Run `run` as a task; cancel it to stop."""
+
+    def __init__(
+        self, pair: Pair, state: "State", served: tls.Served, now: Callable[[], datetime], check_seconds: float
+    ) -> None:
+        self._pair = pair
+        self._loaded_from = state
+        self._served = served
+        self._now = now
+        self._check_seconds = check_seconds
+        self._asked = False
+        self._taken = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._reminded: dict[str, float] = {}
+        self._renewal_after = 0.0
+        #: Why what is on the disk is not served, None where it is.
+        self.trouble: str | None = None
+        #: Called with what is served from now on.
+        self.on_change: Callable[[tls.Served], None] = lambda _served: None
+
+    @classmethod
+    async def open(
+        cls, pair: Pair, now: Callable[[], datetime], check_seconds: float = CHECK_SECONDS
+    ) -> "ServedCertificate":
+        """Load the pair; one that has ended and can be renewed is renewed first. Raise TlsError."""
+        state = _state(pair)
+        try:
+            served = await asyncio.to_thread(tls.load, pair.certificate, pair.private_key)
+        except tls.Expired as error:
+            if pair.renewable is None:
+                raise
+            try:
+                await renew(pair.renewable)
+            except NotRenewed as failure:
+                raise tls.TlsError(f"{error}. Renewing it failed: {failure}") from failure
+            state = _state(pair)
+            served = await asyncio.to_thread(tls.load, pair.certificate, pair.private_key)
+            log.info("certificate.renewed", detail="it had ended", expires=iso(served.info.not_after))
+        return cls(pair, state, served, now, check_seconds)
+
+    @property
+    def served(self) -> tls.Served:
+        """What is served now."""
+        return self._served
+
+    def use(self, pair: Pair) -> None:
+        """Serve another pair, from the next look on, if it can be served."""
+        self._pair = pair
+
+    async def reload(self) -> None:
+        """Load the files now, and say what came of it (SIGHUP)."""
+        self._asked = True
+        self._taken.clear()
+        self._wake.set()
+        await self._taken.wait()
+
+    def look(self) -> None:
+        """Look now whether anything has to be done (this machine's addresses changed)."""
+        self._wake.set()
+
+    def check(self) -> tuple[documents.State, str]:
+        """Return the state and the words of the health resource: the end of what is served, and trouble on the disk."""
+        days = self._served.info.days_left(self._now())
+        if days < 0:
+            return "failing", f"the certificate has expired; {self._pair.cure}"
+        words = []
+        if days < tls.RENEWAL_DAYS:
+            words.append(f"the certificate ends in {days} days; {self._pair.cure}")
+        if self.trouble is not None:  # the next start would fail by it
+            words.append(f"the one on the disk is not served: {self.trouble}")
+        return ("degraded", "; ".join(words)) if words else ("ok", f"valid for {days} more days")
+
+    async def run(self) -> None:
+        """Look, renew, remind, until cancelled."""
+        while True:
+            self._wake.clear()
+            asked, self._asked = self._asked, False
+            state, wanted = await self._look()
+            await self._take_up(state, asked=asked)
+            if asked:
+                self._taken.set()
+            await self._renew_where_due(wanted)
+            self._remind_of_the_end()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._check_seconds):
+                    await self._wake.wait()
+
+    async def _look(self) -> "tuple[State, tls.Subjects]":
+        """Look at the files, and by what terminals call this machine: in one go, for it wakes a thread each time."""
+        return await asyncio.to_thread(lambda: (_state(self._pair), self._pair.wanted()))
+
+    async def _take_up(self, state: "State", *, asked: bool) -> None:
+        if state == self._loaded_from and not asked:
+            self.trouble = None  # what was wrong on the disk was undone
+            return
+        try:
+            served = await asyncio.to_thread(tls.load, self._pair.certificate, self._pair.private_key)
+        except tls.TlsError as error:
+            self.trouble = str(error)
+            if asked or self._due(self.trouble):
+                detail = "the certificate that was loaded before goes on; posd looks again by itself"
+                log.warning("certificate.refused", error=self.trouble, detail=detail, retry_s=self._check_seconds)
+            return
+        self.trouble = None
+        # Taken before the files were read: what changes meanwhile is another change.
+        self._loaded_from = state
+        same = served.info == self._served.info
+        self._served = served
+        self.on_change(served)
+        log.info(
+            "certificate.loaded",
+            detail="the same as before" if same else "a new one, for connections from now on",
+            fingerprint_sha256=served.info.fingerprint_sha256,
+            expires=iso(served.info.not_after),
+        )
+
+    async def _renew_where_due(self, wanted: tls.Subjects) -> None:
+        if self._pair.renewable is None or monotonic() < self._renewal_after:
+            return
+        reasons = self._reasons(wanted)
+        if not reasons:
+            return
+        self._renewal_after = monotonic() + RENEWAL_PAUSE_SECONDS
+        try:
+            await renew(self._pair.renewable)
+        except NotRenewed as error:
+            if self._due(str(error)):
+                log.warning("certificate.not_renewed", error=str(error), detail="; ".join(reasons))
+            return
+        log.info("certificate.renewed", detail="; ".join(reasons))
+        state, wanted = await self._look()
+        await self._take_up(state, asked=True)
+        if not self._reasons(wanted):
+            self._renewal_after = monotonic() + HELPED_PAUSE_SECONDS
+
+    def _reasons(self, wanted: tls.Subjects) -> tuple[str, ...]:
+        return tls.renewal_reasons(self._served.info, wanted, self._now())
+
+    def _remind_of_the_end(self) -> None:
+        info = self._served.info
+        days = info.days_left(self._now())
+        if days < tls.RENEWAL_DAYS and self._due("end"):
+            words = f"the certificate ends in {days} days" if days >= 0 else "the certificate has expired"
+            log.warning("certificate.ends", detail=f"{words}; {self._pair.cure}", expires=iso(info.not_after))
+
+    def _due(self, what: str) -> bool:
+        """Whether people were not told of that today."""
+        now = monotonic()
+        self._reminded = {key: at for key, at in self._reminded.items() if now - at < REMINDER_SECONDS}
+        if what in self._reminded:
+            return False
+        self._reminded[what] = now
+        return True
+
+
+async def renew(config_file: Path) -> None:
+    """Run `posd tls renew --if-needed`. Raise NotRenewed."""
+    command = ("-P", "-m", "posd", "--config", str(config_file), "tls", "renew", "--if-needed", "--no-reload")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(RENEWAL_SECONDS):
+            _, said = await process.communicate()
+    except TimeoutError:
+        raise NotRenewed(f"posd tls renew did not end within {RENEWAL_SECONDS:g} s; run it by hand") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        words = said.decode("utf-8", "replace").strip().removeprefix("posd: ")[:MAX_WORDS]
+        raise NotRenewed(words or f"posd tls renew ended with code {process.returncode}; run it by hand")
+
+
+State = tuple[object, ...]
+
+
+def _state(pair: Pair) -> State:
+    """Return what changes when a file does: whoever replaces or rewrites it leaves another inode, size or time."""
+    return tuple(_stamp(path) for path in (pair.certificate, pair.private_key))
+
+
+def _stamp(path: Path) -> object:
+    try:
+        found = path.stat()
+    except OSError as error:
+        return error.errno
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,53 @@
+"""Calls on what was refused though authentic (local API: quarantine, reprocess); for operators."""
+
+from functools import partial
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd.api.operator_documents import Quarantine, Reprocessed
+from posd.calls import parameters
+from posd.calls.app import json_response
+from posd.calls.context import Context
+from posd.payments import views
+from posd.payments.reprocess import Reprocessing
+from posd.printing.reprocess import PrintReprocessing
+from posd.records import events
+from posd.records.problems import Problem
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+
+
+class QuarantineCalls:
+    """Handlers of /v1/quarantine and /v1/reprocess."""
+
+    def __init__(self, context: Context, reprocessing: Reprocessing, printing: PrintReprocessing) -> None:
+        self._context = context
+        self._reprocessing = reprocessing
+        self._printing = printing
+
+    async def list_quarantine(self, request: Request) -> Response:
+        """`GET /quarantine`: what was refused, ascending by id, in pages."""
+        after, limit = request.state.query["after"], request.state.query["limit"]
+        found = await self._context.read(partial(events.quarantined, after=after, limit=limit))
+        items = [views.quarantine_document(item) for item in found]
+        return json_response(Quarantine(items, next_after=found[-1].id if found else after))
+
+    async def get_quarantined(self, request: Request) -> Response:
+        """`GET /quarantine/{id}`."""
+        identity = parameters.path(request, parameters.QUARANTINE_ID)
+        found = await self._context.read(partial(events.quarantined_one, identity=identity))
+        if found is None:
+            raise Problem("not_found", f"nothing in quarantine has the id {identity}; posd quarantine lists them")
+        return json_response(views.quarantine_document(found))
+
+    async def reprocess(self, request: Request) -> Response:
+        """`POST /reprocess`: apply what can be applied now, derive everything again, report differences."""
+        parameters.check_no_body(request)
+        try:
+            printing = await self._printing.run()  # first: the other one counts what is left in quarantine
+            report = msgspec.structs.asdict(await self._reprocessing.run())
+        except (StorageUnavailable, CommitUncertain) as error:
+            detail = f"reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"
+            raise Problem("storage_unavailable", detail) from error
+        return json_response(Reprocessed(**report, printing=printing))

@@ -1,0 +1,104 @@
+"""The documents of terminals, the feed and the daemon itself (local API, Terminals, feed, service)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from posd.base.json_types import OPEN, Moment
+from posd.calls.stream_documents import Notice
+from posd.payments.model import Phase
+from posd.terminals.documents import Terminal
+
+State = Literal["ok", "degraded", "failing"]
+
+
+class Terminals(msgspec.Struct, frozen=True):
+    """The fleet, and what else was asked for."""
+
+    terminals: Annotated[list[Terminal], Meta(description="the fleet as configured; then announced strangers")]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One recorded change of one transaction or print job: how it stands since then."""
+
+    seq: Annotated[int, Meta(description="its place; ascending, with gaps")]
+    at: Annotated[Moment, Meta(description="when")]
+    kind: Annotated[Literal["transaction", "print_job"], OPEN, Meta(description="of what")]
+    id: Annotated[str, Meta(description="its client_transaction_id or print_job_id")]
+    reason: Annotated[str, Meta(description="what changed it; a word for people and logs, of which there may be more")]
+    phase: Annotated[Phase, Meta(description="its phase since then")]
+    status: Annotated[str | None, Meta(description="its status since then")]
+    result: Annotated[
+        str | None, Meta(description="of a transaction: the result of its outcome, null until there is one")
+    ]
+    attention: Annotated[tuple[str, ...], Meta(description="the codes of its attentions")]
+    terminal: Annotated[str | None, Meta(description="serial number of its terminal, where that is known")]
+
+
+class FeedPage(msgspec.Struct, frozen=True):
+    """A page of the feed."""
+
+    changes: Annotated[list[Change], Meta(description="ascending by seq")]
+    next_after: Annotated[int, Meta(description="`after` of the next page")]
+    place: Annotated[str, Meta(description="the same with a check, by which an older copy of the database is told")]
+    notices: Annotated[list[Notice], Meta(description="why the reader may have missed something; mostly none")]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check of the health resource."""
+
+    status: Annotated[State, Meta(description="`failing`: payments cannot be made")]
+    detail: Annotated[str, Meta(description="what it means, and what to do")]
+
+
+class Served(msgspec.Struct, frozen=True):
+    """The certificate that the webhook listener shows."""
+
+    fingerprint_sha256: Annotated[str, Meta(description="hexadecimal")]
+    not_after: Annotated[Moment, Meta(description="when it ends")]
+    port: Annotated[int, Meta(description="the listener's")]
+
+
+class Refusals(msgspec.Struct, frozen=True):
+    """A device that refuses the certificate."""
+
+    address: Annotated[str, Meta(description="its address")]
+    alert: Annotated[str, Meta(description="the TLS alert by which it does")]
+    count: Annotated[int, Meta(description="how often")]
+    first_at: Annotated[Moment, Meta(description="first")]
+    last_at: Annotated[Moment, Meta(description="last")]
+
+
+class CertificateCheck(Check, frozen=True):
+    """The check of the certificate."""
+
+    served: Annotated[Served, Meta(description="what the listener shows")]
+    refused_by: Annotated[list[Refusals], Meta(description="who refused it within the last day")]
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """The checks by name."""
+
+    storage: Annotated[Check, Meta(description="whether the database can be read and written")]
+    webhook_listener: Annotated[Check, Meta(description="whether terminals can call back")]
+    certificate: Annotated[CertificateCheck, Meta(description="whether the certificate is good")]
+    discovery: Annotated[Check, Meta(description="whether announcements of terminals are heard")]
+    clock: Annotated[Check, Meta(description="whether the clock of this machine can be right")]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether posd is well."""
+
+    status: Annotated[State, Meta(description="that of the worst check")]
+    checks: Annotated[Checks, Meta(description="each in words")]
+
+
+class Version(msgspec.Struct, frozen=True):
+    """What runs here."""
+
+    version: Annotated[str, Meta(description="of posd")]
+    api: Annotated[Literal["v1"], Meta(description="of this API: the first part of its paths")]
+    schema: Annotated[int, Meta(description="of the database")]

@@ -1,0 +1,162 @@
+"""The app that serves the local API on the Unix sockets, as `posd.api.routes` has it."""
+
+import secrets
+from collections.abc import Awaitable
+from typing import Any
+
+import structlog
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, Scope
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import compile_path
+
+from posd.base.crashpoints import crash_point
+from posd.calls import parameters
+from posd.calls.route import Call
+from posd.calls.waiting import HungUp
+from posd.httpd import bodies
+from posd.payments.model import encode
+from posd.records.problems import Problem
+
+#: A start request is at most 16 KiB of free form and a few small fields.
+MAX_BODY_BYTES = 256 * 1024
+#: A till on the same machine sends its body at once. Seconds.
+BODY_SECONDS = 10.0
+
+log = structlog.get_logger("posd.local")
+
+
+def json_response(document: Any, status: int = 200) -> Response:
+    """Return a JSON response with exact decimals."""
+    return Response(encode(document), status, media_type="application/json")
+
+
+class NotAllowed(Problem):
+    """A method that a path does not have; `allowed` are those that it has."""
+
+    def __init__(self, method: str, allowed: str) -> None:
+        super().__init__("method_not_allowed", f"{method} is not possible here; possible: {allowed}")
+        self.allowed = allowed
+
+
+def problem_response(problem: Problem) -> Response:
+    """Return a problem response (RFC 9457)."""
+    headers = {"retry-after": "1"} if problem.status == 503 else {}
+    if isinstance(problem, NotAllowed):
+        headers["allow"] = problem.allowed
+    return Response(encode(problem.document()), problem.status, headers, media_type="application/problem+json")
+
+
+class LocalApp:
+    """ASGI app of the local API.
+
+    It finds the call for a request by Starlette's path patterns, and stays out of the way of it: a till waits inside of
+    whatever stands between the connection and the call, for minutes, and there may be a thousand of them.
+    """
+
+    def __init__(self, calls: tuple[Call, ...]) -> None:
+        by_path: dict[str, dict[str, Call]] = {}
+        for call in calls:
+            by_path.setdefault(call.route.path, {})[call.route.method] = call
+        self._calls = tuple((compile_path(path)[0], methods) for path, methods in by_path.items())
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Answer one request; every failure becomes a problem response."""
+        if scope["type"] != "http":
+            return
+        body, refusal = b"", None
+        try:
+            body = await bodies.read(receive, dict(scope["headers"]), MAX_BODY_BYTES, BODY_SECONDS)
+        except bodies.Gone:
+            return
+        except bodies.TooSlow:
+            refusal = Problem("request_timeout", f"the body was not complete within {BODY_SECONDS:g} s; send it again")
+        except bodies.TooLarge:
+            detail = f"the body is larger than {MAX_BODY_BYTES} bytes; make it smaller"
+            refusal = Problem("payload_too_large", detail, limit_bytes=MAX_BODY_BYTES)
+        early = refusal is not None
+        scope["state"] |= {"body": body, "refusal": refusal or _wrong_type(scope, body)}
+        try:
+            response = await self._call(scope)
+            crash_point("till.before_answer")
+        except HungUp:
+            return
+        except Problem as problem:
+            await _answer(problem_response(problem), scope, receive, send, early=early)
+        except Exception:  # noqa: BLE001 - whatever it was, the till needs an answer
+            await _answer(problem_response(_fault(scope)), scope, receive, send, early=early)
+        else:
+            await _answer(response, scope, receive, send, early=early)
+            crash_point("till.answered")
+
+    def _call(self, scope: Any) -> Awaitable[Response]:
+        """Begin the call that a request asks for: method, access, query, then the handler. Raise Problem."""
+        methods = self._methods(scope)
+        method = scope["method"]
+        call = methods.get("GET" if method == "HEAD" else method)
+        if call is None:
+            raise NotAllowed(method, ", ".join(sorted(methods)))
+        state, route = scope["state"], call.route
+        if route.admin and not state["admin"]:
+            raise Problem("forbidden", "this call is for operators: use the admin socket (group posd-admin)")
+        request = Request(scope)
+        refusal: Problem | None = state["refusal"]
+        try:
+            state["query"] = parameters.read(request, route.query)
+        except Problem as problem:
+            refusal = refusal or problem
+        if refusal is not None and not route.judges_refusal:
+            raise refusal
+        state["refusal"] = refusal
+        return call.handler(request)
+
+    def _methods(self, scope: Any) -> dict[str, Call]:
+        """Return what can be called at the path of a request, and leave its parameters in the scope. Raise Problem."""
+        for pattern, methods in self._calls:
+            if (found := pattern.match(scope["path"])) is not None:
+                scope["path_params"] = found.groupdict()
+                return methods
+        raise Problem("not_found", f"there is nothing at {scope['path']}; the calls are listed in the documentation")
+
+
+def _wrong_type(scope: Any, body: bytes) -> Problem | None:
+    """Return the problem of a body that says that it is something else than JSON; one that says nothing is taken."""
+    essence = dict(scope["headers"]).get(b"content-type", b"").split(b";", 1)[0].strip().lower()
+    if not body or not essence or essence == b"application/json" or essence.endswith(b"+json"):
+        return None
+    return Problem("unsupported_media_type", "the body must be JSON; send it with content-type: application/json")
+
+
+def _fault(scope: Any) -> Problem:
+    """Log the fault that is being handled, and return what the till is told of it."""
+    error_id = secrets.token_hex(8)
+    log.exception("posd.internal_error", error_id=error_id, method=scope["method"])
+    detail = (
+        "posd failed in a way that it should not; the log has it under this error_id. If this call started "
+        "something, repeat the same call with the same id"
+    )
+    return Problem("internal_error", detail, error_id=error_id)
+
+
+async def _answer(response: Response, scope: Any, receive: Any, send: Any, *, early: bool) -> None:
+    """Send a response; `early` before the body was read to its end."""
+    if early:
+        await _answer_early(response, scope, receive, send)
+        return
+    try:
+        await response(scope, receive, send)
+    except Exception:  # noqa: BLE001 - a stream that has begun: the client asks again, and it is told in the log
+        _fault(scope)
+
+
+async def _answer_early(response: Response, scope: Any, receive: Any, send: Any) -> None:
+    messages: list[Any] = []
+
+    async def collect(message: Any) -> None:
+        messages.append(message)
+
+    await response(scope, receive, collect)
+    start, *rest = messages
+    headers = tuple((name, value) for name, value in start["headers"] if name != b"content-length")
+    body = b"".join(message.get("body", b"") for message in rest)
+    await bodies.answer_early(receive, send, start["status"], body, headers)

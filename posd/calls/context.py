@@ -1,0 +1,63 @@
+"""What every handler of the local API needs: the store's reads, word of changes, the clock."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import TypeVar
+
+from posd.calls.streams import Streams
+from posd.records.problems import Problem
+from posd.storage.batch import Unit
+from posd.storage.changes import Hub
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+
+T = TypeVar("T")
+
+
+class Context:
+    """Shared by the handlers."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self.now = now
+        self.streams = Streams(store.hub)
+
+    @property
+    def hub(self) -> Hub:
+        """Who hears of changes."""
+        return self._store.hub
+
+    @property
+    def write_error(self) -> str | None:
+        """Why the newest commit failed, None where it did not."""
+        return self._store.write_error
+
+    async def probe_write(self) -> None:
+        """Commit something that nobody reads, to see whether it can be: a full disk takes an empty commit."""
+        with suppress(StorageUnavailable, CommitUncertain):
+            await self._store.write(_probe)
+
+    async def read(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Read from the database (see Store.read). Raise Problem storage_unavailable."""
+        with _told():
+            return await self._store.read(function)
+
+    async def look_up(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Read a few rows of the database (see Store.look_up). Raise Problem storage_unavailable."""
+        with _told():
+            return await self._store.look_up(function)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except StorageUnavailable as error:
+        raise Problem("storage_unavailable", f"{error}; try again, and check the disk") from error
+
+
+def _probe(unit: Unit) -> None:
+    unit.db.execute("DELETE FROM marks WHERE kind = 'probe'")
+    unit.db.execute("INSERT INTO marks (at, kind, detail) VALUES (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'), 'probe', '')")

@@ -1,0 +1,245 @@
+"""Path, query and header parameters: each a row that says what it is and reads it (local API).
+
+What is not described is refused by name (problem `invalid_request`).
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from posd.base.times import iso, parse_iso
+from posd.base.uuids import canonical_uuid
+from posd.payments.model import Phase
+from posd.printing.request import ID_PATTERN, ID_RULE, is_print_job_id
+from posd.records import feed_cursor, paging
+from posd.records.problems import Problem
+
+#: Query parameters with this prefix name a key of the metadata.
+METADATA = "metadata."
+#: Characters of a key that a path into JSON cannot have in SQLite.
+UNSEARCHABLE = frozenset('"\\\x00')
+#: Keys of the metadata that one call may name; SQLite takes a thousand conditions at most.
+MAX_METADATA = 16
+#: Longest wait that a call may ask for, in seconds.
+MAX_TIMEOUT_SECONDS = 3600.0
+#: Rows a page: at most, and where nothing is said.
+MAX_LIMIT = 500
+DEFAULT_LIMIT = 50
+#: SQLite's largest integer: no row has a higher seq.
+MAX_SEQ = 2**63 - 1
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What a parameter can be: how it is read from its text (ValueError says why it cannot), and as a JSON schema."""
+
+    read: Callable[[str], Any]
+    schema: Mapping[str, Any]
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """One parameter: its name, what it can be, what it is for, and what counts where it is left out.
+
+    The name `metadata.` stands for every parameter that begins so.
+    """
+
+    name: str
+    kind: Kind
+    words: str
+    default: Any = None
+    example: Any = None
+
+
+def invalid(path: str, message: str) -> Problem:
+    """Return the problem of one bad parameter."""
+    return Problem("invalid_request", f"{path} {message}", errors=[{"path": path, "message": message}])
+
+
+def path(request: Request, parameter: Parameter) -> Any:
+    """Return a parameter of the path as it is read. Raise Problem."""
+    try:
+        return parameter.kind.read(request.path_params[parameter.name])
+    except ValueError as error:
+        raise invalid(parameter.name, str(error)) from error
+
+
+def read(request: Request, known: tuple[Parameter, ...]) -> dict[str, Any]:
+    """Return the query parameters by name, each as it is read, or its default; `metadata.` is a mapping, key -> text.
+
+    Raise Problem for those that the call does not have, that are given twice, or that cannot be read: all at once.
+    """
+    values = {parameter.name: parameter.default for parameter in known}
+    if not request.scope["query_string"]:
+        return values
+    given = request.query_params.multi_items()
+    _refuse_unknown([name for name, _ in given], values)
+    errors = []
+    for parameter in known:
+        if parameter.name == METADATA:
+            values[METADATA] = _metadata(dict(given))
+        elif (text := request.query_params.get(parameter.name)) is not None:
+            try:
+                values[parameter.name] = parameter.kind.read(text)
+            except ValueError as error:
+                errors.append({"path": parameter.name, "message": str(error)})
+    if errors:
+        what = "; ".join(f"{error['path']} {error['message']}" for error in errors)
+        raise Problem("invalid_request", what, errors=errors)
+    return values
+
+
+def _refuse_unknown(given: list[str], known: Mapping[str, Any]) -> None:
+    names = sorted(known.keys() - {METADATA})
+    errors = [
+        {"path": name, "message": "is not a parameter of this call"}
+        for name in sorted(set(given).difference(names))
+        if not (METADATA in known and name.startswith(METADATA) and len(name) > len(METADATA))
+    ]
+    errors += [
+        {"path": name, "message": "is given more than once"} for name in sorted(set(given)) if given.count(name) > 1
+    ]
+    if errors:
+        what = "; ".join(f"{error['path']} {error['message']}" for error in errors)
+        detail = f"{what}; parameters of this call: {', '.join(names) or 'none'}"
+        raise Problem("invalid_request", detail, errors=errors)
+
+
+def check_no_body(request: Request) -> None:
+    """Raise Problem for a call that takes no body and has one; an empty object says nothing."""
+    body: bytes = request.state.body
+    if body.strip() not in (b"", b"{}"):
+        errors = [{"path": "", "message": "this call takes no body"}]
+        raise Problem("invalid_request", "this call takes no body; leave it out", errors=errors)
+
+
+def _metadata(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the metadata filters, key -> text. Raise Problem."""
+    for name in given:
+        if name.startswith(METADATA) and not UNSEARCHABLE.isdisjoint(name):
+            raise invalid(name, "cannot be searched: quotes, backslashes and NUL in a key are not possible here")
+    found = {name.removeprefix(METADATA): text for name, text in given.items() if name.startswith(METADATA)}
+    if len(found) > MAX_METADATA:
+        raise invalid(METADATA, f"can be searched for by at most {MAX_METADATA} keys at once")
+    return found
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= MAX_TIMEOUT_SECONDS:
+        raise ValueError(f"must be a number of seconds from 0 to {MAX_TIMEOUT_SECONDS:g}")
+    return seconds
+
+
+def whole(least: int, most: int) -> Kind:
+    """Whole numbers within bounds."""
+
+    def read_whole(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= 19 and least <= int(text) <= most):
+            raise ValueError(f"must be a whole number from {least} to {most}")
+        return int(text)
+
+    return Kind(read_whole, {"type": "integer", "minimum": least, "maximum": most})
+
+
+def one_of(words: type[StrEnum]) -> Kind:
+    """Return the kind of one of these words."""
+
+    def read_word(text: str) -> StrEnum:
+        try:
+            return words(text)
+        except ValueError as error:
+            raise ValueError(f"must be one of {', '.join(words)}") from error
+
+    return Kind(read_word, {"type": "string", "enum": list(words)})
+
+
+def _flag(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text == "true"
+
+
+def _moment(text: str) -> str:
+    """Return a moment as stored."""
+    try:
+        return iso(parse_iso(text).astimezone(UTC))
+    except (ValueError, OverflowError) as error:
+        raise ValueError("must be an ISO 8601 time, such as 2026-11-20T10:42:00Z") from error
+
+
+def _uuid(text: str) -> str:
+    canonical = canonical_uuid(text)
+    if canonical is None:
+        raise ValueError("must be a UUID, such as 7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11")
+    return canonical
+
+
+def _print_job_id(text: str) -> str:
+    if not is_print_job_id(text):
+        raise ValueError(ID_RULE)
+    return text
+
+
+TEXT = Kind(str, {"type": "string"})
+FLAG = Kind(_flag, {"type": "boolean"})
+SECONDS = Kind(_seconds, {"type": "number", "minimum": 0, "maximum": MAX_TIMEOUT_SECONDS})
+MOMENT = Kind(_moment, {"type": "string", "format": "date-time"})
+UUID = Kind(_uuid, {"type": "string", "format": "uuid"})
+JOB_ID = Kind(_print_job_id, {"type": "string", "pattern": f"^{ID_PATTERN}$"})
+CURSOR = Kind(paging.decode_cursor, {"type": "string"})
+SEQ = whole(0, MAX_SEQ)
+PLACE = Kind(feed_cursor.parse, {"type": "string", "pattern": r"^([0-9]{1,19}(-[0-9a-f]{8})?|start)$"})
+
+#: Parameters of paths.
+TRANSACTION_ID = Parameter(
+    "client_transaction_id",
+    UUID,
+    "a UUID that the till chose and stored before the call; taken in any case",
+    example="7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11",
+)
+PRINT_JOB_ID = Parameter("print_job_id", JOB_ID, "an id that the till chose", example="receipt-1042")
+SERIAL = Parameter("serial", TEXT, "serial number of a terminal", example="SN-0001")
+QUARANTINE_ID = Parameter("id", whole(1, MAX_SEQ), "its id in the list", example=1)
+PATH: Mapping[str, Parameter] = {item.name: item for item in (TRANSACTION_ID, PRINT_JOB_ID, SERIAL, QUARANTINE_ID)}
+
+#: Parameters of queries.
+TIMEOUT = Parameter(
+    "timeout", SECONDS, "answer 202 after so many seconds, which says no more than that it is still open", example=30
+)
+PHASE = Parameter("phase", one_of(Phase), "only those in this phase", example="active")
+OPEN = Parameter("open", FLAG, "`true`: only those that are not final", default=False)
+TERMINAL = Parameter("terminal", TEXT, "only those of this terminal", example="SN-0001")
+SALE = Parameter("sale", TEXT, "only those of this sale", example="2026-11-20/till-3/1042")
+EXTERNAL_REFERENCE = Parameter("external_reference", TEXT, "only those with this reference", example="ticket 1042")
+ATTENTION = Parameter("attention", FLAG, "`true`: only those that a person should look at", default=False)
+SINCE = Parameter("since", MOMENT, "only those created then or later", example="2026-11-20T00:00:00Z")
+UNTIL = Parameter("until", MOMENT, "only those created before", example="2026-11-21T00:00:00Z")
+LIMIT = Parameter("limit", whole(1, MAX_LIMIT), "at most so many", default=DEFAULT_LIMIT)
+NEXT = Parameter("cursor", CURSOR, "`next_cursor` of the page before")
+AFTER = Parameter("after", SEQ, "only what comes after this place", default=0)
+ANY_METADATA = Parameter(
+    METADATA,
+    TEXT,
+    f"`metadata.KEY=VALUE`: only those whose metadata has this text or number under this key; at most {MAX_METADATA} "
+    "keys at once, without quotes, backslashes and NUL in them",
+    default={},
+    example={"metadata.reference": "ticket 1042"},
+)
+FEED_AFTER = Parameter(
+    "after",
+    PLACE,
+    "only what comes after this place: `next_after` or `place` of a page, the id of a message, 0 for the beginning; "
+    "`start` is the beginning too, and asks for ids with a check",
+    default=feed_cursor.Place(),
+    example="17",
+)
+
+#: A header: where a stream goes on.
+LAST_EVENT_ID = Parameter("Last-Event-ID", SEQ, "of a stream: go on after the message with this id", example=17)
+LAST_FEED_ID = Parameter("Last-Event-ID", PLACE, "of a stream: go on after the message with this id", example="17")

@@ -1,0 +1,220 @@
+"""Server-sent events: what is there, then live, resumable by id, and bounded.
+
+A stream reads a batch from the database, writes it, and reads the next when the client has taken that: so the database
+is the buffer, and what is held for a client is a batch and what the transport holds. A client that takes nothing for
+`TAKE_SECONDS` is cut off (see `posd.httpd.connection`). Every end of a stream that posd makes is told by a last event.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd.calls import parameters
+from posd.calls.parameters import Parameter
+from posd.calls.stream_documents import CutOff
+from posd.calls.waiting import DRAINING
+from posd.httpd.accept import STREAM
+from posd.httpd.slow_client import TAKE_SECONDS, Taking
+from posd.payments.model import encode
+from posd.records.problems import Problem
+from posd.storage.changes import Hub
+
+#: A comment this often keeps the connection visibly alive, in seconds; proxies and clients give up after 30 or 60.
+HEARTBEAT_SECONDS = 15.0
+#: So long a client waits before it connects again, in milliseconds, where it takes the hint: a daemon is back in about
+#: a second.
+RETRY_MILLISECONDS = 1000
+#: A batch ends with the message that reaches so many bytes: large enough that a till which comes back after a week is
+#: served at the speed of the disk, small enough that a thousand slow readers fit into memory.
+BATCH_BYTES = 32 * 1024
+#: Rows that are read of the database for a batch.
+BATCH_ROWS = 100
+
+#: Names of events that are posd's own and never those of a status: the four that may end a stream, and the notice.
+OUTCOME = "outcome"
+CUT_OFF = "cut_off"
+STOPPING = "draining"
+PROBLEM = "problem"
+NOTICE = "notice"
+OWN_NAMES = frozenset({OUTCOME, CUT_OFF, STOPPING, PROBLEM, NOTICE})
+
+#: What streams are of, and why they ended: the client went, was cut off, was told that posd stops; the payment had its
+#: outcome; the database could not be read.
+KINDS = ("events", "feed")
+REASONS = ("client", CUT_OFF, STOPPING, OUTCOME, PROBLEM)
+
+_RETRY = b"retry: %d\n\n" % RETRY_MILLISECONDS
+_HEARTBEAT = b":\n\n"
+_HEADERS = {"content-type": f"{STREAM}; charset=utf-8", "cache-control": "no-store"}
+_RESUME = "connect again with the last id that you have as Last-Event-ID: nothing is lost, and nothing comes twice"
+
+log = structlog.get_logger("posd.streams")
+
+
+def message(event: str, data: object, identity: str = "") -> bytes:
+    """Return an event on the wire: its id (to resume after; none where empty), its name, and its data as JSON."""
+    content = encode(data).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    lines = [b"id: " + identity.encode()] if identity else []
+    lines.append(b"event: " + event.encode())
+    lines += [b"data: " + line for line in content.split(b"\n")]
+    return b"\n".join(lines) + b"\n\n"
+
+
+_STOPPING = message(STOPPING, Problem("draining", f"posd is stopping; {_RESUME}").document())
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Messages as bytes; whether there may be more to read at once, and whether they end the stream."""
+
+    data: bytes = b""
+    more: bool = False
+    last: bool = False
+
+
+def resume_after(request: Request, parameter: Parameter) -> Any:
+    """Return the id of the last event that the client has, as `read` gives it; None without one. Raise Problem."""
+    text = request.headers.get("last-event-id")
+    if text is None:
+        return None
+    try:
+        return parameter.kind.read(text)
+    except ValueError as error:
+        raise parameters.invalid(parameter.name, str(error)) from error
+
+
+class Streams:
+    """The event streams that are open, and how those ended that are not; by what they are of."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.open = Counter(dict.fromkeys(KINDS, 0))
+        self.ended = Counter(dict.fromkeys(((kind, reason) for kind in KINDS for reason in REASONS), 0))
+
+    def answer(
+        self,
+        request: Request,
+        kind: str,
+        subject: str,
+        read: Callable[[], Awaitable[Batch]],
+        transaction: str | None = None,
+    ) -> "EventStream":
+        """Return a stream of what `read` gives, which is called again after each change of the subject.
+
+        `kind` is one of `KINDS`, `transaction` the one that it is of. Raise Problem draining where posd stops.
+        """
+        if self.hub.draining:
+            raise Problem("draining", DRAINING)
+        return EventStream(self, kind, subject, read, request.scope["state"].get("uid"), transaction)
+
+
+class EventStream(Response):
+    """One stream, as an answer (ASGI)."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        kind: str,
+        subject: str,
+        read: Callable[[], Awaitable[Batch]],
+        uid: int | None,
+        transaction: str | None,
+    ) -> None:
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._streams = streams
+        self._kind = kind
+        self._subject = subject
+        self._read = read
+        self._uid = uid
+        self._transaction = transaction
+
+    async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
+        """Answer with the stream, until it ends or the client has gone."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope["method"] == "HEAD":
+            await _write(send, b"", more=False)
+            return
+        streams, pieces = self._streams, scope["state"]["pieces"]
+        streams.open[self._kind] += 1
+        reason = "client"
+        try:
+            with streams.hub.subscribe(self._subject) as woken:
+                pieces.on_gone = woken.set
+                pieces.last_words = self._cut_off
+                reason = await self._run(pieces, woken, scope["state"]["untaken"], send)
+        finally:
+            pieces.on_gone = pieces.last_words = None
+            streams.open[self._kind] -= 1
+            if not pieces.cut_off:
+                streams.ended[self._kind, reason] += 1
+
+    async def _run(self, pieces: Any, woken: Any, untaken: Callable[[], int], send: Any) -> str:
+        """Write what there is until something ends it; return what that was."""
+        await _write(send, _RETRY)
+        taking = Taking(untaken, asyncio.get_running_loop().time)
+        while not pieces.gone:
+            woken.clear()
+            try:
+                batch = await self._read()
+            except Problem as problem:
+                await _end(send, message(PROBLEM, problem.document()))
+                return PROBLEM
+            taking.look()
+            if batch.last:
+                await _end(send, batch.data)
+                return OUTCOME
+            if batch.data:
+                await _write(send, batch.data)
+            if self._streams.hub.draining:
+                await _end(send, _STOPPING)
+                return STOPPING
+            taking.wrote()
+            if not batch.more and not await self._idle(pieces, woken, taking, send):
+                return CUT_OFF
+        return "client"
+
+    async def _idle(self, pieces: Any, woken: Any, taking: Taking, send: Any) -> bool:
+        """Show that the connection is alive until there is a change; False where the client was cut off."""
+        while not await _heard(woken):
+            if taking.look() >= TAKE_SECONDS:
+                pieces.cut_off = True
+                await _write(send, self._cut_off(), more=False)
+                return False
+            await _write(send, _HEARTBEAT)
+            taking.wrote()
+        return True
+
+    def _cut_off(self) -> bytes:
+        """Count and tell that the client is cut off; return the event that it finds when it reads on."""
+        self._streams.ended[self._kind, CUT_OFF] += 1
+        log.warning(
+            "stream.cut_off", kind=self._kind, seconds=TAKE_SECONDS, uid=self._uid, transaction=self._transaction
+        )
+        detail = f"nothing of this stream was taken for {TAKE_SECONDS:g} s, so it was cut off here; {_RESUME}"
+        return message(CUT_OFF, CutOff("cut_off", detail))
+
+
+async def _heard(woken: Any) -> bool:
+    """Wait for a change; False where the next heartbeat is due before one comes."""
+    try:
+        async with asyncio.timeout(HEARTBEAT_SECONDS):
+            await woken.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _write(send: Any, data: bytes, *, more: bool = True) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def _end(send: Any, data: bytes) -> None:
+    """Write the last of a stream; its end apart, so that a client that does not take it is told that it was cut off."""
+    await _write(send, data)
+    await _write(send, b"", more=False)

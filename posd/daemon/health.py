@@ -1,0 +1,96 @@
+"""The checks of the health resource (local API, GET /health)."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from posd.api.certificate import ServedCertificate
+from posd.api.service_documents import CertificateCheck, Check, Checks, Served
+from posd.base.times import iso, parse_iso
+from posd.calls.context import Context
+from posd.daemon import downtime
+from posd.daemon.presence import Presence
+from posd.httpd.alerts import Distrust
+from posd.httpd.server import Listener
+from posd.records.problems import Problem
+from posd.storage import changes, marks
+from posd.terminals.discovery import Discovery
+
+
+class Health:
+    """Looks at storage, webhook listener, certificate, discovery and clock."""
+
+    def __init__(
+        self,
+        context: Context,
+        lan: Listener,
+        discovery: Discovery | None,
+        certificate: ServedCertificate,
+        distrust: Distrust,
+        presence: Presence,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._context = context
+        self._lan = lan
+        self._discovery = discovery
+        self._certificate = certificate
+        self._distrust = distrust
+        self._presence = presence
+        self._now = now
+
+    async def checks(self) -> Checks:
+        """Return the checks: state and words."""
+        storage, newest = await self._storage()
+        return Checks(
+            storage=storage,
+            webhook_listener=await self._listener(),
+            certificate=self._certificate_check(),
+            discovery=self._browsing(),
+            clock=self._clock(newest),
+        )
+
+    async def _storage(self) -> tuple[Check, str | None]:
+        try:
+            newest = await self._context.read(changes.newest_at)
+            restores = await self._context.read(marks.unseen_restores)
+        except Problem as problem:
+            return Check("failing", problem.detail), None
+        if self._context.write_error is not None:
+            await self._context.probe_write()  # in an idle shop nothing else would show that it is well again
+        if self._context.write_error is not None:
+            return Check("failing", f"the last write failed: {self._context.write_error}; free the disk"), newest
+        if restores:
+            words = " ".join(item.words for item in restores)
+            return Check("degraded", f"{words} Once a person has looked at it: posd restore --seen"), newest
+        return Check("ok", "the database can be read, and the last write succeeded"), newest
+
+    async def _listener(self) -> Check:
+        if not self._lan.listening:
+            return Check("failing", "the webhook listener does not accept connections; restart posd")
+        if (error := self._lan.accept_error) is not None:
+            return Check(
+                "failing", f"the webhook listener cannot accept connections now ({error}); look at what else runs"
+            )
+        if (found := await self._presence.look()) is not None:
+            return Check("degraded", downtime.words(*found))
+        return Check("ok", f"listening on port {self._lan.port}, {self._lan.connections} connections")
+
+    def _certificate_check(self) -> CertificateCheck:
+        state, words = self._certificate.check()
+        if (refused := self._distrust.words()) is not None:
+            state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
+        info = self._certificate.served.info
+        served = Served(info.fingerprint_sha256, not_after=iso(info.not_after), port=self._lan.port)
+        return CertificateCheck(state, words, served, self._distrust.documents())
+
+    def _browsing(self) -> Check:
+        if self._discovery is None:
+            return Check("ok", "switched off; terminals need a base_url in the configuration")
+        if not self._discovery.running:
+            return Check("degraded", f"{self._discovery.trouble}; terminals with a base_url work")
+        return Check("ok", "listening for announcements")
+
+    def _clock(self, newest: str | None) -> Check:
+        now = self._now()
+        if newest is not None and parse_iso(newest) > now:
+            return Check("degraded", f"the clock is behind the newest record ({newest}); set the clock of this machine")
+        return Check("ok", iso(now))

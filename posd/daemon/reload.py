@@ -1,0 +1,77 @@
+"""Taking up a changed configuration while posd runs (SIGHUP): terminals, profile, log level, callback address, and the
+certificate. One that is wrong is refused as a whole, and what was in force before goes on.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from posd.api.certificate import Pair, ServedCertificate
+from posd.config import Config, ConfigError, HeaderError, load
+from posd.config.changes import needs_restart, taken_up
+from posd.daemon.notify import notify
+from posd.logs import output
+from posd.records.callback_urls import CallbackUrls
+from posd.terminals import members
+from posd.terminals.fleet import Fleet
+
+log = structlog.get_logger("posd.daemon")
+
+
+class Reloading:
+    """Run `run` as a task; `asked` is set to ask for it."""
+
+    def __init__(
+        self,
+        config: Config,
+        fleet: Fleet,
+        callback_urls: CallbackUrls,
+        certificate: ServedCertificate,
+        pair: Callable[[Config], Pair],
+        status: Callable[[], str],
+    ) -> None:
+        self._running = config
+        self._newest = config
+        self._fleet = fleet
+        self._callback_urls = callback_urls
+        self._certificate = certificate
+        self._pair = pair
+        self._status = status
+
+    async def run(self, asked: asyncio.Event) -> None:
+        """Reload whenever it is asked for, until cancelled."""
+        while True:
+            await asked.wait()
+            asked.clear()
+            notify(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000), STATUS="reloading")
+            await self._reload()
+            await self._certificate.reload()
+            notify(READY="1", STATUS=self._status())
+
+    async def _reload(self) -> None:
+        try:
+            new = await asyncio.to_thread(load, self._running.file)
+            made = await asyncio.to_thread(members.made, new.terminals)
+        except (ConfigError, HeaderError, OSError) as error:
+            detail = "what was in force before goes on; correct it (posd config check), and reload again"
+            log.error("config.refused", error=str(error), detail=detail)  # noqa: TRY400 - its message is for people
+            return
+        changed = taken_up(self._newest, new)
+        self._newest = new
+        output.set_level(new.logging.level)
+        self._callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
+        self._certificate.use(self._pair(new))
+        self._fleet.adopt(made, new.profile)
+        await self._fleet.warm_up()
+        log.info(
+            "config.loaded",
+            detail="; ".join(changed) or "the same as before",
+            fleet=list(self._fleet.serials),
+        )
+        if keys := needs_restart(self._running, new):
+            log.warning(
+                "config.needs_restart",
+                detail=f"what has changed in {', '.join(keys)} is taken up by a restart alone: systemctl restart posd",
+            )

@@ -1,0 +1,129 @@
+"""Terminals that refuse this machine's certificate: their TLS alerts, counted per address (design 8).
+
+A device that does not trust our CA says so in an alert (RFC 8446, 6.2) and hangs up; without this, all that anybody
+would see is a payment without events. OpenSSL hands the alert on as the reason of an SSLError: in the handshake as a
+rule, under TLS 1.3 also after it, since the device judges the certificate when our side of the handshake is over.
+"""
+
+import functools
+import ipaddress
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from time import monotonic
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+
+from posd.api import service_documents as documents
+from posd.base.times import iso
+
+#: What a device may answer to a certificate (RFC 8446, 6.2) -> what that says, and what to do.
+WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "unknown_ca": "it does not trust the CA: put ca.crt on it (posd tls ca)",
+        "bad_certificate": "it does not trust the CA, or called a name or address that the certificate does not carry: "
+        "put ca.crt on it (posd tls ca), and look at posd tls status",
+        "certificate_unknown": "it does not trust the CA, or called a name or address that the certificate does not "
+        "carry: put ca.crt on it (posd tls ca), and look at posd tls status",
+        "certificate_expired": "to it the certificate is past its end: look at its clock, and at posd tls status",
+        "certificate_revoked": "to it the certificate is revoked: ask who runs the CA",
+        "unsupported_certificate": "it cannot use this kind of certificate: ask its vendor which kind it takes",
+    }
+)
+
+#: How long a refusal is a matter for people after the newest one.
+SHOWN_FOR = timedelta(days=1)
+#: One line per address in this time, in seconds; and so many lines in all: the LAN has addresses without end.
+LINE_EVERY_SECONDS = 3600.0
+MAX_LINES = 32
+#: Addresses that are remembered; a shop has fewer terminals. The one that was silent longest goes first.
+MAX_ADDRESSES = 64
+#: Addresses whose plain form is remembered: it is wanted for each connection of a flood.
+MAX_PLAIN = 1024
+#: Addresses that are named in one sentence.
+MAX_NAMED = 3
+
+log = structlog.get_logger("posd.listener")
+
+
+def refusal(error: BaseException | None) -> str | None:
+    """Return the alert by which the other side refused our certificate, None where the error is none such."""
+    reason = getattr(error, "reason", None) if isinstance(error, ssl.SSLError) else None
+    _, found, name = (reason or "").partition("_ALERT_")  # as in TLSV1_ALERT_UNKNOWN_CA
+    alert = name.lower()
+    return alert if found and alert in WORDS else None
+
+
+@dataclass(slots=True)
+class Refusals:
+    """What came from one address; `told_at` is on the monotonic clock, `untold` counts since then."""
+
+    alert: str
+    first_at: datetime
+    last_at: datetime
+    count: int = 0
+    untold: int = 0
+    told_at: float | None = None
+
+
+class Distrust:
+    """Counts refusals per address, in a bounded table, and tells of them now and then."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._addresses: dict[str, Refusals] = {}
+        self._lines: list[float] = []
+
+    def note(self, peer: str, alert: str) -> None:
+        """Count one more refusal."""
+        address, now = plain(peer), self._now()
+        entry = self._addresses.pop(address, None) or Refusals(alert, now, now)
+        if len(self._addresses) >= MAX_ADDRESSES:
+            del self._addresses[next(iter(self._addresses))]
+        self._addresses[address] = entry  # last in the order: the newest
+        entry.alert, entry.last_at = alert, now
+        entry.count += 1
+        entry.untold += 1
+        self._tell(address, entry, monotonic())
+
+    def _tell(self, address: str, entry: Refusals, now: float) -> None:
+        self._lines = [at for at in self._lines if now - at < LINE_EVERY_SECONDS]
+        due = entry.told_at is None or now - entry.told_at >= LINE_EVERY_SECONDS
+        if not due or len(self._lines) >= MAX_LINES:
+            return
+        self._lines.append(now)
+        entry.told_at, count, entry.untold = now, entry.untold, 0
+        detail = f"the device at {address} refuses this machine's certificate ({entry.alert}): {WORDS[entry.alert]}"
+        log.warning("listener.distrusted", peer=address, kind=entry.alert, count=count, detail=detail)
+
+    def recent(self) -> dict[str, Refusals]:
+        """Return the addresses whose newest refusal people still have to see, the newest last."""
+        oldest = self._now() - SHOWN_FOR
+        return {address: entry for address, entry in self._addresses.items() if entry.last_at > oldest}
+
+    def words(self) -> str | None:
+        """Say who refuses the certificate now and what to do; None where nobody does."""
+        found = self.recent()
+        if not found:
+            return None
+        named = list(reversed(found.items()))[:MAX_NAMED]
+        more = f"; and {len(found) - len(named)} more" if len(found) > len(named) else ""
+        return "; ".join(f"{address} refuses it ({item.alert}): {WORDS[item.alert]}" for address, item in named) + more
+
+    def documents(self) -> list[documents.Refusals]:
+        """Return the recent refusals as the health resource shows them."""
+        return [
+            documents.Refusals(address, entry.alert, entry.count, iso(entry.first_at), iso(entry.last_at))
+            for address, entry in self.recent().items()
+        ]
+
+
+@functools.lru_cache(MAX_PLAIN)
+def plain(peer: str) -> str:
+    """Return an address as people know it: an IPv4 address that came through an IPv6 socket as IPv4, without a zone."""
+    address = ipaddress.ip_address(peer.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)

@@ -1,0 +1,270 @@
+"""The server: an accept loop of our own, and what Hypercorn has no place for.
+
+That is limits on connections (all, and those of the LAN by `gate`), a short TLS handshake, and an orderly stop that no
+idle client can hold up. What is spoken on a connection is in `posd.httpd.connection`.
+"""
+
+import asyncio
+import socket
+import ssl
+import struct
+from asyncio import sslproto
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.typing import ASGIFramework
+
+from posd.httpd.alerts import Distrust, refusal
+from posd.httpd.connection import Connection, Context, http_config
+from posd.httpd.gate import Gate, Place
+from posd.httpd.memory import Trimmer
+from posd.httpd.rejected_traffic import Noise
+from posd.httpd.slow_client import untaken
+
+#: A terminal's handshake takes well under a second; a half one must not hold a place longer. Seconds.
+TLS_HANDSHAKE_SECONDS = 10.0
+#: How long a closing TLS connection may take to say goodbye, in seconds: less than the stop may take.
+TLS_SHUTDOWN_SECONDS = 0.3
+#: After running out of file descriptors, how long until the next try to accept, in seconds.
+ACCEPT_RETRY_SECONDS = 0.1
+#: A turn of accepting, in units of work: one for a connection that is turned away, more for one that is served. What
+#: else there is to do comes after each turn, whatever the LAN sends; on the LAN a pause follows, in seconds.
+TURN_WORK = 32
+ADMISSION_WORK = 8
+LAN_PAUSE_SECONDS = 0.002
+#: What is read of a connection before somebody wants it, in bytes; asyncio keeps up to twice as much and a
+#: TLS record.
+READ_AHEAD_BYTES = 4 * 1024
+#: What a TLS connection holds that was not deciphered, in bytes, while what came before it is not wanted: more than a
+#: record. asyncio's own is 256 KiB, and all of it is deciphered at once.
+TLS_AHEAD_BYTES = 32 * 1024
+#: What is written to a connection beside one piece of an answer, and not taken, in bytes; our answers to terminals are
+#: a few hundred. Before that the kernel holds as much as it likes (net.core.wmem_default, 208 KiB).
+WRITE_AHEAD_BYTES = 16 * 1024
+#: The buffer of each TLS connection, in bytes: a record. asyncio's own is 256 KiB, for each of hundreds.
+TLS_BUFFER_BYTES = 16 * 1024
+#: How long what was accepted last has to say something before idle connections are closed at a stop, in seconds: who
+#: has just connected to a socket has sent a request, or is about to.
+LAST_WORDS_SECONDS = 0.05
+#: Connections that wait to be accepted: a burst of terminals after an outage fits, and in a flood none waits for long.
+LAN_BACKLOG = 1024
+#: A thousand tills at once: a Unix socket fails a non-blocking connect at once where the queue is full. The kernel may
+#: cap it (somaxconn).
+LOCAL_BACKLOG = 4096
+#: struct ucred: process, user and group id (unix(7)).
+_PEER_CREDENTIALS = struct.Struct("iII")
+
+sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
+
+
+class Listener:
+    """One listening socket and its connections."""
+
+    def __init__(
+        self,
+        app: ASGIFramework,
+        sock: socket.socket,
+        *,
+        name: str,
+        noise: Noise,
+        keep_alive_seconds: float,
+        max_connections: int,
+        in_turn: bool = False,
+        gate: Gate | None = None,
+        tls: ssl.SSLContext | None = None,
+        distrust: Distrust | None = None,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        """`gate` says who may connect; a place of it is the request's state `place`, None without a gate.
+
+        `in_turn`: the app need not hear that a client has gone while it answers (see `posd.httpd.request_cycle`).
+        """
+        self._app = ASGIWrapper(app)
+        self._sock = sock
+        self._name = name
+        self._noise = noise
+        self._config = http_config(keep_alive_seconds)
+        self._max_connections = max_connections
+        self._in_turn = in_turn
+        self._gate = gate
+        self._tls = tls
+        self._distrust = distrust
+        self._state = state or {}
+        self._context = Context()
+        self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
+        self._trimmer = Trimmer()
+        self._accepting: asyncio.Task[None] | None = None
+        #: Why the newest try to accept failed, None where it did not.
+        self.accept_error: str | None = None
+
+    @property
+    def port(self) -> int:
+        """The TCP port that it listens on."""
+        port: int = self._sock.getsockname()[1]
+        return port
+
+    @property
+    def listening(self) -> bool:
+        """Whether it accepts connections."""
+        return self._accepting is not None and not self._accepting.done()
+
+    @property
+    def accepting(self) -> bool:
+        """Whether who connects now is taken: it listens, and the newest try to accept did not fail."""
+        return self.listening and self.accept_error is None
+
+    @property
+    def name(self) -> str:
+        """What it is called in logs and metrics."""
+        return self._name
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
+    def use_tls(self, context: ssl.SSLContext) -> None:
+        """Serve connections that are accepted from now on with another context; open ones keep theirs."""
+        self._tls = context
+
+    def start(self) -> None:
+        """Listen and accept."""
+        self._sock.setblocking(False)
+        self._sock.listen(LOCAL_BACKLOG if self._gate is None else LAN_BACKLOG)
+        self._accepting = asyncio.create_task(self._accept(), name=f"accept-{self._name}")
+
+    async def close(self, grace_seconds: float) -> None:
+        """Accept nothing more, close idle connections, let requests under way end, then cut what is left."""
+        if self._accepting is not None and not self._accepting.done():
+            # First the reader, then a turn: a connection of this very moment would be accepted for a future that is
+            # cancelled.
+            asyncio.get_running_loop().remove_reader(self._sock)
+            await asyncio.sleep(0)
+            self._accepting.cancel()
+            await asyncio.wait({self._accepting})
+        self._sock.close()
+        if self._gate is None and self._connections:
+            await asyncio.sleep(LAST_WORDS_SECONDS)
+        await self._context.terminate_idle()
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=grace_seconds)
+        for task, transport in list(self._connections.items()):
+            if transport is not None:
+                _cut(transport)
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+        self._trimmer.cancel()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause = 0 if self._gate is None else LAN_PAUSE_SECONDS
+        while True:
+            try:
+                work = self._take(*await loop.sock_accept(self._sock))
+                with suppress(BlockingIOError):  # no more of them wait
+                    while work < TURN_WORK:
+                        work += self._take(*self._sock.accept())
+                    await asyncio.sleep(pause)
+            except OSError as error:
+                self._noise.note("accept_failed", self._name, error.strerror)
+                self.accept_error = error.strerror or type(error).__name__
+                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                self.accept_error = None  # the next try is made in this same step
+
+    def _take(self, connection: socket.socket, address: Any) -> int:
+        """Serve a connection or turn it away; return how much work that is."""
+        peer = address[0] if isinstance(address, tuple) else "local"
+        full = len(self._connections) >= self._max_connections
+        place = None if full or self._gate is None else self._gate.admit(peer)
+        if full or (place is None and self._gate is not None):
+            connection.close()
+            self._noise.note("too_many_connections", peer)
+            return 1
+        task = asyncio.get_running_loop().create_task(self._serve(connection, peer, place))
+        self._connections[task] = None
+        task.add_done_callback(partial(self._forget, place))
+        if place is not None:
+            place.on_cut = partial(self._crowd_out, task, peer)
+        return ADMISSION_WORK
+
+    def _forget(self, place: Place | None, task: asyncio.Task[None]) -> None:
+        del self._connections[task]
+        if place is not None:
+            place.leave()
+            self._trimmer.soon()
+
+    def _crowd_out(self, task: asyncio.Task[None], peer: str) -> None:
+        """End a connection that has proved nothing, at once."""
+        self._noise.note("unproven_cut", peer)
+        transport = self._connections.get(task)
+        if transport is not None:
+            _cut(transport)
+        task.cancel()
+
+    async def _serve(self, connection: socket.socket, peer: str, place: Place | None) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(READ_AHEAD_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if self._tls else None,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if self._tls else None,
+            )
+        except (OSError, EOFError) as error:  # ssl.SSLError and time-outs are OSErrors
+            if not self._refused(peer, error):
+                self._noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
+            connection.close()
+            error.__traceback__ = None  # asyncio keeps the error, and this the connection, until garbage is looked for
+            return
+        transport.set_write_buffer_limits(WRITE_AHEAD_BYTES)
+        if self._tls is not None:
+            transport.set_read_buffer_limits(TLS_AHEAD_BYTES)  # type: ignore[attr-defined]
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - this runs as a task
+        self._connections[task] = transport
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            state = self._state | {"uid": _peer_uid(transport), "place": place, "untaken": partial(untaken, transport)}
+            served = Connection(
+                self._app, loop, self._config, self._context, state, reader, writer, in_turn=self._in_turn
+            )
+            try:
+                await served
+            finally:
+                served.let_go()
+                if served.untaken:
+                    self._noise.note("untaken_answer", peer)
+        except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
+            self._noise.note("connection_broke", peer, type(error).__name__)
+        finally:
+            self._refused(peer, reader.exception())  # under TLS 1.3 it may come after our side's handshake
+            _cut(transport)
+
+    def _refused(self, peer: str, error: BaseException | None) -> bool:
+        """Note that the other side refused our certificate, where that is what the error says; tell whether it is."""
+        alert = refusal(error)
+        if alert is None or self._distrust is None:
+            return False
+        self._distrust.note(peer, alert)
+        return True
+
+
+def _peer_uid(transport: asyncio.Transport) -> int | None:
+    """Return the user id of the process at the other end of a Unix socket (SO_PEERCRED), None on the LAN."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.family != socket.AF_UNIX:
+        return None
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+    return int(_PEER_CREDENTIALS.unpack(credentials)[1])
+
+
+def _cut(transport: asyncio.Transport) -> None:
+    """Close a connection without a goodbye, open or not."""
+    with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
+        transport.abort()

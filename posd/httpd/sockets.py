@@ -1,0 +1,124 @@
+"""The listening sockets: who may have them, and whose they are."""
+
+import grp
+import os
+import socket
+import stat
+from pathlib import Path
+
+from posd.base import locks
+
+#: The first descriptor that the service manager passes (SD_LISTEN_FDS_START).
+FIRST_DESCRIPTOR = 3
+#: Owner and group may connect, nobody else.
+SOCKET_MODE = 0o660
+
+
+class SocketError(Exception):
+    """A socket cannot be had; the message says why and what to do."""
+
+
+def lock_directory(directory: Path) -> int:
+    """Take the lock of the socket directory, held for as long as the daemon lives; return its file descriptor.
+
+    Raise SocketError where another daemon has it.
+    """
+    path = directory / "posd.lock"
+    try:
+        if not directory.exists():
+            directory.mkdir(parents=True)
+            directory.chmod(0o755)  # tills pass through it to their socket, whatever the umask
+        return locks.take(path)
+    except locks.Held:
+        raise SocketError(
+            f"another posd is serving {directory} ({path} is locked); stop it first, or give this one its own "
+            "local_api.directory"
+        ) from None
+    except OSError as error:
+        raise SocketError(
+            f"cannot use {directory} for the sockets ({error.strerror}); create it, writable for posd, "
+            "or set local_api.directory"
+        ) from error
+
+
+class Inherited:
+    """The listening sockets that the service manager has made and passed on (sd_listen_fds(3)), by path.
+
+    They outlive the daemon: while it is started again, tills wait in their queues.
+    """
+
+    def __init__(self) -> None:
+        """Take them; no child of this process gets them."""
+        count = os.environ.pop("LISTEN_FDS", "")
+        for_us = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
+        os.environ.pop("LISTEN_FDNAMES", None)
+        descriptors = range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)) if for_us and count.isdecimal() else ()
+        self._sockets: dict[str, socket.socket] = {}
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+            passed = socket.socket(fileno=descriptor)
+            self._sockets[os.path.realpath(str(passed.getsockname()))] = passed
+
+    def take(self, path: Path) -> socket.socket | None:
+        """Return the socket of that path, None where it was not passed."""
+        return self._sockets.pop(os.path.realpath(path), None)
+
+    def close(self) -> None:
+        """Raise SocketError where one was passed that nobody took: whoever calls there would wait for ever."""
+        if self._sockets:
+            names = ", ".join(self._sockets)
+            for passed in self._sockets.values():
+                passed.close()
+            raise SocketError(
+                f"the service manager passes the socket {names}, which is not one of posd's; make ListenStream= in "
+                "posd.socket and local_api.directory in the configuration agree"
+            )
+
+
+def unix_socket(path: Path, group: str) -> socket.socket:
+    """Bind a Unix socket, mode 0660, for a group ("" for the daemon's own). The caller holds the directory's lock.
+
+    Raise SocketError.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        gid = grp.getgrnam(group).gr_gid if group else -1
+    except KeyError:
+        sock.close()
+        raise SocketError(
+            f"the group {group} for {path} does not exist; create it (systemd-sysusers, or groupadd {group}), "
+            'or set the group in [local_api] to "" for the group of posd itself'
+        ) from None
+    before = os.umask(0o177)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            path.unlink()  # left by a daemon that was killed: the lock says that none lives
+        sock.bind(str(path))
+        os.chown(path, -1, gid)
+        path.chmod(SOCKET_MODE)
+    except OSError as error:
+        sock.close()
+        raise SocketError(
+            f"cannot make the socket {path} ({error.strerror}); posd must own the directory and belong to the group "
+            f"{group or 'that it runs as'}"
+        ) from error
+    finally:
+        os.umask(before)
+    return sock
+
+
+def tcp_socket(host: str, port: int, key: str = "webhooks.listen") -> socket.socket:
+    """Bind the socket of a listener, of which `key` is where the configuration says so. Raise SocketError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise SocketError(
+            f"cannot listen on {host}:{port} ({error.strerror}); if another program has the port, stop it or choose "
+            f"another one in {key}"
+        ) from error
+    return sock

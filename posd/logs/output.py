@@ -1,0 +1,321 @@
+"""Logs: structlog, JSON on stdout, one line a fact. Fields are allow-listed (design 11).
+
+A field that is not in `FIELDS` is dropped and named in `dropped`, so that no token, header, metadata, e-mail or raw
+body can slip into a log by a careless call. Nor do exceptions and libraries, which quote what they are about. Every
+event that is logged has its row in `posd.log_events`.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import re
+import secrets
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, ClassVar, TextIO
+
+import msgspec
+import structlog
+
+from posd.logs import faults
+from posd.logs.floods import SEVERE, Windows, limit_of
+
+#: Every field that a log line may have, beside event, level, logger, timestamp and exception.
+FIELDS = frozenset(
+    {
+        "before",
+        "bytes_returned",
+        "code",
+        "count",
+        "database",
+        "detail",
+        "directory",
+        "error",
+        "error_id",
+        "evidence",
+        "expires",
+        "fingerprint_sha256",
+        "fleet",
+        "host",
+        "http_status",
+        "in_fleet",
+        "interfaces",
+        "judgement",
+        "kept",
+        "kind",
+        "limit_bytes",
+        "listen",
+        "method",
+        "peer",
+        "phase",
+        "pid",
+        "port",
+        "print_job",
+        "print_jobs",
+        "quarantined",
+        "reason",
+        "result",
+        "retry_s",
+        "seconds",
+        "service_types",
+        "signal",
+        "status",
+        "terminal",
+        "transaction",
+        "type",
+        "uid",
+        "verdict",
+        "version",
+    }
+)
+
+#: Those that hold words; a device or a library may have had a part in them.
+TEXTS = frozenset({"code", "detail", "error", "reason", "status"})
+#: Longest text and list that a line has, in characters and items. The journal cuts a line that is over 48 KiB.
+MAX_TEXT = 2000
+MAX_ITEMS = 200
+
+_OWN = frozenset({"event", "level", "logger", "timestamp", "exc_info"})
+_ALLOWED = FIELDS | _OWN
+_E_MAIL = re.compile(r"[^\s@<>\"',;:()]+@[^\s@<>\"',;:()]+")
+
+#: level -> what begins its lines where the journal reads them: how important they are (sd-daemon(3)).
+PREFIXES: Mapping[str, bytes] = {
+    "debug": b"<7>",
+    "info": b"<6>",
+    "warning": b"<4>",
+    "error": b"<3>",
+    "critical": b"<2>",
+}
+
+#: What a logger is told lines by.
+_METHODS = ("debug", "info", "warning", "error", "exception", "critical")
+
+_ENCODER = msgspec.json.Encoder(enc_hook=repr)
+
+log = structlog.get_logger("posd.logs")
+
+
+def to_journal(stream: TextIO | None) -> bool:
+    """Whether what is written to a stream goes to the journal by itself (JOURNAL_STREAM of systemd.exec(5))."""
+    if stream is None:
+        return False
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def allow_listed(logger: Any, level: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Put time, level and event first; drop fields that no log line may have, and those that say nothing (None)."""
+    moment = datetime.now(UTC).isoformat(timespec="microseconds")[:-6]
+    kept: dict[str, Any] = {
+        "timestamp": f"{moment}Z",
+        "level": level,
+        "event": fields.pop("event"),
+        "logger": logger.name,
+    }
+    for name, value in fields.items():
+        if name not in _ALLOWED:
+            kept.setdefault("dropped", []).append(name)
+        elif value is not None:
+            kept[name] = _text(value) if name in TEXTS and isinstance(value, str) else value
+            if isinstance(value, list) and len(value) > MAX_ITEMS:
+                kept[name] = [*value[:MAX_ITEMS], f"and {len(value) - MAX_ITEMS} more"]
+    return kept
+
+
+def _text(value: str) -> str:
+    """Return a text as a line may have it: not too long, and nobody's address in it."""
+    if len(value) > MAX_TEXT:
+        value = f"{value[:MAX_TEXT]}…"
+    return _E_MAIL.sub("(an e-mail address)", value) if "@" in value else value
+
+
+class Floods:
+    """Leaves out what repeats without end, and tells when its time is over how much that was (`posd.logs.floods`)."""
+
+    def __init__(self) -> None:
+        # Garbage collection can run here, and an object that fails at its end is a line as well.
+        self._lock = threading.RLock()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, on whatever loop there is."""
+        self._windows = Windows()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __call__(self, _logger: Any, _level: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """Pass a line on. Raise DropEvent where there were too many of its kind."""
+        limit = limit_of(fields)
+        if limit is None or fields["event"] == "log.collapsed":
+            return fields
+        key = (fields["event"], fields["level"], *((name, fields[name]) for name in limit.by if name in fields))
+        with self._lock:
+            passes = self._windows.admit(key, limit, time.monotonic())
+        if passes:
+            return fields
+        self._wait()
+        raise structlog.DropEvent
+
+    def _wait(self) -> None:
+        """See to it that the end of the window is told; off the loop the next line on it sees to that."""
+        if self._timer is not None:
+            return
+        with suppress(RuntimeError), self._lock:
+            ends = self._windows.next_end()
+            if ends is not None:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(max(0.0, ends - time.monotonic()), self._ended)
+
+    def _ended(self) -> None:
+        self._timer = None
+        self.tell(time.monotonic())
+        self._wait()
+
+    def tell(self, now: float = float("inf")) -> None:
+        """Tell what was left out of the windows that have ended; by default of all."""
+        with self._lock:
+            told = self._windows.take(now)
+        for (event, level, *about), count in told:
+            (log.warning if level in SEVERE else log.info)("log.collapsed", kind=event, count=count, **dict(about))
+
+
+floods = Floods()
+
+
+class Lines:
+    """Writes whole lines to stdout, those of one turn of the event loop at once.
+
+    A reader that is gone is no reason to fail a payment.
+    """
+
+    waiting: ClassVar[list[bytes]] = []
+    #: The loop at the end of whose turn they are written.
+    turn: ClassVar[asyncio.AbstractEventLoop | None] = None
+
+    def __init__(self, name: str = "posd") -> None:
+        self.name = name
+
+    def write(self, line: bytes) -> None:
+        """Write one line: on the event loop at the end of this turn of it, elsewhere now."""
+        Lines.waiting.append(line)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # there is none, or this is another thread
+            flush()
+            return
+        if Lines.turn is not loop:
+            Lines.turn = loop
+            loop.call_soon(flush)
+
+    debug = info = warning = error = critical = write
+
+
+def flush() -> None:
+    """Write the lines that wait."""
+    Lines.turn = None
+    lines = Lines.waiting[:]
+    del Lines.waiting[: len(lines)]
+    with suppress(AttributeError, OSError, ValueError):  # the first where neither is open
+        stream = (sys.stdout or sys.stderr).buffer
+        stream.write(b"".join(line + b"\n" for line in lines))
+        stream.flush()
+
+
+def exceptions(_logger: Any, _level: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Put the exception of a line into words: where and of what kind, not what it was about."""
+    given = fields.pop("exc_info", None)
+    error = sys.exception() if given is True else given
+    if isinstance(error, BaseException):
+        fields["exception"] = faults.told(error)
+    return fields
+
+
+class Renderer:
+    """Makes a line of fields; for the journal with its level in front, which the journal takes off again."""
+
+    def __init__(self, prefixes: Mapping[str, bytes]) -> None:
+        self._prefixes = prefixes
+
+    def __call__(self, _logger: Any, _level: str, fields: MutableMapping[str, Any]) -> bytes:
+        """Return the line, without its end."""
+        try:
+            line = _ENCODER.encode(fields)
+        except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
+            line = json.dumps(fields, default=repr).encode()
+        return self._prefixes.get(fields["level"], b"") + line
+
+
+class Libraries(logging.Handler):
+    """Hears what libraries log by themselves, from warnings on.
+
+    A message of theirs may quote anything. Of one that is filled in only the pattern is told, and where it is from.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write it as a line of ours."""
+        pattern = record.msg if isinstance(record.msg, str) and record.args else None
+        error = record.exc_info[1] if record.exc_info else None
+        where = f"{record.name} ({record.module}:{record.lineno})"
+        try:
+            severe = record.levelno >= logging.ERROR
+            (log.error if severe else log.warning)("posd.library", kind=where, detail=pattern, exc_info=error)
+        except Exception:  # noqa: BLE001 - a line that cannot be written is no reason to fail what it is about
+            return
+
+
+def warned(
+    message: Warning | str,  # noqa: ARG001 - warnings.showwarning; what it quotes is not told
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    """Tell of a warning of Python's: of what kind, and where."""
+    log.warning("posd.library", kind=f"{category.__name__} ({faults.place(filename)}:{lineno})")
+
+
+def crashed(error: BaseException, detail: str) -> None:
+    """Tell of an exception that nobody has handled, once and with an id."""
+    log.error("posd.internal_error", error_id=secrets.token_hex(8), detail=detail, exc_info=error)
+
+
+def set_level(level: str) -> None:
+    """Change the level at which lines are written, of all loggers at once: each keeps its class."""
+    leveled = structlog.make_filtering_bound_logger(level)
+    for method in _METHODS:
+        setattr(structlog.get_config()["wrapper_class"], method, getattr(leveled, method))
+
+
+def _logger_class(level: str) -> type[Any]:
+    """Return a class of our own: structlog has one for each level, for everybody."""
+    return type("Logger", (structlog.make_filtering_bound_logger(level),), {})
+
+
+def configure(level: str) -> None:
+    """Send every log line, ours and the libraries', to stdout as JSON."""
+    # Not by way of the standard library's loggers: a payment has some ten lines, and theirs cost five times as much.
+    floods.forget()
+    prefixes = PREFIXES if to_journal(sys.stdout or sys.stderr) else {}
+    structlog.configure(
+        processors=[allow_listed, floods, exceptions, Renderer(prefixes)],
+        logger_factory=Lines,
+        wrapper_class=_logger_class(level),
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    root.handlers = [Libraries()]
+    root.setLevel(logging.WARNING)
+    # What Python itself would write to stderr, values and all.
+    threading.excepthook = lambda hook: crashed(hook.exc_value or SystemError(), "a thread ended by it")
+    warnings.showwarning = warned
+    sys.unraisablehook = lambda hook: crashed(hook.exc_value or SystemError(), "it came where nothing can be raised")

@@ -1,0 +1,197 @@
+"""Aborting: a request, fenced to the transaction that holds the terminal (design 6; spec 3.1, rules 2 and 5).
+
+Abort on these terminals carries no transaction id, so it is sent only while the transaction holds the lease, to the
+device that was asked, never after that device turned out to be another one, never past the point of no return.
+The outcome is still awaited: it is a cancellation, or an approval that was faster.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from posd.base.crashpoints import crash_point
+from posd.payments import journal, leases, rows
+from posd.payments.abort_replies import AbortAnswer, judge_abort
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.entries import AbortAnswered, AbortRequested
+from posd.payments.model import Phase, Transaction, past_point_of_no_return
+from posd.payments.record import free_if_ended, record
+from posd.payments.start_replies import Attempt, NotSent, Replied
+from posd.records import pruned
+from posd.records.problems import Problem
+from posd.storage.batch import Unit
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.terminals.fleet import Fleet
+from posd.terminals.profile import resolve_path
+
+log = structlog.get_logger("posd.aborts")
+
+
+class Aborts:
+    """Use case of the till: abort. The reconciler uses it as a probe."""
+
+    def __init__(self, store: Store, fleet: Fleet, outstanding: Outstanding, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._outstanding = outstanding
+        self._now = now
+
+    async def abort(self, client_transaction_id: str, uid: int | None) -> Transaction:
+        """Ask the terminal to abort for a till; return the transaction as it then stands. Raise Problem."""
+        answer, after = await self._run(client_transaction_id, AbortRequested(probe=False, uid=uid))
+        if answer in REFUSALS:
+            _require_open(after)  # it may have ended while the abort was under way: that says more
+            code, words = REFUSALS[answer]
+            raise Problem(code, f"cannot abort: terminal {after.terminal} {words}")
+        return after
+
+    def possible(self, transaction: Transaction) -> bool:
+        """Whether an abort may be asked for it: by its state, and by the row of its type in the profile."""
+        if not transaction.abortable:
+            return False
+        if transaction.terminal not in self._fleet or transaction.type is None:
+            return True
+        return self._fleet.rows(transaction.terminal)[transaction.type].abortable
+
+    async def probe(self, client_transaction_id: str) -> AbortAnswer | None:
+        """Ask whether anything runs, by an abort within the same fences; None where none may be sent now."""
+        try:
+            answer, _ = await self._run(client_transaction_id, AbortRequested(probe=True))
+        except Problem:
+            return None
+        return answer
+
+    async def _run(self, client_transaction_id: str, request: AbortRequested) -> tuple[AbortAnswer, Transaction]:
+        try:
+            return await self._call(client_transaction_id, request)
+        except Problem:
+            # It may have ended while this call was counted: then nobody has freed its terminal.
+            with suppress(StorageUnavailable, CommitUncertain):
+                await self._store.write(partial(self._free, client_transaction_id=client_transaction_id))
+            raise
+
+    async def _call(self, client_transaction_id: str, request: AbortRequested) -> tuple[AbortAnswer, Transaction]:
+        with self._outstanding.call(client_transaction_id):
+            try:
+                crash_point("abort.before_fence")
+                transaction = await self._store.write(
+                    partial(self._fence, client_transaction_id=client_transaction_id, request=request)
+                )
+            except (StorageUnavailable, CommitUncertain) as error:
+                detail = f"cannot abort now: {error}; nothing was sent. Try again, and check the disk"
+                raise Problem("storage_unavailable", detail) from error
+            crash_point("abort.fenced")
+            attempt = await self._send(transaction)
+            crash_point("abort.replied")
+        after = transaction
+        # The abort is under way whatever the disk does now; a lease that is left the next start takes over.
+        with suppress(StorageUnavailable, CommitUncertain):
+            after = await self._store.write(
+                partial(self._settle, client_transaction_id=client_transaction_id, attempt=attempt)
+            )
+        crash_point("abort.settled")
+        answer = judge_abort(attempt)
+        log.info(
+            "payment.abort",
+            transaction=client_transaction_id,
+            terminal=transaction.terminal,
+            kind="probe" if request.probe else "request",
+            judgement=answer,
+            http_status=attempt.status if isinstance(attempt, Replied) else None,
+            reason=None if isinstance(attempt, Replied) else attempt.reason,
+        )
+        return answer, after
+
+    async def _send(self, transaction: Transaction) -> Attempt:
+        terminal = transaction.terminal
+        newest = await self._fleet.choose(terminal) if terminal in self._fleet else None
+        if newest is None:
+            return NotSent(f"no address of terminal {terminal} is known")
+        # None: what was rebuilt from its events; nobody knows where it was sent, and the lease has to do.
+        sent_to = transaction.sent_to
+        same = True if sent_to is None else self._fleet.same_device(terminal, sent_to, newest[0])
+        if same is False:
+            return NotSent(
+                f"terminal {terminal} is at {newest[0]} now, and nothing shows that this is the device that was sent "
+                f"the payment at {sent_to}"
+            )
+        row = self._fleet.rows(terminal)["abort"]
+        path = resolve_path(row, terminal_serial=terminal)
+        shown: list[str | None] = []
+        attempt = await self._fleet.device(terminal).call(
+            row.method,
+            f"{newest[0]}{path}",
+            same_as=same if isinstance(same, str) else None,
+            connected=shown.append,
+        )
+        self._fleet.called(terminal, newest[0], attempt, connected=bool(shown))
+        return attempt
+
+    def _fence(self, unit: Unit, client_transaction_id: str, request: AbortRequested) -> Transaction:
+        """Return the transaction if an abort may be sent for it, and note in its journal that it is."""
+        transaction = rows.get(unit.db, client_transaction_id)
+        if transaction is None:
+            raise pruned.missing_payment(unit.db, client_transaction_id, "cannot abort: ")
+        _require_open(transaction)
+        if past_point_of_no_return(transaction):
+            raise Problem(
+                "past_point_of_no_return",
+                "cannot abort: the acquirer was already asked; wait for the outcome, and void an approval if need be",
+            )
+        if transaction.mismatched:
+            raise Problem(
+                "not_abortable",
+                f"cannot abort: another device than terminal {transaction.terminal} answered for this payment, and an "
+                "abort carries no id; cancel it on that device",
+            )
+        if not self.possible(transaction):
+            raise Problem(
+                "not_abortable",
+                f"cannot abort: the configuration says that a {transaction.type} on terminal {transaction.terminal} "
+                "cannot be aborted (abortable = false in its row of the profile); wait for the outcome",
+            )
+        if leases.holder(unit.db, transaction.terminal) != client_transaction_id:
+            raise Problem(
+                "not_abortable",
+                f"cannot abort: this payment no longer holds terminal {transaction.terminal}, and an abort would hit "
+                "whatever runs there now; cancel it on the terminal",
+            )
+        return journal.record(unit, transaction, request, self._now())
+
+    def _free(self, unit: Unit, client_transaction_id: str) -> None:
+        transaction = rows.get(unit.db, client_transaction_id)
+        if transaction is not None:
+            free_if_ended(unit, transaction, self._outstanding)
+
+    def _settle(self, unit: Unit, client_transaction_id: str, attempt: Attempt) -> Transaction:
+        """Note what came of it, and free the terminal if the transaction ended meanwhile; return how it stands."""
+        transaction = rows.get(unit.db, client_transaction_id)
+        assert transaction is not None  # noqa: S101 - the fence has seen it, and started ids are never removed
+        return record(unit, transaction, AbortAnswered(attempt), self._now(), self._outstanding)
+
+
+def _require_open(transaction: Transaction) -> None:
+    """Raise Problem where it has ended."""
+    if transaction.phase is Phase.FINAL and transaction.outcome is not None:
+        raise Problem("already_final", f"cannot abort: it has already ended ({transaction.outcome.result})")
+
+
+#: The answers that say for certain that the terminal did not take an abort -> problem code and words.
+REFUSALS: Mapping[AbortAnswer, tuple[str, str]] = {
+    AbortAnswer.UNREACHABLE: (
+        "terminal_offline",
+        "cannot be reached; the payment goes on there. Cancel it on the terminal, or try again",
+    ),
+    AbortAnswer.NOTHING_RUNNING: (
+        "nothing_running",
+        "says that it runs nothing it could abort; posd searches for the payment, and the outcome is still awaited",
+    ),
+    AbortAnswer.NOT_TAKEN: (
+        "not_configured",
+        "does not take this request; check [profile.abort] in the configuration, and cancel on the terminal meanwhile",
+    ),
+}

@@ -1,0 +1,91 @@
+"""Addresses of this machine that come and go under payments that are running (design 8).
+
+A callback URL names the address from which this machine reaches the terminal. Where that address is gone, the events of
+the payment cannot come: it is marked, and the reconciler asks the terminal in a rhythm of its own until the outcome is
+known or the address is back. What starts from now on names the address that there is now. A daemon that starts looks at
+once: the address may have changed while none was running.
+
+Nothing is to be done for what names another address than one of this machine's own: the configured `advertise_host`,
+and the `public_url` for terminals in the cloud. Print jobs are polled whether their webhook comes or not, so that a
+lost address delays them by no more than one pause.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from posd.payments import rows
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.entries import AddressBack, AddressLost
+from posd.payments.log import tell
+from posd.payments.model import Phase, Transaction
+from posd.payments.record import record
+from posd.storage.batch import Unit
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.terminals.interfaces import Interfaces, snapshot
+
+#: While the disk is full, how often it is tried again, in seconds.
+RETRY_STORING_SECONDS = 1.0
+
+log = structlog.get_logger("posd.addresses")
+
+
+class AddressChanges:
+    """Marks the payments whose callbacks cannot come. Run `run` as a task; cancel it to stop."""
+
+    def __init__(
+        self, store: Store, interfaces: Interfaces, outstanding: Outstanding, now: Callable[[], datetime]
+    ) -> None:
+        self._store = store
+        self._interfaces = interfaces
+        self._outstanding = outstanding
+        self._now = now
+        self._wake = asyncio.Event()
+        interfaces.listen(self._wake.set)
+
+    def called_back_at(self, host: str) -> None:
+        """Hear that a payment was recorded whose callbacks come to that address: it may be gone since it was chosen."""
+        if host not in self._interfaces.addresses:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Look now, and again after each change, until cancelled."""
+        while True:
+            self._wake.clear()
+            try:
+                await self._look()
+            except (StorageUnavailable, CommitUncertain) as error:
+                log.warning("payment.not_recorded", error=str(error), retry_s=RETRY_STORING_SECONDS)
+                await asyncio.sleep(RETRY_STORING_SECONDS)
+                continue
+            await self._wake.wait()
+
+    async def _look(self) -> None:
+        """Compare the addresses of open payments with those of this machine, and record what differs."""
+        waiting = await self._store.read(rows.called_back)
+        if not waiting:
+            return
+        try:
+            # Read only now: every address in `waiting` was one of this machine before this.
+            addresses = {address.partition("%")[0] for address in snapshot().addresses}
+        except OSError as error:
+            log.warning("interfaces.unreadable", error=str(error), detail="open payments are not compared with them")
+            return
+        for item in waiting:
+            lost = item.callback_host not in addresses
+            if lost is not item.callback_lost:
+                identity = item.client_transaction_id
+                before, after = await self._store.write(partial(self._record, identity=identity, lost=lost))
+                tell(before, after)
+
+    def _record(self, unit: Unit, identity: str, lost: bool) -> tuple[Transaction, Transaction]:
+        before = rows.get(unit.db, identity)
+        assert before is not None  # noqa: S101 - started ids are never removed
+        if before.phase is Phase.FINAL or before.callback_host is None:
+            return before, before  # it ended meanwhile
+        entry = AddressLost(before.callback_host) if lost else AddressBack(before.callback_host)
+        return before, record(unit, before, entry, self._now(), self._outstanding)

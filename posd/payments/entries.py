@@ -1,0 +1,215 @@
+"""The journal: what posd learnt and what people did about a transaction, beside its events (design 5 and 9).
+
+Each entry is an input, kept as it came; `follow` is its effect. The transaction as it stands is never changed in any
+other way than by an event (`decisions.advance`) or an entry, so that it can be derived again from both: `replay`.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import assert_never
+
+import msgspec
+
+from posd.payments import transitions
+from posd.payments.abort_replies import AbortAnswer, judge_abort
+from posd.payments.events import TransactionEvent
+from posd.payments.lifecycle import Verdict
+from posd.payments.model import AttentionCode, Evidence, Result, Transaction
+from posd.payments.search_replies import RESULTS, Answer
+from posd.payments.start_replies import NAMES, Attempt, judge
+from posd.payments.transitions import New
+
+
+class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
+    """The one attempt to send the start, as the terminal client saw it; bodies are base64 in JSON."""
+
+    attempt: Attempt
+
+
+class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
+    """A daemon started and found the transaction `starting`."""
+
+
+class Searched(msgspec.Struct, frozen=True, tag="search", tag_field="kind"):
+    """What a search brought."""
+
+    answer: Answer
+
+
+class AbortRequested(msgspec.Struct, frozen=True, tag="abort_requested", tag_field="kind"):
+    """An abort is about to be sent: for a till (`uid` of its process), or by posd itself as a probe."""
+
+    probe: bool
+    uid: int | None = None
+
+
+class AbortAnswered(msgspec.Struct, frozen=True, tag="abort_answered", tag_field="kind"):
+    """What came of it."""
+
+    attempt: Attempt
+
+
+class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind"):
+    """An authentic callback was refused."""
+
+    reason: str
+
+
+class Silent(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
+    """Nothing came for some seconds; `code` is `no_callback` or `stalled`."""
+
+    code: AttentionCode
+    seconds: float
+
+
+class Proved(msgspec.Struct, frozen=True, tag="proof", tag_field="kind"):
+    """The full proof that it never started (design 6)."""
+
+    evidence: tuple[Evidence, ...]
+
+
+class Released(msgspec.Struct, frozen=True, tag="release", tag_field="kind"):
+    """A person freed its terminal; `uid` is the socket peer's user id, None where the kernel did not say."""
+
+    operator: str
+    note: str
+    uid: int | None
+
+
+class Resolved(msgspec.Struct, frozen=True, tag="resolve", tag_field="kind"):
+    """A person said how it ended."""
+
+    operator: str
+    note: str
+    uid: int | None
+    result: Result
+    transaction_reference: str | None = None
+
+
+class Dismissed(msgspec.Struct, frozen=True, tag="acknowledge", tag_field="kind"):
+    """A person closed one attention."""
+
+    operator: str
+    note: str
+    uid: int | None
+    code: AttentionCode
+
+
+class Touched(msgspec.Struct, frozen=True, tag="callback_broke_off", tag_field="kind"):
+    """The connection of an authentic callback broke off before its body was whole."""
+
+
+class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):
+    """A restore took it over from the database that it replaced, of which no more than this could be read."""
+
+    reason: str
+
+
+class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
+    """Callbacks of the quarantine were applied after all; none of this transaction is left there."""
+
+
+class AddressLost(msgspec.Struct, frozen=True, tag="address_changed", tag_field="kind"):
+    """This machine has the address in its callback URL no longer."""
+
+    host: str
+
+
+class AddressBack(msgspec.Struct, frozen=True, tag="address_back", tag_field="kind"):
+    """This machine has that address again."""
+
+    host: str
+
+
+Entry = (
+    Attempted
+    | Interrupted
+    | Searched
+    | AbortRequested
+    | AbortAnswered
+    | Quarantined
+    | Silent
+    | Proved
+    | Released
+    | Resolved
+    | Dismissed
+    | Touched
+    | TakenOver
+    | Reapplied
+    | AddressLost
+    | AddressBack
+)
+
+
+def follow(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
+    """Return the transaction as it stands after the entry."""
+    match entry:
+        case Attempted(attempt=attempt):
+            return transitions.conclude_start(transaction, judge(attempt, transaction.client_transaction_id), now)
+        case Interrupted():
+            return transitions.interrupted(transaction, now)
+        case Searched(answer=answer):
+            return transitions.searched(transaction, answer, now)
+        case AbortAnswered(attempt=attempt) if judge_abort(attempt) is AbortAnswer.TAKEN:
+            return transitions.touched(
+                transaction, now
+            )  # something ran there: it can no longer be proved that nothing did
+        case AbortRequested() | AbortAnswered():
+            return transaction  # an abort is a request: what the terminal makes of it, its events say
+        case Touched():
+            return transitions.touched(transaction, now)
+        case Quarantined(reason=reason):
+            return transitions.quarantined(transaction, reason, now)
+        case Silent(code=code, seconds=seconds):
+            return transitions.silent(transaction, code, seconds, now)
+        case Proved(evidence=evidence):
+            return transitions.proved(transaction, evidence, now)
+        case Released():
+            return transitions.released(transaction, now)
+        case Resolved(operator=operator, note=note, result=result, transaction_reference=reference):
+            return transitions.resolved(transaction, result, operator, note, reference, now)
+        case Dismissed(code=code):
+            return transitions.dismissed(transaction, code, now)
+        case TakenOver(reason=reason):
+            return transitions.taken_over(transaction, reason, now)
+        case Reapplied():
+            return transitions.dismissed(transaction, AttentionCode.QUARANTINED_EVENT, now)
+        case AddressLost(host=host):
+            return transitions.address_lost(transaction, host, now)
+        case AddressBack():
+            return transitions.address_back(transaction, now)
+        case _:
+            assert_never(entry)
+
+
+def reason(entry: Entry, client_transaction_id: str) -> str:
+    """Return the word of the feed for an entry: `acknowledged`, `search:none`, `abort:nothing_running`, `release`."""
+    match entry:
+        case Attempted(attempt=attempt):
+            return NAMES[type(judge(attempt, client_transaction_id))]
+        case Searched(answer=answer):
+            return f"search:{RESULTS[type(answer)]}"
+        case AbortAnswered(attempt=attempt):
+            return f"abort:{judge_abort(attempt)}"
+        case AbortRequested(probe=True):
+            return "probe_requested"
+        case Silent(code=code):
+            return code
+        case _:
+            return str(entry.__struct_config__.tag)
+
+
+def replay(
+    initial: Transaction, inputs: Iterable[tuple[datetime, Entry | tuple[TransactionEvent, New]]]
+) -> tuple[Transaction, list[Verdict]]:
+    """Derive a transaction again from its beginning and all that came, in order, with the verdict of each event."""
+    transaction = initial
+    verdicts = []
+    for at, item in inputs:
+        if isinstance(item, tuple):
+            event, seen = item
+            transaction, verdict = transitions.advance(transaction, event, seen=seen, now=at)
+            verdicts.append(verdict)
+        else:
+            transaction = follow(transaction, item, at)
+    return transaction, verdicts

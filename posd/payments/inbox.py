@@ -1,0 +1,249 @@
+"""The inbox of the transaction channel: every authentic callback ends as one of the rows of design 5.
+
+The event's raw bytes and its effect are one commit, and the answer comes after it. What a retry can cure answers with
+a code that the terminal retries, what it cannot with one that it does not (spec 6.2).
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+
+import msgspec
+import structlog
+
+from posd.base.crashpoints import crash_point
+from posd.base.times import iso
+from posd.payments import journal, rows
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.entries import Quarantined, Reapplied, Touched
+from posd.payments.events import NotAnEvent, TransactionEvent, read_event
+from posd.payments.lifecycle import Verdict
+from posd.payments.log import tell
+from posd.payments.model import Phase, Transaction
+from posd.payments.record import free_if_ended, hold_if_reopened
+from posd.payments.transitions import Seen, advance, rebuild, recognise
+from posd.records import events, pruned
+from posd.records.callback_tokens import Channel
+from posd.records.events import QuarantinedBody
+from posd.records.retention import Pruned, contradicts
+from posd.storage.batch import Unit
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.terminals.fleet import Fleet
+
+log = structlog.get_logger("posd.inbox")
+
+
+class Refusal(Exception):
+    """An authentic body that cannot be used: the HTTP status of the answer, and why."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of one callback: the HTTP status to answer with, and the facts for the log."""
+
+    status: int
+    verdict: Verdict | None = None
+    event_status: str | None = None
+    reason: str | None = None
+    before: Transaction | None = None
+    after: Transaction | None = None
+
+
+class Inbox:
+    """Takes callbacks whose token was checked."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: Fleet,
+        merchant_id: str,
+        outstanding: Outstanding,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._merchant_id = merchant_id
+        self._outstanding = outstanding
+        self._now = now
+        #: Events that came again since the start of the process: the terminal had not heard the answer.
+        self.repeated = 0
+        #: Called with the id of a transaction of which a callback could not be used.
+        self.on_unusable: Callable[[str], None] = lambda _identity: None
+
+    async def receive(self, client_transaction_id: str, body: bytes, peer: str) -> int:
+        """Take the body of a callback and return the HTTP status to answer with: 200, 400, 403 or 503."""
+        at = self._now()
+        try:
+            event = _read(body, client_transaction_id)
+        except Refusal as refusal:
+            work = partial(
+                self._quarantine, identity=client_transaction_id, refusal=refusal, body=body, peer=peer, at=at
+            )
+        else:
+            work = partial(self._apply, identity=client_transaction_id, event=event, body=body, peer=peer, at=at)
+            self._note_sign_of_life(event, at)
+        crash_point("event.before_commit")
+        try:
+            receipt = await self._store.write(work)
+        except (StorageUnavailable, CommitUncertain) as error:
+            log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
+            return 503
+        crash_point("event.committed")
+        self._tell(client_transaction_id, receipt)
+        if receipt.reason is not None:
+            self.on_unusable(client_transaction_id)
+        return receipt.status
+
+    async def broke_off(self, client_transaction_id: str) -> None:
+        """Note that an authentic callback began and did not become whole: a terminal has the request.
+
+        Only of what might otherwise be proved never to have started; the terminal sends the event again.
+        """
+        with suppress(StorageUnavailable, CommitUncertain):
+            await self._store.write(partial(self._touch, identity=client_transaction_id, at=self._now()))
+
+    def _touch(self, unit: Unit, identity: str, at: datetime) -> None:
+        before = rows.get(unit.db, identity)
+        if before is not None and before.phase in (Phase.STARTING, Phase.IN_DOUBT):
+            journal.record(unit, before, Touched(), at)
+
+    async def too_large(self, client_transaction_id: str, limit: int, peer: str) -> int:
+        """Note on the transaction that an authentic body was over the limit and could not be read.
+
+        Return the HTTP status to answer with: 413, or 503 where that could not be noted.
+        """
+        reason = f"it was larger than {limit} bytes"
+        log.warning("webhook.too_large", transaction=client_transaction_id, limit_bytes=limit, peer=peer)
+        try:
+            before, after = await self._store.write(
+                partial(_attend_quarantined, identity=client_transaction_id, reason=reason, at=self._now())
+            )
+        except (StorageUnavailable, CommitUncertain) as error:
+            log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
+            return 503
+        if after is not None:
+            tell(before, after)
+        self.on_unusable(client_transaction_id)
+        return 413
+
+    def _note_sign_of_life(self, event: TransactionEvent, at: datetime) -> None:
+        terminal = event.terminal
+        self._fleet.heard_from(terminal.serial_number, iso(at), brand=terminal.brand, model=terminal.model)
+
+    def _apply(
+        self, unit: Unit, identity: str, event: TransactionEvent, body: bytes, peer: str, at: datetime
+    ) -> Receipt:
+        """Record an event and its effect (runs inside the commit)."""
+        before, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
+        seen = recognise(body, bodies)
+        if seen is Seen.REPEATED:
+            return Receipt(200)  # before all else: the configuration may have changed since it was taken
+        if before is None and (removed := pruned.payment(unit.db, identity)) is not None:
+            return self._after_removal(unit, removed, event, body, peer, at)
+        refusal = self._unwelcome(unit, event)
+        if refusal is not None:
+            return self._quarantine(unit, identity, refusal, body, peer, at)
+        stored = before or rebuild(event, identity, at)
+        if before is None:
+            rows.insert(unit, stored, "orphan")
+        after, verdict = advance(stored, event, seen=seen, now=at)
+        seq = events.append(unit, identity, event, verdict, iso(at), body)
+        after = rows.move(unit, stored, after, f"event:{event.status}")
+        if after.outcome is not None and after.outcome.rests_on(event.event_id):
+            events.set_final(unit, identity, seq)
+        free_if_ended(unit, after, self._outstanding)
+        hold_if_reopened(unit, stored, after)
+        return Receipt(200, verdict, event.status, before=before, after=after)
+
+    def _after_removal(
+        self, unit: Unit, removed: Pruned, event: TransactionEvent, body: bytes, peer: str, at: datetime
+    ) -> Receipt:
+        """Take an event of a payment that retention has removed: nothing new, or kept where it says otherwise."""
+        if not contradicts(removed, event.status):
+            return Receipt(200)
+        reason = (
+            f"its payment had ended {removed.result} on {removed.ended_on} and was removed by retention; now the "
+            f"terminal says {event.status}. Look at it with the acquirer"
+        )
+        events.quarantine(unit, Channel.TRANSACTION, removed.client_transaction_id, reason, peer, iso(at), body)
+        return Receipt(200, reason=reason)
+
+    def reapply(self, unit: Unit, item: QuarantinedBody) -> Receipt | None:
+        """Apply a body of the quarantine if it can be used now (runs inside a commit); None where it still cannot."""
+        try:
+            event = _read(item.body, item.subject)
+        except Refusal:
+            return None
+        known = rows.get(unit.db, item.subject)
+        removed = pruned.payment(unit.db, item.subject) if known is None else None
+        if removed is not None and contradicts(removed, event.status):
+            return None  # it is there to be looked at
+        if removed is None and self._unwelcome(unit, event) is not None:
+            return None
+        receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now())
+        if not events.unquarantine(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
+            journal.record(unit, known, Reapplied(), self._now())
+        return receipt
+
+    def _unwelcome(self, unit: Unit, event: TransactionEvent) -> Refusal | None:
+        """Say why an event of this merchant or terminal is refused, if it is (spec 6.3, rule 6)."""
+        if self._merchant_id and event.merchant_id != self._merchant_id:
+            return Refusal(403, "it is of another merchant than the configured one (merchant.id)")
+        serial = event.terminal.serial_number
+        if serial not in self._fleet and next(rows.open_on(unit.db, serial), None) is None:
+            return Refusal(403, f"terminal {serial} is not in the fleet; if it is yours, add it to [[terminals]]")
+        return None
+
+    def _quarantine(self, unit: Unit, identity: str, refusal: Refusal, body: bytes, peer: str, at: datetime) -> Receipt:
+        """Keep a body that cannot be used (runs inside the commit)."""
+        reason = refusal.reason
+        if not events.quarantine(unit, Channel.TRANSACTION, identity, reason, peer, iso(at), body):
+            # One reason for all that follow: each other one would be a change that is written down.
+            reason = f"{events.MAX_QUARANTINED} callbacks of this payment are in quarantine already; more are not kept"
+        before, after = _attend_quarantined(unit, identity, reason, at)
+        return Receipt(refusal.status, reason=reason, before=before, after=after)
+
+    def _tell(self, identity: str, receipt: Receipt) -> None:
+        if receipt.reason is not None:
+            log.warning("webhook.quarantined", transaction=identity, http_status=receipt.status, reason=receipt.reason)
+        if receipt.after is None:
+            self.repeated += receipt.reason is None
+            return
+        if receipt.verdict is not None:
+            log.info(
+                "webhook.event",
+                transaction=identity,
+                verdict=receipt.verdict,
+                status=receipt.event_status,
+                phase=receipt.after.phase,
+            )
+        tell(receipt.before, receipt.after)
+
+
+def _read(body: bytes, client_transaction_id: str) -> TransactionEvent:
+    """Read an event of this transaction. Raise Refusal."""
+    try:
+        event = read_event(body)
+    except NotAnEvent as error:
+        raise Refusal(400, f"the body is not a transaction event: {error}") from error
+    if event.client_transaction_id != client_transaction_id:
+        raise Refusal(400, "the body names another client_transaction_id than the callback address")
+    return event
+
+
+def _attend_quarantined(
+    unit: Unit, identity: str, reason: str, at: datetime
+) -> tuple[Transaction | None, Transaction | None]:
+    """Note it on the transaction, where it is known; return what it was and what it is."""
+    before = rows.get(unit.db, identity)
+    if before is None:
+        return None, None
+    after = journal.record(unit, before, Quarantined(reason), at)
+    hold_if_reopened(unit, before, after)
+    return before, after

@@ -1,0 +1,339 @@
+"""A transaction as posd sees it: phase, outcome, evidence, attention (design 2).
+
+Everything here is a value; `posd.payments.transitions` says how one follows from another.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from posd.base.json_types import Exact, Moment
+from posd.base.money import ZERO, numbers, to_decimal
+from posd.base.times import parse_iso
+from posd.payments import lifecycle
+from posd.payments.lifecycle import Status, Trail
+
+_EXACT = msgspec.json.Decoder(float_hook=to_decimal)
+
+
+class OperationType(StrEnum):
+    """What is asked of the terminal (local API, `type`)."""
+
+    CHARGE = "charge"
+    PRE_AUTH = "pre-auth"
+    RE_AUTH = "re-auth"
+    CAPTURE = "capture"
+    POST_TIP = "post-tip"
+    VOID = "void"
+
+
+class Phase(StrEnum):
+    """posd's own view of a transaction."""
+
+    STARTING = "starting"
+    IN_DOUBT = "in_doubt"
+    ACTIVE = "active"
+    FINAL = "final"
+
+
+class Result(StrEnum):
+    """How a transaction ended."""
+
+    APPROVED = "approved"
+    DECLINED = "declined"
+    REJECTED = "rejected"
+    CANCELED = "canceled"
+    NOT_STARTED = "not_started"
+
+
+RESULTS: Mapping[Status, Result] = {
+    Status.APPROVAL: Result.APPROVED,
+    Status.DECLINED: Result.DECLINED,
+    Status.TERMINAL_REJECTED: Result.REJECTED,
+    Status.TERMINAL_CANCELED: Result.CANCELED,
+}
+
+
+class EvidenceKind(StrEnum):
+    """What an outcome can rest on."""
+
+    EVENT = "event"
+    SEARCH = "search"
+    REFUSAL = "refusal"
+    UNSENT = "unsent"
+    ABORT = "abort"
+    OPERATOR = "operator"
+
+
+class Evidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One proof: its kind, when it came, and the fields of its kind."""
+
+    kind: Annotated[EvidenceKind, Meta(description="what it is")]
+    at: Annotated[Moment, Meta(description="when it came")]
+    event_id: Annotated[str | None, Meta(description="event, search: the event that states it")] = None
+    status: Annotated[int | None, Meta(description="refusal, abort: the terminal's HTTP status")] = None
+    body: Annotated[str | None, Meta(description="refusal: what the terminal said")] = None
+    reason: Annotated[str | None, Meta(description="unsent: why")] = None
+    result: Annotated[str | None, Meta(description='search: "none" where it rests on what was not found')] = None
+    operator: Annotated[str | None, Meta(description="operator: who")] = None
+    note: Annotated[str | None, Meta(description="operator: why")] = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why it was not approved: the event's own words, or posd's (`type` is then `posd`) for `not_started`."""
+
+    type: Annotated[str | None, Meta(description="the event's, or `posd`")]
+    code: Annotated[str | None, Meta(description="the event's, or posd's own")]
+    message: Annotated[str | None, Meta(description="in words")]
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What a receipt needs of the acquirer's answer."""
+
+    authorization_code: Annotated[str | None, Meta(description="the issuer's")]
+    franchise: Annotated[str | None, Meta(description="the card's brand")]
+    card_type: Annotated[str | None, Meta(description="credit or debit, as the acquirer writes it")]
+    cvm_type: Annotated[str | None, Meta(description="how the cardholder was verified")]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a transaction ended, and the evidence for it."""
+
+    result: Annotated[Result, Meta(description="`approved` was charged; what the till does next says `next_step`")]
+    status: Annotated[
+        Status | None, Meta(description="the terminal's final state, null where none stands behind the outcome")
+    ]
+    transaction_reference: Annotated[str | None, Meta(description="the acquirer's, for a void or a capture")]
+    ticket_number: Annotated[str | None, Meta(description="the acquirer's")]
+    failure_reason: Annotated[Failure | None, Meta(description="why it was not approved, where that is known")]
+    reached_acquirer: Annotated[
+        bool | None, Meta(description="whether the acquirer was asked, null where that is not known")
+    ]
+    reading_type: Annotated[str | None, Meta(description="how the card was read, as the terminal writes it")]
+    authorized_amount: Annotated[Exact | None, Meta(description="what the acquirer authorized")]
+    receipt: Annotated[Receipt | None, Meta(description="null where the final event has no acquirer's answer")]
+    reversal: Annotated[
+        str | None, Meta(description="of an approved void: `cancellation` on the day of its original, else `refund`")
+    ]
+    decided_at: Annotated[Moment, Meta(description="when posd knew it")]
+    evidence: Annotated[tuple[Evidence, ...], Meta(description="what it rests on")]
+    supersedes: "Outcome | None" = None
+
+    @property
+    def stated_by_terminal(self) -> bool:
+        """Whether a state of the terminal stands behind it (event, search), not an inference or a person's word.
+
+        What a terminal says beats everything else (design 5, finals that disagree).
+        """
+        return self.status is not None
+
+    def rests_on(self, event_id: str) -> bool:
+        """Whether the event of that id states it."""
+        return any(item.kind is EvidenceKind.EVENT and item.event_id == event_id for item in self.evidence)
+
+    @property
+    def by_operator(self) -> bool:
+        """Whether it is a person's word."""
+        return any(item.kind is EvidenceKind.OPERATOR for item in self.evidence)
+
+
+class AttentionCode(StrEnum):
+    """Conditions that a person should look at (local API); they never change an outcome."""
+
+    IN_DOUBT = "in_doubt"
+    GAP = "gap"
+    STALLED = "stalled"
+    NO_CALLBACK = "no_callback"
+    ORPHAN = "orphan"
+    SERIAL_MISMATCH = "serial_mismatch"
+    EVENT_ID_REUSED = "event_id_reused"
+    UNKNOWN_STATUS = "unknown_status"
+    ILLEGAL_TRANSITION = "illegal_transition"
+    CONFLICTING_FINAL = "conflicting_final"
+    OUTCOME_CORRECTED = "outcome_corrected"
+    MISSING_REFERENCE = "missing_reference"
+    AMOUNT_DIFFERS = "amount_differs"
+    QUARANTINED_EVENT = "quarantined_event"
+    ADDRESS_CHANGED = "address_changed"
+    RELEASED = "released"
+
+
+class Attention(msgspec.Struct, frozen=True):
+    """A condition that a person should look at; it never changes an outcome by itself."""
+
+    code: Annotated[AttentionCode, Meta(description="which condition")]
+    since: Annotated[Moment, Meta(description="since when")]
+    detail: Annotated[str, Meta(description="what it is about, and what to do")]
+
+
+class SearchResult(StrEnum):
+    """What a search brought (local API, `last_search`)."""
+
+    FOUND = "found"
+    NONE = "none"
+    NO_ANSWER = "no_answer"
+
+
+class LastSearch(msgspec.Struct, frozen=True):
+    """When the terminal was asked last, and what came."""
+
+    at: Annotated[Moment, Meta(description="when")]
+    result: Annotated[SearchResult, Meta(description="what came; `no_answer` says nothing about the payment")]
+
+
+class NextStep(StrEnum):
+    """What the till does now (local API, `next_step`)."""
+
+    WAIT = "wait"
+    DONE = "done"
+    NEW_ID_OK = "new_id_ok"
+    ASK_PERSON = "ask_person"
+
+
+#: A person has to look before the till may believe that it is finished.
+CONFLICTS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
+
+
+class Transaction(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation on one terminal.
+
+    `amount`, `metadata` and `options` are the till's JSON objects, verbatim; `amount` is exact decimals.
+    `type` is None only for an orphan whose events do not say it. Times are ISO 8601 texts.
+    """
+
+    client_transaction_id: str
+    terminal: str
+    type: OperationType | None
+    created_at: str
+    updated_at: str
+    phase: Phase
+    sale: str | None = None
+    amount: bytes = b"{}"
+    metadata: bytes = b"{}"
+    options: bytes = b"{}"
+    transaction_reference: str | None = None
+    original: str | None = None
+    derives_from: str | None = None  # the original, where this database knows it, however the till named it
+    same_day_until: str | None = None  # of a void: when the day of its original ends for the merchant
+    repeat: bool = False
+    sent_to: str | None = None  # base URL of the device that the start goes to
+    callback_host: str | None = None  # address of this machine in its callback URL; None where it was configured
+    callback_lost: bool = False  # this machine has that address no longer; no person can close that
+    acknowledged: bool = False
+    heard: bool = False  # something of the terminal came for it: acknowledgement, event, search hit, any callback
+    mismatched: bool = False  # another device than the one asked has it; no person can close that
+    released: bool = False  # a person has freed its terminal
+    last_search: LastSearch | None = None
+    trail: Trail = Trail()
+    reading_type: str | None = None
+    outcome: Outcome | None = None
+    withdrawn: Outcome | None = None  # an inferred outcome that an event disproved before a final came
+    attention: tuple[Attention, ...] = ()
+    revision: int = 0
+
+    @property
+    def status(self) -> Status | None:
+        """The newest lifecycle state known; the acknowledgement of the call counts as the first."""
+        if self.trail.position is None and self.acknowledged:
+            return Status.TERMINAL_ACKNOWLEDGED
+        return self.trail.position
+
+    @property
+    def given_reference(self) -> str | None:
+        """The reference that its approval gave, in one case: the wire may write a UUID in any.
+
+        In upper case, so that nothing that reads a damaged database takes it for an id.
+        """
+        reference = self.outcome and self.outcome.transaction_reference
+        return reference.upper() if reference else None
+
+    @property
+    def orphan(self) -> bool:
+        """Whether it was rebuilt from an event, so that nothing is known of the till's request."""
+        return self.sent_to is None
+
+    @property
+    def abortable(self) -> bool:
+        """Not final, not released, not past the point of no return (spec 3.1, rule 2), on the device that was asked.
+
+        An orphan holds no terminal, so that an abort for it could hit another payment.
+        """
+        return not (
+            self.phase is Phase.FINAL
+            or self.released
+            or self.mismatched
+            or self.orphan
+            or past_point_of_no_return(self)
+        )
+
+    @property
+    def total(self) -> Decimal:
+        """The sum of every number of the till's amount, 0 where none is known."""
+        return sum(numbers(_EXACT.decode(self.amount)), ZERO)
+
+    def attention_of(self, code: AttentionCode) -> Attention | None:
+        """Return the open attention of that code."""
+        return next((item for item in self.attention if item.code is code), None)
+
+
+def past_point_of_no_return(transaction: Transaction) -> bool:
+    """Whether the acquirer was asked, so that only the final event can tell (spec 3.1, rule 2)."""
+    return transaction.trail.approval_requested or transaction.status in lifecycle.FINALS
+
+
+def unsettled(transaction: Transaction) -> bool:
+    """Whether a final transaction leaves open what the customer paid, until a person has looked and acknowledged it."""
+    if any(item.code in CONFLICTS for item in transaction.attention):
+        return True
+    outcome = transaction.outcome
+    # Ended by the terminal after the acquirer was asked: nobody knows what the acquirer did.
+    return (
+        outcome is not None
+        and outcome.result is not Result.APPROVED
+        and outcome.reached_acquirer is None
+        and transaction.attention_of(AttentionCode.ILLEGAL_TRANSITION) is not None
+    )
+
+
+def undecided(transaction: Transaction) -> bool:
+    """Whether it may still turn out either way: it is open, or unsettled."""
+    return transaction.outcome is None or unsettled(transaction)
+
+
+def may_be_paid(transaction: Transaction) -> bool:
+    """Whether it stands in the way of another that would be paid for the same: it is approved, or undecided."""
+    outcome = transaction.outcome
+    return undecided(transaction) or (outcome is not None and outcome.result is Result.APPROVED)
+
+
+def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> NextStep:
+    """Tell the till what to do; `grace` is how long a doubt may clear up by itself before a person is asked."""
+    if unsettled(transaction):
+        return NextStep.ASK_PERSON
+    outcome = transaction.outcome
+    if outcome is not None:
+        return NextStep.DONE if outcome.result is Result.APPROVED else NextStep.NEW_ID_OK
+    if transaction.released:
+        return NextStep.ASK_PERSON  # a person has taken it in hand
+    if transaction.phase is Phase.IN_DOUBT:
+        doubt = transaction.attention_of(AttentionCode.IN_DOUBT)
+        # A clock that was set back says nothing about how long it has been.
+        if doubt is None or not timedelta(0) <= now - parse_iso(doubt.since) <= grace:
+            return NextStep.ASK_PERSON
+    if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
+        return NextStep.ASK_PERSON  # what came under the used id was not applied, and may be the final
+    return NextStep.WAIT
+
+
+#: One encoder for what is stored and sent: decimals stay numbers with the digits they have.
+ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+def encode(value: Any) -> bytes:
+    """Encode to JSON with exact decimals."""
+    return ENCODER.encode(value)

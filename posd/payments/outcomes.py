@@ -1,0 +1,225 @@
+"""Outcomes: what each proof makes of a transaction, and how two of them are held against each other (design 5).
+
+What a terminal says (event, search) supersedes what was inferred (refusal, unsent, abort, a person's word). Of two
+finals of the terminal the first stands.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal, assert_never
+
+import msgspec
+
+from posd.base.money import ZERO
+from posd.base.times import iso
+from posd.payments import lifecycle
+from posd.payments.attention import attend, clear
+from posd.payments.events import RawResponse, TransactionEvent
+from posd.payments.lifecycle import Status, Trail
+from posd.payments.model import (
+    RESULTS,
+    AttentionCode,
+    Evidence,
+    EvidenceKind,
+    Failure,
+    OperationType,
+    Outcome,
+    Phase,
+    Receipt,
+    Result,
+    Transaction,
+)
+from posd.payments.operations import OPERATIONS
+from posd.payments.reversals import Reversal, reversal
+from posd.payments.start_replies import Refused, Unsent
+
+_set = msgspec.structs.replace
+
+#: How the terminal's word came.
+Source = Literal[EvidenceKind.EVENT, EvidenceKind.SEARCH]
+
+#: What an outcome settles: nobody has to look at these any more.
+SETTLED = (
+    AttentionCode.IN_DOUBT,
+    AttentionCode.STALLED,
+    AttentionCode.ADDRESS_CHANGED,
+    AttentionCode.RELEASED,
+)
+
+
+def not_started(judgement: Refused | Unsent, now: datetime) -> Outcome:
+    """Return the outcome of a request that was provably refused or provably never sent."""
+    match judgement:
+        case Refused(status=status, body=body):
+            evidence = Evidence(kind=EvidenceKind.REFUSAL, at=iso(now), status=status, body=body)
+            failure = Failure(type="posd", code="refused", message=f"the terminal refused the request (HTTP {status})")
+        case Unsent(reason=reason):
+            evidence = Evidence(kind=EvidenceKind.UNSENT, at=iso(now), reason=reason)
+            failure = Failure(type="posd", code="unsent", message=f"the request was never sent: {reason}")
+        case _:
+            assert_never(judgement)
+    return inferred(Result.NOT_STARTED, (evidence,), now, failure=failure)
+
+
+def inferred(
+    result: Result,
+    evidence: Sequence[Evidence],
+    now: datetime,
+    *,
+    failure: Failure | None = None,
+    transaction_reference: str | None = None,
+) -> Outcome:
+    """Return an outcome behind which no state of the terminal stands."""
+    return Outcome(
+        result=result,
+        status=None,
+        transaction_reference=transaction_reference,
+        ticket_number=None,
+        failure_reason=failure,
+        reached_acquirer=False if result is Result.NOT_STARTED else None,
+        reading_type=None,
+        authorized_amount=None,
+        receipt=None,
+        reversal=None,
+        decided_at=iso(now),
+        evidence=tuple(evidence),
+    )
+
+
+def stated(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Outcome:
+    """Return the outcome that a final event, or a search's element of that shape, states (local API, the outcome)."""
+    status = Status(event.status)
+    response = event.raw_response if status is Status.APPROVAL else None
+    reason = event.failure_reason
+    return Outcome(
+        result=RESULTS[status],
+        status=status,
+        transaction_reference=response.transaction_reference if response else None,
+        ticket_number=response.ticket_number if response else None,
+        failure_reason=Failure(type=reason.type, code=reason.code, message=reason.message) if reason else None,
+        reached_acquirer=_reached_acquirer(status, response, transaction.trail),
+        reading_type=event.reading_type or transaction.reading_type,
+        authorized_amount=response.authorized_amount if response else None,
+        receipt=Receipt(
+            authorization_code=response.authorization_code,
+            franchise=response.franchise,
+            card_type=response.card_type,
+            cvm_type=response.cvm_type,
+        )
+        if response
+        else None,
+        reversal=_reversal(transaction, RESULTS[status], event.occurred_at, now),
+        decided_at=iso(now),
+        evidence=(Evidence(kind=source, at=iso(now), event_id=event.event_id),),
+    )
+
+
+def finish(transaction: Transaction, outcome: Outcome, now: datetime) -> Transaction:
+    """Set the outcome; one that posd or a person had inferred before is kept under `supersedes`."""
+    old = transaction.outcome or transaction.withdrawn
+    if old is not None:
+        outcome = _set(outcome, supersedes=old)
+        if old.result is not outcome.result:
+            said = "a person's word" if old.by_operator else "inference"
+            says = "a person says" if outcome.by_operator else "the terminal says"
+            transaction = attend(
+                transaction,
+                AttentionCode.OUTCOME_CORRECTED,
+                now,
+                f"the outcome was {old.result} by {said}; {says} {outcome.result}",
+            )
+    transaction = _set(transaction, phase=Phase.FINAL, outcome=outcome, withdrawn=None)
+    return clear(transaction, *SETTLED)
+
+
+def note_approval(transaction: Transaction, event: TransactionEvent, now: datetime) -> Transaction:
+    """Raise what a person should know about an approval."""
+    if event.status != Status.APPROVAL:
+        return transaction
+    response = event.raw_response
+    if response is None or response.transaction_reference is None:
+        transaction = attend(
+            transaction,
+            AttentionCode.MISSING_REFERENCE,
+            now,
+            "approved, but without a transaction_reference: it cannot be voided or captured by reference",
+        )
+    comparable = transaction.type is None or OPERATIONS[transaction.type].compares
+    asked = transaction.total
+    if asked and comparable and response is not None and response.authorized_amount is not None:
+        expected: set[Decimal] = {asked, asked + (event.tip or ZERO)}
+        if response.authorized_amount not in expected:
+            transaction = attend(
+                transaction,
+                AttentionCode.AMOUNT_DIFFERS,
+                now,
+                f"asked for {asked}, authorized {response.authorized_amount}",
+            )
+    return transaction
+
+
+def compare(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
+    """Hold what came after the terminal's final against it: the first final stands, and its confirmation is kept."""
+    outcome = transaction.outcome
+    if outcome is None or outcome.status is None:
+        return transaction
+    status = Status.known(event.status)
+    # The acquirer's own word shows that it was asked, also where no event has told of the question.
+    asked = transaction.trail.approval_requested or status in (lifecycle.DECLINED, lifecycle.APPROVAL)
+    if asked and outcome.status in (lifecycle.CANCELED, lifecycle.REJECTED):
+        outcome = _set(outcome, reached_acquirer=None)
+        transaction = _set(transaction, outcome=outcome)
+    if status not in lifecycle.FINALS:
+        return transaction
+    reference = event.raw_response.transaction_reference if status is Status.APPROVAL and event.raw_response else None
+    same = (status, reference) == (outcome.status, outcome.transaction_reference)
+    # A search need not say the reference: the one without it is the same final, and is completed by the other.
+    partly = (
+        status is outcome.status
+        and None in (reference, outcome.transaction_reference)
+        and EvidenceKind.SEARCH in {source, *(item.kind for item in outcome.evidence)}
+    )
+    if same or partly:
+        return _confirm(transaction, outcome, event, source, now)
+    return attend(
+        transaction,
+        AttentionCode.CONFLICTING_FINAL,
+        now,
+        f"two finals: {_final(outcome.status, outcome.transaction_reference)} stands, {_final(status, reference)} came "
+        "after it; check with the acquirer what the customer paid, and void what was taken twice",
+    )
+
+
+def _confirm(
+    transaction: Transaction, outcome: Outcome, event: TransactionEvent, source: Source, now: datetime
+) -> Transaction:
+    """Add a second proof of the same final. An event says more than a search, unless it lacks the reference."""
+    kinds = {item.kind for item in outcome.evidence}
+    fresh = stated(transaction, event, source, now)
+    evidence = outcome.evidence if source in kinds else (*outcome.evidence, *fresh.evidence)
+    old, new = outcome.transaction_reference, fresh.transaction_reference
+    completes = old is None and new is not None
+    if completes or (source is EvidenceKind.EVENT and source not in kinds and old == new):
+        outcome = _set(fresh, decided_at=outcome.decided_at, supersedes=outcome.supersedes)
+        transaction = note_approval(clear(transaction, AttentionCode.MISSING_REFERENCE), event, now)
+    return _set(transaction, outcome=_set(outcome, evidence=evidence))
+
+
+def _reversal(transaction: Transaction, result: Result, occurred_at: str, now: datetime) -> Reversal | None:
+    approved_void = transaction.type is OperationType.VOID and result is Result.APPROVED
+    return reversal(transaction.same_day_until, occurred_at, now) if approved_void else None
+
+
+def _reached_acquirer(status: Status, response: RawResponse | None, trail: Trail) -> bool | None:
+    match status:
+        case Status.APPROVAL:
+            return True if response else None
+        case Status.DECLINED:
+            return True
+        case _:  # a cancellation or a local rejection
+            return None if trail.approval_requested else False
+
+
+def _final(status: Status | None, reference: str | None) -> str:
+    return f"{status} (reference {reference})" if reference else f"{status}"

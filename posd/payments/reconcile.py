@@ -1,0 +1,423 @@
+"""The reconciler: asks terminals what became of transactions that are open, or that a person closed (design 6).
+
+It never concludes from time.
+
+It hears of every change after its COMMIT and remembers of each of them what `payments.schedule` needs. One task
+sleeps until the next of them is due; with none it does not wake at all. What is asked goes one call at a time
+to each terminal, and a few at a time to the fleet, whatever has piled up: an outage, or a restart with hundreds open.
+"""
+
+import asyncio
+import random
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+import structlog
+
+from posd.base.crashpoints import crash_point
+from posd.base.times import iso
+from posd.payments import lifecycle, not_started, rows, schedule
+from posd.payments.abort import Aborts
+from posd.payments.abort_replies import NOTHING_RUNNING_STATUS, AbortAnswer
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.entries import Proved, Silent
+from posd.payments.lifecycle import Status
+from posd.payments.log import tell
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Phase, SearchResult, Transaction
+from posd.payments.not_started import Rounds
+from posd.payments.record import record
+from posd.payments.schedule import Limits, Watch
+from posd.payments.search import Asked, Searching
+from posd.payments.search_replies import RESULTS
+from posd.records import pruned
+from posd.records.problems import Problem
+from posd.storage.batch import Change, Unit
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+
+NEVER = float("inf")
+
+DRAINING = "posd is stopping; ask again in a moment"
+
+#: Terminals that are asked at the same time: a burst after an outage must not starve the payments beside it.
+MAX_CALLS = 8
+
+log = structlog.get_logger("posd.reconciler")
+
+#: The least pause between two searches of one transaction that something on the LAN causes, in seconds.
+CAUSED_PAUSE_SECONDS = 2.0
+
+#: A final that raised one of these was not expected so: the terminal is asked once.
+ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP})
+#: So is a call to the acquirer that shows up after the end.
+ACQUIRER_ASKED = f"event:{Status.APPROVAL_REQUESTED}"
+#: The word of the history for an end by a person.
+BY_PERSON = "resolve"
+#: The words for an address of this machine that is gone, and that is there again: whether its events cannot come.
+DEAF = {"address_changed": True, "address_back": False}
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the configuration says; `settle` is in seconds."""
+
+    limits: Limits
+    settle: float
+    probe_with_abort: bool
+
+
+class _Watched(msgspec.Struct):
+    """One transaction: its watch, its attentions, a silence that is to be recorded, its proof, its abort under way."""
+
+    watch: Watch
+    attention: frozenset[str]
+    rounds: Rounds
+    silence: Silent | None = None
+    asked: float = -NEVER  # when it was asked for last
+    abort_asked: float | None = None  # None: before it was in doubt, so that nothing follows from the answer
+    probing: bool = False
+
+
+class Reconciler:
+    """Asks for open transactions. `adopt` what is open, `run` it as a task, `close` it."""
+
+    def __init__(
+        self,
+        store: Store,
+        searching: Searching,
+        aborts: Aborts,
+        outstanding: Outstanding,
+        settings: Settings,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._searching = searching
+        self._aborts = aborts
+        self._outstanding = outstanding
+        self._settings = settings
+        self._now = now
+        self._watched: dict[str, _Watched] = {}
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._queued: set[str] = set()  # calls of the plan that wait for their turn
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._fleet_turns = asyncio.Semaphore(MAX_CALLS)
+        self._wake = asyncio.Event()
+        self._next = NEVER  # when `run` wakes by itself
+        self._closing = False
+        store.hub.listen(self._changed)
+
+    def adopt(self, taken_over: Sequence[Transaction]) -> None:
+        """Take up what an earlier daemon left: each is asked for at once."""
+        now = time.monotonic()
+        for item in taken_over:
+            called_back = bool(item.trail.edges)
+            watch = Watch(item.terminal, item.phase, item.status, now, called_back=called_back, deaf=item.callback_lost)
+            self._keep(item.client_transaction_id, schedule.want(watch, now), [a.code for a in item.attention])
+
+    def returned(self, terminal: str) -> None:
+        """Ask for what is open on a terminal that has come back, or is now elsewhere."""
+        now = time.monotonic()
+        for item in self._watched.values():
+            if item.watch.terminal == terminal and item.watch.phase is not Phase.STARTING:
+                self._want_soon(item, now)
+        self._wake.set()
+
+    def open_terminals(self) -> frozenset[str]:
+        """Return the terminals on which something is open."""
+        watches = (item.watch for item in self._watched.values())
+        return frozenset(watch.terminal for watch in watches if watch.phase is not Phase.FINAL)
+
+    def unusable(self, client_transaction_id: str) -> None:
+        """Ask for it: a callback of it could not be used, and may have been the final."""
+        item = self._watched.get(client_transaction_id)
+        if item is not None:
+            self._want_soon(item, time.monotonic())
+            self._wake.set()
+
+    def _want_soon(self, item: _Watched, now: float) -> None:
+        """Ask for it, with a pause after the last time: how often a stranger can make posd ask is bounded."""
+        item.watch = schedule.want(item.watch, max(now, item.asked + CAUSED_PAUSE_SECONDS))
+
+    async def reconcile(self, client_transaction_id: str) -> Transaction:
+        """Ask now; return the transaction as it then stands. Raise Problem."""
+        transaction = await self._read(client_transaction_id)
+        if self._closing:
+            raise Problem("draining", DRAINING)
+        call = self._call(client_transaction_id, transaction.terminal, nullcontext(), own=False)
+        try:
+            await asyncio.shield(call)
+        except asyncio.CancelledError:
+            if self._closing:
+                raise Problem("draining", DRAINING) from None
+            raise
+        return await self._read(client_transaction_id)
+
+    async def run(self) -> None:
+        """Ask for whatever is due, until cancelled."""
+        while True:
+            self._wake.clear()
+            now = time.monotonic()
+            self._next = NEVER
+            for identity, item in list(self._watched.items()):
+                if identity in self._calls:
+                    continue
+                at = schedule.due(item.watch, self._settings.limits)
+                if at is not None and at <= now:
+                    self._call(identity, item.watch.terminal, self._fleet_turns, own=True)
+                elif at is not None:
+                    self._next = min(at, self._next)
+            with suppress(TimeoutError):
+                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the event.
+                async with asyncio.timeout(None if self._next == NEVER else self._next - now):
+                    await self._wake.wait()
+
+    async def close(self) -> None:
+        """Stop asking: what is under way is given up, and asked again by the next daemon."""
+        self._closing = True
+        calls = list(self._calls.values())
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls)
+
+    def _changed(self, changes: Sequence[Change]) -> None:
+        """Hear of changes after their COMMIT, on the loop."""
+        for change in changes:
+            if change.kind == rows.KIND and change.terminal is not None:
+                self._take(change, change.terminal)
+        if min((self._due(change.id) for change in changes), default=NEVER) < self._next:
+            self._wake.set()
+
+    def _due(self, identity: str) -> float:
+        item = self._watched.get(identity)
+        at = schedule.due(item.watch, self._settings.limits) if item else None
+        return NEVER if at is None else at
+
+    def _take(self, change: Change, terminal: str) -> None:
+        now = time.monotonic()
+        item = self._watched.get(change.id)
+        if change.phase == Phase.FINAL:
+            self._take_end(change, terminal, item, now)
+            return
+        phase, status = Phase(change.phase), Status.known(change.status or "")
+        event = change.reason.startswith("event:")
+        if item is None:
+            self._keep(change.id, Watch(terminal, phase, status, now, called_back=event), change.attention)
+            return
+        if phase is not item.watch.phase:
+            item.rounds, item.abort_asked = Rounds(self._settings.settle), None
+        gap = event and AttentionCode.GAP in change.attention
+        item.watch = schedule.news(item.watch, phase, status, now, event=event, gap=gap)
+        item.attention = frozenset(change.attention)
+        self._take_abort(item, change.reason, now)
+        if change.reason in DEAF:
+            item.watch = msgspec.structs.replace(item.watch, deaf=DEAF[change.reason])
+            if phase is not Phase.STARTING:
+                self._want_soon(item, now)  # at the return too: the terminal may have given up on its events
+
+    def _take_end(self, change: Change, terminal: str, item: _Watched | None, now: float) -> None:
+        """Forget what has ended; what was not expected to end so is asked for once."""
+        if item is None:
+            strange = change.reason == ACQUIRER_ASKED and AttentionCode.ILLEGAL_TRANSITION in change.attention
+        elif item.watch.phase is Phase.FINAL:
+            if item.watch.until is not None and change.status in lifecycle.FINALS:
+                del self._watched[change.id]  # a person had closed it; now the terminal has said how it ended
+            return  # it is about to be asked for
+        else:
+            strange = bool((frozenset(change.attention) - item.attention) & ASK_ONCE)
+        self._watched.pop(change.id, None)
+        if change.reason == BY_PERSON:
+            self._keep(change.id, schedule.closed(terminal, now), change.attention)
+        elif strange:
+            self._keep(change.id, schedule.want(Watch(terminal, Phase.FINAL, None, now), now), change.attention)
+
+    def _take_abort(self, item: _Watched, reason: str, now: float) -> None:
+        """Follow an abort by the words of the history: when it was asked for, what came."""
+        if reason in ("abort_requested", "probe_requested"):
+            item.abort_asked, item.probing = now, reason == "probe_requested"
+        elif reason.startswith("abort:"):
+            answer = AbortAnswer(reason.removeprefix("abort:"))
+            if item.abort_asked is not None and item.watch.phase is Phase.IN_DOUBT:
+                item.rounds = not_started.aborted(item.rounds, answer, item.abort_asked)
+            if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
+                item.watch = schedule.want(item.watch, now)
+
+    def _keep(self, identity: str, watch: Watch, attention: Sequence[str]) -> None:
+        self._watched[identity] = _Watched(watch, frozenset(attention), Rounds(self._settings.settle))
+
+    def _call(
+        self, identity: str, terminal: str, fleet_turn: AbstractAsyncContextManager[None], *, own: bool
+    ) -> "asyncio.Task[None]":
+        """Ask for one transaction in the turn of its terminal and of the fleet; join the call that is under way.
+
+        `own`: the plan asks for it, not a person, whose question leaves the plan as it is.
+        """
+        call = self._calls.get(identity)
+        if call is not None and not own and identity in self._queued:
+            call.cancel()  # a person does not wait behind the fleet: the plan asks again later
+            self._queued.discard(identity)
+            call = None
+        if call is None:
+            if own:
+                self._queued.add(identity)
+            call = asyncio.create_task(self._in_turn(identity, terminal, fleet_turn, own), name=f"reconcile-{identity}")
+            self._calls[identity] = call
+            call.add_done_callback(partial(self._called, identity))
+        return call
+
+    def _called(self, identity: str, call: "asyncio.Task[None]") -> None:
+        if self._calls.get(identity) is call:
+            del self._calls[identity]
+            self._queued.discard(identity)
+        if not call.cancelled():
+            call.exception()  # seen: it was told where it happened, and the call is planned again
+        self._wake.set()
+
+    async def _in_turn(
+        self, identity: str, terminal: str, fleet_turn: AbstractAsyncContextManager[None], own: bool
+    ) -> None:
+        """Ask, and record what came. Raise Problem."""
+        turn = self._turns.setdefault(terminal, asyncio.Lock())
+        result = SearchResult.NO_ANSWER
+        async with turn, fleet_turn:
+            self._queued.discard(identity)
+            wanted = own and self._begin(identity)
+            try:
+                await self._note_silence(identity)
+                result = await self._search(identity, terminal)
+            except (StorageUnavailable, CommitUncertain) as error:
+                log.warning("payment.not_recorded", transaction=identity, error=str(error))
+                detail = f"the answer of the search cannot be recorded now ({error}); check the disk, and ask again"
+                raise Problem("storage_unavailable", detail) from error
+            except Exception as error:
+                error_id = secrets.token_hex(8)
+                log.exception("posd.internal_error", error_id=error_id, transaction=identity)
+                detail = "the search failed in a way that it should not; the log has it under this error_id"
+                raise Problem("internal_error", detail, error_id=error_id) from error
+            finally:
+                if own:
+                    self._plan(identity, result, wanted)
+
+    def _begin(self, identity: str) -> bool:
+        """Take the plan of a transaction, so that what is wanted meanwhile stands; tell whether it was wanted."""
+        item = self._watched.get(identity)
+        if item is None:
+            return False
+        wanted, item.asked = item.watch.wanted, time.monotonic()
+        item.watch = msgspec.structs.replace(item.watch, search_at=None, wanted=False)
+        return wanted
+
+    async def _search(self, identity: str, terminal: str) -> SearchResult:
+        asked = time.monotonic()
+        transaction, answer, device = await self._searching.search(identity, terminal)
+        result = RESULTS[type(answer)]
+        if transaction is not None and self._provable(transaction, device):
+            await self._prove(transaction, result, asked)
+        return result
+
+    def _plan(self, identity: str, result: SearchResult, wanted: bool) -> None:
+        """Plan when it is asked for again; what was wanted while it was asked stands."""
+        item = self._watched.get(identity)
+        if item is None or item.watch.search_at is not None:
+            return
+        now, jitter = time.monotonic(), random.random()  # noqa: S311 - to be out of step, not secret
+        if item.watch.phase is Phase.FINAL and (item.watch.until is None or now >= item.watch.until):
+            del self._watched[identity]  # it was asked for
+            return
+        watch = msgspec.structs.replace(item.watch, wanted=wanted)
+        item.watch = schedule.answered(watch, result, self._settings.limits, now, jitter)
+        second = item.rounds.second_due
+        provable = self._searching.confirmed(watch.terminal)
+        if provable and second is not None and item.watch.phase is Phase.IN_DOUBT and now < second:
+            item.watch = msgspec.structs.replace(item.watch, search_at=min(second, now + schedule.MAX_BACKOFF_SECONDS))
+
+    async def _note_silence(self, identity: str) -> None:
+        """Record a silence that is over its limit; one that cannot be recorded is owed until it can."""
+        item = self._watched.get(identity)
+        if item is None:
+            return
+        silence = schedule.overdue(item.watch, self._settings.limits, time.monotonic())
+        if silence is not None:
+            item.watch = msgspec.structs.replace(silence, search_at=None)  # it is being asked for
+            if silence.phase is Phase.ACTIVE:
+                item.silence = Silent(silence.silence, schedule.patience(silence, self._settings.limits))
+        if item.silence is not None:
+            await self._record(identity, item.silence)
+            item.silence = None
+
+    def _provable(self, transaction: Transaction, device: Asked) -> bool:
+        """Whether an answer of that device may still prove that it never started: see `payments.not_started`."""
+        return (
+            self._searching.confirmed(transaction.terminal)
+            and transaction.phase is Phase.IN_DOUBT
+            and not transaction.heard
+            and self._searching.reached(transaction, device)
+        )
+
+    async def _prove(self, transaction: Transaction, result: SearchResult, asked: float) -> None:
+        """Go on with the proof that it never started; conclude it where it is whole."""
+        identity, terminal = transaction.client_transaction_id, transaction.terminal
+        item = self._watched.get(identity)
+        if item is None:
+            return
+        item.rounds = not_started.searched(item.rounds, result, asked)
+        if result is SearchResult.NONE and self._settings.probe_with_abort and not item.rounds.complete:
+            before = item.rounds
+            await self._aborts.probe(identity)  # `_take_abort` hears of the answer
+            if item.rounds != before:  # nothing runs: a search after that is what counts
+                asked = time.monotonic()
+                again, answer, device = await self._searching.search(identity, terminal)
+                if again is None or not self._provable(again, device):
+                    return
+                item.rounds = not_started.searched(item.rounds, RESULTS[type(answer)], asked)
+        if item.rounds.complete and await self._searching.known_to_work(terminal, identity):
+            await self._record(identity, Proved(self._evidence(item.rounds)))
+
+    def _evidence(self, rounds: Rounds) -> tuple[Evidence, ...]:
+        """Return the proof piece by piece, in order, by the wall clock."""
+        passed, wall = time.monotonic(), self._now()
+        asked = [
+            *((at, EvidenceKind.ABORT) for at in (rounds.first_abort, rounds.second_abort)),
+            *((at, EvidenceKind.SEARCH) for at in (rounds.first_none, rounds.second_none)),
+        ]
+        return tuple(
+            Evidence(
+                kind=kind,
+                at=iso(wall - timedelta(seconds=passed - at)),
+                status=NOTHING_RUNNING_STATUS if kind is EvidenceKind.ABORT else None,
+                result=SearchResult.NONE if kind is EvidenceKind.SEARCH else None,
+            )
+            for at, kind in sorted((at, kind) for at, kind in asked if at is not None)
+        )
+
+    async def _record(self, identity: str, entry: Silent | Proved) -> None:
+        def work(unit: Unit) -> tuple[Transaction, Transaction] | None:
+            before = rows.get(unit.db, identity)
+            if before is None or before.phase is Phase.FINAL:
+                return None
+            return before, record(unit, before, entry, self._now(), self._outstanding)
+
+        crash_point("reconcile.before_commit")
+        recorded = await self._store.write(work)
+        crash_point("reconcile.committed")
+        if recorded is not None:
+            tell(*recorded)
+
+    async def _read(self, client_transaction_id: str) -> Transaction:
+        try:
+            return await self._store.look_up(partial(_known, client_transaction_id=client_transaction_id))
+        except StorageUnavailable as error:
+            raise Problem("storage_unavailable", f"cannot reconcile: {error}; check the disk") from error
+
+
+def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction:
+    """Return the transaction of that id. Raise Problem."""
+    found = rows.get(db, client_transaction_id)
+    if found is None:
+        raise pruned.missing_payment(db, client_transaction_id, "cannot reconcile: ")
+    return found

@@ -1,0 +1,60 @@
+"""What a daemon does with what an earlier one left (design 4, step 6): nothing is sent again."""
+
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+import structlog
+
+from posd.base.crashpoints import crash_point
+from posd.base.times import iso
+from posd.payments import journal, leases, rows
+from posd.payments.entries import Interrupted
+from posd.payments.log import tell
+from posd.payments.model import Phase, Transaction
+from posd.payments.schedule import CLOSED_SECONDS
+from posd.storage.batch import Unit
+from posd.storage.store import Store
+
+log = structlog.get_logger("posd.recovery")
+
+
+async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction]:
+    """Put in doubt what was `starting`, and free the terminals of transactions that ended.
+
+    Return what is open, what ended against the lifecycle without having been asked for, and what a person closed not
+    long ago: the reconciler's work.
+    """
+
+    def work(unit: Unit) -> list[tuple[Transaction, Transaction]]:
+        taken_over = []
+        for before in rows.open_ones(unit.db):
+            after = before
+            if before.phase is Phase.STARTING:
+                after = journal.record(unit, before, Interrupted(), now())
+            taken_over.append((before, after))
+        leases.give_up_ended(unit)
+        return taken_over
+
+    crash_point("recovery.before_commit")
+    taken_over = await store.write(work)
+    crash_point("recovery.committed")
+    for before, after in taken_over:
+        log.info(
+            "payment.taken_over",
+            transaction=after.client_transaction_id,
+            terminal=after.terminal,
+            phase=after.phase,
+            status=after.status,
+        )
+        tell(before, after)
+    to_ask_once = await store.read(rows.to_ask_once)
+    since = iso(now() - timedelta(seconds=CLOSED_SECONDS))
+    closed = await store.read(partial(_closed, since=since))
+    return [*(after for _, after in taken_over), *to_ask_once, *closed]
+
+
+def _closed(db: sqlite3.Connection, since: str) -> list[Transaction]:
+    found = (rows.get(db, identity) for identity in journal.closed_by_person(db, since))
+    return [item for item in found if item and item.outcome and not item.outcome.stated_by_terminal]

@@ -1,0 +1,249 @@
+"""Reprocessing: what can now be applied of the quarantine is applied, and all that is derived is derived again.
+
+The events' raw bytes and the journal are the record (design 5). A difference between what follows from them and what
+is stored is a fault of this or an earlier version, or of the disk: it is corrected and reported.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+import structlog
+from msgspec import Meta
+
+from posd.base.json_types import Uuid
+from posd.base.times import parse_iso
+from posd.payments import journal
+from posd.payments import rows as transactions
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.entries import Entry, TakenOver, replay
+from posd.payments.events import TransactionEvent, read_event
+from posd.payments.inbox import Inbox
+from posd.payments.lifecycle import Verdict
+from posd.payments.log import tell
+from posd.payments.model import Outcome, Phase, Transaction
+from posd.payments.record import free_if_ended
+from posd.payments.transitions import New, Seen, rebuild, recognise
+from posd.records import events
+from posd.records.callback_tokens import Channel
+from posd.records.events import StoredEvent
+from posd.storage.batch import Unit
+from posd.storage.store import Store
+
+#: Transactions that are read at a time: payments wait no longer than for these.
+CHUNK = 50
+#: Differences that a report shows in full; the rest is counted.
+MAX_SHOWN = 500
+
+#: What is derived: the times in it are not compared, for what was applied later bears a later time.
+DERIVED = (
+    "phase",
+    "type",
+    "acknowledged",
+    "heard",
+    "mismatched",
+    "callback_lost",
+    "released",
+    "reading_type",
+    "trail",
+)
+
+log = structlog.get_logger("posd.reprocess")
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """A body of the quarantine that was applied."""
+
+    id: Annotated[int, Meta(description="its id in the quarantine")]
+    client_transaction_id: Annotated[Uuid, Meta(description="whose it is")]
+    verdict: Annotated[Verdict | None, Meta(description="what became of it, null where it was recorded already")]
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A transaction that was stored otherwise than it follows from its record."""
+
+    client_transaction_id: Annotated[Uuid, Meta(description="which")]
+    fields: Annotated[tuple[str, ...], Meta(description="in which fields of the record; names are posd's own")]
+    before: Annotated[dict[str, Any], Meta(description="what was stored in them")]
+    after: Annotated[dict[str, Any], Meta(description="what follows from the record, and is stored now")]
+
+
+class Report(msgspec.Struct):
+    """What was done. `skipped` are transactions of before there was a journal; `differing` counts all differences."""
+
+    transactions: Annotated[int, Meta(description="how many were derived again")] = 0
+    skipped: Annotated[int, Meta(description="how many are of before there was a journal")] = 0
+    applied: Annotated[list[Applied], Meta(description="what was applied of the quarantine")] = []
+    differences: Annotated[list[Difference], Meta(description=f"what was corrected; the first {MAX_SHOWN}")] = []
+    differing: Annotated[int, Meta(description="how many were corrected")] = 0
+    quarantined: Annotated[int, Meta(description="how many bodies are left in the quarantine")] = 0
+
+
+class Derived(msgspec.Struct, frozen=True):
+    """A transaction as stored and as it follows from its record, with the verdicts of its events likewise."""
+
+    stored: Transaction
+    derived: Transaction
+    events: tuple[StoredEvent, ...]
+    verdicts: tuple[Verdict, ...]
+
+
+class Reprocessing:
+    """Use case of an operator."""
+
+    def __init__(self, store: Store, inbox: Inbox, outstanding: Outstanding, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._outstanding = outstanding
+        self._now = now
+
+    async def run(self) -> Report:
+        """Do it; payments go on meanwhile. Raise StorageUnavailable or CommitUncertain."""
+        report = Report()
+        await self._apply_quarantine(report)
+        after = report.skipped = await self._store.read(journal.begins_after)
+        while chunk := await self._store.read(partial(_chunk, after=after)):
+            after = chunk[-1][0]
+            for _, item in chunk:
+                report.transactions += 1
+                if difference(item):
+                    await self._correct(item.stored.client_transaction_id, report)
+        report.quarantined = await self._store.read(events.count_quarantined)
+        log.info("store.reprocessed", count=report.transactions, kind=f"{report.differing} differences")
+        return report
+
+    async def _apply_quarantine(self, report: Report) -> None:
+        after = 0
+        while items := await self._store.read(partial(events.quarantined, after=after, limit=CHUNK)):
+            for item in items:
+                after = item.id
+                if item.channel != Channel.TRANSACTION:
+                    continue
+                receipt = await self._store.write(partial(self._inbox.reapply, item=item))
+                if receipt is not None:
+                    report.applied.append(Applied(item.id, item.subject, receipt.verdict))
+                    if receipt.after is not None:
+                        tell(receipt.before, receipt.after)
+
+    async def _correct(self, identity: str, report: Report) -> None:
+        def work(unit: Unit) -> tuple[Derived, dict[str, Any], Transaction] | None:
+            row = transactions.get(unit.db, identity)
+            if row is None:
+                return None  # retention has removed it meanwhile
+            item = derive(unit.db, row)
+            differing = difference(item)
+            if not differing:
+                return None  # it was under way, and has changed meanwhile
+            after = msgspec.structs.replace(
+                item.derived, revision=item.stored.revision, last_search=item.stored.last_search
+            )
+            after = transactions.move(unit, item.stored, after, "reprocessed")
+            for event, verdict in zip(item.events, item.verdicts, strict=True):
+                events.set_verdict(unit, event.seq, verdict)
+                if after.outcome is not None and after.outcome.rests_on(read_event(event.body).event_id):
+                    events.set_final(unit, identity, event.seq)
+            free_if_ended(unit, after, self._outstanding)
+            return item, differing, after
+
+        corrected = await self._store.write(work)
+        if corrected is None:
+            return
+        item, differing, after = corrected
+        report.differing += 1
+        log.error("store.difference", transaction=identity, detail=", ".join(differing))
+        tell(item.stored, after)
+        if len(report.differences) < MAX_SHOWN:
+            old = {name: pair[0] for name, pair in differing.items()}
+            new = {name: pair[1] for name, pair in differing.items()}
+            report.differences.append(Difference(identity, tuple(differing), old, new))
+
+
+def difference(item: Derived) -> dict[str, tuple[Any, Any]]:
+    """Return the fields in which the stored and the derived transaction differ: name -> (stored, derived)."""
+    stored, derived = _comparable(item.stored), _comparable(item.derived)
+    stored["events"] = [event.verdict for event in item.events]
+    derived["events"] = [str(verdict) for verdict in item.verdicts]
+    return {name: (stored[name], derived[name]) for name in stored if stored[name] != derived[name]}
+
+
+def _comparable(transaction: Transaction) -> dict[str, Any]:
+    facts: dict[str, Any] = {name: msgspec.to_builtins(getattr(transaction, name)) for name in DERIVED}
+    facts["attention"] = sorted(item.code for item in transaction.attention)
+    facts["outcome"] = _timeless(transaction.outcome)
+    facts["withdrawn"] = _timeless(transaction.withdrawn)
+    return facts
+
+
+def _timeless(outcome: Outcome | None) -> Any:
+    if outcome is None:
+        return None
+    facts = msgspec.to_builtins(outcome)
+    facts["evidence"] = [{name: value for name, value in item.items() if name != "at"} for item in facts["evidence"]]
+    facts["supersedes"] = _timeless(outcome.supersedes)
+    del facts["decided_at"]
+    return facts
+
+
+def _chunk(db: sqlite3.Connection, after: int) -> list[tuple[int, Derived]]:
+    """Return the next transactions by rowid, derived again."""
+    return [(rowid, derive(db, row)) for rowid, row in transactions.by_rowid(db, after, CHUNK)]
+
+
+def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
+    """Derive a transaction again from its events and its journal (blocking)."""
+    entries = list(journal.of_transaction(db, stored.client_transaction_id))
+    recorded = tuple(events.of_transaction(db, stored.client_transaction_id))
+    taken_over = any(isinstance(item.entry, TakenOver) and not item.events_before for item in entries)
+    first = None if taken_over or not stored.orphan or not recorded else recorded[0]
+    derived, verdicts = replay(_beginning(stored, first), _inputs(recorded, entries))
+    return Derived(stored, derived, recorded, tuple(verdicts))
+
+
+def _beginning(stored: Transaction, rebuilt_from: StoredEvent | None) -> Transaction:
+    """Return the transaction as it was inserted: by an intent or a restore, or rebuilt from its first event."""
+    if rebuilt_from is not None:
+        return rebuild(read_event(rebuilt_from.body), stored.client_transaction_id, parse_iso(stored.created_at))
+    return Transaction(
+        client_transaction_id=stored.client_transaction_id,
+        terminal=stored.terminal,
+        type=stored.type,
+        created_at=stored.created_at,
+        updated_at=stored.created_at,
+        phase=Phase.STARTING,
+        sale=stored.sale,
+        amount=stored.amount,
+        metadata=stored.metadata,
+        options=stored.options,
+        transaction_reference=stored.transaction_reference,
+        original=stored.original,
+        derives_from=stored.derives_from,
+        same_day_until=stored.same_day_until,
+        repeat=stored.repeat,
+        sent_to=stored.sent_to,
+        callback_host=stored.callback_host,
+    )
+
+
+def _inputs(
+    recorded: tuple[StoredEvent, ...], entries: list[journal.Journaled]
+) -> Iterator[tuple[datetime, Entry | tuple[TransactionEvent, New]]]:
+    """Yield events and entries in the order in which they came."""
+    waiting = iter(entries)
+    entry = next(waiting, None)
+    bodies: dict[str, list[bytes]] = {}
+    for count, item in enumerate(recorded):
+        while entry is not None and entry.events_before <= count:
+            yield parse_iso(entry.at), entry.entry
+            entry = next(waiting, None)
+        event = read_event(item.body)
+        known = bodies.setdefault(event.event_id, [])
+        seen = recognise(item.body, known)
+        known.append(item.body)
+        assert seen is not Seen.REPEATED  # noqa: S101 - exact repeats are not recorded
+        yield parse_iso(item.received_at), (event, seen)
+    while entry is not None:
+        yield parse_iso(entry.at), entry.entry
+        entry = next(waiting, None)

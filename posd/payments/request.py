@@ -1,0 +1,365 @@
+"""The till's request to start a transaction: reading, checking, comparing, and the body for the terminal.
+
+Every fault is collected with its JSON Pointer, so that a developer sees all of them at once. Objects that are the
+till's own (metadata, options) go to the terminal with the bytes that the till wrote.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from posd.base.json_text import Object, TooDeep, decode, deeper_than
+from posd.base.json_types import AskedAmount, Uuid, Wire
+from posd.base.money import ZERO, numbers, parse_money, to_decimal
+from posd.base.uuids import canonical_uuid
+from posd.payments.model import OperationType, Transaction, encode
+from posd.payments.operations import OPERATIONS
+
+#: metadata and options together, in bytes: a final event echoes them and has to fit its own limit.
+MAX_FREE_FORM_BYTES = 16 * 1024
+#: Levels of arrays and objects in metadata, and in options: terminals and tills read it with what they have.
+MAX_FREE_FORM_DEPTH = 64
+#: The till's key for what is being paid, in characters.
+MAX_SALE_CHARACTERS = 128
+#: A terminal's serial number, in characters; the spec shows no limit.
+MAX_SERIAL_CHARACTERS = 128
+
+REQUIRED_AMOUNTS = ("iva", "subtotal_iva", "subtotal_iva0")
+
+#: Fields of the request to the terminal that options cannot replace.
+RESERVED = frozenset(
+    {"client_transaction_id", "amount", "metadata", "events_webhook_url", "webhookUrl", "transaction_reference"}
+)
+
+#: The two ways to name what an operation is derived from.
+REFERENCES = ("transaction_reference", "original")
+
+_RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_EXACT = msgspec.json.Decoder(float_hook=to_decimal)
+
+
+class MalformedJson(ValueError):
+    """The body is not JSON."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a request."""
+
+    path: str
+    message: str
+    missing: bool = False  # it is not there at all
+
+
+class StartRequest(msgspec.Struct, frozen=True):
+    """What is asked of a terminal.
+
+    As it is here it was checked: `terminal` is None where the till named none; the objects are JSON texts.
+    """
+
+    terminal: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
+        Meta(description="serial number of the terminal; may be left out where the fleet has exactly one"),
+    ] = None
+    type: Annotated[
+        OperationType,
+        Wire(OperationType | None),
+        Meta(description="what is asked of the terminal; if left out `charge`"),
+    ] = OperationType.CHARGE
+    amount: Annotated[
+        bytes, Wire(AskedAmount | None), Meta(description="what is to be paid; only a void needs none")
+    ] = b"{}"
+    sale: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=MAX_SALE_CHARACTERS)] | None,
+        Meta(
+            description="the till's key for what is being paid, so that two terminals are not charged for one basket; "
+            "it is not sent"
+        ),
+    ] = None
+    metadata: Annotated[
+        bytes,
+        Wire(dict[str, object] | None),
+        Meta(
+            description=f"the till's own: sent, echoed and searchable. With `options` at most {MAX_FREE_FORM_BYTES} "
+            f"bytes; at most {MAX_FREE_FORM_DEPTH} levels deep"
+        ),
+    ] = b"{}"
+    transaction_reference: Annotated[
+        Uuid | None,
+        Meta(description="the acquirer's, of what a capture, re-auth, post-tip or void is for; or `original`"),
+    ] = None
+    original: Annotated[
+        Uuid | None,
+        Meta(description="client_transaction_id of what a capture, re-auth, post-tip or void is for"),
+    ] = None
+    options: Annotated[
+        bytes,
+        Wire(dict[str, object] | None),
+        Meta(
+            description="further fields of the request to the terminal, sent as they are; they cannot be "
+            + ", ".join(sorted(RESERVED)),
+            extra_json_schema={"propertyNames": {"not": {"enum": sorted(RESERVED)}}},
+        ),
+    ] = b"{}"
+    repeat: Annotated[
+        bool,
+        Wire(bool | None),
+        Meta(description="a further payment of the same `sale`, or from the same original, is meant"),
+    ] = False
+
+
+FIELDS = StartRequest.__struct_fields__
+
+
+class _Reader:
+    """Collects the faults of one request while its fields are read."""
+
+    def __init__(self, members: Mapping[str, msgspec.Raw]) -> None:
+        self.members = members
+        self.faults: list[Fault] = []
+
+    def fault(self, path: str, message: str, *, missing: bool = False) -> None:
+        self.faults.append(Fault(path, message, missing))
+
+    def value(self, name: str) -> Any:
+        """Return the decoded value of a member, None where it is absent, null or not decodable."""
+        raw = self.members.get(name)
+        if raw is None:
+            return None
+        try:
+            return _EXACT.decode(raw)
+        except (ValueError, RecursionError) as error:
+            self.fault(f"/{name}", f"cannot be read: {error}")
+        return None
+
+    def text(self, name: str, limit: int) -> str | None:
+        value = self.value(name)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value or len(value) > limit:
+            self.fault(f"/{name}", f"must be a string of 1 to {limit} characters")
+            return None
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self.value(name)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        self.fault(f"/{name}", "must be true or false")
+        return False
+
+    def object(self, name: str) -> bytes:
+        """Return an object of the till's own as the bytes that it wrote, `{}` where there is none."""
+        value = self.value(name)
+        if value is None:
+            return b"{}"
+        if not isinstance(value, dict):
+            self.fault(f"/{name}", "must be an object")
+            return b"{}"
+        raw = bytes(self.members[name]).strip()
+        if deeper_than(raw, MAX_FREE_FORM_DEPTH):
+            self.fault(f"/{name}", f"must be nested at most {MAX_FREE_FORM_DEPTH} levels deep")
+            return b"{}"
+        return raw
+
+
+def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
+    """Read the body of `PUT /transactions/{id}`: the request, and what is wrong with it.
+
+    Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
+    """
+    try:
+        document = decode(body)
+    except TooDeep as error:
+        return StartRequest(), (Fault("", f"cannot be read: {error}"),)
+    except ValueError as error:
+        raise MalformedJson(str(error)) from error
+    if not isinstance(document, Object):
+        return StartRequest(), (Fault("", "must be a JSON object"),)
+    members = _RAW.decode(body)
+    reader = _Reader(members)
+    for name in _repeated(document):
+        reader.fault(f"/{name}", "stands more than once, with different values")
+    for name in members:
+        if name not in FIELDS:
+            reader.fault(f"/{pointer_token(name)}", f"is not a field of this request; fields are {', '.join(FIELDS)}")
+    kind = _type(reader)
+    request = StartRequest(
+        terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
+        type=kind,
+        amount=_amount(reader, kind),
+        sale=reader.text("sale", MAX_SALE_CHARACTERS),
+        metadata=reader.object("metadata"),
+        transaction_reference=_uuid(reader, "transaction_reference"),
+        original=_uuid(reader, "original"),
+        options=_options(reader),
+        repeat=reader.flag("repeat"),
+    )
+    if len(request.metadata) + len(request.options) > MAX_FREE_FORM_BYTES:
+        reader.fault("/metadata", f"metadata and options together must be at most {MAX_FREE_FORM_BYTES} bytes")
+    _check_reference(reader, request)
+    return request, tuple(reader.faults)
+
+
+def _check_reference(reader: _Reader, request: StartRequest) -> None:
+    """What is derived from another names it, in one of two ways; what begins a chain names nothing."""
+    given = [name for name in REFERENCES if getattr(request, name) is not None]
+    if not OPERATIONS[request.type].originals:
+        derived = ", ".join(kind for kind, row in OPERATIONS.items() if row.originals)
+        for name in given:
+            reader.fault(f"/{name}", f"belongs to {derived}, not to {request.type}")
+    elif len(given) == len(REFERENCES):
+        reader.fault("/transaction_reference", "stands beside `original`, which already says it; leave one of them out")
+    elif not given and not any(fault.path.removeprefix("/") in REFERENCES for fault in reader.faults):
+        reader.fault(
+            "/original",
+            f"is missing: {request.type} needs `original` (the client_transaction_id of the payment that it is for) "
+            "or `transaction_reference`",
+            missing=True,
+        )
+
+
+def _type(reader: _Reader) -> OperationType:
+    value = reader.value("type")
+    if value is None:
+        return OperationType.CHARGE
+    try:
+        return OperationType(value)
+    except ValueError:
+        reader.fault("/type", f"must be one of {', '.join(OperationType)}")
+        return OperationType.CHARGE
+
+
+def _uuid(reader: _Reader, name: str) -> str | None:
+    value = reader.value(name)
+    if value is None:
+        return None
+    canonical = canonical_uuid(value) if isinstance(value, str) else None
+    if canonical is None:
+        reader.fault(f"/{name}", "must be a UUID")
+    return canonical
+
+
+def _options(reader: _Reader) -> bytes:
+    options = reader.object("options")
+    for name in sorted(RESERVED & _RAW.decode(options).keys()):
+        reader.fault(f"/options/{name}", "is set by posd from the request itself and cannot be replaced")
+    return options
+
+
+def _amount(reader: _Reader, kind: OperationType) -> bytes:
+    before = len(reader.faults)
+    value = reader.value("amount")
+    if value is None:
+        if OPERATIONS[kind].needs_amount and len(reader.faults) == before:
+            reader.fault("/amount", f"is required: an object with {', '.join(REQUIRED_AMOUNTS)}")
+        return b"{}"
+    if not isinstance(value, dict):
+        reader.fault("/amount", "must be an object")
+        return b"{}"
+    checked = dict.fromkeys(REQUIRED_AMOUNTS, ZERO) | _numbers(reader, value, "/amount", nested=True)
+    if len(reader.faults) == before and sum(numbers(checked), ZERO) <= ZERO:
+        reader.fault("/amount", "must add up to more than 0")
+    return encode(checked)
+
+
+def _numbers(reader: _Reader, members: Mapping[str, object], path: str, *, nested: bool) -> dict[str, Any]:
+    checked: dict[str, Any] = {}
+    for name, value in members.items():
+        here = f"{path}/{pointer_token(name)}"
+        if nested and name == "extra_taxes" and isinstance(value, dict):
+            checked[name] = _numbers(reader, value, here, nested=False)
+            continue
+        try:
+            checked[name] = parse_money(value)
+        except ValueError as error:
+            reader.fault(here, str(error))
+    return checked
+
+
+def _repeated(document: Object) -> Iterator[str]:
+    """Yield pointers to the names that stand more than once and say different things; metadata is the till's own."""
+    yield from (pointer_token(name) for name in sorted(document.repeated))
+    for path in (("amount",), ("amount", "extra_taxes"), ("options",)):
+        inner: Any = document
+        for name in path:
+            inner = inner.get(name) if isinstance(inner, Object) else None
+        if isinstance(inner, Object):
+            yield from ("/".join((*path, pointer_token(name))) for name in sorted(inner.repeated))
+
+
+def pointer_token(name: str) -> str:
+    """Return a name as one part of a JSON Pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def by_value(text: bytes) -> Any:
+    """Return what a JSON text means, to be compared with another."""
+    return _comparable(decode(text))
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value that equals another exactly where the JSON means the same: true is not 1."""
+    match value:
+        case dict():
+            return {name: _comparable(member) for name, member in value.items()}
+        case list():
+            return [_comparable(item) for item in value]
+        case bool():
+            return f"JSON {value}"
+        case str():
+            return f"text {value}"
+        case _:
+            return value
+
+
+#: How each field of a repeated call is compared with the record: numbers by value, objects by content.
+COMPARED: Mapping[str, Callable[[Any], Any]] = {
+    "type": lambda value: value,
+    "amount": by_value,
+    "sale": lambda value: value,
+    "metadata": by_value,
+    "transaction_reference": lambda value: value,
+    "original": lambda value: value,
+    "options": by_value,
+    "repeat": lambda value: value,
+}
+
+
+def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> list[str]:
+    """Return the names of the fields in which a repeated call differs from what was recorded under its id.
+
+    A faulty field differs: what was recorded had none. A terminal left out takes the recorded one. Of an orphan the
+    request is not known, so nothing differs.
+    """
+    if transaction.orphan:
+        return []
+    if any(fault.path == "" for fault in faults):
+        return ["body"]  # it was no request, so there are no fields to compare
+    faulty = {fault.path.removeprefix("/").split("/", 1)[0] for fault in faults if not fault.missing}
+    recorded = transaction
+    if transaction.original is not None:
+        recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked it up
+    differing = {
+        name for name, view in COMPARED.items() if view(getattr(request, name)) != view(getattr(recorded, name))
+    }
+    if request.terminal not in (None, transaction.terminal):
+        differing.add("terminal")
+    return sorted(faulty | differing)
+
+
+def start_body(transaction: Transaction, callback_url: str) -> bytes:
+    """Return the body of the one request that starts it (spec 2.4): what its type needs, the till's objects verbatim.
+
+    Nothing in it comes from an event but the reference of what it is derived from.
+    """
+    operation = OPERATIONS[transaction.type or OperationType.CHARGE]
+    body: dict[str, Any] = {
+        "client_transaction_id": transaction.client_transaction_id,
+        **operation.body(transaction),
+        "events_webhook_url": callback_url,
+    }
+    if transaction.metadata != b"{}":
+        body["metadata"] = msgspec.Raw(transaction.metadata)
+    return encode(body | _RAW.decode(transaction.options))

@@ -1,0 +1,262 @@
+"""Rows of transactions: one way to insert, one guarded way to change, each with its history row in the same commit."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from posd.payments import metadata_index
+from posd.payments.lifecycle import Trail
+from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Phase, Transaction, encode
+from posd.storage.batch import Change, Unit
+from posd.storage.changes import record
+from posd.storage.errors import StaleState
+
+KIND = "transaction"
+
+#: Columns in the order in which they are inserted; `_transaction` reads them back.
+COLUMNS = (
+    "client_transaction_id",
+    "terminal",
+    "type",
+    "sale",
+    "phase",
+    "amount",
+    "metadata",
+    "options",
+    "transaction_reference",
+    "original",
+    "derives_from",
+    "same_day_until",
+    "repeat",
+    "sent_to",
+    "callback_host",
+    "callback_lost",
+    "acknowledged",
+    "heard",
+    "mismatched",
+    "released",
+    "last_search",
+    "trail",
+    "reading_type",
+    "outcome",
+    "given_reference",
+    "withdrawn",
+    "attention",
+    "created_at",
+    "updated_at",
+    "revision",
+)
+#: What changes after the insert.
+CHANGING = (
+    "phase",
+    "type",
+    "callback_lost",
+    "acknowledged",
+    "heard",
+    "mismatched",
+    "released",
+    "last_search",
+    "trail",
+    "reading_type",
+    "outcome",
+    "given_reference",
+    "withdrawn",
+    "attention",
+    "updated_at",
+    "revision",
+)
+
+SELECT = f"SELECT {', '.join(COLUMNS)} FROM transactions"  # noqa: S608 - constants of this file
+#: Few are open, of however many: without the name of the index SQLite may look among those of a terminal.
+_SELECT_OPEN = f"{SELECT} INDEXED BY transactions_open WHERE phase <> 'final'"
+_SELECT_BY_ROWID = f"SELECT rowid, {', '.join(COLUMNS)} FROM transactions WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
+_INSERT = f"INSERT INTO transactions ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
+_SELECT_WITH_BODIES = (
+    f"SELECT {', '.join(f't.{name}' for name in COLUMNS)}, e.body FROM transactions t LEFT JOIN events e"  # noqa: S608
+    " ON e.client_transaction_id = t.client_transaction_id AND e.event_id = ? WHERE t.client_transaction_id = ?"
+)
+_TRAIL = msgspec.json.Decoder(Trail)
+_OUTCOME = msgspec.json.Decoder(Outcome)
+_LAST_SEARCH = msgspec.json.Decoder(LastSearch)
+_ATTENTION = msgspec.json.Decoder(tuple[Attention, ...])
+
+
+#: How a value is stored that is not stored as it is.
+_STORED: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("amount", "metadata", "options"), lambda value: value.decode()),
+    **dict.fromkeys(("trail", "attention"), lambda value: encode(value).decode()),
+    **dict.fromkeys(("last_search", "outcome", "withdrawn"), lambda value: value and encode(value).decode()),
+}
+
+
+def _value(transaction: Transaction, column: str) -> Any:
+    value = getattr(transaction, column)
+    return _STORED[column](value) if column in _STORED else value
+
+
+#: How a value is read that is not what is stored; NULL is None.
+_READ: Mapping[str, Callable[[Any], Any]] = {
+    "phase": Phase,
+    "type": OperationType,
+    **dict.fromkeys(("amount", "metadata", "options"), str.encode),
+    **dict.fromkeys(("repeat", "callback_lost", "acknowledged", "heard", "mismatched", "released"), bool),
+    "last_search": _LAST_SEARCH.decode,
+    "trail": _TRAIL.decode,
+    **dict.fromkeys(("outcome", "withdrawn"), _OUTCOME.decode),
+    "attention": _ATTENTION.decode,
+}
+
+
+def _transaction(row: tuple[Any, ...]) -> Transaction:
+    values = dict(zip(COLUMNS, row, strict=True))
+    del values["given_reference"]  # it stands in the outcome
+    for name, read in _READ.items():
+        if (value := values[name]) is not None:
+            values[name] = read(value)
+    return Transaction(**values)
+
+
+def get(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | None:
+    """Return the transaction of that id, None where it is not known."""
+    row = db.execute(f"{SELECT} WHERE client_transaction_id = ?", (client_transaction_id,)).fetchone()
+    return _transaction(row) if row else None
+
+
+def get_with_bodies(
+    db: sqlite3.Connection, client_transaction_id: str, event_id: str
+) -> tuple[Transaction | None, list[bytes]]:
+    """Return the transaction of that id, None where it is not known, and the bodies recorded under an event_id of it.
+
+    In one statement: every event of a terminal asks for both.
+    """
+    rows = db.execute(_SELECT_WITH_BODIES, (event_id, client_transaction_id)).fetchall()
+    if not rows:
+        return None, []
+    return _transaction(rows[0][:-1]), [row[-1] for row in rows if row[-1] is not None]
+
+
+def insert(unit: Unit, transaction: Transaction, reason: str) -> None:
+    """Insert a new transaction, with its history row."""
+    unit.db.execute(_INSERT, [_value(transaction, name) for name in COLUMNS])
+    metadata_index.keep(unit.db, transaction.client_transaction_id, transaction.created_at, transaction.metadata)
+    _record(unit, transaction, reason)
+
+
+def move(unit: Unit, before: Transaction, after: Transaction, reason: str) -> Transaction:
+    """Change a transaction from what it was to what it is now, with its history row; nothing where they are equal.
+
+    Raise StaleState where the row is not as `before` has it.
+    """
+    if before == after:
+        return before
+    changed = msgspec.structs.replace(after, revision=before.revision + 1)
+    columns = tuple(name for name in CHANGING if getattr(before, name) != getattr(changed, name))
+    values = [_value(changed, name) for name in columns]
+    expected = (before.client_transaction_id, before.phase, before.revision)
+    if unit.db.execute(_update(columns), (*values, *expected)).rowcount != 1:
+        raise StaleState(f"{before.client_transaction_id} is no longer {before.phase} at revision {before.revision}")
+    _record(unit, changed, reason)
+    return changed
+
+
+@cache
+def _update(columns: tuple[str, ...]) -> str:
+    """Return the statement that changes these columns alone: an index of the others is not written."""
+    return (
+        f"UPDATE transactions SET {', '.join(f'{name} = ?' for name in columns)}"  # noqa: S608 - names of this file
+        " WHERE client_transaction_id = ? AND phase = ? AND revision = ?"
+    )
+
+
+def keep_search(unit: Unit, transaction: Transaction) -> None:
+    """Note a search that brought nothing new: when it was, and no history row."""
+    unit.db.execute(
+        "UPDATE transactions SET last_search = ? WHERE client_transaction_id = ?",
+        (_value(transaction, "last_search"), transaction.client_transaction_id),
+    )
+
+
+def open_ones(db: sqlite3.Connection) -> list[Transaction]:
+    """Return every transaction that is not final."""
+    return [_transaction(row) for row in db.execute(_SELECT_OPEN)]
+
+
+def called_back(db: sqlite3.Connection) -> list[Transaction]:
+    """Return the transactions that are not final and whose callback URL names an address of this machine."""
+    return [_transaction(row) for row in db.execute(f"{_SELECT_OPEN} AND callback_host IS NOT NULL")]
+
+
+def open_on(db: sqlite3.Connection, terminal: str) -> Iterator[Transaction]:
+    """Yield the open transactions of a terminal."""
+    for row in db.execute(f"{_SELECT_OPEN} AND terminal = ?", (terminal,)):
+        yield _transaction(row)
+
+
+def of_sale(db: sqlite3.Connection, sale: str) -> Iterator[Transaction]:
+    """Yield the transactions of a sale, newest first."""
+    for row in db.execute(f"{SELECT} WHERE sale = ? ORDER BY created_at DESC, client_transaction_id DESC", (sale,)):
+        yield _transaction(row)
+
+
+def where(db: sqlite3.Connection, condition: str, parameters: tuple[Any, ...]) -> Iterator[Transaction]:
+    """Yield the transactions of an SQL condition, with its order and limit."""
+    for row in db.execute(f"{SELECT} WHERE {condition}", parameters):
+        yield _transaction(row)
+
+
+def to_ask_once(db: sqlite3.Connection) -> list[Transaction]:
+    """Return the ended transactions that broke the lifecycle and for which the terminal was not yet asked."""
+    where = "phase = 'final' AND last_search IS NULL AND instr(attention, '\"illegal_transition\"') > 0"
+    query = f"{SELECT} INDEXED BY transactions_to_ask_once WHERE {where}"
+    return [_transaction(row) for row in db.execute(query)]
+
+
+def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, Transaction]]:
+    """Return the next transactions after a rowid, in the order in which they were recorded."""
+    rows = db.execute(_SELECT_BY_ROWID, (after, limit))
+    return [(row[0], _transaction(row[1:])) for row in rows]
+
+
+def select(
+    db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any, ...], limit: int
+) -> list[Transaction]:
+    """Return transactions by index and condition of `posd.payments.listing`, newest first."""
+    query = f"{SELECT} INDEXED BY transactions_{index} WHERE {where}"
+    order = "ORDER BY created_at DESC, client_transaction_id DESC LIMIT ?"
+    return [_transaction(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
+
+
+def select_by_word(
+    db: sqlite3.Connection, word: str, where: str, parameters: tuple[Any, ...], limit: int
+) -> list[Transaction]:
+    """Return transactions with a word of their metadata and a condition of `posd.payments.listing`, newest first."""
+    walk = "FROM transaction_words w CROSS JOIN transactions ON client_transaction_id = w.id WHERE w.word = ?"
+    query = f"SELECT {', '.join(COLUMNS)} {walk} AND {where} ORDER BY w.at DESC, w.id DESC LIMIT ?"
+    return [_transaction(row) for row in db.execute(query, (word, *parameters, limit))]
+
+
+def _record(unit: Unit, transaction: Transaction, reason: str) -> None:
+    record(
+        unit,
+        Change(
+            seq=0,
+            at=transaction.updated_at,
+            kind=KIND,
+            id=transaction.client_transaction_id,
+            reason=reason,
+            phase=transaction.phase,
+            status=transaction.status,
+            result=transaction.outcome.result if transaction.outcome else None,
+            attention=tuple(item.code for item in transaction.attention),
+            terminal=transaction.terminal,
+            type=transaction.type,
+        ),
+    )
+
+
+def note(unit: Unit, transaction: Transaction, reason: str, at: str) -> None:
+    """Write a history row for something that was done about a transaction and did not change it."""
+    _record(unit, msgspec.structs.replace(transaction, updated_at=at), reason)

@@ -1,0 +1,142 @@
+"""When a transaction is asked for (design 6): pure, by the monotonic clock, in seconds.
+
+A `Watch` is what the reconciler remembers of one transaction. Time alone concludes nothing: when it has run out,
+posd asks, and tells a person.
+
+| the transaction is                              | silence after which it is asked for | and a person is told |
+| ----------------------------------------------- | ----------------------------------- | -------------------- |
+| in doubt                                        | the grace                           | it is in doubt       |
+| acknowledged, no event yet                      | the grace                           | `no_callback`        |
+| waiting for the card or the PIN                 | `stall`                             | `stalled`            |
+| at the acquirer (APPROVAL_REQUESTED)            | `stall_after_request`               | `stalled`            |
+
+Where the callback URL names an address that this machine has lost, no event can come: it is asked for in a rhythm of
+its own, at which somebody can wait for the outcome, and that none comes is no news to anybody.
+
+What a person closed is asked for too, for a while: the terminal's word beats a person's, and its events can be lost.
+
+It is asked for at once after a restart, at a gap, when its terminal has come back, and when somebody wants it. What
+brings no answer is asked again with backoff; so is what stays silent or in doubt.
+"""
+
+from typing import Literal, assert_never
+
+import msgspec
+
+from posd.payments.lifecycle import APPROVAL_REQUESTED, Status
+from posd.payments.model import AttentionCode, Phase, SearchResult
+
+#: The longest pause between two searches of one transaction: a terminal that comes back unnoticed is asked this late.
+MAX_BACKOFF_SECONDS = 300.0
+#: How long a terminal is asked for what a person closed: its own deliveries end after 15 minutes (spec 8).
+CLOSED_SECONDS = 3600.0
+#: The least pause between two such searches: nothing waits for them.
+CLOSED_PAUSE_SECONDS = 30.0
+#: The longest pause between two searches of one whose events cannot come: a person waits at the till for the outcome.
+DEAF_PAUSE_SECONDS = 30.0
+#: So often, which is half an hour and longer than any customer takes; then as rarely as everything else.
+DEAF_TRIES = 60
+#: A backoff is stretched by up to this part of itself, so that terminals are not asked in step after an outage.
+JITTER = 0.25
+#: Doublings after which the longest pause is reached whatever the grace.
+_MAX_DOUBLINGS = 16
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """`[reconcile]` of the configuration, in seconds."""
+
+    grace: float
+    stall: float
+    stall_after_request: float
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """What is remembered of one transaction; times are seconds of the monotonic clock."""
+
+    terminal: str
+    phase: Phase
+    status: Status | None
+    quiet_since: float
+    called_back: bool = False  # an event of it has come
+    deaf: bool = False  # its events cannot come: this machine has the address of its callback URL no longer
+    told: bool = False  # of this silence
+    search_at: float | None = None
+    wanted: bool = False  # the search was asked for by something else than silence: one answer is enough
+    tries: int = 0
+    until: float | None = None  # of what has ended: how long it is asked for; None: once
+
+    @property
+    def silence(self) -> Literal[AttentionCode.NO_CALLBACK, AttentionCode.STALLED]:
+        """What a silence of this transaction is called; that nothing calls a lost address is expected."""
+        return AttentionCode.STALLED if self.called_back or self.deaf else AttentionCode.NO_CALLBACK
+
+
+def patience(watch: Watch, limits: Limits) -> float:
+    """Return how long the transaction may be silent before it is asked for, in seconds."""
+    if watch.phase is Phase.IN_DOUBT or not (watch.called_back or watch.deaf):
+        return limits.grace
+    return limits.stall_after_request if watch.status is APPROVAL_REQUESTED else limits.stall
+
+
+def due(watch: Watch, limits: Limits) -> float | None:
+    """Return when something is to be done for it, None while its start is under way: that ends by itself."""
+    if watch.phase is Phase.STARTING:
+        return watch.search_at
+    silent = None if watch.told else watch.quiet_since + patience(watch, limits)
+    return min((at for at in (silent, watch.search_at) if at is not None), default=None)
+
+
+def want(watch: Watch, now: float) -> Watch:
+    """Ask for it now, whatever its silence."""
+    return msgspec.structs.replace(watch, search_at=now, wanted=True)
+
+
+def closed(terminal: str, now: float) -> Watch:
+    """Watch what a person has just closed."""
+    watch = Watch(terminal, Phase.FINAL, None, now, told=True, until=now + CLOSED_SECONDS)
+    return want(watch, now)
+
+
+def news(watch: Watch, phase: Phase, status: Status | None, now: float, *, event: bool, gap: bool) -> Watch:
+    """Take a change of it: `event` where it was one, `gap` where that says that another is missing."""
+    if not event and (phase, status) == (watch.phase, watch.status):
+        return watch
+    fresh = msgspec.structs.replace(
+        watch,
+        phase=phase,
+        status=status,
+        quiet_since=now,
+        called_back=watch.called_back or event,
+        told=False,
+        search_at=watch.search_at if watch.deaf else None,
+        wanted=watch.wanted and watch.deaf,
+        tries=0,
+    )
+    begins = watch.deaf and watch.phase is Phase.STARTING  # until then it was not asked for
+    return want(fresh, now) if gap or begins else fresh
+
+
+def overdue(watch: Watch, limits: Limits, now: float) -> Watch | None:
+    """Return the watch of a silence that is over its limit now and was not yet told, None where there is none."""
+    if watch.phase is Phase.STARTING or watch.told or now < watch.quiet_since + patience(watch, limits):
+        return None
+    return msgspec.structs.replace(watch, told=True, search_at=now)
+
+
+def answered(watch: Watch, result: SearchResult, limits: Limits, now: float, jitter: float) -> Watch:
+    """Plan the next search after one; `jitter` is 0 to 1."""
+    match result:
+        case SearchResult.FOUND | SearchResult.NONE:
+            again = watch.told or watch.deaf or watch.phase is Phase.IN_DOUBT
+        case SearchResult.NO_ANSWER:
+            again = watch.told or watch.wanted or watch.deaf or watch.phase is Phase.IN_DOUBT
+        case _:
+            assert_never(result)
+    if not again:
+        return msgspec.structs.replace(watch, search_at=None, wanted=False, tries=0)
+    least = limits.grace if watch.until is None else max(limits.grace, CLOSED_PAUSE_SECONDS)
+    longest = DEAF_PAUSE_SECONDS if watch.deaf and watch.tries < DEAF_TRIES else MAX_BACKOFF_SECONDS
+    pause = min(longest, least * 2.0 ** min(watch.tries, _MAX_DOUBLINGS)) * (1 + JITTER * jitter)
+    return msgspec.structs.replace(
+        watch, search_at=now + pause, wanted=watch.wanted and result is SearchResult.NO_ANSWER, tries=watch.tries + 1
+    )

@@ -1,0 +1,187 @@
+"""Asking a terminal what it knows of a transaction, and recording what it says (design 6)."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import msgspec
+import structlog
+
+from posd.base.crashpoints import crash_point
+from posd.base.times import iso
+from posd.payments import proven_searches, rows, search_replies
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.entries import Searched
+from posd.payments.events import NotAnEvent, TransactionEvent, read_event
+from posd.payments.log import tell
+from posd.payments.model import SearchResult, Transaction
+from posd.payments.record import record
+from posd.payments.search_replies import Answer, Found, NoAnswer, read_reply
+from posd.storage.batch import Unit
+from posd.storage.store import Store
+from posd.terminals.fleet import Fleet
+from posd.terminals.profile import resolve_path
+from posd.terminals.profile_row import Row
+
+#: Why what bears our id is not believed.
+FOREIGN = "what it found is of another merchant, or of a terminal not in the fleet"
+
+log = structlog.get_logger("posd.searching")
+
+
+class Asked(msgspec.Struct):
+    """The device that was asked: where, and the fingerprint of its certificate; no address where none was asked."""
+
+    base_url: str | None = None
+    certificate: str | None = None
+
+
+class Searching:
+    """Sends searches. One at a time a terminal: the reconciler sees to that."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: Fleet,
+        merchant_id: str,
+        outstanding: Outstanding,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._merchant_id = merchant_id
+        self._outstanding = outstanding
+        self._now = now
+        #: How often a terminal was asked since the start of the process, by what came.
+        self.results = Counter(dict.fromkeys(map(str, SearchResult), 0))
+
+    def confirmed(self, terminal: str) -> bool:
+        """Whether a person has vouched for search and abort of that terminal: else their answers are no proof."""
+        return terminal in self._fleet and all(self._row(terminal, name).confirmed for name in ("search", "abort"))
+
+    def _row(self, terminal: str, operation: str = "search") -> Row:
+        return self._fleet.rows(terminal)[operation]
+
+    def _name(self, terminal: str) -> str:
+        """What identifies this search among others: method, path and pointer."""
+        row = self._row(terminal)
+        return f"{row.method} {row.path} {row.pointer}".rstrip()
+
+    def reached(self, transaction: Transaction, asked: Asked) -> bool:
+        """Whether the device that was asked is the one that the start was sent to: another may claim its serial."""
+        return (
+            asked.base_url is not None
+            and transaction.sent_to is not None
+            and self._fleet.was_same_device(
+                transaction.terminal, transaction.sent_to, asked.base_url, asked.certificate
+            )
+        )
+
+    async def search(self, client_transaction_id: str, terminal: str) -> tuple[Transaction | None, Answer, Asked]:
+        """Ask, and record what came; return the transaction as it then stands, the answer, and who was asked.
+
+        Raise StorageUnavailable or CommitUncertain where it could not be recorded: it is asked again.
+        """
+        asked = Asked()
+        answer = await self._ask(client_transaction_id, terminal, asked)
+        self.results[search_replies.RESULTS[type(answer)]] += 1
+        before, after = await self._store.write(
+            partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
+        )
+        crash_point("search.recorded")
+        log.info(
+            "payment.search",
+            transaction=client_transaction_id,
+            terminal=terminal,
+            result=search_replies.RESULTS[type(answer)],
+            reason=answer.reason if isinstance(answer, NoAnswer) else None,
+        )
+        if after is not None:
+            tell(before, after)
+        return after, answer, asked
+
+    async def known_to_work(self, terminal: str, client_transaction_id: str) -> bool:
+        """Tell whether this search has found another transaction of the terminal than this one.
+
+        Where it was never seen to, it is tried once on the newest one that the terminal ended at the acquirer.
+        """
+        if terminal not in self._fleet:
+            return False
+        found = partial(
+            proven_searches.has_found_another,
+            terminal=terminal,
+            search=self._name(terminal),
+            client_transaction_id=client_transaction_id,
+        )
+        if await self._store.read(found):
+            return True
+        control = await self._store.read(partial(proven_searches.control, terminal=terminal))
+        if control is None:
+            return False
+        answer = await self._ask(control, terminal, Asked())
+        if not self._shows_terminal(answer, terminal):
+            return False
+        await self._store.write(partial(self._remember, terminal=terminal, client_transaction_id=control))
+        return True
+
+    async def _ask(self, client_transaction_id: str, terminal: str, asked: Asked) -> Answer:
+        """Ask; note in `asked` who it is that answers, for what is announced may be another device by then."""
+        if terminal not in self._fleet:
+            return NoAnswer(f"terminal {terminal} is not in the fleet")
+        address = await self._fleet.choose(terminal)
+        if address is None:
+            return NoAnswer(f"no address of terminal {terminal} is known")
+        row = self._row(terminal)
+        path = resolve_path(row, terminal_serial=terminal, client_transaction_id=client_transaction_id)
+        body = search_replies.request_body(client_transaction_id) if row.method == "POST" else None
+
+        def connected(certificate: str | None) -> None:
+            asked.base_url, asked.certificate = address[0], certificate
+            self._fleet.shows(terminal, address[0], certificate)
+
+        crash_point("search.before_send")
+        attempt = await self._fleet.device(terminal).call(row.method, f"{address[0]}{path}", body, connected=connected)
+        crash_point("search.replied")
+        self._fleet.called(terminal, address[0], attempt)
+        return self._welcome(read_reply(attempt, row.pointer, client_transaction_id), terminal)
+
+    def _welcome(self, answer: Answer, terminal: str) -> Answer:
+        """Leave out what is of another merchant or of a terminal that is not ours, as with events (design 5)."""
+        if not isinstance(answer, Found):
+            return answer
+        ours = tuple(element for element in answer.elements if self._is_ours(_read(element), terminal))
+        return Found(ours) if ours else NoAnswer(FOREIGN, bears_id=True)
+
+    def _is_ours(self, event: TransactionEvent | None, terminal: str) -> bool:
+        if event is None:
+            return True  # it bears our id; that it cannot be read is for a person to see
+        if self._merchant_id and event.merchant_id != self._merchant_id:
+            return False
+        return event.terminal.serial_number == terminal or event.terminal.serial_number in self._fleet
+
+    def _shows_terminal(self, answer: Answer, terminal: str) -> bool:
+        if not isinstance(answer, Found):
+            return False
+        events = [_read(element) for element in answer.elements]
+        return any(event is not None and event.terminal.serial_number == terminal for event in events)
+
+    def _record(
+        self, unit: Unit, client_transaction_id: str, answer: Answer
+    ) -> tuple[Transaction | None, Transaction | None]:
+        before = rows.get(unit.db, client_transaction_id)
+        if before is None:
+            return None, None
+        if self._shows_terminal(answer, before.terminal):
+            self._remember(unit, before.terminal, client_transaction_id)
+        return before, record(unit, before, Searched(answer), self._now(), self._outstanding)
+
+    def _remember(self, unit: Unit, terminal: str, client_transaction_id: str) -> None:
+        proven_searches.remember(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))
+
+
+def _read(element: str) -> TransactionEvent | None:
+    try:
+        return read_event(element.encode())
+    except NotAnEvent:
+        return None

@@ -1,0 +1,347 @@
+"""How a transaction follows from another: by an event, by the answer to its start, by a crash (design 4 and 5).
+
+Pure functions from a transaction to a transaction; the store saves the difference in the commit of what caused it.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum, auto
+from typing import Literal, assert_never
+
+import msgspec
+
+from posd.base.times import iso
+from posd.payments import lifecycle, outcomes
+from posd.payments.attention import attend, clear
+from posd.payments.events import NotAnEvent, TransactionEvent, read_event
+from posd.payments.lifecycle import Status, Step, Trail, Verdict
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Failure, LastSearch, Phase, Result, Transaction
+from posd.payments.operations import WIRE_TYPES
+from posd.payments.outcomes import Source
+from posd.payments.search_replies import RESULTS, Answer, Found, NoAnswer
+from posd.payments.start_replies import Acknowledged, Doubtful, Judgement, Refused, Unsent
+
+_set = msgspec.structs.replace
+
+
+class Seen(Enum):
+    """Whether the `event_id` of an event was recorded before."""
+
+    NEW = auto()
+    REPEATED = auto()  # the same bytes: a retry or a replay of the terminal's queue (spec 6.2)
+    REUSED = auto()  # the same event_id with other bytes
+
+
+#: What is recorded of events: an exact repeat is not.
+New = Literal[Seen.NEW, Seen.REUSED]
+
+
+def recognise(body: bytes, recorded: Sequence[bytes]) -> Seen:
+    """Compare an event's bytes with those that were recorded under its `event_id` in its transaction (spec 6.3)."""
+    if not recorded:
+        return Seen.NEW
+    return Seen.REPEATED if body in recorded else Seen.REUSED
+
+
+def advance(
+    transaction: Transaction, event: TransactionEvent, *, seen: New, now: datetime
+) -> tuple[Transaction, Verdict]:
+    """Apply an authentic event of this transaction; an exact repeat (Seen.REPEATED) changes nothing and comes not here.
+
+    Returns the transaction as it then stands and what became of the event.
+    """
+    before = transaction
+    transaction = _hear(transaction, event.terminal.serial_number, "an event came from", now)
+    transaction = clear(transaction, AttentionCode.STALLED, AttentionCode.NO_CALLBACK)
+    if seen is Seen.REUSED:
+        transaction = attend(
+            transaction,
+            AttentionCode.EVENT_ID_REUSED,
+            now,
+            f"event_id {event.event_id} came again with other content ({event.status}); both are kept",
+        )
+        return _touch(outcomes.compare(transaction, event, EvidenceKind.EVENT, now), before, now), Verdict.DUPLICATE
+
+    step = lifecycle.step(transaction.trail, event.status, event.previous_status)
+    transaction = _note(_set(transaction, trail=step.trail), event, step, now)
+    return _touch(_settle(transaction, event, step.verdict, EvidenceKind.EVENT, now), before, now), step.verdict
+
+
+def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) -> Transaction:
+    """Make the transaction of an authentic event that the database does not know (design 5, orphan)."""
+    orphan = Transaction(
+        client_transaction_id=client_transaction_id,
+        terminal=event.terminal.serial_number,
+        type=WIRE_TYPES.get(event.operation_type or ""),
+        created_at=iso(now),
+        updated_at=iso(now),
+        phase=Phase.ACTIVE,
+    )
+    return attend(
+        orphan,
+        AttentionCode.ORPHAN,
+        now,
+        "an authentic event came for a transaction that is not in this database (restored from a backup?); "
+        "what the till had asked for is not known here",
+    )
+
+
+def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime) -> Transaction:
+    """Apply what the answer to the one start request proves (design 4, step 5).
+
+    An event can be faster than the answer and beats it: a refusal is final only where no authentic event exists, and
+    an acknowledgement never reopens a final.
+    """
+    before = transaction
+    heard = transaction.heard
+    match judgement:
+        case Acknowledged(serial_number=serial):
+            transaction = _hear(_set(transaction, acknowledged=True), serial, "the acknowledgement came from", now)
+            if transaction.phase in (Phase.STARTING, Phase.IN_DOUBT):
+                transaction = clear(_set(transaction, phase=Phase.ACTIVE), AttentionCode.IN_DOUBT)
+            transaction = _disprove(transaction, "its acknowledgement", now)
+        case Refused() | Unsent() if not heard and transaction.outcome is None:
+            transaction = outcomes.finish(transaction, outcomes.not_started(judgement, now), now)
+        case Refused() | Unsent() if transaction.phase is Phase.STARTING:
+            # A callback was faster that posd could not use, or that told of a state which it does not know.
+            transaction = doubt(transaction, "it was refused or not sent, and yet a callback of it came", now)
+        case Doubtful(reason=reason) if transaction.phase is Phase.STARTING:
+            transaction = doubt(transaction, reason, now)
+        case Refused() | Unsent() | Doubtful():
+            pass  # an event was faster and says more
+        case _:
+            assert_never(judgement)
+    return _touch(transaction, before, now)
+
+
+def doubt(transaction: Transaction, reason: str, now: datetime) -> Transaction:
+    """Put a transaction in doubt: its request may have reached the terminal, and nothing says what became of it."""
+    transaction = _set(transaction, phase=Phase.IN_DOUBT)
+    return attend(
+        transaction,
+        AttentionCode.IN_DOUBT,
+        now,
+        f"it is not known whether terminal {transaction.terminal} runs this payment: {reason}",
+    )
+
+
+def interrupted(transaction: Transaction, now: datetime) -> Transaction:
+    """Take up a transaction that a daemon left in `starting`: it cannot be known whether the request went out."""
+    return _touch(doubt(transaction, "posd was interrupted while it sent the request", now), transaction, now)
+
+
+def quarantined(transaction: Transaction, reason: str, now: datetime) -> Transaction:
+    """Note that an authentic callback of this transaction was refused and kept in quarantine.
+
+    Its token shows that the request had reached a terminal, whatever posd had inferred.
+    """
+    return _touch(_unusable(transaction, "a callback of this payment could not be used", reason, now), transaction, now)
+
+
+def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transaction:
+    """Apply what a search brought (design 6). A state that it reports is applied like an event; nothing else is proof.
+
+    "None" and "no answer" conclude nothing here: see `posd.payments.not_started`.
+    """
+    after = transaction
+    for element in answer.elements if isinstance(answer, Found) else ():
+        after = _found(after, element, now)
+    if isinstance(answer, NoAnswer) and answer.bears_id:
+        after = _unusable(after, "a search found this payment, but not as ours", answer.reason, now)
+    last = LastSearch(at=iso(now), result=RESULTS[type(answer)])
+    return _set(_touch(after, transaction, now), last_search=last)
+
+
+def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: datetime) -> Transaction:
+    """Note that nothing came for some seconds: `no_callback` before the first event, `stalled` after it."""
+    words = {
+        AttentionCode.NO_CALLBACK: "acknowledged the payment, and no event of it has come",
+        AttentionCode.STALLED: f"has been silent since {transaction.status}",
+    }
+    detail = f"terminal {transaction.terminal} {words[code]} for {seconds:g} s; the outcome is still awaited"
+    return _touch(attend(transaction, code, now, detail), transaction, now)
+
+
+def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime) -> Transaction:
+    """Conclude not_started from the full proof of design 6; nothing where anything was heard of it meanwhile."""
+    if transaction.phase is not Phase.IN_DOUBT or transaction.heard:
+        return transaction
+    failure = Failure(
+        type="posd",
+        code="proved_not_started",
+        message="the terminal runs nothing and no search knows it, twice, by operations that are known to work",
+    )
+    outcome = outcomes.inferred(Result.NOT_STARTED, evidence, now, failure=failure)
+    return _touch(outcomes.finish(transaction, outcome, now), transaction, now)
+
+
+def released(transaction: Transaction, now: datetime) -> Transaction:
+    """Free the terminal by a person's word: the question of this transaction stays open."""
+    detail = f"a person freed terminal {transaction.terminal}; whether the customer was charged is still open"
+    return _touch(attend(_set(transaction, released=True), AttentionCode.RELEASED, now, detail), transaction, now)
+
+
+def resolved(
+    transaction: Transaction, result: Result, operator: str, note: str, reference: str | None, now: datetime
+) -> Transaction:
+    """Close an open transaction by a person's word; what the terminal says later supersedes it."""
+    evidence = Evidence(kind=EvidenceKind.OPERATOR, at=iso(now), operator=operator, note=note)
+    failure = None
+    if result is Result.NOT_STARTED:
+        failure = Failure(type="posd", code="resolved", message=f"{operator} says that it did not start: {note}")
+    outcome = outcomes.inferred(result, (evidence,), now, failure=failure, transaction_reference=reference)
+    return _touch(outcomes.finish(transaction, outcome, now), transaction, now)
+
+
+def dismissed(transaction: Transaction, code: AttentionCode, now: datetime) -> Transaction:
+    """Close one attention by a person's word."""
+    return _touch(clear(transaction, code), transaction, now)
+
+
+def touched(transaction: Transaction, now: datetime) -> Transaction:
+    """Note that a terminal does know of it: the beginning of an authentic callback came, or an abort was taken."""
+    return _touch(_set(transaction, heard=True), transaction, now)
+
+
+def address_lost(transaction: Transaction, host: str, now: datetime) -> Transaction:
+    """Note that its callback URL names an address which this machine has no longer (design 8)."""
+    detail = (
+        f"terminal {transaction.terminal} was told to send the events of this payment to {host}, and this machine has "
+        "that address no longer: they may not arrive. Nothing is to be done: posd asks the terminal by itself"
+    )
+    lost = _set(transaction, callback_lost=True)
+    return _touch(attend(lost, AttentionCode.ADDRESS_CHANGED, now, detail), transaction, now)
+
+
+def address_back(transaction: Transaction, now: datetime) -> Transaction:
+    """Note that this machine has the address of its callback URL again: its events arrive."""
+    back = _set(transaction, callback_lost=False)
+    return _touch(clear(back, AttentionCode.ADDRESS_CHANGED), transaction, now)
+
+
+def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
+    """Put in doubt what a restore found in the file that it replaced, and could not read in full."""
+    detail = f"{reason}; what became of this payment is not known here: compare it with the till and the acquirer"
+    doubtful = doubt(_set(transaction, heard=True), reason, now)
+    return attend(doubtful, AttentionCode.ORPHAN, now, detail)
+
+
+def _touch(transaction: Transaction, before: Transaction, now: datetime) -> Transaction:
+    return transaction if transaction == before else _set(transaction, updated_at=iso(now))
+
+
+def _note(transaction: Transaction, event: TransactionEvent, step: Step, now: datetime) -> Transaction:
+    """Raise and close the attentions that an event's step on the trail asks for."""
+    transaction = _note_strange(transaction, event, step, now)
+    if step.gap:
+        return attend(transaction, AttentionCode.GAP, now, _hole(event, step.trail))
+    if transaction.attention_of(AttentionCode.GAP) and step.trail.connected and step.verdict is not Verdict.APPLIED:
+        return clear(transaction, AttentionCode.GAP)
+    return transaction
+
+
+def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step, now: datetime) -> Transaction:
+    """Raise what the spec does not have: an unknown state, an illegal transition."""
+    if step.verdict is Verdict.UNKNOWN_STATUS:
+        transaction = attend(
+            transaction, AttentionCode.UNKNOWN_STATUS, now, f"the terminal reports a state unknown here: {event.status}"
+        )
+    if step.illegal:
+        transaction = attend(
+            transaction,
+            AttentionCode.ILLEGAL_TRANSITION,
+            now,
+            f"{event.status} (previous {event.previous_status}) is a step that the terminal's lifecycle does not have",
+        )
+    return transaction
+
+
+def _hole(event: TransactionEvent, trail: Trail) -> str:
+    seen = ", ".join(status for _, status in trail.edges)
+    return (
+        f"an event is missing before {event.status}: it names {event.previous_status} as the state before it; "
+        f"seen so far: {seen}"
+    )
+
+
+def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime) -> Transaction:
+    """Note that a terminal knows of it, and whether it is the one that was asked."""
+    if not transaction.heard:
+        transaction = _set(transaction, heard=True)
+    if serial is None or transaction.terminal in (serial, ""):  # a restore may not know which one was asked
+        return transaction
+    return attend(
+        _set(transaction, mismatched=True),
+        AttentionCode.SERIAL_MISMATCH,
+        now,
+        f"terminal {transaction.terminal} was asked, {how} {serial}: another device has it",
+    )
+
+
+def _found(transaction: Transaction, element: str, now: datetime) -> Transaction:
+    """Apply one element of a search's reply that bears our id."""
+    try:
+        event = read_event(element.encode())
+    except NotAnEvent as error:
+        return _unusable(transaction, "a search found this payment in a form that cannot be used", str(error), now)
+    transaction = _hear(transaction, event.terminal.serial_number, "a search found it on", now)
+    step = lifecycle.leap(transaction.trail, event.status)
+    transaction = _note_strange(_set(transaction, trail=step.trail), event, step, now)
+    if step.verdict is Verdict.APPLIED:
+        transaction = clear(transaction, AttentionCode.STALLED)
+    transaction = _settle(transaction, event, step.verdict, EvidenceKind.SEARCH, now)
+    outcome = transaction.outcome
+    if outcome is not None and outcome.status == event.status:
+        return clear(transaction, AttentionCode.GAP)  # how it ended is said twice: nothing that matters is missing
+    return transaction
+
+
+def _unusable(transaction: Transaction, what: str, reason: str, now: datetime) -> Transaction:
+    noted = attend(_set(transaction, heard=True), AttentionCode.QUARANTINED_EVENT, now, f"{what}: {reason}")
+    return _disprove(noted, "something that could not be used", now)
+
+
+def _settle(
+    transaction: Transaction, event: TransactionEvent, verdict: Verdict, source: Source, now: datetime
+) -> Transaction:
+    """Draw the consequence of a state that was laid on the trail."""
+    match verdict:
+        case Verdict.APPLIED:
+            return _apply(transaction, event, source, now)
+        case Verdict.AFTER_FINAL:
+            return outcomes.compare(transaction, event, source, now)
+        case _:
+            return _disprove(transaction, event.status, now)
+
+
+def _apply(transaction: Transaction, event: TransactionEvent, source: Source, now: datetime) -> Transaction:
+    """Move forward by an applied state."""
+    if event.reading_type not in (None, transaction.reading_type):
+        transaction = _set(transaction, reading_type=event.reading_type)
+    if transaction.type is None:
+        transaction = _set(transaction, type=WIRE_TYPES.get(event.operation_type or ""))
+    status = Status(event.status)
+    if status in lifecycle.FINALS:
+        outcome = outcomes.stated(transaction, event, source, now)
+        return outcomes.finish(outcomes.note_approval(transaction, event, now), outcome, now)
+    if transaction.phase is Phase.FINAL:
+        return _disprove(transaction, event.status, now)
+    if transaction.phase is not Phase.ACTIVE:
+        transaction = _set(transaction, phase=Phase.ACTIVE)
+    return clear(transaction, AttentionCode.IN_DOUBT)
+
+
+def _disprove(transaction: Transaction, news: str, now: datetime) -> Transaction:
+    """Withdraw a `not_started` that was inferred: what came shows that a terminal did get the request."""
+    outcome = transaction.outcome
+    if outcome is None or outcome.result is not Result.NOT_STARTED:
+        return transaction
+    running = transaction.status is not None
+    transaction = _set(transaction, phase=Phase.ACTIVE, outcome=None, withdrawn=outcome)
+    transaction = attend(
+        transaction,
+        AttentionCode.OUTCOME_CORRECTED,
+        now,
+        f"not_started was concluded, but the terminal sent {news}: the payment is running or did run",
+    )
+    return transaction if running else doubt(transaction, f"it sent {news} after not_started was concluded", now)

@@ -1,0 +1,166 @@
+"""The journal of a print job: every input of it as it came, in one order; `follow` is its effect (design 5 and 9).
+
+A job as it stands is never changed in any other way, so that it can be derived again from its first row and its
+journal: `replay`. The raw bytes of each webhook are in it.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import assert_never
+
+import msgspec
+
+from posd.payments.start_replies import Attempt
+from posd.printing import model
+from posd.printing.events import Answer, Answered, judge, read_status, read_webhook
+from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.replies import NAMES
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True, tag="turn", tag_field="kind"):
+    """Its turn to be sent came, after it had waited in line; `sent_to` is where its terminal was by then.
+
+    None: that was not known any more, and it goes to where the terminal was before.
+    """
+
+    sent_to: str | None = None
+
+
+class Created(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):
+    """The one attempt to send it, as the terminal client saw it; bodies are base64 in JSON."""
+
+    attempt: Attempt
+
+
+class Interrupted(msgspec.Struct, frozen=True, tag="interrupted", tag_field="kind"):
+    """A daemon started and found the job `starting`; `in_line`: its turn to be sent had not come."""
+
+    in_line: bool
+
+
+class Called(msgspec.Struct, frozen=True, omit_defaults=True, tag="webhook", tag_field="kind"):
+    """A webhook that was taken; `body` is what the terminal sent, kept beside the entry as raw bytes."""
+
+    body: bytes = b""
+
+
+class Polled(msgspec.Struct, frozen=True, tag="poll", tag_field="kind"):
+    """What a poll brought."""
+
+    answer: Answer
+
+
+class Stuck(msgspec.Struct, frozen=True, tag="print_stuck", tag_field="kind"):
+    """The terminal has had it for some seconds without an end."""
+
+    seconds: float
+
+
+class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kind"):
+    """An authentic callback was refused."""
+
+    reason: str
+
+
+class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
+    """Callbacks of the quarantine were applied after all; none of this job is left there."""
+
+
+class Resolved(msgspec.Struct, frozen=True, tag="resolve", tag_field="kind"):
+    """A person said how it ended; `uid` is the socket peer's user id, None where the kernel did not say."""
+
+    operator: str
+    note: str
+    uid: int | None
+    result: PrintStatus
+
+
+class Dismissed(msgspec.Struct, frozen=True, tag="acknowledge", tag_field="kind"):
+    """A person closed one attention."""
+
+    operator: str
+    note: str
+    uid: int | None
+    code: PrintAttentionCode
+
+
+class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind"):
+    """A restore took it over from the database that it replaced, of which no more than this could be read."""
+
+    reason: str
+
+
+#: Webhooks of one job that are kept: a terminal that says ever new things of one job must not fill the disk.
+MAX_CALLBACKS = 100
+
+Entry = (
+    Turn | Created | Interrupted | Called | Polled | Stuck | Quarantined | Reapplied | Resolved | Dismissed | TakenOver
+)
+
+
+def follow(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
+    """Return the job as it stands after the entry."""
+    match entry:
+        case Turn(sent_to=sent_to):
+            return model.turn(job, sent_to, now)
+        case Created(attempt=attempt):
+            return model.conclude(job, judge(attempt), now)
+        case Interrupted(in_line=in_line):
+            return model.interrupted(job, now, in_line=in_line)
+        case Called(body=body):
+            return model.take(job, read_webhook(body), DecidedBy.WEBHOOK, now)
+        case Polled(answer=Answered(report=report)):
+            return model.take(job, report, DecidedBy.POLL, now)
+        case Polled():
+            return job
+        case Stuck(seconds=seconds):
+            return model.stuck(job, seconds, now)
+        case Quarantined(reason=reason):
+            return model.quarantined(job, reason, now)
+        case Reapplied():
+            return model.dismissed(job, PrintAttentionCode.QUARANTINED_EVENT, now)
+        case Resolved(result=result):
+            return model.resolved(job, result, now)
+        case Dismissed(code=code):
+            return model.dismissed(job, code, now)
+        case TakenOver(reason=reason):
+            return model.taken_over(job, reason, now)
+        case _:
+            assert_never(entry)
+
+
+def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime) -> bool:
+    """Tell whether a webhook says nothing that was not said: then it is answered, and nothing of it is kept (spec 6.4).
+
+    `recorded` are the webhooks of the job that were taken. Past `MAX_CALLBACKS` only one that ends the job is kept.
+    """
+    if body in recorded:
+        return True
+    after = follow(job, Called(body), now)
+    if len(recorded) >= MAX_CALLBACKS:
+        return (after.decided_by, after.status) == (job.decided_by, job.status)
+    # Inside a commit, so that payments wait for it: of what is recorded nothing but the status is read again.
+    return after == job and read_status(body) in map(read_status, recorded)
+
+
+def reason(entry: Entry) -> str:
+    """Return the word of the feed for an entry: `accepted`, `webhook:COMPLETED`, `poll:IN_PROGRESS`, `resolve`."""
+    match entry:
+        case Created(attempt=attempt):
+            return NAMES[type(judge(attempt))]
+        case Called(body=body):
+            return f"webhook:{read_webhook(body).status}"
+        case Polled(answer=Answered(report=report)):
+            return f"poll:{report.status}"
+        case Polled():
+            return "poll:no_answer"
+        case _:
+            return str(entry.__struct_config__.tag)
+
+
+def replay(initial: PrintJob, inputs: Iterable[tuple[datetime, Entry]]) -> PrintJob:
+    """Derive a job again from its beginning and all that came, in order."""
+    job = initial
+    for at, entry in inputs:
+        job = follow(job, entry, at)
+    return job

@@ -1,0 +1,127 @@
+"""Calls on print jobs (local API, Print jobs)."""
+
+import sqlite3
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from posd.calls import parameters, waiting
+from posd.calls.app import json_response
+from posd.calls.context import Context
+from posd.payments.model import Phase
+from posd.payments.request import MalformedJson
+from posd.printing import documents, listing, views
+from posd.printing import rows as print_jobs
+from posd.printing.decide import PrintOperators
+from posd.printing.documents import PrintHistory, PrintJobPage
+from posd.printing.listing import Page
+from posd.printing.model import PrintJob
+from posd.printing.request import read_decision
+from posd.printing.start import Printing
+from posd.records import pruned
+from posd.records.problems import Problem
+
+
+class PrintJobCalls:
+    """Handlers of /v1/print-jobs."""
+
+    def __init__(self, context: Context, printing: Printing, operators: PrintOperators) -> None:
+        self._context = context
+        self._printing = printing
+        self._operators = operators
+
+    async def start_print_job(self, request: Request) -> Response:
+        """`PUT /print-jobs/{id}`: print, or answer for what is known."""
+        identity = parameters.path(request, parameters.PRINT_JOB_ID)
+        job, created = await self._printing.start(identity, request.state.body, request.state.refusal)
+        return json_response(await self._document(job), 201 if created else 200)
+
+    async def get_print_job(self, request: Request) -> Response:
+        """`GET /print-jobs/{id}`."""
+        return json_response(
+            await self._context.look_up(partial(_document, identity=parameters.path(request, parameters.PRINT_JOB_ID)))
+        )
+
+    async def await_print_job(self, request: Request) -> Response:
+        """`GET /print-jobs/{id}/outcome`: hold until it has ended, or the caller's time-out passes."""
+        identity = parameters.path(request, parameters.PRINT_JOB_ID)
+        timeout = request.state.query["timeout"]
+
+        hub, look = self._context.hub, partial(self._context.look_up, partial(_ended, identity=identity))
+        found = await waiting.until(request.state.pieces, hub.subscribe(identity), hub, look, timeout)
+        if found is not None:
+            return json_response(found)
+        return json_response(await self._context.look_up(partial(_document, identity=identity)), 202)
+
+    async def get_print_history(self, request: Request) -> Response:
+        """`GET /print-jobs/{id}/history`: all that happened to it, and who did what."""
+        identity = parameters.path(request, parameters.PRINT_JOB_ID)
+
+        def read(db: sqlite3.Connection) -> PrintHistory:
+            return views.history_document(db, _get(db, identity))
+
+        return json_response(await self._context.read(read))
+
+    async def resolve_print_job(self, request: Request) -> Response:
+        """`POST /print-jobs/{id}/resolve`."""
+        return await self._decide(request, "resolve")
+
+    async def acknowledge_print_job(self, request: Request) -> Response:
+        """`POST /print-jobs/{id}/acknowledge`."""
+        return await self._decide(request, "acknowledge")
+
+    async def _decide(self, request: Request, call: str) -> Response:
+        """Carry out what a person decides."""
+        identity = parameters.path(request, parameters.PRINT_JOB_ID)
+        try:
+            decision, faults = read_decision(call, request.state.body, request.state.uid)
+        except MalformedJson as error:
+            raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was changed") from error
+        if faults:
+            what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
+            errors = [{"path": fault.path, "message": fault.message} for fault in faults]
+            raise Problem("invalid_request", f"cannot {call}: {what}", errors=errors)
+        try:
+            job = await self._operators.decide(identity, decision)
+        except Problem as problem:
+            if problem.code == "already_final":
+                problem.extra["outcome"] = await self._context.look_up(partial(_document, identity=identity))
+            raise
+        return json_response(await self._document(job))
+
+    async def list_print_jobs(self, request: Request) -> Response:
+        """`GET /print-jobs`: newest first, filtered, in pages."""
+        page = Page(**request.state.query)
+
+        def read(db: sqlite3.Connection) -> PrintJobPage:
+            rows, cursor = listing.read_page(db, page)
+            return PrintJobPage([views.job_document(db, row) for row in rows], cursor)
+
+        return json_response(await self._context.read(read))
+
+    async def _document(self, job: PrintJob) -> documents.PrintJob:
+        """Return a job with the jobs that print it again, where they can be read now.
+
+        Never a 503 in their place: after a start it would say that nothing was sent.
+        """
+        try:
+            return await self._context.look_up(partial(views.job_document, job=job))
+        except Problem:
+            return views.job_document(None, job)
+
+
+def _get(db: sqlite3.Connection, identity: str) -> PrintJob:
+    job = print_jobs.get(db, identity)
+    if job is None:
+        raise pruned.missing_print_job(db, identity)
+    return job
+
+
+def _document(db: sqlite3.Connection, identity: str) -> documents.PrintJob:
+    return views.job_document(db, _get(db, identity))
+
+
+def _ended(db: sqlite3.Connection, identity: str) -> documents.PrintJob | None:
+    job = _get(db, identity)
+    return views.job_document(db, job) if job.phase is Phase.FINAL else None

@@ -1,0 +1,182 @@
+"""The inbox of the print channel: every authentic print webhook ends as one of these rows (spec 2.3 and 6.4).
+
+| what arrives                                          | reply | what is kept                                         |
+| ----------------------------------------------------- | ----- | ---------------------------------------------------- |
+| COMPLETED or FAILED of the job                        | 200   | raw bytes verbatim and their effect, in one commit   |
+| the same again (by `printJobId`: nothing new in it)   | 200   | nothing new                                          |
+| another final than the terminal's first               | 200   | kept; attention `conflicting_final`                  |
+| PENDING, IN_PROGRESS                                  | 200   | kept, and taken like a poll's answer; no end         |
+| a state that posd does not know                       | 200   | kept; attention `unknown_status`; no end             |
+| of a job that the database does not know              | 200   | kept; the job is rebuilt from it, attention `orphan` |
+| of a job that retention has removed                   | 200   | nothing                                              |
+| no print webhook, or one that names another job       | 400   | quarantine, attention, a poll at once                |
+| a body over the limit                                 | 413   | attention, a poll at once                            |
+| storage cannot commit now, shutting down              | 503   | nothing; a poll finds it                             |
+
+A wrong token is answered before the body is read, 403, and leaves nothing on disk. Delivery is fire-and-forget: no code
+makes the terminal send it again, so that each refusal is followed by a poll, and the codes only say what happened.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import msgspec
+import structlog
+
+from posd.base.crashpoints import crash_point
+from posd.base.times import iso
+from posd.printing import rows
+from posd.printing.entries import Called, Quarantined, Reapplied, repeats
+from posd.printing.events import NotAPrintEvent, read_webhook
+from posd.printing.log import tell
+from posd.printing.model import PrintJob, belongs, rebuild
+from posd.printing.replies import Report
+from posd.records import events, pruned
+from posd.records.callback_tokens import Channel
+from posd.records.events import QuarantinedBody
+from posd.storage.batch import Unit
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.terminals.fleet import Fleet
+
+log = structlog.get_logger("posd.print_inbox")
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of one webhook: the HTTP status to answer with, and the facts for the log."""
+
+    status: int
+    verdict: str | None = None  # "applied" or "repeated"
+    reported: str | None = None
+    reason: str | None = None
+    before: PrintJob | None = None
+    after: PrintJob | None = None
+
+
+class PrintInbox:
+    """Takes print webhooks whose token was checked."""
+
+    def __init__(self, store: Store, fleet: Fleet, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._now = now
+        #: Webhooks that came again since the start of the process.
+        self.repeated = 0
+        #: Called with the id of a job of which a webhook could not be used: it will not come again.
+        self.on_unusable: Callable[[str], None] = lambda _identity: None
+
+    async def receive(self, print_job_id: str, body: bytes, peer: str) -> int:
+        """Take the body of a webhook and return the HTTP status to answer with: 200, 400 or 503."""
+        try:
+            report = read_webhook(body)
+        except NotAPrintEvent as error:
+            reason = f"the body is not a print webhook: {error}"
+            work = partial(self._quarantine, identity=print_job_id, reason=reason, body=body, peer=peer, at=self._now())
+        else:
+            work = partial(self._apply, identity=print_job_id, report=report, body=body, peer=peer, at=self._now())
+        crash_point("print_event.before_commit")
+        try:
+            receipt = await self._store.write(work)
+        except (StorageUnavailable, CommitUncertain) as error:
+            log.warning(
+                "webhook.not_stored",
+                print_job=print_job_id,
+                error=str(error),
+                detail="the terminal does not send it again; a poll will find it when the disk takes it",
+            )
+            self.on_unusable(print_job_id)
+            return 503
+        crash_point("print_event.committed")
+        self._tell(print_job_id, receipt)
+        if receipt.reason is not None:
+            self.on_unusable(print_job_id)
+        return receipt.status
+
+    async def broke_off(self, print_job_id: str) -> None:
+        """Ask for the job: an authentic webhook began, did not become whole, and will not come again."""
+        self.on_unusable(print_job_id)
+
+    async def too_large(self, print_job_id: str, limit: int, peer: str) -> int:
+        """Note on the job that an authentic body was over the limit and could not be read.
+
+        Return the HTTP status to answer with: 413, or 503 where that could not be noted.
+        """
+        reason = f"it was larger than {limit} bytes"
+        log.warning("webhook.too_large", print_job=print_job_id, limit_bytes=limit, peer=peer)
+        try:
+            before, after = await self._store.write(
+                partial(_attend, identity=print_job_id, reason=reason, at=self._now())
+            )
+        except (StorageUnavailable, CommitUncertain) as error:
+            log.warning("webhook.not_stored", print_job=print_job_id, error=str(error))
+            return 503
+        finally:
+            self.on_unusable(print_job_id)
+        if after is not None:
+            tell(before, after)
+        return 413
+
+    def reapply(self, unit: Unit, item: QuarantinedBody) -> Receipt | None:
+        """Apply a body of the quarantine if it can be used now (runs inside a commit); None where it still cannot."""
+        try:
+            report = read_webhook(item.body)
+        except NotAPrintEvent:
+            return None
+        known = rows.get(unit.db, item.subject)
+        if known is not None and not belongs(known, report.job_id or ""):
+            return None
+        receipt = self._apply(unit, item.subject, report, item.body, item.peer, self._now())
+        if not events.unquarantine(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
+            rows.record(unit, known, Reapplied(), self._now())
+        return receipt
+
+    def _apply(self, unit: Unit, identity: str, report: Report, body: bytes, peer: str, at: datetime) -> Receipt:
+        """Record a webhook and its effect (runs inside the commit)."""
+        before = rows.get(unit.db, identity)
+        if before is None and pruned.print_job(unit.db, identity) is not None:
+            return Receipt(200)  # retention has removed it; no word of a printer is worth more than that
+        stored = before or rebuild(report, identity, at)
+        if not belongs(stored, report.job_id or ""):
+            reason = "the body names another print job than the callback address"
+            return self._quarantine(unit, identity, reason, body, peer, at)
+        if before is None:
+            rows.insert(unit, stored, "orphan")
+        elif repeats(stored, body, rows.callbacks(unit.db, identity), at):
+            return Receipt(200, "repeated", report.status, before=before, after=before)
+        after = rows.record(unit, stored, Called(body), at)
+        return Receipt(200, "applied", report.status, before=before, after=after)
+
+    def _quarantine(self, unit: Unit, identity: str, reason: str, body: bytes, peer: str, at: datetime) -> Receipt:
+        """Keep a body that cannot be used (runs inside the commit)."""
+        if not events.quarantine(unit, Channel.PRINT, identity, reason, peer, iso(at), body):
+            # One reason for all that follow: each other one would be a change that is written down.
+            reason = f"{events.MAX_QUARANTINED} callbacks of this job are in quarantine already; more are not kept"
+        before, after = _attend(unit, identity, reason, at)
+        return Receipt(400, reason=reason, before=before, after=after)
+
+    def _tell(self, identity: str, receipt: Receipt) -> None:
+        if receipt.reason is not None:
+            log.warning("webhook.quarantined", print_job=identity, http_status=receipt.status, reason=receipt.reason)
+        if receipt.after is None:
+            return
+        self.repeated += receipt.verdict == "repeated"
+        if receipt.verdict is not None:
+            log.info(
+                "webhook.print",
+                print_job=identity,
+                verdict=receipt.verdict,
+                status=receipt.reported,
+                phase=receipt.after.phase,
+            )
+        if receipt.after.terminal is not None:
+            self._fleet.heard_from(receipt.after.terminal, iso(self._now()))
+        tell(receipt.before, receipt.after)
+
+
+def _attend(unit: Unit, identity: str, reason: str, at: datetime) -> tuple[PrintJob | None, PrintJob | None]:
+    """Note it on the job, where it is known; return what it was and what it is."""
+    before = rows.get(unit.db, identity)
+    if before is None:
+        return None, None
+    return before, rows.record(unit, before, Quarantined(reason), at)

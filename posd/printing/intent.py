@@ -1,0 +1,48 @@
+"""The commits of a print job that is sent: its intent, its turn, and what the attempt proves (design 4)."""
+
+from datetime import datetime
+
+from posd.payments.model import Phase
+from posd.payments.start_replies import Attempt
+from posd.printing import rows
+from posd.printing.entries import Created, Turn
+from posd.printing.model import PrintJob
+from posd.records import pruned
+from posd.records.problems import Problem
+from posd.storage.batch import Unit
+
+
+def record_intent(unit: Unit, draft: PrintJob) -> bool:
+    """Record a new job (runs inside the commit); tell whether its id was free. Raise Problem unknown_original."""
+    if rows.get(unit.db, draft.print_job_id) is not None:
+        return False
+    pruned.refuse_print_job(unit.db, draft.print_job_id)
+    if draft.reprint_of is not None and rows.get(unit.db, draft.reprint_of) is None:
+        raise Problem(
+            "unknown_original",
+            f"cannot print: no print job {draft.reprint_of} is known here, which this one should print again "
+            "(reprint_of); check its id, or leave it out",
+        )
+    rows.insert(unit, draft, "intent")
+    return True
+
+
+def take_turn(unit: Unit, identity: str, sent_to: str | None, now: datetime) -> PrintJob | None:
+    """Note that the job is about to be sent, to where its terminal is now (runs inside the commit).
+
+    Return it, None where it is no longer to be sent.
+    """
+    job = rows.get(unit.db, identity)
+    if job is None or job.phase is not Phase.STARTING:
+        return None  # something of the terminal came for it
+    return rows.record(unit, job, Turn(sent_to), now)
+
+
+def record_attempt(
+    unit: Unit, identity: str, attempt: Attempt, now: datetime
+) -> tuple[PrintJob | None, PrintJob | None]:
+    """Record what the attempt proves: what the job was and what it is; None where it had not come to disk."""
+    before = rows.get(unit.db, identity)
+    if before is None:
+        return None, None
+    return before, rows.record(unit, before, Created(attempt), now)

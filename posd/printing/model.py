@@ -1,0 +1,399 @@
+"""A print job as posd sees it, and how one state of it follows from another (design 5 and 6; spec 2.3, 3.2, 6.4).
+
+Theory of operation. A job is sent once. What proves that the terminal has it makes it `active`; COMPLETED and FAILED of
+the terminal make it `final`, by a webhook or by a poll, whichever comes first (`take`). That it was not accepted is
+final too where it is certain (`conclude`): then it has no status. Everything else stays in doubt and is asked for.
+
+What comes after an end, by what that end rests on:
+
+| what comes                    | the terminal's word               | refusal, unsent     | operator            |
+| ----------------------------- | --------------------------------- | ------------------- | ------------------- |
+| the same final                | its error is filled in            |                     | the terminal's word |
+| another final                 | `conflicting_final`, first stands | replaced, corrected | replaced, corrected |
+| PENDING, IN_PROGRESS, unknown | nothing                           | open, corrected     | nothing             |
+
+Corrected is the attention `outcome_corrected`. Time concludes nothing: a job without an end is shown as stuck, and
+stays open.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal, assert_never
+
+import msgspec
+from msgspec import Meta
+
+from posd.base.json_types import Moment
+from posd.base.times import iso
+from posd.payments.model import Phase
+from posd.payments.start_replies import Doubtful, Refused, Unsent
+from posd.printing.replies import Accepted, Judgement, Report
+
+_set = msgspec.structs.replace
+
+
+class PrintStatus(StrEnum):
+    """The terminal's states of a print job (spec 3.2)."""
+
+    PENDING = "PENDING"
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+    @classmethod
+    def known(cls, word: str) -> "PrintStatus | None":
+        """Return the state of that word of the wire, None where it is none of the four."""
+        return cls._value2member_map_.get(word)  # type: ignore[return-value]
+
+
+FINALS = frozenset({PrintStatus.COMPLETED, PrintStatus.FAILED})
+
+#: A state never goes back: an answer can be older than what a webhook has said.
+RANK: Mapping[PrintStatus | None, int] = {
+    None: 0,
+    PrintStatus.PENDING: 1,
+    PrintStatus.IN_PROGRESS: 2,
+    PrintStatus.COMPLETED: 3,
+    PrintStatus.FAILED: 3,
+}
+
+
+class DecidedBy(StrEnum):
+    """What the end of a print job rests on (local API, `decided_by`)."""
+
+    WEBHOOK = "webhook"
+    POLL = "poll"  # also an answer to the creation itself that states an end
+    REFUSAL = "refusal"
+    UNSENT = "unsent"
+    OPERATOR = "operator"
+
+
+#: How the terminal's word came.
+Source = Literal[DecidedBy.WEBHOOK, DecidedBy.POLL]
+
+#: Ends that a word of the terminal stands behind, and those that say that the terminal never had the job.
+STATED = frozenset({DecidedBy.WEBHOOK, DecidedBy.POLL})
+NOT_ACCEPTED = frozenset({DecidedBy.REFUSAL, DecidedBy.UNSENT})
+
+
+class PrintAttentionCode(StrEnum):
+    """Conditions of a print job that a person should look at; they never end it."""
+
+    IN_DOUBT = "in_doubt"
+    PRINT_STUCK = "print_stuck"
+    QUARANTINED_EVENT = "quarantined_event"
+    UNKNOWN_STATUS = "unknown_status"
+    ID_MISMATCH = "id_mismatch"
+    CONFLICTING_FINAL = "conflicting_final"
+    OUTCOME_CORRECTED = "outcome_corrected"
+    ORPHAN = "orphan"
+
+
+#: What the terminal's final word settles: nobody has to look at these any more.
+SETTLED = (
+    PrintAttentionCode.IN_DOUBT,
+    PrintAttentionCode.PRINT_STUCK,
+    PrintAttentionCode.QUARANTINED_EVENT,
+    PrintAttentionCode.UNKNOWN_STATUS,
+)
+#: What a person's word settles.
+SETTLED_BY_PERSON = (PrintAttentionCode.IN_DOUBT, PrintAttentionCode.PRINT_STUCK)
+
+
+class PrintAttention(msgspec.Struct, frozen=True):
+    """One condition, since when, and what it is about."""
+
+    code: Annotated[PrintAttentionCode, Meta(description="which condition")]
+    since: Annotated[Moment, Meta(description="since when")]
+    detail: Annotated[str, Meta(description="what it is about, and what to do")]
+
+
+class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One document for one terminal. `document` is the till's JSON object, verbatim. Times are ISO 8601 texts."""
+
+    print_job_id: str
+    terminal: str | None  # None: an orphan, for the webhook does not say who sends it
+    created_at: str
+    updated_at: str
+    phase: Phase
+    external_reference: str = ""
+    document: bytes = b"{}"
+    reprint_of: str | None = None
+    sent_to: str | None = None  # base URL of the device that it goes to; None: an orphan
+    queued: bool = False  # it waits for its turn to be sent: nothing of it is on the network
+    acknowledged: bool = False  # the creation was answered 2xx
+    heard: bool = False  # something of the terminal came for it
+    terminal_job_id: str | None = None  # the terminal's own id of it, where that is not ours
+    accepted_at: str | None = None  # since when it is known that the terminal has it
+    status: PrintStatus | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    reason: str | None = None  # why it was not accepted
+    decided_by: DecidedBy | None = None
+    attention: tuple[PrintAttention, ...] = ()
+    revision: int = 0
+
+    @property
+    def orphan(self) -> bool:
+        """Whether it was rebuilt from a webhook, so that nothing is known of the till's request."""
+        return self.sent_to is None
+
+    @property
+    def asked_as(self) -> str:
+        """The id under which the terminal is asked for it."""
+        return self.terminal_job_id or self.print_job_id
+
+    def attention_of(self, code: PrintAttentionCode) -> PrintAttention | None:
+        """Return the open attention of that code."""
+        return next((item for item in self.attention if item.code is code), None)
+
+
+def attend(job: PrintJob, code: PrintAttentionCode, now: datetime, detail: str) -> PrintJob:
+    """Raise an attention; one that is open keeps its beginning and takes the newer detail."""
+    old = job.attention_of(code)
+    item = PrintAttention(code=code, since=old.since if old else iso(now), detail=detail)
+    others = tuple(other for other in job.attention if other.code is not code)
+    return _set(job, attention=(*others, item))
+
+
+def clear(job: PrintJob, *codes: PrintAttentionCode) -> PrintJob:
+    """Close attentions, open or not."""
+    return _set(job, attention=tuple(item for item in job.attention if item.code not in codes))
+
+
+def belongs(job: PrintJob, named: str) -> bool:
+    """Tell whether a callback that names this id is of the job whose token it bears.
+
+    Ours, and the terminal's own where it is known. Where no reply has said how the terminal calls the job (it calls
+    back before its reply, or the reply was lost), any id is believed: the address was given out with this job alone,
+    so that the token proves which one is meant, and nothing would ever send the word again.
+    """
+    return named in (job.print_job_id, job.terminal_job_id) or (job.terminal_job_id is None and not job.acknowledged)
+
+
+def conclude(job: PrintJob, judgement: Judgement, now: datetime) -> PrintJob:
+    """Apply what the answer to the one creation request proves. A webhook can be faster than it, and beats it."""
+    before = job
+    match judgement:
+        case Accepted(job_id=named, report=report):
+            job = _accept(_name(_set(job, acknowledged=True), named, now), "its reply", now)
+            known = report if report is not None and PrintStatus.known(report.status) else None
+            job = _take(job, known, DecidedBy.POLL, now) if known else job
+        case Refused() | Unsent() if job.phase is Phase.STARTING and not job.heard:
+            job = _not_accepted(job, judgement)
+        case Refused() | Unsent() if job.phase is Phase.STARTING:
+            # A callback was faster that could not be used.
+            job = doubt(job, "it was refused or not sent, and yet a callback of it came", now)
+        case Doubtful(reason=reason) if job.phase is Phase.STARTING:
+            job = doubt(job, reason, now)
+        case Refused() | Unsent() | Doubtful():
+            pass  # a webhook was faster and says more
+        case _:
+            assert_never(judgement)
+    return _touch(job, before, now)
+
+
+def take(job: PrintJob, report: Report, source: Source, now: datetime) -> PrintJob:
+    """Apply what the terminal says of the job (the caller has seen that it is of this job)."""
+    before = job
+    job = _set(job, heard=True)
+    if report.job_id not in (None, job.print_job_id, job.terminal_job_id):
+        job = _set(job, terminal_job_id=report.job_id)
+    return _touch(_take(job, report, source, now), before, now)
+
+
+def rebuild(report: Report, print_job_id: str, now: datetime) -> PrintJob:
+    """Make the job of an authentic webhook that the database does not know (design 5, orphan)."""
+    orphan = PrintJob(
+        print_job_id=print_job_id,
+        terminal=None,
+        created_at=iso(now),
+        updated_at=iso(now),
+        phase=Phase.ACTIVE,
+        external_reference=report.external_reference,
+    )
+    return attend(
+        orphan,
+        PrintAttentionCode.ORPHAN,
+        now,
+        "an authentic webhook came for a print job that is not in this database (restored from a backup?); "
+        "its terminal and its document are not known here",
+    )
+
+
+def doubt(job: PrintJob, reason: str, now: datetime) -> PrintJob:
+    """Put a job in doubt: its request may have reached the terminal."""
+    detail = f"it is not known whether terminal {job.terminal or '(unknown)'} has this print job: {reason}"
+    return attend(_set(job, phase=Phase.IN_DOUBT, queued=False), PrintAttentionCode.IN_DOUBT, now, detail)
+
+
+def interrupted(job: PrintJob, now: datetime, *, in_line: bool) -> PrintJob:
+    """Take up a job that a daemon left in `starting`: where it still waited in line, nothing was sent."""
+    if job.phase is not Phase.STARTING:
+        return job
+    if in_line and not job.heard:
+        return _touch(_not_accepted(job, Unsent("posd ended before its turn to be sent came")), job, now)
+    return _touch(doubt(job, "posd was interrupted while it sent the request", now), job, now)
+
+
+def turn(job: PrintJob, sent_to: str | None, now: datetime) -> PrintJob:
+    """Note that the job is about to be sent, and where to, where its terminal has moved meanwhile."""
+    if job.orphan:
+        sent_to = None  # a restore found no more than its journal: the till's request stays unknown
+    return _touch(_set(job, queued=False, sent_to=sent_to or job.sent_to), job, now)
+
+
+def stuck(job: PrintJob, seconds: float, now: datetime) -> PrintJob:
+    """Note that the terminal has had the job for so long without an end of it."""
+    if job.phase is not Phase.ACTIVE:
+        return job
+    detail = (
+        f"terminal {job.terminal or '(unknown)'} has had it for {seconds:g} s without an end ({job.status}): look "
+        f"whether it is out of paper or jammed; what came out of it, a person can say (posd resolve {job.print_job_id})"
+    )
+    return _touch(attend(job, PrintAttentionCode.PRINT_STUCK, now, detail), job, now)
+
+
+def quarantined(job: PrintJob, reason: str, now: datetime) -> PrintJob:
+    """Note that an authentic callback of this job was refused: its token shows that the request reached a terminal."""
+    detail = f"a callback of this print job could not be used: {reason}"
+    noted = attend(_set(job, heard=True), PrintAttentionCode.QUARANTINED_EVENT, now, detail)
+    if noted.decided_by in NOT_ACCEPTED:
+        noted = doubt(_reopen(noted, "something that could not be used", now), "a callback of it came after all", now)
+    return _touch(noted, job, now)
+
+
+def resolved(job: PrintJob, status: PrintStatus, now: datetime) -> PrintJob:
+    """Close an open job by a person's word; what the terminal says later supersedes it."""
+    if job.phase is Phase.FINAL:
+        return job
+    ended = _end(job, status, DecidedBy.OPERATOR)
+    return _touch(clear(ended, *SETTLED_BY_PERSON), job, now)
+
+
+def dismissed(job: PrintJob, code: PrintAttentionCode, now: datetime) -> PrintJob:
+    """Close one attention, by a person's word or because its cause is gone."""
+    return _touch(clear(job, code), job, now)
+
+
+def taken_over(job: PrintJob, reason: str, now: datetime) -> PrintJob:
+    """Put in doubt what a restore found in the file that it replaced, and could not read in full."""
+    doubtful = doubt(_set(job, heard=True), reason, now)
+    detail = f"{reason}; what became of this print job is not known here: look at the paper"
+    return _touch(attend(doubtful, PrintAttentionCode.ORPHAN, now, detail), job, now)
+
+
+def _touch(job: PrintJob, before: PrintJob, now: datetime) -> PrintJob:
+    return job if job == before else _set(job, updated_at=iso(now))
+
+
+def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
+    """Take the id by which the reply calls the job; a callback that named another one before it was not of ours."""
+    if named is None:
+        return job
+    earlier, own = job.terminal_job_id, None if named == job.print_job_id else named
+    job = _set(job, terminal_job_id=own)
+    if earlier is None or earlier == own:
+        return job
+    detail = (
+        f"the terminal calls it {named} in its reply, and called it {earlier} in a callback before: the state that "
+        "the callback stated may be of another print job"
+    )
+    return attend(job, PrintAttentionCode.ID_MISMATCH, now, detail)
+
+
+def _accept(job: PrintJob, news: str, now: datetime) -> PrintJob:
+    """Note that the terminal has the job, whatever was inferred before; what has ended otherwise stays so."""
+    if job.decided_by in NOT_ACCEPTED:
+        job = _reopen(job, news, now)
+    if job.phase is Phase.FINAL:
+        return job
+    job = _set(
+        job,
+        phase=Phase.ACTIVE,
+        queued=False,
+        accepted_at=job.accepted_at or iso(now),
+        status=job.status or PrintStatus.PENDING,
+    )
+    return clear(job, PrintAttentionCode.IN_DOUBT)
+
+
+def _reopen(job: PrintJob, news: str, now: datetime) -> PrintJob:
+    """Withdraw that it was not accepted."""
+    detail = f"it was concluded that the terminal does not have it ({job.decided_by}), but the terminal sent {news}"
+    job = _set(job, phase=Phase.ACTIVE, decided_by=None, reason=None)
+    return attend(job, PrintAttentionCode.OUTCOME_CORRECTED, now, detail)
+
+
+def _take(job: PrintJob, report: Report, source: Source, now: datetime) -> PrintJob:
+    status = PrintStatus.known(report.status)
+    if status in FINALS:
+        return _finish(job, status, report, source, now)
+    job = _accept(job, report.status, now)
+    if job.phase is Phase.FINAL:
+        return job
+    if status is None:
+        detail = f"the terminal reports a state of a print job that is unknown here: {report.status}"
+        return attend(job, PrintAttentionCode.UNKNOWN_STATUS, now, detail)
+    return _set(job, status=status) if RANK[status] > RANK[job.status] else job
+
+
+def _finish(job: PrintJob, status: PrintStatus, report: Report, source: Source, now: datetime) -> PrintJob:
+    """Apply a final of the terminal."""
+    if job.decided_by in STATED:
+        return _compare(job, status, report, source, now)
+    inferred, old = job.decided_by, job.status
+    error_code, error_message = _errors(status, report)
+    job = _end(job, status, source, error_code, error_message)
+    job = clear(_set(job, accepted_at=job.accepted_at or iso(now)), *SETTLED)
+    if inferred is None or old is status:
+        return job
+    detail = f"it had ended by {inferred} ({old or 'not accepted'}), and the terminal says {status}: that counts"
+    return attend(job, PrintAttentionCode.OUTCOME_CORRECTED, now, detail)
+
+
+def _compare(job: PrintJob, status: PrintStatus, report: Report, source: Source, now: datetime) -> PrintJob:
+    """Hold a final against the one that stands."""
+    if status is not job.status:
+        detail = (
+            f"the terminal said {job.status} by {job.decided_by}, and then {status} by {source}; the first stands. "
+            "Look at the paper"
+        )
+        return attend(job, PrintAttentionCode.CONFLICTING_FINAL, now, detail)
+    error_code, error_message = _errors(status, report)
+    return _set(job, error_code=job.error_code or error_code, error_message=job.error_message or error_message)
+
+
+def _errors(status: PrintStatus, report: Report) -> tuple[str | None, str | None]:
+    return (report.error_code, report.error_message) if status is PrintStatus.FAILED else (None, None)
+
+
+def _not_accepted(job: PrintJob, judgement: Refused | Unsent) -> PrintJob:
+    match judgement:
+        case Refused(status=status, body=body):
+            reason = f"the terminal refused it (HTTP {status})" + (f": {body}" if body.strip() else "")
+            return _set(_end(job, None, DecidedBy.REFUSAL), reason=reason)
+        case Unsent(reason=reason):
+            return _set(_end(job, None, DecidedBy.UNSENT), reason=f"it was not sent: {reason}")
+        case _:
+            assert_never(judgement)
+
+
+def _end(
+    job: PrintJob,
+    status: PrintStatus | None,
+    decided_by: DecidedBy,
+    error_code: str | None = None,
+    error_message: str | None = None,
+) -> PrintJob:
+    return _set(
+        job,
+        phase=Phase.FINAL,
+        queued=False,
+        status=status,
+        error_code=error_code,
+        error_message=error_message,
+        reason=None,
+        decided_by=decided_by,
+    )

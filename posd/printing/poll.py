@@ -1,0 +1,276 @@
+"""The print spooler: asks terminals what became of print jobs, for their webhook comes once or never (spec 6.4).
+
+It hears of every change of a job after its COMMIT and keeps a plan for each that is open (`posd.printing.schedule`).
+One task sleeps until the next of them is due; with none it does not wake at all. A terminal is asked for one job at a
+time; while it cannot be reached, one question after a growing pause finds out for all of its jobs.
+"""
+
+import asyncio
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from heapq import heappop, heappush
+
+import structlog
+
+from posd.base.crashpoints import crash_point
+from posd.base.times import parse_iso
+from posd.payments.model import Phase
+from posd.payments.start_replies import NotSent
+from posd.printing import rows, schedule
+from posd.printing.entries import Polled, Stuck
+from posd.printing.events import Answer, Answered, NoAnswer, read_poll
+from posd.printing.log import tell
+from posd.printing.model import PrintAttentionCode, PrintJob
+from posd.printing.schedule import NEVER, Away, Limits, Plan
+from posd.printing.turns import Turns
+from posd.storage.batch import Change, Unit
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.terminals.fleet import Fleet
+from posd.terminals.profile import resolve_path
+
+log = structlog.get_logger("posd.print_spooler")
+
+
+class _Line:
+    """The open jobs of one terminal by when they are asked for; entries whose plan has changed are passed over."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[float, str]] = []
+        self.away: Away | None = None
+        self.asking: asyncio.Task[None] | None = None
+
+
+class Spooler:
+    """Asks for open print jobs. `adopt` what is open, `run` it as a task, `close` it."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: Fleet,
+        turns: Turns,
+        limits: Limits,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._turns = turns
+        self._limits = limits
+        self._now = now
+        self._plans: dict[str, Plan] = {}
+        self._terminals: dict[str, str] = {}  # job -> terminal, of those that can be asked for
+        self._lines: dict[str, _Line] = {}
+        self._stuck: list[tuple[float, str]] = []  # a heap, like the lines
+        self._telling: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._closing = False
+        #: How often a terminal was asked since the start of the process, by whether it answered.
+        self.polls = Counter({"answer": 0, "no_answer": 0})
+        store.hub.listen(self._changed)
+
+    def adopt(self, taken_over: Sequence[PrintJob]) -> None:
+        """Take up what an earlier daemon left: each is asked for at once, one after the other."""
+        now, wall = time.monotonic(), self._now()
+        for job in taken_over:
+            age = (wall - parse_iso(job.accepted_at or job.created_at)).total_seconds()
+            told = job.attention_of(PrintAttentionCode.PRINT_STUCK) is not None
+            active = job.phase is Phase.ACTIVE
+            self._keep(job.print_job_id, job.terminal, schedule.adopt(active, age, told, self._limits, now))
+
+    def returned(self, terminal: str) -> None:
+        """Ask again: a terminal has come back, or is now elsewhere."""
+        line = self._lines.get(terminal)
+        if line is not None and line.away is not None:
+            line.away = None
+            self._wake.set()
+
+    def unusable(self, print_job_id: str) -> None:
+        """Ask for it soon: a webhook of it could not be used, and will not come again."""
+        plan = self._plans.get(print_job_id)
+        if plan is not None:
+            self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, time.monotonic()))
+
+    async def run(self) -> None:
+        """Ask for whatever is due, until cancelled."""
+        while True:
+            self._wake.clear()
+            now = time.monotonic()
+            soonest = min((self._ask_next(terminal, now) for terminal in self._lines), default=NEVER)
+            soonest = min(soonest, self._tell_stuck(now))
+            with suppress(TimeoutError):
+                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the event.
+                async with asyncio.timeout(None if soonest == NEVER else soonest - now):
+                    await self._wake.wait()
+
+    async def close(self) -> None:
+        """Stop asking: what is under way is given up, and asked again by the next daemon."""
+        self._closing = True
+        tasks = [line.asking for line in self._lines.values() if line.asking is not None] + list(self._telling)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _changed(self, changes: Sequence[Change]) -> None:
+        """Hear of changes after their COMMIT, on the loop."""
+        for change in changes:
+            if change.kind == rows.KIND:
+                self._take(change)
+
+    def _take(self, change: Change) -> None:
+        if change.phase == Phase.FINAL:
+            self._plans.pop(change.id, None)
+            self._terminals.pop(change.id, None)
+        elif change.phase != Phase.STARTING:
+            now, active = time.monotonic(), change.phase == Phase.ACTIVE
+            plan = self._plans.get(change.id)
+            if plan is None:
+                self._keep(change.id, change.terminal, schedule.begin(active, self._limits, now))
+            elif active and not plan.accepted:
+                self._keep(change.id, change.terminal, schedule.accepted(plan, self._limits, now))
+
+    def _keep(self, identity: str, terminal: str | None, plan: Plan) -> None:
+        """Take a new plan of a job, and wake where that is due before anything else.
+
+        A time that is in its heap already is not put there again: a terminal can cause plans without end.
+        """
+        old = self._plans.get(identity)
+        self._plans[identity] = plan
+        if terminal is not None and terminal in self._fleet:
+            self._terminals[identity] = terminal
+            if plan.poll_at != NEVER and (old is None or old.poll_at != plan.poll_at):
+                heappush(self._lines.setdefault(terminal, _Line()).due, (plan.poll_at, identity))
+        stuck_at = schedule.stuck_due(plan)
+        if stuck_at is not None and (old is None or schedule.stuck_due(old) != stuck_at):
+            heappush(self._stuck, (stuck_at, identity))
+        self._wake.set()
+
+    def _ask_next(self, terminal: str, now: float) -> float:
+        """Ask for the next job of a terminal if it is due; return when it is, where it is not yet."""
+        line = self._lines[terminal]
+        while line.due and self._outdated(*line.due[0]):
+            heappop(line.due)
+        if not line.due or line.asking is not None or self._closing:
+            return NEVER
+        at, identity = line.due[0]
+        if line.away is not None:
+            at = max(at, line.away.until)
+        if at > now:
+            return at
+        heappop(line.due)
+        due = self._plans[identity].poll_at
+        self._plans[identity] = schedule.asking(self._plans[identity], now)
+        line.asking = asyncio.create_task(self._ask(identity, terminal, line, due), name=f"print-poll-{identity}")
+        return NEVER
+
+    def _outdated(self, at: float, identity: str) -> bool:
+        plan = self._plans.get(identity)
+        return plan is None or plan.poll_at != at
+
+    async def _ask(self, identity: str, terminal: str, line: _Line, due: float) -> None:
+        reached: bool | None = None
+        try:
+            async with self._turns.ask(terminal):
+                reached = await self._poll(identity, terminal)
+        except (StorageUnavailable, CommitUncertain) as error:
+            log.warning("print.not_recorded", print_job=identity, error=str(error))
+        except Exception:
+            log.exception("posd.internal_error", error_id=secrets.token_hex(8), print_job=identity)
+        finally:
+            line.asking = None
+            self._wake.set()
+        self._plan(identity, terminal, line, due, reached)
+
+    def _plan(self, identity: str, terminal: str, line: _Line, due: float, reached: bool | None) -> None:
+        """Plan the next question after one; `reached` is None where the terminal was not called."""
+        now, jitter = time.monotonic(), random.random()  # noqa: S311 - to be out of step, not secret
+        if reached is False:
+            line.away = schedule.not_reached(line.away, self._limits, now, jitter)
+        elif reached:
+            line.away = None
+        current = self._plans.get(identity)
+        if current is None or current.poll_at != NEVER:
+            return  # it has ended, or something new is known of it, and planned
+        if reached is False:
+            self._keep(identity, terminal, schedule.asked_in_vain(current, due))
+        else:
+            self._keep(identity, terminal, schedule.answered(current, self._limits, now, jitter))
+
+    async def _poll(self, identity: str, terminal: str) -> bool | None:
+        """Ask, and record what came; tell whether the terminal could be reached, None where nothing is to be asked."""
+        job = await self._store.look_up(partial(rows.get, print_job_id=identity))
+        if job is None or job.phase is Phase.FINAL:
+            return None
+        address = await self._fleet.choose(terminal)
+        if address is None:
+            return False
+        row = self._fleet.rows(terminal)["print-job"]
+        path = resolve_path(row, terminal_serial=terminal, print_job_id=job.asked_as)
+        body = b"{}" if row.method == "POST" else None
+        crash_point("print_poll.before_send")
+        attempt = await self._fleet.device(terminal).call(row.method, f"{address[0]}{path}", body)
+        crash_point("print_poll.replied")
+        reached = not isinstance(attempt, NotSent)
+        answer = read_poll(attempt, job)
+        if isinstance(answer, Answered):
+            recorded = await self._store.write(
+                partial(_record, identity=identity, entry=Polled(answer), now=self._now())
+            )
+            crash_point("print_poll.recorded")
+            tell(*recorded)
+        self._log(identity, terminal, answer)
+        self._fleet.called(terminal, address[0], attempt)
+        return reached
+
+    def _log(self, identity: str, terminal: str, answer: Answer) -> None:
+        self.polls["answer" if isinstance(answer, Answered) else "no_answer"] += 1
+        log.info(
+            "print.poll",
+            print_job=identity,
+            terminal=terminal,
+            status=answer.report.status if isinstance(answer, Answered) else None,
+            result="answer" if isinstance(answer, Answered) else "no_answer",
+            reason=answer.reason if isinstance(answer, NoAnswer) else None,
+        )
+
+    def _tell_stuck(self, now: float) -> float:
+        """Tell of what is stuck by now; return when the next would be."""
+        while self._stuck:
+            at, identity = self._stuck[0]
+            plan = self._plans.get(identity)
+            if plan is not None and schedule.stuck_due(plan) == at:
+                if at > now:
+                    return at
+                self._keep(identity, self._terminals.get(identity), schedule.told(plan))
+                task = asyncio.create_task(self._note_stuck(identity), name=f"print-stuck-{identity}")
+                self._telling.add(task)
+                task.add_done_callback(self._telling.discard)
+            heappop(self._stuck)
+        return NEVER
+
+    async def _note_stuck(self, identity: str) -> None:
+        try:
+            recorded = await self._store.write(
+                partial(_record, identity=identity, entry=Stuck(self._limits.stuck), now=self._now())
+            )
+        except (StorageUnavailable, CommitUncertain) as error:
+            log.warning("print.not_recorded", print_job=identity, error=str(error))
+            plan = self._plans.get(identity)
+            if plan is not None:
+                again = schedule.tell_later(plan, self._limits, time.monotonic())
+                self._keep(identity, self._terminals.get(identity), again)
+        else:
+            tell(*recorded)
+
+
+def _record(unit: Unit, identity: str, entry: Polled | Stuck, now: datetime) -> tuple[PrintJob, PrintJob]:
+    """Apply an entry (runs inside the commit): what the job was and what it is."""
+    before = rows.get(unit.db, identity)
+    assert before is not None  # noqa: S101 - ids are never removed
+    return before, rows.record(unit, before, entry, now)

@@ -1,0 +1,67 @@
+"""A print job as it follows from its record: its first row and its journal (design 5 and 9)."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from posd.base.times import parse_iso
+from posd.payments.model import Phase
+from posd.printing import rows
+from posd.printing.entries import Called, replay
+from posd.printing.events import read_webhook
+from posd.printing.model import PrintJob, rebuild
+from posd.printing.rows import Journaled
+
+#: What is derived: the times in it are not compared, for what was applied later bears a later time.
+DERIVED = (
+    "phase",
+    "queued",
+    "acknowledged",
+    "heard",
+    "terminal_job_id",
+    "status",
+    "error_code",
+    "error_message",
+    "reason",
+    "decided_by",
+)
+
+
+def derive(db: sqlite3.Connection, stored: PrintJob) -> PrintJob:
+    """Derive a job again from its beginning and its journal (blocking)."""
+    entries = list(rows.journal(db, stored.print_job_id))
+    return replay(_beginning(stored, entries), ((parse_iso(item.at), item.entry) for item in entries))
+
+
+def difference(stored: PrintJob, derived: PrintJob) -> dict[str, tuple[Any, Any]]:
+    """Return the fields in which the stored and the derived job differ: name -> (stored, derived)."""
+    here, there = _comparable(stored), _comparable(derived)
+    return {name: (here[name], there[name]) for name in here if here[name] != there[name]}
+
+
+def _comparable(job: PrintJob) -> dict[str, Any]:
+    facts: dict[str, Any] = {name: msgspec.to_builtins(getattr(job, name)) for name in DERIVED}
+    facts["accepted"] = job.accepted_at is not None
+    facts["attention"] = sorted(item.code for item in job.attention)
+    return facts
+
+
+def _beginning(stored: PrintJob, entries: Sequence[Journaled]) -> PrintJob:
+    """Return the job as it was inserted: by an intent or a restore, or rebuilt from its first webhook."""
+    first = entries[0].entry if entries else None
+    if stored.orphan and isinstance(first, Called):
+        return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
+    return PrintJob(
+        print_job_id=stored.print_job_id,
+        terminal=stored.terminal,
+        created_at=stored.created_at,
+        updated_at=stored.created_at,
+        phase=Phase.STARTING,
+        external_reference=stored.external_reference,
+        document=stored.document,
+        reprint_of=stored.reprint_of,
+        sent_to=stored.sent_to,  # its turn to be sent sets it, to the same
+        queued=stored.queued,  # whatever happened to it ended that
+    )

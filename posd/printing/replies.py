@@ -1,0 +1,72 @@
+"""What a terminal says of a print job, and what the one attempt to create it proves (spec 2.3, 3.2, 4.3).
+
+Of the transport no more is asked than whether anything was written and whether a whole reply came, as for every call.
+"""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+import msgspec
+
+from posd.payments.start_replies import (
+    MAX_REFUSAL_TEXT,
+    UNDECIDED_CLIENT_ERRORS,
+    Attempt,
+    Doubtful,
+    Lost,
+    NotSent,
+    Refused,
+    Replied,
+    Unsent,
+)
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What the terminal says of a job, by webhook, poll or reply; `status` is its word, known or not.
+
+    `job_id` is the id that it names, None where it names none; the errors belong to FAILED alone (spec 2.3).
+    """
+
+    status: str
+    job_id: str | None = None
+    external_reference: str = ""
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The terminal took the job. `job_id` is the id that its reply names; `report` its state, where it says one."""
+
+    job_id: str | None = None
+    report: Report | None = None
+
+
+Judgement = Accepted | Refused | Unsent | Doubtful
+
+#: Words for the log and the history, by kind of judgement.
+NAMES: Mapping[type[Judgement], str] = {
+    Accepted: "accepted",
+    Refused: "refused",
+    Unsent: "unsent",
+    Doubtful: "in_doubt",
+}
+
+
+def judge_reply(attempt: Attempt, accepted: Accepted) -> Judgement:
+    """Judge the one attempt to create a job; `accepted` is what its reply says, in case it is a 2xx.
+
+    The shape of the reply is not shown (spec 4.3), so that any 2xx means that the terminal has the job.
+    """
+    match attempt:
+        case NotSent(reason=reason):
+            return Unsent(reason)
+        case Lost(reason=reason):
+            return Doubtful(reason)
+        case Replied(status=status) if 200 <= status < 300:
+            return accepted
+        case Replied(status=status, body=body) if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS:
+            return Refused(status, body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT])
+        case Replied(status=status):
+            return Doubtful(f"the terminal answered HTTP {status}")
+        case _:
+            assert_never(attempt)

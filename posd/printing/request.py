@@ -1,0 +1,254 @@
+"""The till's request to print: reading, checking, comparing, and the body for the terminal (local API, Print jobs).
+
+Every fault is collected with its JSON Pointer. The document is the till's own and goes to the terminal with the bytes
+that the till wrote; where it goes in the request is an assumption that the configuration can replace
+(`print.document_member`): the spec shows no more than `printJobId`, `externalReference` and `webhookUrl` (2.3, 4.3).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from posd.base.json_text import Object, TooDeep, decode, deeper_than
+from posd.base.json_types import Wire
+from posd.payments.decision_requests import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, Signed
+from posd.payments.model import encode
+from posd.payments.request import (
+    MAX_FREE_FORM_DEPTH,
+    MAX_SERIAL_CHARACTERS,
+    Fault,
+    MalformedJson,
+    by_value,
+    pointer_token,
+)
+from posd.printing.entries import Dismissed, Resolved
+from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
+
+#: The document, in bytes: a receipt is a few KiB, one with a logo some 100 KiB. With the other fields it has to fit a
+#: body of the local API, which is at most 256 KiB.
+MAX_DOCUMENT_BYTES = 240 * 1024
+#: The till's own reference, in characters; the spec shows no limit.
+MAX_REFERENCE_CHARACTERS = 256
+ID_RULE = "must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', and not dots alone"
+
+#: The same as a pattern.
+ID_PATTERN = r"(?!\.+$)[A-Za-z0-9._-]{1,64}"
+_ID = re.compile(ID_PATTERN, re.ASCII)
+PrintJobId = Annotated[str, Meta(pattern=f"^{ID_PATTERN}$")]
+_RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+Decision = Resolved | Dismissed
+
+
+class PrintRequest(msgspec.Struct, frozen=True):
+    """What is to be printed.
+
+    As it is here it was checked: `terminal` is None where the till named none; `document` is JSON text.
+    """
+
+    terminal: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=MAX_SERIAL_CHARACTERS)] | None,
+        Meta(description="serial number of the terminal; may be left out where the fleet has exactly one"),
+    ] = None
+    external_reference: Annotated[
+        str,
+        Wire(Annotated[str, Meta(max_length=MAX_REFERENCE_CHARACTERS)] | None),
+        Meta(description="the till's own; the terminal's webhooks echo it"),
+    ] = ""
+    document: Annotated[
+        bytes,
+        Wire(dict[str, object], required=True),
+        Meta(
+            description=f"what is printed, sent as it is; at most {MAX_DOCUMENT_BYTES} bytes and {MAX_FREE_FORM_DEPTH} "
+            "levels deep"
+        ),
+    ] = b"{}"
+    reprint_of: Annotated[PrintJobId | None, Meta(description="the print job that this one prints again")] = None
+
+
+FIELDS = PrintRequest.__struct_fields__
+
+
+class PrintResolution(Signed, frozen=True):
+    """A person says what came out of the printer."""
+
+    result: Annotated[Literal[PrintStatus.COMPLETED, PrintStatus.FAILED], Meta(description="how it ended")]
+
+
+class PrintAcknowledgement(Signed, frozen=True):
+    """A person closes an attention."""
+
+    code: Annotated[PrintAttentionCode, Meta(description="which")]
+
+
+def is_print_job_id(text: str) -> bool:
+    """Tell whether a text can be the id of a print job: it stands in paths, where dots alone would walk up."""
+    return _ID.fullmatch(text) is not None
+
+
+class _Reader:
+    """Collects the faults of one body while its fields are read."""
+
+    def __init__(self, body: bytes, fields: tuple[str, ...]) -> None:
+        """Raise MalformedJson where the body is not JSON."""
+        self.members: Mapping[str, Any] = {}
+        self.faults: list[Fault] = []
+        try:
+            document = decode(body)
+        except TooDeep as error:
+            self.fault("", f"cannot be read: {error}")
+            return
+        except ValueError as error:
+            raise MalformedJson(str(error)) from error
+        if not isinstance(document, Object):
+            self.fault("", "must be a JSON object")
+            return
+        self.members = document
+        for name in sorted(document.repeated):
+            self.fault(f"/{pointer_token(name)}", "stands more than once, with different values")
+        for name in document:
+            if name not in fields:
+                self.fault(f"/{pointer_token(name)}", f"is not a field of this call; fields are {', '.join(fields)}")
+
+    @property
+    def readable(self) -> bool:
+        """Whether it is an object, so that its fields can be looked at."""
+        return not any(fault.path == "" for fault in self.faults)
+
+    def fault(self, path: str, message: str) -> None:
+        self.faults.append(Fault(path, message))
+
+    def text(self, name: str, least: int, most: int) -> str | None:
+        value = self.members.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not least <= len(value) <= most:
+            self.fault(f"/{name}", f"must be a string of {least} to {most} characters")
+            return None
+        return value
+
+    def required_text(self, name: str, most: int) -> str:
+        value = self.members.get(name)
+        if not isinstance(value, str) or not value.strip() or len(value) > most:
+            self.fault(f"/{name}", f"is required: a text of 1 to {most} characters")
+            return ""
+        return value.strip()
+
+
+def read_print(body: bytes) -> tuple[PrintRequest, tuple[Fault, ...]]:
+    """Read the body of `PUT /print-jobs/{id}`: the request, and what is wrong with it.
+
+    Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
+    """
+    reader = _Reader(body, FIELDS)
+    if not reader.readable:
+        return PrintRequest(), tuple(reader.faults)
+    request = PrintRequest(
+        terminal=reader.text("terminal", 1, MAX_SERIAL_CHARACTERS),
+        external_reference=reader.text("external_reference", 0, MAX_REFERENCE_CHARACTERS) or "",
+        document=_document(reader, body),
+        reprint_of=_reprint_of(reader),
+    )
+    return request, tuple(reader.faults)
+
+
+def _document(reader: _Reader, body: bytes) -> bytes:
+    if not isinstance(reader.members.get("document"), dict):
+        reader.fault("/document", "is required: an object, which goes to the terminal as it stands")
+        return b"{}"
+    raw = bytes(_RAW.decode(body)["document"]).strip()
+    if len(raw) > MAX_DOCUMENT_BYTES:
+        reader.fault("/document", f"must be at most {MAX_DOCUMENT_BYTES} bytes, is {len(raw)}")
+    if deeper_than(raw, MAX_FREE_FORM_DEPTH):
+        reader.fault("/document", f"must be nested at most {MAX_FREE_FORM_DEPTH} levels deep")
+    return raw
+
+
+def _reprint_of(reader: _Reader) -> str | None:
+    value = reader.members.get("reprint_of")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not is_print_job_id(value):
+        reader.fault("/reprint_of", f"is the id of a print job and {ID_RULE}")
+        return None
+    return value
+
+
+#: How each field of a repeated call is compared with the record: the document by content.
+COMPARED: Mapping[str, Callable[[Any], Any]] = {
+    "external_reference": lambda value: value,
+    "document": by_value,
+    "reprint_of": lambda value: value,
+}
+
+
+def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[Fault, ...]) -> list[str]:
+    """Return the names of the fields in which a repeated call differs from what was recorded under its id.
+
+    A faulty field differs: what was recorded had none. A terminal left out takes the recorded one. Of an orphan the
+    request is not known, so nothing differs.
+    """
+    if job.orphan:
+        return []
+    if any(fault.path == "" for fault in faults):
+        return ["body"]
+    faulty = {fault.path.removeprefix("/").split("/", 1)[0] for fault in faults}
+    differing = {name for name, view in COMPARED.items() if view(getattr(request, name)) != view(getattr(job, name))}
+    if request.terminal not in (None, job.terminal):
+        differing.add("terminal")
+    return sorted(faulty | differing)
+
+
+def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:
+    """Return the body of the one request that creates it.
+
+    The document goes under `document_member`; where that is empty its members are laid beside posd's own, which they
+    cannot replace. Never `events_webhook_url`: that is the other channel's (spec 4.3).
+    """
+    own: dict[str, Any] = {
+        "printJobId": job.print_job_id,
+        "externalReference": job.external_reference,
+        "webhookUrl": callback_url,
+    }
+    if document_member:
+        return encode(own | {document_member: msgspec.Raw(job.document)})
+    return encode(own | {name: value for name, value in _RAW.decode(job.document).items() if name not in own})
+
+
+def _resolve(reader: _Reader, operator: str, note: str, uid: int | None) -> Resolved:
+    result = PrintStatus.known(str(reader.members.get("result")))
+    if result not in FINALS:
+        reader.fault("/result", f"is required: one of {', '.join(sorted(FINALS))}")
+        result = PrintStatus.FAILED
+    return Resolved(operator, note, uid, result)
+
+
+def _acknowledge(reader: _Reader, operator: str, note: str, uid: int | None) -> Dismissed:
+    try:
+        code = PrintAttentionCode(str(reader.members.get("code")))
+    except ValueError:
+        reader.fault("/code", f"is required: one of {', '.join(PrintAttentionCode)}")
+        code = PrintAttentionCode.IN_DOUBT
+    return Dismissed(operator, note, uid, code)
+
+
+#: call -> how its body is read, and its type.
+CALLS: Mapping[str, tuple[Callable[[_Reader, str, str, int | None], Decision], type[Signed]]] = {
+    "resolve": (_resolve, PrintResolution),
+    "acknowledge": (_acknowledge, PrintAcknowledgement),
+}
+
+
+def read_decision(call: str, body: bytes, uid: int | None) -> tuple[Decision, tuple[Fault, ...]]:
+    """Read the body of a call of `CALLS`: the decision, and what is wrong with it. Raise MalformedJson.
+
+    `uid` is the user id of the process that called, None where the kernel did not say.
+    """
+    read, kind = CALLS[call]
+    reader = _Reader(body, kind.__struct_fields__)
+    operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
+    note = reader.required_text("note", MAX_NOTE_CHARACTERS)
+    return read(reader, operator, note, uid), tuple(reader.faults)

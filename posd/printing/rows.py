@@ -1,0 +1,232 @@
+"""Rows of print jobs and their journal: one way to insert, one guarded way to change, each with its line of the feed.
+
+A job changes by an entry of its journal alone (see `posd.printing.entries`), in the commit of that entry.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from posd.base.times import iso
+from posd.payments.model import Phase, encode
+from posd.printing.entries import Called, Created, Dismissed, Entry, Resolved, follow, reason
+from posd.printing.model import DecidedBy, PrintAttention, PrintJob, PrintStatus
+from posd.storage.batch import Change, Unit
+from posd.storage.changes import record as record_change
+from posd.storage.errors import StaleState
+
+KIND = "print_job"
+
+#: Columns in the order of `_values`; `_job` reads them back.
+COLUMNS = (
+    "print_job_id",
+    "terminal",
+    "phase",
+    "external_reference",
+    "document",
+    "reprint_of",
+    "sent_to",
+    "queued",
+    "acknowledged",
+    "heard",
+    "terminal_job_id",
+    "accepted_at",
+    "status",
+    "error_code",
+    "error_message",
+    "reason",
+    "decided_by",
+    "attention",
+    "created_at",
+    "updated_at",
+    "revision",
+)
+#: What changes after the insert.
+CHANGING = (
+    "phase",
+    "sent_to",
+    "queued",
+    "acknowledged",
+    "heard",
+    "terminal_job_id",
+    "accepted_at",
+    "status",
+    "error_code",
+    "error_message",
+    "reason",
+    "decided_by",
+    "attention",
+    "updated_at",
+    "revision",
+)
+
+SELECT = f"SELECT {', '.join(COLUMNS)} FROM print_jobs"  # noqa: S608 - constants of this file
+#: The same with an empty document: many jobs at once are read without theirs, which nobody looks at then.
+_SELECT_MANY = SELECT.replace(" document,", " '{}',")
+_SELECT_BY_ROWID = f"SELECT rowid, {', '.join(COLUMNS)} FROM print_jobs WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
+_INSERT = f"INSERT INTO print_jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608
+_UPDATE = (
+    f"UPDATE print_jobs SET {', '.join(f'{name} = :{name}' for name in CHANGING)}"  # noqa: S608
+    " WHERE print_job_id = :print_job_id AND phase = :expected_phase AND revision = :expected_revision"
+)
+
+_ATTENTION = msgspec.json.Decoder(tuple[PrintAttention, ...])
+_ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+
+#: Kept even where they change nothing: what came of what was sent, what the terminal sent, what people did.
+ALWAYS = (Created, Called, Resolved, Dismissed)
+
+
+class Journaled(msgspec.Struct, frozen=True):
+    """An entry of the journal in its place."""
+
+    seq: int
+    at: str
+    entry: Entry
+
+
+def _values(job: PrintJob) -> dict[str, Any]:
+    values = {name: getattr(job, name) for name in COLUMNS}
+    return values | {"document": job.document.decode(), "attention": encode(job.attention).decode()}
+
+
+def _job(row: tuple[Any, ...]) -> PrintJob:
+    values = dict(zip(COLUMNS, row, strict=True))
+    return PrintJob(
+        **values
+        | {
+            "phase": Phase(values["phase"]),
+            "document": values["document"].encode(),
+            "queued": bool(values["queued"]),
+            "acknowledged": bool(values["acknowledged"]),
+            "heard": bool(values["heard"]),
+            "status": values["status"] and PrintStatus(values["status"]),
+            "decided_by": values["decided_by"] and DecidedBy(values["decided_by"]),
+            "attention": _ATTENTION.decode(values["attention"]),
+        }
+    )
+
+
+def get(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
+    """Return the job of that id, None where it is not known."""
+    row = db.execute(f"{SELECT} WHERE print_job_id = ?", (print_job_id,)).fetchone()
+    return _job(row) if row else None
+
+
+def insert(unit: Unit, job: PrintJob, word: str) -> None:
+    """Insert a new job, with its line of the feed."""
+    values = _values(job)
+    unit.db.execute(_INSERT, [values[name] for name in COLUMNS])
+    _tell(unit, job, word)
+
+
+def record(unit: Unit, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
+    """Apply an entry to a job, with its journal row and its line of the feed; return what it is now.
+
+    Nothing is written of an entry that changes nothing, unless it tells what was done or came. Raise StaleState.
+    """
+    after = follow(before, entry, now)
+    if after == before and not isinstance(entry, ALWAYS):
+        return before
+    append(unit, before.print_job_id, entry, iso(now))
+    if after == before:
+        _tell(unit, msgspec.structs.replace(before, updated_at=iso(now)), reason(entry))
+        return before
+    return move(unit, before, after, reason(entry))
+
+
+def move(unit: Unit, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
+    """Change a job from what it was to what it is now, with its line of the feed; nothing where they are equal.
+
+    Raise StaleState where the row is not as `before` has it.
+    """
+    if before == after:
+        return before
+    changed = msgspec.structs.replace(after, revision=before.revision + 1)
+    values = _values(changed)
+    parameters = {name: values[name] for name in CHANGING} | {
+        "print_job_id": before.print_job_id,
+        "expected_phase": before.phase,
+        "expected_revision": before.revision,
+    }
+    if unit.db.execute(_UPDATE, parameters).rowcount != 1:
+        raise StaleState(f"{before.print_job_id} is no longer {before.phase} at revision {before.revision}")
+    _tell(unit, changed, word)
+    return changed
+
+
+def append(unit: Unit, print_job_id: str, entry: Entry, at: str) -> None:
+    """Write an entry down; the bytes of a webhook stand beside it, as they came."""
+    body = entry.body if isinstance(entry, Called) else None
+    kept = Called() if isinstance(entry, Called) else entry
+    unit.db.execute(
+        "INSERT INTO print_journal (print_job_id, at, kind, entry, body) VALUES (?,?,?,?,?)",
+        (print_job_id, at, str(entry.__struct_config__.tag), encode(kept).decode(), body),
+    )
+
+
+def journal(db: sqlite3.Connection, print_job_id: str) -> Iterator[Journaled]:
+    """Yield the entries of a job in order."""
+    rows = db.execute(
+        "SELECT seq, at, entry, body FROM print_journal WHERE print_job_id = ? ORDER BY seq", (print_job_id,)
+    )
+    for seq, at, entry, body in rows:
+        yield Journaled(seq, at, Called(body) if body is not None else _ENTRY.decode(entry))
+
+
+def callbacks(db: sqlite3.Connection, print_job_id: str) -> list[bytes]:
+    """Return the bodies of the webhooks that were taken for a job, in the order in which they came."""
+    rows = db.execute(
+        "SELECT body FROM print_journal WHERE print_job_id = ? AND body IS NOT NULL ORDER BY seq", (print_job_id,)
+    )
+    return [row[0] for row in rows]
+
+
+def open_ones(db: sqlite3.Connection) -> list[PrintJob]:
+    """Return every job that is not final, the oldest first, without their documents."""
+    query = f"{_SELECT_MANY} INDEXED BY print_jobs_open WHERE phase <> 'final' ORDER BY rowid"
+    return [_job(row) for row in db.execute(query)]
+
+
+def reprints(db: sqlite3.Connection, print_job_id: str) -> list[str]:
+    """Return the ids of the jobs that print this one again, the oldest first."""
+    rows = db.execute("SELECT print_job_id FROM print_jobs WHERE reprint_of = ? ORDER BY rowid", (print_job_id,))
+    return [row[0] for row in rows]
+
+
+def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, PrintJob]]:
+    """Return the next jobs after a rowid, in the order in which they were recorded."""
+    return [(row[0], _job(row[1:])) for row in db.execute(_SELECT_BY_ROWID, (after, limit))]
+
+
+def select(db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any, ...], limit: int) -> list[PrintJob]:
+    """Return jobs by index and condition of `posd.printing.listing`, newest first, without their documents."""
+    query = f"{_SELECT_MANY} INDEXED BY print_jobs_{index} WHERE {where}"
+    order = "ORDER BY created_at DESC, print_job_id DESC LIMIT ?"
+    return [_job(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
+
+
+def _tell(unit: Unit, job: PrintJob, word: str) -> None:
+    record_change(
+        unit,
+        Change(
+            seq=0,
+            at=job.updated_at,
+            kind=KIND,
+            id=job.print_job_id,
+            reason=word,
+            phase=job.phase,
+            status=job.status,
+            result=None,
+            attention=tuple(item.code for item in job.attention),
+            terminal=job.terminal,
+        ),
+    )
+
+
+def note(unit: Unit, job: PrintJob, word: str, at: str) -> None:
+    """Write a line of the feed for something that was done about a job and did not change it."""
+    _tell(unit, msgspec.structs.replace(job, updated_at=at), word)

@@ -1,0 +1,365 @@
+"""Starting print jobs: the same promises as for payments, and a line of its own (design 4; local API, Print jobs).
+
+The intent is committed, the job waits for its turn at the terminal, the request is sent once, the answer is judged and
+committed. It runs to its end whoever waits for it. A crash between two of these leaves `starting` on disk: the next
+daemon asks for the job and never sends it again; where it still waited in line, it knows that nothing was sent.
+
+A till that calls hears of the job when the terminal has answered; where others stand before it, no later than one call
+to that terminal may take, or at once where very many do: then with the job as it stands, `starting`.
+"""
+
+import asyncio
+import secrets
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from posd.base.crashpoints import crash_point
+from posd.base.times import iso
+from posd.payments.model import Phase
+from posd.payments.request import Fault, MalformedJson
+from posd.payments.start_replies import Attempt, Lost, NotSent, Replied
+from posd.printing import intent, rows
+from posd.printing.events import judge
+from posd.printing.log import tell
+from posd.printing.model import PrintJob
+from posd.printing.replies import NAMES
+from posd.printing.request import PrintRequest, differing_fields, print_body, read_print
+from posd.printing.turns import MAX_HELD, MAX_WAITING, Ticket, Turns
+from posd.records import pruned
+from posd.records.callback_tokens import Channel
+from posd.records.callback_urls import CallbackUrls
+from posd.records.per_id_lock import Running
+from posd.records.problems import Problem
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.terminals.fleet import Fleet
+from posd.terminals.profile import resolve_path
+
+#: While the disk is full, how often the judgement of a creation is tried again, in seconds.
+RETRY_STORING_SECONDS = 1.0
+
+STOPPING = "posd was stopped before its turn to be sent came"
+
+
+log = structlog.get_logger("posd.printing")
+
+
+class Printing:
+    """Use case of the till: print."""
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: Fleet,
+        callback_urls: CallbackUrls,
+        turns: Turns,
+        document_member: str,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._callback_urls = callback_urls
+        self._turns = turns
+        self._document_member = document_member
+        self._now = now
+        self._running = Running()
+        self._uncertain: set[str] = set()  # nobody knows whether their intent came to disk
+        self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
+        self._draining = False
+
+    async def start(self, print_job_id: str, body: bytes, refusal: Problem | None = None) -> tuple[PrintJob, bool]:
+        """Print, or answer for a job that is known: the job, and whether it was started now.
+
+        `refusal` is what is wrong with the call as such; an id that is known is answered before it counts.
+        Raise Problem: with a 4xx or 503 nothing was sent, and nothing of the call is recorded.
+        """
+        return await asyncio.shield(self._running.keep(self._start(print_job_id, body, refusal)))
+
+    def under_way(self, print_job_id: str) -> bool:
+        """Tell whether the creation of that job waits in line, runs, or is not recorded yet."""
+        return print_job_id in self._deliveries or print_job_id in self._uncertain
+
+    async def drain(self, seconds: float) -> None:
+        """Send nothing any more: what waits in line is not sent. Give what is being sent some seconds."""
+        self._draining = True
+        await self._running.wait(seconds)
+
+    async def close(self) -> None:
+        """Wait for what is left, when the calls to the terminals were ended: each is judged and recorded."""
+        await self._running.wait()
+
+    async def _start(self, print_job_id: str, body: bytes, refusal: Problem | None) -> tuple[PrintJob, bool]:
+        request = PrintRequest()
+        faults: tuple[Fault, ...] = (Fault("", "is not a request"),)
+        try:
+            request, faults = read_print(body)
+        except MalformedJson as error:
+            refusal = refusal or Problem("malformed_json", f"the body is not JSON ({error}); nothing was printed")
+        async with self._running.alone(print_job_id):
+            if print_job_id in self._uncertain:
+                raise _not_known(print_job_id, "its intent is not on disk for certain")
+            known = await self._look_up(print_job_id)
+            if known is None:
+                if refusal is not None:
+                    raise refusal
+                draft = await self._plan(print_job_id, request, faults)
+                started = await self._begin(draft)
+                known, created = started or await self._again(print_job_id), started is not None
+            else:
+                created = False
+            if not created:
+                _require_same(known, request, faults)
+        return await self._wait(known), created
+
+    async def _wait(self, job: PrintJob) -> PrintJob:
+        """Wait for the end of its delivery, within bounds; return it as it then stands."""
+        delivery = self._deliveries.get(job.print_job_id)
+        if delivery is None or job.terminal is None or self._turns.in_line(job.terminal) > MAX_HELD:
+            return job
+        device = self._fleet.device(job.terminal)
+        await asyncio.wait({delivery}, timeout=device.connect_timeout + device.reply_timeout)
+        return (delivery.result() if delivery.done() else None) or job
+
+    async def _look_up(self, print_job_id: str) -> PrintJob | None:
+        try:
+            return await self._store.look_up(partial(_known, print_job_id=print_job_id))
+        except StorageUnavailable as error:
+            # No 503 here: it would say that nothing was sent under this id, and that is not known.
+            raise _not_known(print_job_id, str(error)) from error
+
+    async def _again(self, print_job_id: str) -> PrintJob:
+        """Return the job that was there already when the intent was to be recorded: a webhook was faster."""
+        known = await self._look_up(print_job_id)
+        assert known is not None  # noqa: S101 - an id that was there is never free again
+        return known
+
+    async def _plan(self, print_job_id: str, request: PrintRequest, faults: tuple[Fault, ...]) -> PrintJob:
+        """Return the job that the request asks for. Raise Problem: nothing is recorded."""
+        if faults:
+            what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
+            errors = [{"path": fault.path, "message": fault.message} for fault in faults]
+            raise Problem("invalid_request", f"cannot print: {what}", errors=errors)
+        serial = self._fleet.resolve(request.terminal)
+        address = await self._fleet.choose(serial)
+        if address is None:
+            raise Problem(
+                "terminal_offline",
+                f"cannot print: no address of terminal {serial} is known; check that it is switched on and in this "
+                "network (posd terminals), or give it a base_url in the configuration",
+            )
+        if self._draining:
+            raise Problem("draining", "posd is stopping; repeat the same call in a moment")
+        if self._turns.waiting >= MAX_WAITING:
+            raise Problem(
+                "queue_full",
+                f"cannot print: {self._turns.waiting} print jobs wait for their terminals already; nothing was "
+                "recorded. Repeat the same call when some of them are printed (posd print-jobs --open)",
+            )
+        at = iso(self._now())
+        return PrintJob(
+            print_job_id=print_job_id,
+            terminal=serial,
+            created_at=at,
+            updated_at=at,
+            phase=Phase.STARTING,
+            external_reference=request.external_reference,
+            document=request.document,
+            reprint_of=request.reprint_of,
+            sent_to=address[0],
+            queued=self._turns.busy(serial),
+        )
+
+    async def _begin(self, draft: PrintJob) -> PrintJob | None:
+        """Record the intent and let it run; return the job, None where its id was there already. Raise Problem."""
+        assert draft.terminal is not None  # noqa: S101 - `_plan` has resolved it
+        ticket = self._turns.join(draft.terminal)
+        try:
+            url = await self._callback_url(draft)
+            crash_point("print.before_intent")
+            recorded = await self._store.write(partial(intent.record_intent, draft=draft))
+        except CommitUncertain as error:
+            self._turns.leave(draft.terminal)
+            return await self._never_mind(draft, error)
+        except BaseException as error:
+            self._turns.leave(draft.terminal)
+            if isinstance(error, StorageUnavailable):
+                raise _unavailable(error) from error
+            raise
+        if not recorded:
+            self._turns.leave(draft.terminal)
+            return None
+        crash_point("print.intended")
+        identity, terminal = draft.print_job_id, draft.terminal
+        delivery = self._running.keep(self._deliver(identity, terminal, None if draft.queued else draft, url, ticket))
+        self._deliveries[identity] = delivery
+
+        def delivered(_delivery: object) -> None:
+            del self._deliveries[identity]
+            self._turns.leave(terminal)
+
+        delivery.add_done_callback(delivered)
+        return draft
+
+    async def _callback_url(self, job: PrintJob) -> str:
+        """Return where its terminal calls back. Raise Problem terminal_offline."""
+        assert job.terminal is not None  # noqa: S101 - what is to be sent has both
+        assert job.sent_to is not None  # noqa: S101
+        mode = self._fleet.access_mode(job.terminal)
+        return await self._callback_urls.url(Channel.PRINT, job.print_job_id, job.sent_to, mode)
+
+    async def _never_mind(self, draft: PrintJob, error: CommitUncertain) -> PrintJob:
+        """Do not send what may or may not be on disk; record that it was not sent, where it is. Raise Problem."""
+        identity = draft.print_job_id
+        log.warning("print.commit_uncertain", print_job=identity, error=str(error))
+        attempt = NotSent("its intent could not be committed for certain, so it was not sent")
+        self._uncertain.add(identity)
+        try:
+            concluded = await self._conclude(identity, attempt)
+        except Exception as failure:
+            self._report(identity, failure)
+            self._running.keep(self._conclude_later(identity, attempt))
+            raise _not_known(identity, str(failure)) from failure
+        self._uncertain.discard(identity)
+        if concluded is None:
+            raise _unavailable(StorageUnavailable("the commit failed")) from error
+        return concluded
+
+    async def _deliver(
+        self, identity: str, terminal: str, job: PrintJob | None, url: str, ticket: Ticket
+    ) -> PrintJob | None:
+        """Send it when its turn comes, and commit what the answer proves; return it as it then stands.
+
+        `job` is None where it had to wait: it is read again when its turn comes.
+        """
+        attempt: Attempt | None
+        async with self._turns.send(terminal):
+            try:
+                attempt = await self._attempt(identity, terminal, job, url, ticket)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the job needs a judgement
+                self._report(identity, error)
+                attempt = Lost("posd failed in a way that it should not while it sent the request")
+        if attempt is None:
+            return None
+        try:
+            return await self._conclude(identity, attempt)
+        except Exception as error:  # noqa: BLE001 - it is told, and tried again
+            self._report(identity, error)
+            self._running.keep(self._conclude_later(identity, attempt))
+            return None
+
+    async def _attempt(
+        self, identity: str, terminal: str, job: PrintJob | None, url: str, ticket: Ticket
+    ) -> Attempt | None:
+        """Send it, in its turn; None where it is not to be sent any more."""
+        if self._draining:
+            return NotSent(STOPPING)
+        if ticket.failure is not None:
+            return NotSent(f"the terminal could not be reached for a print job before it in line: {ticket.failure}")
+        if job is None:
+            address = await self._fleet.choose(terminal)  # it may have moved while the job waited
+            sent_to = address[0] if address else None
+            try:
+                job = await self._store.write(
+                    partial(intent.take_turn, identity=identity, sent_to=sent_to, now=self._now())
+                )
+                if job is None:
+                    return None
+                url = await self._callback_url(job)
+            except (StorageUnavailable, CommitUncertain) as error:
+                return NotSent(f"that its turn had come could not be recorded: {error}")
+            except Problem as problem:
+                return NotSent(problem.detail)
+        row = self._fleet.rows(terminal)["print"]
+        path = resolve_path(row, terminal_serial=terminal)
+        body = print_body(job, url, self._document_member)
+        log.info("print.started", print_job=identity, terminal=terminal)
+        crash_point("print.before_send")
+        attempt = await self._fleet.device(terminal).call(
+            row.method, f"{job.sent_to}{path}", body, written=partial(crash_point, "print.written")
+        )
+        crash_point("print.replied")
+        if isinstance(attempt, NotSent):
+            ticket.failed(attempt.reason)
+        self._fleet.called(terminal, job.sent_to or "", attempt)
+        return attempt
+
+    async def _conclude(self, identity: str, attempt: Attempt) -> PrintJob | None:
+        """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
+        before, after = await self._store.write(
+            partial(intent.record_attempt, identity=identity, attempt=attempt, now=self._now())
+        )
+        crash_point("print.concluded")
+        judgement = judge(attempt)
+        log.info(
+            "print.answered",
+            print_job=identity,
+            terminal=after.terminal if after else None,
+            judgement=NAMES[type(judgement)],
+            phase=after.phase if after else None,
+            reason=getattr(judgement, "reason", None),
+            http_status=attempt.status if isinstance(attempt, Replied) else None,
+        )
+        if after is not None:
+            tell(before, after)
+        return after
+
+    async def _conclude_later(self, identity: str, attempt: Attempt) -> None:
+        """Try again until the store takes it, or posd stops: the next start then takes it up."""
+        while not self._draining:
+            await asyncio.sleep(RETRY_STORING_SECONDS)
+            with suppress(Exception):  # it was told the first time
+                await self._conclude(identity, attempt)
+                self._uncertain.discard(identity)
+                return
+
+    def _report(self, identity: str, error: Exception) -> None:
+        """Tell once that what an attempt proves could not be recorded."""
+        if isinstance(error, StorageUnavailable | CommitUncertain):
+            log.warning("print.not_recorded", print_job=identity, error=str(error))
+        else:
+            log.error("posd.internal_error", error_id=secrets.token_hex(8), print_job=identity, exc_info=error)
+
+
+def _known(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
+    """Return the job of that id, None where it is free. Raise Problem `pruned`."""
+    found = rows.get(db, print_job_id)
+    if found is None:
+        pruned.refuse_print_job(db, print_job_id)
+    return found
+
+
+def _require_same(known: PrintJob, request: PrintRequest, faults: tuple[Fault, ...]) -> None:
+    """Raise Problem id_reused where the repeated call asks for something else."""
+    fields = differing_fields(known, request, faults)
+    if fields:
+        raise Problem(
+            "id_reused",
+            f"{known.print_job_id} was already used for another print job (different: {', '.join(fields)}); "
+            "it stands as it is. Ask for it by GET, and choose a new id for a new document",
+            fields=fields,
+        )
+
+
+def _not_known(print_job_id: str, why: str) -> Problem:
+    """Return the answer where nobody can say now whether something was sent under the id: repeat the call."""
+    error_id = secrets.token_hex(8)
+    log.warning("print.not_readable", print_job=print_job_id, error=why, error_id=error_id)
+    return Problem(
+        "internal_error",
+        f"it cannot be looked up whether this id was started: {why}; repeat the same call with the same id, and "
+        "check the disk",
+        error_id=error_id,
+    )
+
+
+def _unavailable(error: Exception) -> Problem:
+    return Problem(
+        "storage_unavailable",
+        f"cannot do it now: {error}; nothing was sent and nothing recorded. Repeat the same call; "
+        "if it stays so, check the disk",
+    )

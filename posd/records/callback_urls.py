@@ -1,0 +1,159 @@
+"""The addresses that terminals call back, and the secret key behind their tokens (design 5 and 8)."""
+
+import asyncio
+import ipaddress
+import os
+import re
+import secrets
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from posd.records import callback_tokens
+from posd.records.callback_tokens import Channel
+from posd.records.problems import Problem
+from posd.terminals.profile import AccessMode
+
+#: Name under which systemd can pass the key (LoadCredential).
+CREDENTIAL = "callback.key"
+
+#: How long the name of a terminal may take to resolve, in seconds; most have an address instead.
+RESOLVE_SECONDS = 3.0
+
+_LINE = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+class KeyFileError(Exception):
+    """The key cannot be read or made; the message says why and what to do."""
+
+
+def load_keys(path: Path) -> tuple[bytes, ...]:
+    """Return the callback keys, newest first: one of 64 hex digits a line. The file is made on first start, 0600.
+
+    A systemd credential `callback.key` takes its place. Raise KeyFileError.
+    """
+    directory = os.environ.get("CREDENTIALS_DIRECTORY")
+    credential = Path(directory) / CREDENTIAL if directory else None
+    if credential is not None and credential.exists():
+        path = credential
+    try:
+        text = path.read_text("ascii") if path.exists() else _make(path)
+    except (OSError, ValueError) as error:
+        raise KeyFileError(f"cannot read or make the callback key {path} ({error}); posd must own it") from error
+    lines = text.split()
+    if not lines or not all(_LINE.fullmatch(line) for line in lines):
+        raise KeyFileError(
+            f"{path} is not a callback key (64 hex digits a line, newest first); restore it from the backup. "
+            "Only if there is none: move it away, and a new one is made; callbacks under way are then refused"
+        )
+    return tuple(bytes.fromhex(line) for line in lines)
+
+
+def _make(path: Path) -> str:
+    text = secrets.token_hex(callback_tokens.KEY_BYTES) + "\n"
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return text
+
+
+class Callback(msgspec.Struct, frozen=True):
+    """A callback URL, and the address of this machine in it; None where the configuration says what stands there."""
+
+    url: str
+    host: str | None
+
+
+class CallbackUrls:
+    """Makes callback URLs and checks their tokens."""
+
+    def __init__(
+        self, keys: Sequence[bytes], advertise_host: str, port: int, public_url: str = "", listen_host: str = "::"
+    ) -> None:
+        """Take what the configuration says; `public_url` is where a service outside reaches the webhook listener.
+
+        `listen_host` is what it is bound to: where that is one address, nobody listens on the others.
+        """
+        self._keys = keys
+        self._port = port
+        self.use(advertise_host, public_url)
+        bound = ipaddress.ip_address(listen_host)
+        # As the system writes it, to be compared with this machine's addresses; without a scope, as in `_facing`.
+        self._bound = "" if bound.is_unspecified else str(bound).partition("%")[0]
+
+    def use(self, advertise_host: str, public_url: str) -> None:
+        """Take what the configuration says now, for addresses that are made from now on."""
+        self._advertise_host = advertise_host
+        self._public_url = public_url.rstrip("/")
+
+    def path(self, channel: Channel, subject: str) -> str:
+        """Return the path of the URL for one subject."""
+        return callback_tokens.path(channel, subject, callback_tokens.token(self._keys[0], channel, subject))
+
+    async def url(self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local") -> str:
+        """Return the URL for one subject; see `give`."""
+        return (await self.give(channel, subject, terminal_url, access_mode)).url
+
+    async def give(
+        self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local"
+    ) -> Callback:
+        """Return the URL for one subject: with the address that faces the terminal unless one is configured or only
+        one is listened on, or for a terminal in the cloud below the public URL.
+
+        Raise Problem terminal_offline where this machine has no way to that terminal.
+        """
+        path = self.path(channel, subject)
+        if access_mode == "cloud":
+            assert self._public_url  # noqa: S101 - the configuration has no cloud terminal without it
+            return Callback(f"{self._public_url}{path}", None)
+        own = None
+        if not self._advertise_host:
+            facing = await _facing(terminal_url)
+            own = self._bound or facing
+        host = own or self._advertise_host
+        bracketed = f"[{host}]" if ":" in host else host
+        return Callback(f"https://{bracketed}:{self._port}{path}", own)
+
+    def authentic(self, channel: Channel, subject: str, given: str) -> bool:
+        """Tell whether the token belongs to that subject."""
+        return callback_tokens.verify(self._keys, channel, subject, given)
+
+
+async def _facing(terminal_url: str) -> str:
+    """Return this machine's address on the way to the terminal; connecting a datagram socket sends nothing.
+
+    A link-local one has no scope (`fe80::1`, not `fe80::1%eth0`): the interface's name means nothing to the terminal.
+    """
+    parts = urlsplit(terminal_url)
+    hostname = unquote(parts.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
+    port = parts.port or 443
+    try:
+        try:  # most have an address: that needs no thread to resolve it in
+            resolved = socket.getaddrinfo(hostname, port, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                resolved = await asyncio.get_running_loop().getaddrinfo(hostname, port, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = resolved[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            host: str = probe.getsockname()[0]
+    except OSError as error:
+        raise Problem(
+            "terminal_offline",
+            f"cannot start: this machine has no way to {hostname} ({error.strerror or 'its name is not found'}); "
+            "check the network of this machine, or the terminal's address",
+        ) from error
+    return host

@@ -1,0 +1,160 @@
+"""Problems: the stable codes with which posd refuses a call (local API, Problems; RFC 9457)."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from posd.base.json_types import Uuid, Wire
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a request."""
+
+    path: Annotated[str, Meta(description="JSON Pointer into the body, or the name of the parameter")]
+    message: Annotated[str, Meta(description="what is wrong with it, for a developer")]
+
+
+class Row(NamedTuple):
+    """A code: HTTP status, title, when it comes, and the fields of its own: name -> type.
+
+    `optional`: these are not in every problem of the code.
+    """
+
+    status: int
+    title: str
+    when: str
+    extra: Mapping[str, Any] = {}
+    optional: bool = False
+
+
+_TRANSACTIONS = {"transactions": Annotated[list[Uuid], Meta(description="ids of those that are in the way")]}
+
+#: The codes are part of the contract and never change their meaning.
+PROBLEMS: Mapping[str, Row] = {
+    "malformed_json": Row(400, "The body is not JSON", "the body is not JSON"),
+    "invalid_request": Row(
+        422,
+        "The request is not as described",
+        "a body or parameter is not as described, or there is one that is not described",
+        {"errors": Annotated[list[FieldError], Meta(description="everything that is wrong")]},
+    ),
+    "unknown_terminal": Row(
+        422,
+        "The terminal is not in the fleet",
+        "the serial is not in the fleet, or none is named and the fleet has several",
+        {"fleet": Annotated[list[str], Meta(description="serial numbers of the fleet")]},
+    ),
+    "terminal_offline": Row(
+        503, "The terminal cannot be reached", "no address of the terminal is known, or an abort did not reach it"
+    ),
+    "terminal_busy": Row(
+        409,
+        "The terminal is busy",
+        "an open transaction holds the terminal",
+        {"blocking_transaction": Annotated[Uuid, Meta(description="its id")]},
+    ),
+    "id_reused": Row(
+        409,
+        "The id belongs to another request",
+        "the id was used for something else; that stands as it is",
+        {"fields": Annotated[list[str], Meta(description="the fields that differ; `body`: all of it")]},
+    ),
+    "sale_conflict": Row(
+        409, "The sale has another payment", "another payment of this `sale` is open or approved", _TRANSACTIONS
+    ),
+    "already_derived": Row(
+        409,
+        "The original has another such operation",
+        "for the same original there is another such operation that is open or approved",
+        _TRANSACTIONS,
+    ),
+    "unknown_original": Row(
+        422,
+        "Nothing can be derived from that original",
+        "the original is not known, is not approved, or is of a type that does not fit; of a reprint: it is not known",
+    ),
+    "not_found": Row(404, "Not found", "there is no such thing here"),
+    "pruned": Row(
+        410,
+        "Its record was removed",
+        "the id was used, and its record was removed when the days passed for which records are kept",
+        {
+            "result": Annotated[str, Meta(description="of a payment: how it ended")],
+            "transaction_type": Annotated[str | None, Meta(description="of a payment: its type")],
+            "print_status": Annotated[str | None, Meta(description="of a print job: how it ended")],
+            "terminal": Annotated[str | None, Meta(description="serial number of its terminal")],
+            "ended_on": Annotated[str, Meta(description="the day on which it ended")],
+        },
+        optional=True,
+    ),
+    "past_point_of_no_return": Row(
+        409, "The acquirer was already asked", "abort: the acquirer was asked; only the outcome can tell"
+    ),
+    "already_final": Row(
+        409,
+        "It has already ended",
+        "abort, release, resolve: it has ended",
+        {"outcome": Annotated[Any, Wire("Outcome | PrintJob | None"), Meta(description="how, or the job")]},
+        optional=True,
+    ),
+    "nothing_running": Row(
+        409, "The terminal runs nothing", "abort: the terminal says that it runs nothing; posd asks what became of it"
+    ),
+    "not_abortable": Row(
+        409, "No abort may be sent for it", "abort: it could hit another payment, or the terminal has none for it"
+    ),
+    "call_outstanding": Row(
+        409, "A call to the terminal is under way", "resolve, release: a call to the terminal has not returned yet"
+    ),
+    "not_configured": Row(501, "Not available", "the terminal does not take such a call by the configured profile"),
+    "queue_full": Row(503, "Too many print jobs are waiting", "too many print jobs wait for their terminals"),
+    "storage_unavailable": Row(
+        503, "The database cannot be written", "the database cannot be read or written (disk full, I/O error)"
+    ),
+    "draining": Row(503, "posd is stopping", "posd is stopping; ask again in a moment"),
+    "forbidden": Row(403, "Not allowed on this socket", "a call of the admin socket on the till socket"),
+    "method_not_allowed": Row(405, "Method not allowed", "the path has no such method"),
+    "request_timeout": Row(408, "The request took too long", "the body did not come in time"),
+    "payload_too_large": Row(
+        413,
+        "The body is too large",
+        "the body is too large",
+        {"limit_bytes": Annotated[int, Meta(description="so much is possible")]},
+    ),
+    "unsupported_media_type": Row(415, "The body must be JSON", "the body says that it is something else than JSON"),
+    "internal_error": Row(
+        500,
+        "A fault of posd",
+        "posd failed; after a call that starts something repeat the same call with the same id",
+        {"error_id": Annotated[str, Meta(description="the log has it under this id")]},
+    ),
+}
+
+
+class Problem(Exception):
+    """A call that is refused: a code of `PROBLEMS`, what to do in words, and the code's own fields."""
+
+    def __init__(self, code: str, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.extra = extra
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of the code."""
+        return PROBLEMS[self.code].status
+
+    def document(self) -> dict[str, Any]:
+        """Return the body of the problem response; no field of a code's own takes the place of a problem's."""
+        row = PROBLEMS[self.code]
+        own = {
+            "type": f"urn:posd:problem:{self.code}",
+            "title": row.title,
+            "status": row.status,
+            "detail": self.detail,
+            "code": self.code,
+        }
+        return own | self.extra | own

@@ -1,1 +1,0 @@
-"""Use cases: payments, the webhook inbox, callback addresses (design 3)."""

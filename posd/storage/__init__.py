@@ -1,0 +1,1 @@
+"""SQLite without a domain: opening, migrations, the single writer with group commit, backup, files."""

@@ -1,0 +1,224 @@
+"""Online backup: a consistent copy of the database in one file, with the callback keys in it (design 9).
+
+The copy is of one moment. It reads on a connection of its own, in WAL mode: the writer neither waits for it nor
+disturbs it. It is written under another name, checked, synced, and then renamed: whatever had the name before stays
+until the new one is whole. With the keys in it the file is a secret, mode 0600.
+"""
+
+import errno
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from posd import __version__
+from posd.base.crashpoints import crash_point
+from posd.base.json_types import Moment
+from posd.records.callback_tokens import KEY_BYTES
+from posd.storage import files, marks
+from posd.storage.errors import StorageUnavailable, StoreError
+from posd.storage.opening import KEY_TABLE, connect_reader, schema_version
+
+#: Pages of 4 KiB that are copied between two looks at whether to stop.
+PAGES_AT_A_TIME = 1024
+#: SQLite's operations between two looks at whether to stop, while the copy is checked: some milliseconds.
+OPERATIONS_AT_A_TIME = 100_000
+
+#: What the caller can cure by another path, as the system's error.
+_BAD_PATH = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
+    }
+)
+_ALLOW = (
+    "posd itself must be able to write there: its user needs the right to, and under systemd the unit a line "
+    "ReadWritePaths= for the directory (ProtectSystem=strict)"
+)
+
+
+class BadTarget(Exception):
+    """A backup cannot be written to that path; the message says why and what to do."""
+
+
+class NotABackup(StoreError):
+    """A file cannot be restored from; the message says why and what to do."""
+
+
+class Stopped(Exception):
+    """It was told to stop; nothing is left behind."""
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A backup that is complete and on disk."""
+
+    path: Annotated[str, Meta(description="where it is")]
+    bytes: Annotated[int, Meta(description="its size")]
+    transactions: Annotated[int, Meta(description="how many payments are in it")]
+    at: Annotated[Moment, Meta(description="of when it is")]
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What a backup holds; `made_at` is None for a database that no backup has made. Keys are newest first."""
+
+    schema: int
+    made_at: str | None
+    transactions: int
+    newest: str | None
+    keys: tuple[bytes, ...]
+
+
+def write(database: Path, target: Path, keys: Sequence[bytes], at: str, stop: Callable[[], bool]) -> Written:
+    """Copy a database that is in use to `target`; `stop` is asked now and then.
+
+    Raise BadTarget, StorageUnavailable (no room, or the database is damaged) or Stopped; then nothing is left behind,
+    and what was at `target` is still there.
+    """
+    check_target(target, database)
+    part = unfinished(target)
+    try:
+        files.remove_database(part)  # of a backup that was killed
+        files.create_private(part)
+        try:
+            _copy(database, part, stop)
+            _add(part, keys, at)
+            crash_point("backup.copied")
+            transactions = check(part, stop)
+            files.sync(part)
+            crash_point("backup.checked")
+            size = part.stat().st_size
+            part.replace(target)
+            files.sync(target.parent)
+            crash_point("backup.renamed")
+        finally:
+            files.remove_database(part)
+    except OSError as error:
+        if error.errno in _BAD_PATH:
+            raise BadTarget(f"cannot be written ({error.strerror}); {_ALLOW}") from error
+        raise StorageUnavailable(f"the backup cannot be written ({error.strerror}); free the disk") from error
+    except sqlite3.Error as error:
+        if stop():
+            raise Stopped from error
+        raise StorageUnavailable(_trouble(error)) from error
+    return Written(str(target), size, transactions, at)
+
+
+def unfinished(target: Path) -> Path:
+    """Return the file that `write` writes to until the backup is complete."""
+    return target.with_name(f".{target.name}.part")
+
+
+def check_target(target: Path, database: Path) -> None:
+    """Raise BadTarget where a backup may not, or cannot, be put there."""
+    if not target.is_absolute() or "\0" in str(target):
+        raise BadTarget("must be an absolute path, such as /var/backups/posd.db")
+    try:
+        if not target.parent.is_dir():
+            raise BadTarget(f"is in a directory that posd does not see ({target.parent}); make it first. {_ALLOW}")
+        if not target.exists():
+            return
+        if database.exists() and target.samefile(database):
+            raise BadTarget("is the database itself; name another file, best on another disk")
+        if target.is_dir():
+            raise BadTarget("is a directory; name a file in it")
+        read(target)
+    except NotABackup as error:
+        raise BadTarget("is there, and no backup of posd; name another file, or remove that one") from error
+    except OSError as error:
+        raise BadTarget(f"cannot be used ({error}); {_ALLOW}") from error
+
+
+def _copy(database: Path, part: Path, stop: Callable[[], bool]) -> None:
+    def look(_status: int, _remaining: int, _total: int) -> None:
+        if stop():
+            raise Stopped
+
+    with closing(connect_reader(database)) as source, closing(_connect_copy(part)) as copy:
+        source.execute("BEGIN")
+        source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on it reads one moment
+        source.backup(copy, pages=PAGES_AT_A_TIME, progress=look)
+
+
+def _add(part: Path, keys: Sequence[bytes], at: str) -> None:
+    """Add the keys, and make it a file that stands alone, without WAL."""
+    with closing(_connect_copy(part)) as copy:
+        copy.execute("PRAGMA journal_mode = DELETE")
+        copy.execute("BEGIN")
+        copy.execute(f"CREATE TABLE {KEY_TABLE} (place INTEGER PRIMARY KEY, key BLOB NOT NULL)")
+        copy.executemany(f"INSERT INTO {KEY_TABLE} (place, key) VALUES (?, ?)", enumerate(keys))  # noqa: S608 - a constant
+        marks.add(copy, at, marks.BACKUP, {"version": __version__})
+        copy.execute("COMMIT")
+
+
+def _connect_copy(part: Path) -> sqlite3.Connection:
+    """Open a file that nobody else knows of: it is synced as a whole in the end, and made anew after a crash."""
+    db = sqlite3.connect(part, isolation_level=None)
+    db.execute("PRAGMA locking_mode = EXCLUSIVE")
+    db.execute("PRAGMA synchronous = OFF")
+    return db
+
+
+def check(path: Path, stop: Callable[[], bool] = lambda: False) -> int:
+    """Read a database from end to end and return how many transactions it has. Raise sqlite3.Error."""
+    with closing(connect_reader(path)) as db:
+        db.set_progress_handler(stop, OPERATIONS_AT_A_TIME)
+        fault = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if fault != "ok":
+            raise sqlite3.DatabaseError(fault)
+        if db.execute("PRAGMA foreign_key_check").fetchone() is not None:
+            raise sqlite3.DatabaseError("a row refers to a transaction that is not there")
+        transactions: int = db.execute("SELECT count(*) FROM transactions").fetchone()[0]
+        return transactions
+
+
+def _trouble(error: sqlite3.Error) -> str:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return (
+            f"the copy is not sound ({error}): the database is damaged; keep the backups that you have, and see "
+            "what is wrong with it: posd verify"
+        )
+    return f"the backup cannot be written ({error}); free the disk"
+
+
+def read(path: Path) -> Contents:
+    """Return what a backup (or any database of posd) holds. Raise NotABackup; nothing is changed."""
+    if not path.is_file():
+        raise NotABackup(f"there is no file {path}; name the backup to restore")
+    try:
+        with closing(connect_reader(path)) as db:
+            return _contents(db, path)
+    except sqlite3.Error as error:
+        raise NotABackup(
+            f"{path} cannot be used ({error}): it is damaged, or no backup of posd; take another"
+        ) from error
+
+
+def _contents(db: sqlite3.Connection, path: Path) -> Contents:
+    schema: int = db.execute("PRAGMA user_version").fetchone()[0]
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not schema or "transactions" not in tables:
+        raise NotABackup(f"{path} is no backup of posd; take another file")
+    if schema > schema_version():
+        raise NotABackup(
+            f"{path} has schema {schema}, this posd knows schemas up to {schema_version()}: a newer posd has made it; "
+            "install that version, and restore with it"
+        )
+    transactions, newest = db.execute("SELECT count(*), max(created_at) FROM transactions").fetchone()
+    keys: tuple[bytes, ...] = ()
+    if KEY_TABLE in tables:
+        keys = tuple(row[0] for row in db.execute(f"SELECT key FROM {KEY_TABLE} ORDER BY place"))  # noqa: S608 - a constant
+    if any(not isinstance(key, bytes) or len(key) != KEY_BYTES for key in keys):
+        raise NotABackup(f"{path} is damaged: its callback key cannot be read; take another backup")
+    made_at = marks.newest(db, marks.BACKUP) if KEY_TABLE in tables else None
+    return Contents(schema, made_at, transactions, newest, keys)

@@ -1,0 +1,117 @@
+"""Marks: what happened to the database as a whole and a person should know (design 1: a restore)."""
+
+import sqlite3
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from posd.base.json_types import Moment
+
+#: Kinds of marks, beside `journal_begins` of the schema.
+BACKUP = "backup"  # in a backup: when it was made, and by which version
+RESTORED = "restored"
+SEEN = "restore_seen"  # a person has looked at every restore before it
+AWAY = "listener_away"  # nobody listened for too long, and not every payment of that time is settled: at most one
+
+
+class OldFile(StrEnum):
+    """How much could be read of the file that a restore replaced."""
+
+    READ = "read"
+    DAMAGED = "damaged"
+    UNREADABLE = "unreadable"
+    MISSING = "missing"
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """One restore.
+
+    `file` is None where it was made without a backup, `replaced` where there was nothing to replace.
+    `taken_over` counts the payments that came from the replaced file, in whole or in a newer state; `by_id` those of
+    them of which no more than the id could be read. `print_jobs` and `print_jobs_by_id` count print jobs likewise.
+    """
+
+    at: Annotated[Moment, Meta(description="when")]
+    file: Annotated[str | None, Meta(description="the backup, null where it was made without one")]
+    made_at: Annotated[Moment | None, Meta(description="when the backup was made")]
+    replaced: Annotated[str | None, Meta(description="where the replaced file is now")]
+    old: Annotated[OldFile, Meta(description="how much could be read of the replaced file")]
+    taken_over: Annotated[int, Meta(description="payments that came from the replaced file")]
+    by_id: Annotated[int, Meta(description="those of them of which no more than the id could be read")]
+    print_jobs: Annotated[int, Meta(description="print jobs that came from the replaced file")] = 0
+    print_jobs_by_id: Annotated[int, Meta(description="those of them of which no more than the id could be read")] = 0
+
+    @property
+    def words(self) -> str:
+        """What happened, and what a person should do about it."""
+        parts = [self._source(), self._old()]
+        if self.by_id:
+            parts.append(f"Of {self.by_id} only the id could be read; they are in doubt (posd list --attention).")
+        if self.print_jobs_by_id:
+            what = "1 print job" if self.print_jobs_by_id == 1 else f"{self.print_jobs_by_id} print jobs"
+            parts.append(f"Of {what} only the id could be read (posd print-jobs --attention).")
+        if self.old is not OldFile.READ:
+            parts.append(
+                "Of a payment that is not here nobody knows whether it was started: a till that repeats such a call "
+                "would start it again. Compare with the tills, the terminals' journals and the acquirer."
+            )
+        return " ".join(parts)
+
+    def _source(self) -> str:
+        if self.file is None:
+            return f"This database was made anew on {self.at}, without a backup."
+        return f"This database was restored on {self.at} from {self.file} (made {self.made_at or 'nobody knows when'})."
+
+    def _old(self) -> str:
+        count = f"{self._counted()} taken over from it."
+        match self.old:
+            case OldFile.READ:
+                return f"The file that it replaced ({self.replaced}) could be read: {count}"
+            case OldFile.DAMAGED:
+                return f"The file that it replaced ({self.replaced}) could be read only in part: {count}"
+            case OldFile.UNREADABLE:
+                return f"Nothing could be read of the file that it replaced ({self.replaced})."
+            case OldFile.MISSING:
+                return "There was no file to take anything over from."
+
+    def _counted(self) -> str:
+        payments = "1 payment" if self.taken_over == 1 else f"{self.taken_over} payments"
+        if not self.print_jobs:
+            return f"{payments} {'was' if self.taken_over == 1 else 'were'}"
+        return f"{payments} and {'1 print job' if self.print_jobs == 1 else f'{self.print_jobs} print jobs'} were"
+
+
+def add(db: sqlite3.Connection, at: str, kind: str, detail: Any) -> None:
+    """Set a mark; `detail` is kept as JSON."""
+    db.execute(
+        "INSERT INTO marks (at, kind, detail) VALUES (?, ?, ?)", (at, kind, msgspec.json.encode(detail).decode())
+    )
+
+
+def newest(db: sqlite3.Connection, kind: str) -> str | None:
+    """Return when the newest mark of a kind was set."""
+    row = db.execute("SELECT at FROM marks WHERE kind = ? ORDER BY rowid DESC LIMIT 1", (kind,)).fetchone()
+    return row[0] if row else None
+
+
+def newest_detail(db: sqlite3.Connection, kind: str) -> str | None:
+    """Return the detail of the newest mark of a kind, as JSON."""
+    row = db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid DESC LIMIT 1", (kind,)).fetchone()
+    return row[0] if row else None
+
+
+def clear(db: sqlite3.Connection, kind: str) -> None:
+    """Remove every mark of a kind."""
+    db.execute("DELETE FROM marks WHERE kind = ?", (kind,))
+
+
+def unseen_restores(db: sqlite3.Connection) -> list[Restored]:
+    """Return the restores that no person has confirmed to have looked at, oldest first."""
+    rows = db.execute(
+        "SELECT detail FROM marks WHERE kind = ?"
+        " AND rowid > (SELECT coalesce(max(rowid), 0) FROM marks WHERE kind = ?) ORDER BY rowid",
+        (RESTORED, SEEN),
+    )
+    return [msgspec.json.decode(row[0], type=Restored) for row in rows]

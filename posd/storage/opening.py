@@ -1,0 +1,257 @@
+"""Opening the database file: who may, which pragmas, which schema."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+
+import structlog
+
+from posd.base import locks
+from posd.storage import atomic_replace, files, shrinking
+from posd.storage.errors import StoreError
+
+#: How long a statement waits for a lock that another process holds, in milliseconds; then callers hear 503.
+BUSY_TIMEOUT_MS = 2000
+
+log = structlog.get_logger("posd.store")
+
+#: Databases whose damage was told of: once is enough for the log, every call hears of it by itself.
+_told: set[Path] = set()
+
+#: In a backup: the callback keys, which are never in a database that is in use.
+KEY_TABLE = "backup_key"
+
+#: What to type where the database is damaged or lost.
+RESTORE = "posd restore BACKUP (without one: posd restore --without-backup)"
+_NEXT = (
+    f"See what is wrong: posd verify. To put a backup in its place: {RESTORE}; what can be read of the damaged file is "
+    "taken over"
+)
+
+#: Size of the pages of a new database, in bytes. A commit writes each page that it touches as a whole, and an event
+#: touches four or five of them with some hundred bytes each: small pages wear the flash least. Below this, rows do not
+#: fit on one page any more, and a file system writes whole blocks of 4 KiB all the same.
+PAGE_BYTES = 2048
+#: Pages in the WAL after which they are written back into the database: a page that many commits touched is written
+#: back once.
+LOG_PAGES = 2000
+#: What a reading connection keeps of the database, in KiB: it reads few pages, and the system keeps the file anyway.
+READER_CACHE_KIB = 256
+#: The WAL file is cut back to this size after a checkpoint, in bytes, so that one burst does not keep the disk.
+JOURNAL_SIZE_LIMIT = 4 * 1024 * 1024
+
+
+def lock(path: Path) -> int:
+    """Take the lock that one daemon holds for as long as it lives; return its file descriptor.
+
+    Raise StoreError where another daemon has it, or where the directory cannot be written.
+    """
+    try:
+        return locks.take(path)
+    except locks.Held:
+        raise StoreError(
+            f"another posd is running on this database ({path} is locked); stop it first, "
+            "or give this one its own database.path"
+        ) from None
+    except OSError as error:
+        raise StoreError(
+            f"cannot open {path} ({error.strerror}); the directory must exist and be writable for the user of posd"
+        ) from error
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    """Open the writing connection: autocommit off the library, WAL, every COMMIT synced."""
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    for pragma in (
+        f"busy_timeout = {BUSY_TIMEOUT_MS}",
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "foreign_keys = ON",
+        "secure_delete = ON",  # what retention removes is not left in the file
+        f"wal_autocheckpoint = {LOG_PAGES}",
+        f"journal_size_limit = {JOURNAL_SIZE_LIMIT}",
+        "trusted_schema = OFF",
+    ):
+        db.execute(f"PRAGMA {pragma}").close()
+    return db
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """Open a connection that cannot write. Raise sqlite3.Error, also where the schema is damaged."""
+    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
+    db.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}").close()
+    db.execute("PRAGMA query_only = ON").close()
+    try:
+        db.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}").close()  # the first to read the schema
+    except UnicodeDecodeError as error:  # of SQLite's words for it: they have the damaged bytes in them
+        db.close()
+        raise sqlite3.DatabaseError("malformed database schema") from error
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+def sync_wal(path: Path) -> None:
+    """Wait until what an earlier process wrote and did not come to sync is on disk. Raise OSError.
+
+    It was killed between writing a commit and syncing it: from the page cache it reads as committed, and a repeated
+    event would be acknowledged that a power loss then takes away.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    if wal.exists():
+        files.sync(wal)
+        files.sync(path.parent)
+
+
+def connect_again(path: Path) -> sqlite3.Connection:
+    """Open the writing connection after a commit of uncertain end. Raise OSError or sqlite3.Error: still not trusted.
+
+    A sync that failed may report success the next time, although nothing came to disk. So what reads as committed is
+    written once more, into the database file itself, and synced there, before anything is said of it. What was written
+    of a commit that was denied goes with the log: a start after a kill would bring it back.
+    """
+    sync_wal(path)
+    db = connect_writer(path)
+    busy, frames, checkpointed = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy or frames != checkpointed:
+        db.close()
+        raise sqlite3.OperationalError("what was written last is not yet in the database file")
+    return db
+
+
+def migrations() -> Iterator[tuple[int, str]]:
+    """Yield the numbered migrations, (version, SQL), ascending."""
+    folder = resources.files("posd.storage.migrations")
+    files = sorted(entry for entry in folder.iterdir() if entry.name.endswith(".sql"))  # type: ignore[type-var]
+    for entry in files:
+        yield int(entry.name.split("_", 1)[0]), entry.read_text("utf-8")
+
+
+def schema_version() -> int:
+    """Return the newest schema that this posd knows."""
+    return max(version for version, _ in migrations())
+
+
+def migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Bring the database to the newest schema, each step in a transaction of its own.
+
+    Raise StoreError where the file is newer than this posd.
+    """
+    current: int = db.execute("PRAGMA user_version").fetchone()[0]
+    newest = schema_version()
+    if current > newest:
+        raise StoreError(
+            f"{path} has schema {current}, this posd knows schemas up to {newest}: a newer posd has used it; "
+            "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)"
+        )
+    for version, script in migrations():
+        if version <= current:
+            continue
+        try:
+            db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {version};\nCOMMIT;")
+        except sqlite3.Error:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """Open and migrate the database; make it where there is none. The caller holds the lock.
+
+    Raise StoreError, in words, where that cannot be done; nothing is deleted.
+    """
+    try:
+        atomic_replace.finish(path)
+        if not path.exists():
+            _make(path)
+        path.chmod(0o600)
+        sync_wal(path)
+        _examine(path)
+        db = connect_writer(path)
+    except OSError as error:
+        raise StoreError(f"cannot open the database {path} ({error.strerror}); it must be writable for posd") from error
+    except sqlite3.Error as error:
+        raise unusable(path, error) from error
+    try:
+        migrate(db, path)
+        if path.stat().st_size <= shrinking.SMALL_BYTES:
+            with suppress(sqlite3.Error):  # the disk is nearly full: it works as it is
+                shrinking.make_shrinkable(db)
+    except sqlite3.Error as error:
+        db.close()
+        raise unusable(path, error) from error
+    except StoreError:
+        db.close()
+        raise
+    return db
+
+
+def refuse_lost(path: Path, callback_key: Path) -> None:
+    """Raise StoreError where the database is gone although it was there before: a new one would know no payment."""
+    if path.exists() or atomic_replace.waiting(path):
+        return
+    left = [item.name for item in (path.with_name(f"{path.name}-wal"), callback_key) if item.exists()]
+    if left:
+        raise StoreError(
+            f"the database {path} is not there, but {' and '.join(left)} beside it: it was lost or moved, and a new "
+            f"one would not know what was started. Put it back, or restore a backup: {RESTORE}"
+        )
+
+
+def _make(path: Path) -> None:
+    """Make a database, empty but whole: a file without content is then always a damaged one."""
+    fresh = path.with_name(f"{path.name}.new")
+    files.remove_database(fresh)
+    files.create_private(fresh)
+    with closing(sqlite3.connect(fresh, isolation_level=None)) as db:
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL").close()  # see posd/storage/space.py
+        # Now, and not by the first writer: that would go through a journal which a power loss can bring back.
+        db.execute("PRAGMA journal_mode = WAL").close()
+        db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name
+        migrate(db, fresh)
+    files.sync(fresh)
+    atomic_replace.commit(fresh, path, atomic_replace.name_for_replaced(path, datetime.now(UTC)))
+
+
+def _examine(path: Path) -> None:
+    """Look at the file without changing anything. Raise StoreError or sqlite3.Error."""
+    if path.stat().st_size == 0:
+        raise StoreError(f"the database {path} is damaged: it is empty; nothing was changed. {_NEXT}")
+    with closing(connect_reader(path)) as db:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone():
+            raise StoreError(
+                f"{path} is a backup that was put there by hand, so that nothing is known of what was started since; "
+                "move it to another place, and restore it from there: posd restore BACKUP"
+            )
+        if not version:
+            raise StoreError(f"{path} is no database of posd; nothing was changed. {_NEXT}")
+
+
+def unusable(path: Path, error: BaseException) -> StoreError:
+    """Return what to say of a database that cannot be used because of an error."""
+    if is_damage(error):
+        return StoreError(f"the database {path} is damaged ({error}); nothing was changed. {_NEXT}")
+    return StoreError(
+        f"the database {path} cannot be used ({error}); nothing was changed. Free the disk if it is full, and check "
+        f"it. {_NEXT}"
+    )
+
+
+def tell_damage(path: Path, error: BaseException | None) -> None:
+    """Log, once, that the database was found damaged while it is in use, and what to do."""
+    if error is not None and is_damage(error) and path not in _told:
+        _told.add(path)
+        log.error("store.damaged", database=str(path), error=str(error), detail=_NEXT)
+
+
+def is_damage(error: BaseException) -> bool:
+    """Whether an error says that the file is damaged: SQLite's words for it, or a row that cannot be understood."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return isinstance(error, ValueError | TypeError | AttributeError)

@@ -1,0 +1,210 @@
+"""The single writer with group commit (design 9).
+
+Callers hand over functions. Whatever has gathered while the last COMMIT was syncing runs inside one `BEGIN IMMEDIATE`,
+and the callers are answered after the COMMIT: a burst costs one sync, and state is decided in one place in one order.
+What a function raises undoes what it wrote, and nothing else (see `batch`).
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+
+from posd.base.meters import Histogram
+from posd.storage.batch import Batch, Change, Function, RolledBack, Unit, Written, uncertain
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.opening import connect_again, open_database, tell_damage
+
+T = TypeVar("T")
+
+#: Functions in one COMMIT; more would make the first of them wait for the last.
+MAX_BATCH = 128
+#: Functions that may wait; past it callers hear at once that they should come again, and memory stays bounded.
+MAX_WAITING = 4096
+#: So long functions run before the loop turns to other things, in seconds; each takes a twentieth of that.
+SLICE_SECONDS = 0.001
+
+#: Buckets of how long a COMMIT takes, in seconds: a disk with a cache takes under one ms, tired flash a second.
+COMMIT_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+#: Buckets of how many functions a COMMIT has, up to MAX_BATCH.
+FUNCTION_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+_Job = tuple[Function, "asyncio.Future[Any]"]
+
+
+class Writer:
+    """Runs functions on the one writing connection. Made by `Writer.open`, ended by `close`."""
+
+    def __init__(self, path: Path, connection: aiosqlite.Connection, publish: Callable[[Sequence[Change]], None]):
+        self._path = path
+        self._connection = connection
+        self._publish = publish
+        self._waiting: list[_Job] = []
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._trusted = True
+        self.error: str | None = None  # why the newest commit failed, None where it did not
+        self.commit_seconds = Histogram(COMMIT_BOUNDS)
+        self.commit_functions = Histogram(FUNCTION_BOUNDS)
+        self._pump = asyncio.create_task(self._run(), name="store-writer")
+
+    @classmethod
+    async def open(cls, path: Path, publish: Callable[[Sequence[Change]], None]) -> "Writer":
+        """Open and migrate the database. `publish` hears, on the loop, of every change after its COMMIT.
+
+        Raise StoreError.
+        """
+        return cls(path, await connect(lambda: impatient(open_database(path))), publish)
+
+    async def write(self, function: Callable[[Unit], T]) -> T:
+        """Run a function in the next COMMIT and return what it returned, once that is on disk.
+
+        It may be run twice, the first time in vain: what it does, it does to the database and to what it returns.
+
+        Raise what the function raised (nothing of it is written then), StorageUnavailable, CommitUncertain.
+        A caller that is cancelled does not stop its function.
+        """
+        if self._closing:
+            raise StorageUnavailable("posd is stopping")
+        if not self.running:
+            raise StorageUnavailable("the writer has ended; restart posd")
+        if len(self._waiting) >= MAX_WAITING:
+            raise StorageUnavailable("too many writes are waiting for the disk")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((function, future))
+        self._wake.set()
+        return await future
+
+    async def alive(self) -> None:
+        """Return once the thread that commits has answered. Raise StorageUnavailable where nothing is run any more."""
+        if not self.running:
+            raise StorageUnavailable("the writer has ended")
+        await hand_over(self._connection, lambda: None)
+
+    @property
+    def waiting(self) -> int:
+        """How many functions wait for the next COMMIT."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> bool:
+        """Whether functions are still run; only a fault of posd's own can end that before `close`."""
+        return not self._pump.done()
+
+    async def close(self) -> None:
+        """Run what is waiting, then close."""
+        self._closing = True
+        self._wake.set()
+        await self._pump
+        await self._connection.close()
+
+    async def _run(self) -> None:
+        while self._waiting or not self._closing:
+            await self._wake.wait()
+            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            if not self._waiting:
+                self._wake.clear()
+            if batch:
+                await self._commit(batch)
+            if self._closing:
+                self._wake.set()
+
+    async def _commit(self, batch: Sequence[_Job]) -> None:
+        if self._trusted or await self._reopen():
+            try:
+                written = await self._transact([job[0] for job in batch])
+            except Exception as error:  # noqa: BLE001 - the writer outlives whatever it was; each caller hears of it
+                written = Written([uncertain(error)] * len(batch), distrusted=True)
+        else:
+            refusal = StorageUnavailable("the disk failed, and the database cannot be trusted again yet")
+            written = Written([refusal] * len(batch))
+        results = written.results
+        for (_, future), result in zip(batch, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+        failed = [result for result in results if isinstance(result, StorageUnavailable | CommitUncertain)]
+        if failed:
+            self.error = str(failed[0])
+            tell_damage(self._path, failed[0].__cause__)
+        elif written.anything:  # a commit of nothing succeeds on a full disk too
+            self.error = None
+        if written.sync_seconds is not None:
+            self.commit_seconds.observe(written.sync_seconds)
+            self.commit_functions.observe(len(results))
+        self._publish(written.changes)
+        if written.distrusted:
+            self._trusted = False
+            await self._reopen()
+
+    async def _transact(self, functions: Sequence[Function]) -> Written:
+        """Run the functions here, in slices; wait for a lock or for the disk on the connection's thread."""
+        db = self._connection._conn
+        batch = Batch(db, functions)
+        try:
+            while True:
+                if not db.in_transaction and not batch.begin():
+                    await hand_over(self._connection, batch.wait_to_begin)
+                if batch.go_on(SLICE_SECONDS):
+                    break
+                await asyncio.sleep(0)
+        except (sqlite3.Error, RolledBack) as error:
+            return batch.failed(error)
+        except BaseException:
+            with suppress(sqlite3.Error):
+                batch.roll_back()  # else the lock would stay, and no other connection could be opened
+            raise
+        if not batch.wrote:
+            return batch.commit()
+        return await hand_over(self._connection, batch.commit)
+
+    async def _reopen(self) -> bool:
+        """Replace a connection that is no longer trusted, and tell whether that went well; else it is tried again."""
+        try:
+            fresh = await connect(lambda: impatient(connect_again(self._path)))
+        except (sqlite3.Error, OSError):
+            return False
+        old, self._connection = self._connection, fresh
+        self._trusted = True
+        with suppress(sqlite3.Error):  # what it had open is gone either way
+            await old.close()
+        return True
+
+
+async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:
+    """Open a connection on a thread of its own. Raise what the connector raises, when that thread has ended.
+
+    aiosqlite does not wait for the thread of a connection that failed; it could outlive the loop (pinned, tested).
+    """
+    connection = aiosqlite.Connection(connector, 64)
+    try:
+        return await connection
+    except BaseException:
+        await asyncio.to_thread(connection._thread.join)
+        raise
+
+
+def impatient(db: sqlite3.Connection) -> sqlite3.Connection:
+    """Return a connection for the event loop: it does not wait for a lock, nor write or sync before its COMMIT."""
+    db.execute("PRAGMA busy_timeout = 0").close()
+    db.execute("PRAGMA cache_spill = OFF").close()
+    return db
+
+
+def hand_over(connection: aiosqlite.Connection, function: Callable[[], T]) -> "asyncio.Future[T]":
+    """Have a function run on the connection's own thread, from now on; return what it will have returned.
+
+    aiosqlite has no public way to do so (pinned, tested). Raise ValueError where the connection is closed.
+    """
+    if not connection._running or connection._connection is None:
+        raise ValueError("Connection closed")
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    connection._tx.put_nowait((future, function))
+    return future

@@ -1,0 +1,1 @@
+"""What is done to the database as a whole: verify, restore, merge, salvage, retention."""

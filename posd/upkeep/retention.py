@@ -1,0 +1,333 @@
+"""Retention: what has ended longer ago than the configured days is removed, daily and when an operator asks.
+
+It goes in little steps through the store's writer, each a function that runs between those of payments, some of them a
+COMMIT; by itself it then pauses for several times as long as that took. It can end at any of them: the next run begins
+at the old end again, where only what is kept is left.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import structlog
+from msgspec import Meta
+
+from posd.base.crashpoints import crash_point
+from posd.base.json_types import Moment
+from posd.base.times import iso, parse_iso
+from posd.storage import changes, shrinking, space
+from posd.storage.batch import Unit
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.upkeep import pruning
+from posd.upkeep.pruning import Chain, Lines, Place, Table
+
+#: By itself it begins so long after the daemon, and then once a day, in seconds.
+FIRST_SECONDS = 600.0
+DAILY_SECONDS = 86_400.0
+#: Payments that are looked at between two commits.
+AT_A_TIME = 20
+#: Lines of the feed that are looked at at a time, and that one function removes.
+LINES_AT_A_TIME = 500
+LINES_A_FUNCTION = 25
+#: The walk over the feed ends behind so many lines that are too new: a clock that jumped for a while must not end it.
+LINES_TOO_NEW = 2000
+#: Pages that one function cuts off, and functions of a commit.
+PAGES_A_FUNCTION = 8
+CUTS_A_COMMIT = 8
+#: By itself it pauses for so many times as long as a step took, and asked by a person not at all.
+PAUSES = 10.0
+#: A clock that is further ahead of the newest record is not believed: by itself nothing is removed for it.
+BELIEVED = timedelta(days=60)
+#: How often the log is to be emptied, and between that, in seconds: somebody may be reading in it (a backup).
+LOG_TRIES = 5
+LOG_SECONDS = 2.0
+
+log = structlog.get_logger("posd.retention")
+
+
+class Removed(msgspec.Struct):
+    """What was removed, or would be."""
+
+    transactions: Annotated[int, Meta(description="payments")] = 0
+    print_jobs: Annotated[int, Meta(description="print jobs")] = 0
+    quarantined: Annotated[int, Meta(description="bodies of the quarantine")] = 0
+    changes: Annotated[int, Meta(description="lines of the feed")] = 0
+
+
+class Report(msgspec.Struct):
+    """What a run did.
+
+    `kept` counts what was created before `before` and is kept, by reason.
+    `bytes_returned` is None where the database cannot be cut: its free pages are used again by new payments.
+    """
+
+    before: Annotated[Moment, Meta(description="what ended before this is old")]
+    dry_run: Annotated[bool, Meta(description="it is only told what would be removed")]
+    removed: Annotated[Removed, Meta(description="how much was removed, or would be")] = msgspec.field(
+        default_factory=Removed
+    )
+    kept: Annotated[dict[str, int], Meta(description="what is older and is kept: reason -> how many")] = {}
+    bytes_before: Annotated[int, Meta(description="size of the database before")] = 0
+    bytes_returned: Annotated[
+        int | None, Meta(description="by so much the database was cut, null where it cannot be: the room is used again")
+    ] = 0
+
+
+class Stopped(Exception):
+    """posd is stopping, or somebody else asked for a run; what was removed up to now stays removed."""
+
+
+class Retention:
+    """Removes what is old. `busy` tells whether a call to a terminal is under way for an id."""
+
+    def __init__(
+        self, store: Store, database: Path, days: int, busy: Callable[[str], bool], now: Callable[[], datetime]
+    ) -> None:
+        self._store = store
+        self._database = database
+        self._days = days
+        self._busy = busy
+        self._now = now
+        self._one_at_a_time = asyncio.Lock()
+        self._asked = 0  # people who wait for a run of their own
+        self._stopping = False
+        #: What is being done, in words, and how much of it is done.
+        self.progress = ("", 0)
+
+    @property
+    def days(self) -> int:
+        """For how many days records are kept, 0 for ever."""
+        return self._days
+
+    def stop(self) -> None:
+        """End a run at its next step."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        """Remove what is old, soon after the start and then daily, until it is cancelled."""
+        wait = FIRST_SECONDS
+        while True:
+            await asyncio.sleep(wait)
+            wait = DAILY_SECONDS
+            if not self._days:
+                continue
+            try:
+                await self._by_itself()
+            except Stopped:
+                wait = FIRST_SECONDS
+            except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
+                log.warning("store.not_pruned", error=str(error))
+                wait = FIRST_SECONDS
+
+    async def _by_itself(self) -> None:
+        now, newest = self._now(), await self._store.read(changes.newest_at)
+        if newest is not None and parse_iso(newest) + BELIEVED < now:
+            # Nothing was paid for long, or the clock is wrong: records that are needed must not go for that.
+            log.warning("store.not_pruned", detail=CLOCK.format(newest=newest, now=iso(now)))
+            return
+        async with self._one_at_a_time:
+            await self._prune(now - timedelta(days=self._days), PAUSES)
+
+    async def prune(self, days: int, *, dry_run: bool = False) -> Report:
+        """Remove what ended longer ago than so many days, or tell what would go.
+
+        Raise StorageUnavailable, CommitUncertain, sqlite3.Error or Stopped; what was removed by then stays removed.
+        """
+        before = self._now() - timedelta(days=days)
+        if dry_run:
+            return await self._look(before)
+        self._asked += 1
+        try:
+            async with self._one_at_a_time:
+                self._asked -= 1
+                try:
+                    return await self._prune(before, 0.0)
+                finally:
+                    self._asked += 1
+        finally:
+            self._asked -= 1
+
+    async def _look(self, before: datetime) -> Report:
+        run = _Run(self, iso(before), 0.0, dry_run=True)
+        report = run.report
+        await run.payments()
+        await run.jobs()
+        await run.quarantine()
+        report.bytes_before = await self._store.read(space.size)
+        return report
+
+    async def _prune(self, before: datetime, pauses: float) -> Report:
+        run = _Run(self, iso(before), pauses)
+        report = run.report
+        report.bytes_before = await self._store.read(space.size)
+        await run.payments()
+        await run.jobs()
+        await run.quarantine()
+        await run.feed()
+        await run.cut()
+        removed = report.removed
+        if any(msgspec.structs.astuple(removed)) or pauses == 0.0:
+            log.info(
+                "store.pruned",
+                count=removed.transactions,
+                print_jobs=removed.print_jobs,
+                quarantined=removed.quarantined,
+                kept=report.kept,
+                bytes_returned=report.bytes_returned,
+                before=report.before,
+            )
+        return report
+
+    def interrupted(self, pauses: float) -> bool:
+        """Whether a run is to end: posd stops, or somebody waits while this one goes slowly."""
+        return self._stopping or (pauses > 0 and self._asked > 0)
+
+    @property
+    def store(self) -> Store:
+        """The database."""
+        return self._store
+
+    @property
+    def database(self) -> Path:
+        """Its file."""
+        return self._database
+
+    @property
+    def busy(self) -> Callable[[str], bool]:
+        """Whether a call to a terminal is under way for an id."""
+        return self._busy
+
+
+CLOCK = (
+    "the newest record is of {newest}, and the clock says {now}: nothing is removed by itself. Check the clock; if it "
+    "is right, remove with: posd prune"
+)
+
+
+class _Run:
+    """One run over the database."""
+
+    def __init__(self, retention: Retention, before: str, pauses: float, *, dry_run: bool = False) -> None:
+        self._of = retention
+        self._store = retention.store
+        self._before = before
+        self._pauses = pauses
+        self._dry_run = dry_run
+        self._kept: Counter[str] = Counter()
+        self.report = Report(before, dry_run)
+
+    async def payments(self) -> None:
+        """Remove payments, chain by chain."""
+        self._of.progress = ("removing payments", 0)
+        decide = partial(pruning.chain_of, before=self._before, busy=self._of.busy)
+        remove = partial(pruning.remove_chain, before=self._before, busy=self._of.busy)
+        self.report.removed.transactions = await self._walk(pruning.TRANSACTIONS, decide, remove)
+        crash_point("prune.payments_removed")
+
+    async def jobs(self) -> None:
+        """Remove print jobs, each with its reprints."""
+        self._of.progress = ("removing print jobs", 0)
+        decide = partial(pruning.print_chain_of, before=self._before, busy=self._of.busy)
+        remove = partial(pruning.remove_print_chain, before=self._before, busy=self._of.busy)
+        self.report.removed.print_jobs = await self._walk(pruning.PRINT_JOBS, decide, remove)
+
+    async def _walk(self, table: Table, decide: Callable[..., Chain], remove: Callable[..., Chain]) -> int:
+        after: Place = pruning.BEGINNING
+        gone: set[str] = set()  # of a dry run: what would have gone with another
+        count = 0
+        while places := await self._store.read(
+            partial(pruning.candidates, table=table, after=after, before=self._before, limit=AT_A_TIME)
+        ):
+            began = time.monotonic()
+            after = places[-1]
+            ids = [identity for _, identity in places if identity not in gone]
+            if self._dry_run:
+                chains = await self._store.read(partial(_each, decide, ids))
+            else:
+                chains = await asyncio.gather(*(self._store.write(partial(_one, remove, name)) for name in ids))
+            for chain in chains:
+                if chain.kept is not None:
+                    self._kept[chain.kept] += 1
+                    continue
+                names = {getattr(item, table.key) for item in chain.members} - gone
+                count += len(names)
+                if self._dry_run:
+                    gone |= names
+            self.report.kept = dict(self._kept)
+            self._of.progress = (self._of.progress[0], count)
+            await self._rest(began)
+        return count
+
+    async def quarantine(self) -> None:
+        """Remove refused bodies."""
+        look = partial(pruning.quarantined, before=self._before, limit=LINES_AT_A_TIME)
+        self.report.removed.quarantined = await self._sweep(look, pruning.remove_quarantined)
+
+    async def feed(self) -> None:
+        """Remove the feed's lines of what is not there any more."""
+        self._of.progress = ("removing lines of the feed", 0)
+        look = partial(pruning.lines, before=self._before, limit=LINES_AT_A_TIME)
+        self.report.removed.changes = await self._sweep(look, pruning.remove_lines)
+        crash_point("prune.feed_removed")
+
+    async def _sweep(self, look: Callable[..., Lines], remove: Callable[..., None]) -> int:
+        after, count, new = 0, 0, 0
+        while new < LINES_TOO_NEW and (stretch := await self._store.read(partial(look, after=after))).last is not None:
+            began = time.monotonic()
+            after = stretch.last
+            new = new + stretch.new if stretch.new else 0
+            count += len(stretch.numbers)
+            if not self._dry_run:
+                parts = range(0, len(stretch.numbers), LINES_A_FUNCTION)
+                chosen = [stretch.numbers[start : start + LINES_A_FUNCTION] for start in parts]
+                await asyncio.gather(*(self._store.write(partial(remove, numbers=part)) for part in chosen))
+            await self._rest(began)
+        return count
+
+    async def cut(self) -> None:
+        """Give the space back, and empty the log, so that nothing of what was removed is left in the files."""
+        self._of.progress = ("returning the space", 0)
+        if await self._store.read(shrinking.can_shrink):
+            left = await self._store.read(space.free_pages)
+            while left:
+                began = time.monotonic()
+                cuts = (self._store.write(_cut) for _ in range(CUTS_A_COMMIT))
+                left = min(await asyncio.gather(*cuts))
+                crash_point("prune.space_returned")
+                await self._rest(began)
+            self.report.bytes_returned = self.report.bytes_before - await self._store.read(space.size)
+        else:
+            self.report.bytes_returned = None
+        for _ in range(LOG_TRIES):
+            if await asyncio.to_thread(space.empty_log, self._of.database):
+                return
+            await asyncio.sleep(LOG_SECONDS)
+        log.warning(
+            "store.log_not_emptied",
+            detail="somebody reads in the database (a backup?); what was removed may stand in its log for some time",
+        )
+
+    async def _rest(self, began: float) -> None:
+        if self._of.interrupted(self._pauses):
+            raise Stopped
+        await asyncio.sleep(self._pauses * (time.monotonic() - began))
+
+
+def _one(remove: Callable[..., Chain], identity: str, unit: Unit) -> Chain:
+    return remove(unit, identity)
+
+
+def _each(decide: Callable[..., Chain], ids: list[str], db: sqlite3.Connection) -> list[Chain]:
+    return [decide(db, identity) for identity in ids]
+
+
+def _cut(unit: Unit) -> int:
+    return space.give_back(unit, PAGES_A_FUNCTION)

@@ -1,0 +1,246 @@
+"""Reading a damaged database page by page: what can be recognised as a row of posd's is kept (design 1).
+
+The file is not opened as a database: no header, no tree and no free list has to be whole. Each page is looked at by
+itself, in the state of the last commit that the WAL has. A row is known by its shape: how many columns, of which types,
+and a UUID where the schema says `client_transaction_id`. What is found goes into a new database of the same schema.
+
+The id of a print job may be a UUID too. Then a row says by its first columns of which kind it is; an entry of an index
+is taken for a payment's unless a print job that is known explains it: money comes first.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+import msgspec
+
+from posd.base.uuids import canonical_uuid
+from posd.payments.model import Phase, Result
+from posd.printing import rows as print_jobs
+from posd.printing.request import is_print_job_id
+from posd.records.callback_tokens import Channel
+from posd.storage.opening import migrations, schema_version
+from posd.storage.pages import Pages, Record, Value, records
+
+#: Pages between two words about the progress.
+PAGES_AT_A_TIME = 256
+
+PHASES = frozenset(Phase)
+RESULTS = frozenset(Result)
+DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
+
+
+def is_ended(result: Value, day: Value) -> bool:
+    """Whether these are how a removed payment ended, and when."""
+    return result in RESULTS and DAY.fullmatch(str(day)) is not None
+
+
+class Salvaged(msgspec.Struct):
+    """What was found: rows in full, and every id of a transaction, and of a print job, that stood anywhere."""
+
+    rows: int = 0
+    ids: set[str] = set()
+    print_ids: set[str] = set()
+
+
+class _Column(msgspec.Struct, frozen=True):
+    name: str
+    type: str
+    required: bool
+    key: bool  # INTEGER PRIMARY KEY: the row's number, stored as NULL
+
+    def fits(self, value: Value) -> bool:
+        if value is None or self.key:
+            return value is None and not self.required
+        if self.name in IDENTITIES:
+            return IDENTITIES[self.name](value)
+        return isinstance(value, {"TEXT": str, "INTEGER": int, "BLOB": bytes}[self.type])
+
+
+class _Table(msgspec.Struct, frozen=True):
+    """Name and columns of a table whose rows can be recognised."""
+
+    name: str
+    columns: tuple[_Column, ...]
+
+    def fits(self, values: Sequence[Value]) -> bool:
+        """Whether a record can be a row; columns that a migration added later may be missing at the end."""
+        if len(values) > len(self.columns) or any(column.required for column in self.columns[len(values) :]):
+            return False
+        return all(column.fits(value) for column, value in zip(self.columns, values, strict=False))
+
+
+def is_id(value: Value) -> bool:
+    """Whether a value can be a client_transaction_id."""
+    return isinstance(value, str) and canonical_uuid(value) == value
+
+
+def is_print_id(value: Value) -> bool:
+    """Whether a value can be a print_job_id."""
+    return isinstance(value, str) and is_print_job_id(value)
+
+
+#: The columns by which a row is known to be posd's.
+IDENTITIES: Mapping[str, Callable[[Value], bool]] = {"client_transaction_id": is_id, "print_job_id": is_print_id}
+
+
+def print_job_of(values: Sequence[Value]) -> str | None:
+    """Return the print job that the row of a table is about, by its first columns; None where it is about none."""
+    match values[:4]:
+        case [str(identity), None | str(), str(phase), *_] if phase in PHASES:  # print_jobs
+            named = identity
+        case [None, str(identity), str(at), str(), *_] if is_time(at):  # print_journal
+            named = identity
+        case [None, str(), print_jobs.KIND | Channel.PRINT, str(identity)]:  # changes, quarantine
+            named = identity
+        case _:
+            return None
+    return named if is_print_id(named) else None
+
+
+def is_time(text: str) -> bool:
+    """Whether a text begins as posd writes a time."""
+    return TIME.match(text) is not None
+
+
+def salvage(path: Path, target: Path, look: Callable[[int, int], None]) -> Salvaged:
+    """Read what can be read of the database at `path`, its WAL included, into a new database at `target`.
+
+    `look` hears how many pages are done, of how many. The files are only read. Raise OSError where not even that can
+    be done.
+    """
+    with Pages(path) as pages, closing(sqlite3.connect(target, isolation_level=None)) as db:
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", "foreign_keys = OFF"):
+            db.execute(f"PRAGMA {pragma}").close()
+        _make_schema(db, pages.user_version)
+        db.execute("BEGIN")
+        found = _Collector(db)
+        for done, number in enumerate(pages, 1):
+            for record in records(pages, number):
+                found.take(record)
+            if done % PAGES_AT_A_TIME == 0:
+                look(done, len(pages))
+        db.execute("COMMIT")
+        return found.result()
+
+
+def _make_schema(db: sqlite3.Connection, version: int | None) -> None:
+    """Make the tables as that version had them, this posd's where it is not known."""
+    newest = schema_version()
+    wanted = version if version is not None and 0 < version <= newest else newest
+    for number, script in migrations():
+        if number <= wanted:
+            db.executescript(f"BEGIN;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")
+    if "marks" in {row[0] for row in db.execute("SELECT name FROM sqlite_master")}:
+        db.execute("DELETE FROM marks")  # those of the damaged file count
+
+
+class _Collector:
+    """Puts records where they belong, and keeps every id."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._tables = _tables(db)
+        self._rows = 0
+        self._ids: set[str] = set()
+        self._print_ids: set[str] = set()
+        self._sales: set[Value] = set()
+        # Of indexes that transactions and print jobs have alike: by time and id, and by id alone. The one by id may be
+        # that of sales too, which the till names as it likes.
+        self._by_time: set[tuple[Value, str]] = set()
+        self._by_id: set[str] = set()
+        self._print_times: set[tuple[Value, str]] = set()
+
+    def take(self, record: Record) -> None:
+        """Take what stands in one cell. Only a till's own words stand before an id, and none stands behind four."""
+        if record.rowid is None:
+            self._take_entry(record.values)
+        else:
+            self._take_row(record, record.rowid)
+
+    def _take_row(self, record: Record, rowid: int) -> None:
+        values = record.values
+        table = next((table for table in self._tables if record.complete and table.fits(values)), None)
+        if table is not None:
+            row = dict(zip((column.name for column in table.columns), values, strict=False))
+            self._sales.add(row.get("sale"))
+            self._put(table, rowid, row)
+        job = print_job_of(values)
+        if job is not None:
+            self._print_ids.add(job)
+            self._print_times |= {(time, job) for time in values if isinstance(time, str) and is_time(time)}
+            return
+        identity = next((value for value in values[:4] if is_id(value)), None)
+        if isinstance(identity, str):
+            self._ids.add(identity)
+
+    def _take_entry(self, values: Sequence[Value]) -> None:
+        """Take an entry of an index, or the row of a table that is one."""
+        match values:
+            case [str(identity), str(), None | str(), str(result), str(day)] if is_id(identity) and is_ended(
+                result, day
+            ):
+                self._keep("pruned_transactions", values)
+            case [str(identity), None | str(), None | str(), str(day)] if is_print_id(identity) and DAY.fullmatch(day):
+                self._keep("pruned_print_jobs", values)
+            case [Channel.PRINT, str(identity), int()] if is_print_id(identity):  # quarantine
+                self._print_ids.add(identity)
+            case [*_, str(time), str(identity), int()] if is_time(time) and is_print_id(identity):
+                if is_id(identity):
+                    self._by_time.add((time, identity))
+                else:
+                    self._print_ids.add(identity)
+            case [_, str(identity)] if is_id(identity):
+                self._db.execute("INSERT OR IGNORE INTO leases VALUES (?, ?)", tuple(values))
+                self._ids.add(identity)
+            case [str(identity), _] if is_id(identity):
+                self._by_id.add(identity)
+            case _:
+                identity = next((str(value) for value in values[:4] if is_id(value)), "")
+                self._ids |= {identity} - {""}
+
+    def _keep(self, table: str, values: Sequence[Value]) -> None:
+        """Insert what retention has left of what it removed."""
+        places = ", ".join("?" * len(values))
+        with suppress(sqlite3.OperationalError):  # of a schema that had no such table: then it is something else
+            insert = f"INSERT OR IGNORE INTO {table} VALUES ({places})"  # noqa: S608 - a constant
+            self._rows += self._db.execute(insert, tuple(values)).rowcount
+
+    def _put(self, table: _Table, rowid: int, row: dict[str, Value]) -> None:
+        """Insert a row; of one that was found twice (on a page that is not in use any more) the newer state counts."""
+        number = next((column.name for column in table.columns if column.key), "rowid")
+        row = row | {number: rowid}
+        verb = "INSERT OR IGNORE"
+        if "revision" in row:
+            owner = table.columns[0].name
+            same = f"SELECT 1 FROM {table.name} WHERE {owner} = ? AND revision >= ?"  # noqa: S608 - of the schema
+            if self._db.execute(same, (row[owner], row["revision"])).fetchone():
+                return
+            verb = "INSERT OR REPLACE"
+        places = ", ".join("?" * len(row))
+        with suppress(sqlite3.IntegrityError):  # it breaks a rule of the schema: only its id is kept
+            insert = f"{verb} INTO {table.name} ({', '.join(row)}) VALUES ({places})"
+            self._rows += self._db.execute(insert, tuple(row.values())).rowcount
+
+    def result(self) -> Salvaged:
+        """Return what was found."""
+        by_time = {identity for _, identity in self._by_time - self._print_times}
+        by_id = {identity for identity in self._by_id if identity not in self._sales} - self._print_ids
+        return Salvaged(self._rows, self._ids | by_time | by_id, self._print_ids)
+
+
+def _tables(db: sqlite3.Connection) -> list[_Table]:
+    """Return the tables of the schema that have rowids, those with an id of ours first: they are the stricter."""
+    tables = []
+    for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
+        if sql.endswith("WITHOUT ROWID") or name.startswith("sqlite_"):
+            continue
+        columns = tuple(
+            _Column(column, kind, bool(required) and default is None, bool(key))
+            for _, column, kind, required, default, key in db.execute(f"PRAGMA table_info({name})")
+        )
+        tables.append(_Table(name, columns))
+    return sorted(tables, key=lambda table: "client_transaction_id" not in {item.name for item in table.columns})

@@ -1,0 +1,285 @@
+"""Checking a database: SQLite's own tests, and what posd promises of its rows. Nothing is changed (design 9)."""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from posd.base.uuids import canonical_uuid
+from posd.payments import leases
+from posd.payments import rows as transactions
+from posd.payments.entries import Entry
+from posd.payments.events import read_event
+from posd.payments.model import EvidenceKind, Outcome, Phase, Transaction
+from posd.records import events
+from posd.records.pruned import faults as removed_faults
+from posd.storage import atomic_replace
+from posd.storage.errors import StoreError
+from posd.storage.opening import KEY_TABLE, connect_reader, is_damage, schema_version
+from posd.upkeep.merge import UNREADABLE, history_behind, text
+from posd.upkeep.print_verify import faults
+from posd.upkeep.print_verify import history as print_history
+
+#: Findings of one kind that are listed; the rest is counted.
+MAX_SHOWN = 20
+#: Faults that SQLite lists of one file.
+MAX_FAULTS = 100
+#: SQLite's operations between two looks at signals: some milliseconds.
+OPERATIONS_AT_A_TIME = 100_000
+#: Transactions that are looked at between two looks at the progress.
+CHUNK = 500
+
+_ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+
+Row = TypeVar("Row")
+
+#: Hears what is being done, how much of it is done, and of how much (0 and 0 where nobody knows).
+Look = Callable[[str, int, int], None]
+
+
+class Unusable(StoreError):
+    """There is nothing to check: no file, no database of posd, or one that cannot be opened at all."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong: its kind of `KINDS`, what it is about, what was seen, what that means and what to do."""
+
+    kind: str
+    subject: str
+    detail: str
+    means: str
+    cure: str
+
+
+_RESTORE = "stop posd, then: posd restore BACKUP (what can be read of this file is taken over)"
+_ANOTHER = "make another backup (posd backup), and restore from another one"
+_DERIVE = "derive it again from what the terminals sent: posd reprocess"
+
+#: kind -> what it means, and what to do where it is the database
+KINDS = {
+    "damaged": ("the file is damaged; what is on the damaged pages cannot be read", _RESTORE),
+    "unreadable": ("a row is there and cannot be understood: it was damaged on the disk", _RESTORE),
+    "dangling": ("a row belongs to a payment or print job that is not there", _RESTORE),
+    "outcome": ("a payment is final without an outcome, or has one without being final", _DERIVE),
+    "evidence": ("the event on which an outcome rests is not recorded", _RESTORE),
+    "final_event": ("the final event of a payment is not one of its events", _DERIVE),
+    "print_job": ("a print job is not what its record says, or not both ended and decided", _DERIVE),
+    "history": ("the newest row of the history does not say what the payment or print job says", _DERIVE),
+    "lease": ("a terminal is held by a payment of another terminal", "free it: posd release ID"),
+    "pruned": (
+        "what retention left of a payment or print job cannot be understood, or that is there all the same",
+        "remove it again: posd prune. Where that does not help: " + _RESTORE,
+    ),
+    "key": ("the backup has no callback key: if that is lost too, callbacks under way are refused", _ANOTHER),
+    "interrupted": ("a restore was interrupted in its last step", "start posd, or restore again: it is finished then"),
+}
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What was checked, and what was found: at most `MAX_SHOWN` of a kind; `counts` has all."""
+
+    file: str
+    schema: int
+    backup: bool
+    transactions: int
+    events: int
+    print_jobs: int
+    findings: list[Finding]
+    counts: dict[str, int]
+
+
+def verify(path: Path, look: Look) -> Report:
+    """Check a database or a backup, also one in use; of an older schema only what SQLite checks. Raise Unusable."""
+    try:
+        if not path.is_file():
+            raise Unusable(f"there is no file {path}")
+        empty = path.stat().st_size == 0
+    except OSError as error:
+        raise Unusable(f"cannot look at {path}: {error.strerror}. The user of posd may read it, and root") from error
+    if empty:
+        raise Unusable(f"{path} is empty: it is damaged. What to do: {_RESTORE}")
+    try:
+        with closing(connect_reader(path)) as db:
+            db.text_factory = text
+            db.set_progress_handler(lambda: 0, OPERATIONS_AT_A_TIME)  # Ctrl-C counts in between
+            db.execute("BEGIN")
+            schema = _schema(db, path)
+            return _Check(db, path, look).run(schema)
+    except sqlite3.Error as error:
+        hint = f"What to do: {_RESTORE}" if is_damage(error) else "The user of posd may read it, and root"
+        raise Unusable(f"{path} cannot be read as a database ({error}). {hint}") from error
+
+
+def _schema(db: sqlite3.Connection, path: Path) -> int:
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    if not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'transactions'").fetchone()[0]:
+        raise Unusable(f"{path} is no database of posd")
+    if version > schema_version():
+        raise Unusable(f"{path} has schema {version}, this posd knows {schema_version()}: use the posd that made it")
+    return version
+
+
+class _Check:
+    def __init__(self, db: sqlite3.Connection, path: Path, look: Look) -> None:
+        self._db = db
+        self._path = path
+        self._look = look
+        self._backup = bool(db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone())
+        self._findings: list[Finding] = []
+        self._counts: dict[str, int] = {}
+
+    def run(self, schema: int) -> Report:
+        self._look("checking the file", 0, 0)
+        parts = {"the file": self._pages, "references": self._references, "the key": self._key}
+        if schema == schema_version():
+            parts |= {
+                "payments": self._transactions,
+                "events": self._events,
+                "the journal": self._journal,
+                "print jobs": self._print_jobs,
+                "the history": self._history,
+                "leases": self._leases,
+                "what was removed": self._removed,
+            }
+        for name, part in parts.items():
+            try:
+                part()
+            except sqlite3.Error as error:
+                if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                    raise KeyboardInterrupt from error
+                self._found("damaged", name, f"cannot be read to the end ({error})")
+        for left in atomic_replace.waiting(self._path):
+            self._found("interrupted", left.name, "it waits to be put in place")
+        transactions, events = self._count("transactions"), self._count("events")
+        jobs = self._count("print_jobs")
+        return Report(str(self._path), schema, self._backup, transactions, events, jobs, self._findings, self._counts)
+
+    def _found(self, kind: str, subject: str, detail: str) -> None:
+        self._counts[kind] = self._counts.get(kind, 0) + 1
+        if self._counts[kind] <= MAX_SHOWN:
+            means, cure = KINDS[kind]
+            self._findings.append(Finding(kind, subject, detail, means, _ANOTHER if self._backup else cure))
+
+    def _count(self, table: str) -> int:
+        try:
+            count: int = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - a constant
+        except sqlite3.Error:
+            return 0
+        return count
+
+    def _pages(self) -> None:
+        for (fault,) in self._db.execute(f"PRAGMA integrity_check({MAX_FAULTS})"):
+            if fault != "ok":
+                self._found("damaged", self._path.name, fault.replace("\n", "; "))
+
+    def _references(self) -> None:
+        for table, rowid, parent, _ in self._db.execute("PRAGMA foreign_key_check"):
+            self._found("dangling", f"{table} {rowid}", f"there is no such row in {parent}")
+
+    def _transactions(self) -> None:
+        rows = self._db.execute("SELECT rowid, client_transaction_id, final_event FROM transactions ORDER BY rowid")
+        for rowid, identity, final_event in self._counted("checking payments", "transactions", rows):
+            try:
+                found = transactions.get(self._db, identity)
+            except UNREADABLE as error:
+                if isinstance(error, sqlite3.Error):
+                    raise
+                self._found("unreadable", f"payment {identity}", str(error))
+                continue
+            if found is None or canonical_uuid(found.client_transaction_id) != identity:
+                self._found("unreadable", f"payment {identity}", "its id is none, or is not found by its index")
+                continue
+            self._outcome(found)
+            # Rows from 0 downwards are known to have lost a part of their record: a restore has told of it.
+            if rowid > 0:
+                self._evidence(found)
+            self._final_event(found, final_event)
+
+    def _outcome(self, found: Transaction) -> None:
+        if (found.phase is Phase.FINAL) != (found.outcome is not None):
+            detail = f"{found.phase}, {found.outcome.result if found.outcome else 'no outcome'}"
+            self._found("outcome", f"payment {found.client_transaction_id}", detail)
+
+    def _evidence(self, found: Transaction) -> None:
+        for outcome in _outcomes(found):
+            for item in outcome.evidence:
+                if item.kind is EvidenceKind.EVENT and not events.bodies(
+                    self._db, found.client_transaction_id, item.event_id or ""
+                ):
+                    self._found("evidence", f"payment {found.client_transaction_id}", f"event {item.event_id}")
+
+    def _final_event(self, found: Transaction, final_event: int | None) -> None:
+        if final_event is None:
+            return
+        row = self._db.execute("SELECT client_transaction_id FROM events WHERE seq = ?", (final_event,)).fetchone()
+        if row is None or row[0] != found.client_transaction_id:
+            detail = f"event {final_event} is {'not there' if row is None else f'of {row[0]}'}"
+            self._found("final_event", f"payment {found.client_transaction_id}", detail)
+
+    def _events(self) -> None:
+        rows = self._db.execute("SELECT seq, client_transaction_id, event_id, status, body FROM events ORDER BY seq")
+        for seq, identity, event_id, status, body in self._counted("checking events", "events", rows):
+            try:
+                event = read_event(body)
+            except UNREADABLE as error:
+                self._found("unreadable", f"event {seq} of payment {identity}", str(error))
+                continue
+            if (event.client_transaction_id, event.event_id, event.status) != (identity, event_id, status):
+                self._found("unreadable", f"event {seq} of payment {identity}", "the row is not about the event in it")
+
+    def _journal(self) -> None:
+        rows = self._db.execute("SELECT seq, client_transaction_id, entry FROM journal ORDER BY seq")
+        for seq, identity, entry in self._counted("checking the journal", "journal", rows):
+            try:
+                _ENTRY.decode(entry)
+            except UNREADABLE as error:
+                self._found("unreadable", f"journal entry {seq} of payment {identity}", str(error))
+
+    def _print_jobs(self) -> None:
+        for found in self._counted("checking print jobs", "print_jobs", faults(self._db)):
+            for fault in found:
+                self._found(*fault)
+
+    def _history(self) -> None:
+        self._look("checking the history", 0, 0)
+        for fault in print_history(self._db):
+            self._found(*fault)
+        for identity, phase, result, last_phase, last_result in history_behind(self._db):
+            said = f"{last_phase}, {last_result or 'open'}" if last_phase else "nothing"
+            self._found("history", f"payment {identity}", f"it is {phase}, {result or 'open'}; the history says {said}")
+
+    def _leases(self) -> None:
+        for terminal, identity in leases.all_held(self._db).items():
+            row = self._db.execute(
+                "SELECT terminal, phase FROM transactions WHERE client_transaction_id = ?", (identity,)
+            ).fetchone()
+            # Between the end of a payment and the end of its last call it keeps its terminal; a start frees it.
+            if row is not None and row[0] != terminal:
+                self._found("lease", f"terminal {terminal}", f"held by {identity}, which is on {row[0]}")
+
+    def _removed(self) -> None:
+        self._look("checking what was removed", 0, 0)
+        for fault in removed_faults(self._db):
+            self._found(*fault)
+
+    def _key(self) -> None:
+        if self._backup and not self._count(KEY_TABLE):
+            self._found("key", self._path.name, "no key is in it")
+
+    def _counted(self, what: str, table: str, rows: Iterable[Row]) -> Iterator[Row]:
+        total = self._count(table)
+        for done, row in enumerate(rows):
+            if done % CHUNK == 0:
+                self._look(what, done, total)
+            yield row
+
+
+def _outcomes(found: Transaction) -> Iterator[Outcome]:
+    """Yield the outcome, and all that it corrected."""
+    for outcome in (found.outcome, found.withdrawn):
+        while outcome is not None:
+            yield outcome
+            outcome = outcome.supersedes

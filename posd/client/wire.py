@@ -162,11 +162,30 @@ def misread(socket: str, error: ValueError, reply: Reply) -> ForeignAnswer:
     return ForeignAnswer(socket, reason, status=reply.status, raw=reply.raw)
 
 
-def lost(socket: str, error: "httpx2.TransportError", seconds: float | None = None) -> Unreachable:
+def lost(path: str, error: "httpx2.TransportError", seconds: float | None = None) -> Unreachable:
     """Return what an error of the HTTP client means: whether the call can have been read."""
     import httpx2
 
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        _close_unconnected(error)
     unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
     timed_out = isinstance(error, httpx2.ReadTimeout) and seconds is not None
     reason = f"it did not answer within {seconds:g} s" if timed_out else str(error) or "the connection was lost"
-    return Unreachable(socket, reason, sent=not unsent)
+    return Unreachable(path, reason, sent=not unsent)
+
+
+def _close_unconnected(error: BaseException) -> None:
+    """Close the Unix socket that httpcore2 (2.16) leaves open where its sync side could not connect.
+
+    `probe` finds nearly all that cannot be connected to; posd can still end between the two. The socket is held by the
+    frames of the error alone, so that the collector would close it some time later, with a ResourceWarning.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        trace = cause.__traceback__
+        while trace is not None:
+            held = trace.tb_frame.f_locals.get("sock")
+            if isinstance(held, socket.socket):
+                held.close()
+            trace = trace.tb_next
+        cause = cause.__cause__

@@ -1,10 +1,12 @@
 """Who stops waiting leaves the payment alone: cancellation, time-outs, Ctrl-C; and threads share a client."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
 import sys
+import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,9 +16,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 import pytest
 
-from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Posd, StillOpen, TerminalBusy
+from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Posd, StillOpen, TerminalBusy, wire
 from tests.client.conftest import approve
 from tests.support.shop import Payment, acknowledging, held
 from tests.support.streams import PATIENCE_SECONDS
@@ -198,3 +201,20 @@ async def test_a_watch_that_is_left_early_has_no_connection(payment: Payment) ->
         await anext(changes)
         await changes.aclose()
         assert connections(socket) == 0
+
+
+async def test_a_socket_that_could_not_be_connected_is_closed(tmp_path: Path) -> None:
+    """posd can end between the look at its socket and the call; the HTTP client leaves the socket open then."""
+    path = str(tmp_path / "nobody.sock")
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        httpx2.Client(transport=httpx2.HTTPTransport(**wire.transport_options(path))) as client,
+    ):
+        warnings.simplefilter("always")
+        with pytest.raises(httpx2.ConnectError) as raised:
+            client.get("http://posd/v1/health")
+        lost = wire.lost(path, raised.value)
+        assert not lost.sent
+        del raised, lost
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []

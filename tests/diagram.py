@@ -10,7 +10,8 @@ from html import escape
 from pathlib import Path
 
 from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
-from posd.payments.model import RESULTS, Phase, Result
+from posd.payments.model import RESULTS, Result
+from posd.records.model import Phase
 
 FILE = Path(__file__).parents[1] / "docs" / "lifecycle.svg"
 

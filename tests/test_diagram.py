@@ -6,7 +6,8 @@ import pytest
 
 from posd.payments import lifecycle
 from posd.payments.lifecycle import TRANSITIONS, Status
-from posd.payments.model import RESULTS, Phase, Result
+from posd.payments.model import RESULTS, Result
+from posd.records.model import Phase
 from tests import diagram
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,12 +12,12 @@ from starlette.responses import Response
 
 from posd.api.backup_request import Sent, invalid, read_backup
 from posd.api.operator_documents import RestoresSeen
+from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.app import json_response
 from posd.calls.context import Context
 from posd.payments.decision_requests import read_decision
-from posd.payments.request import MalformedJson
-from posd.records.problems import Problem
+from posd.records.request import MalformedJson
 from posd.storage import backup, marks, rotation
 from posd.storage.backup import BadTarget, Stopped
 from posd.storage.batch import Unit

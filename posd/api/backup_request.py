@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from posd.base.json_text import Object, decode
 from posd.base.json_types import Wire
-from posd.records.problems import Problem
+from posd.base.problems import Problem
 from posd.storage.rotation import KEEP, MOST_KEPT
 
 #: An absolute path on this machine.

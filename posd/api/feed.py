@@ -12,18 +12,16 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.api.service_documents import FeedPage
+from posd.api.service_documents import Change, FeedPage
 from posd.calls import parameters, streams
 from posd.calls.app import json_response
 from posd.calls.context import Context
 from posd.calls.stream_documents import Notice
 from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, Batch, message
 from posd.httpd.accept import wants_stream
-from posd.payments import views
 from posd.records import feed_cursor
 from posd.records.feed_cursor import Place
-from posd.storage import changes
-from posd.storage.batch import Change
+from posd.storage import batch, changes
 
 #: Reads at different places that are kept for those who ask for the same until something changes.
 MAX_READS = 8
@@ -113,7 +111,7 @@ def _page(db: sqlite3.Connection, place: Place, limit: int) -> FeedPage:
     found = [] if back else changes.after(db, standing.after, limit)
     last = found[-1].seq if found else standing.after
     behind = feed_cursor.of(found[-1], checked=True) if found else feed_cursor.behind(db, last)
-    return FeedPage([views.change_document(change) for change in found], last, str(behind), notices)
+    return FeedPage([change_document(change) for change in found], last, str(behind), notices)
 
 
 def _stretch(db: sqlite3.Connection, after: int, checked: bool, rows: int) -> Stretch:
@@ -127,8 +125,8 @@ def _stretch(db: sqlite3.Connection, after: int, checked: bool, rows: int) -> St
     return Stretch(bytes(data), found[-1].seq if found else after, more=False, removed=removed)
 
 
-def _message(change: Change, *, checked: bool) -> bytes:
-    return message(change.kind, views.change_document(change), str(feed_cursor.of(change, checked=checked)))
+def _message(change: batch.Change, *, checked: bool) -> bytes:
+    return message(change.kind, change_document(change), str(feed_cursor.of(change, checked=checked)))
 
 
 def _removed(seq: int) -> Notice:
@@ -153,3 +151,10 @@ def _unknown(place: Place, after: int) -> Notice:
             "GET /v1/transactions"
         )
     return Notice("place_unknown", detail, after)
+
+
+def change_document(change: batch.Change) -> Change:
+    """Return a line of the feed."""
+    fields = msgspec.structs.asdict(change)
+    del fields["type"]
+    return Change(**fields)

@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from posd.base.callback_tokens import Channel
 from posd.base.json_types import Moment, Uuid, Wire
 from posd.payments import reprocess
 from posd.printing.reprocess import PrintReport
-from posd.records.callback_tokens import Channel
 from posd.storage.marks import Restored
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 from posd.api.backup_request import whole_number
 from posd.base.json_text import Object, decode
 from posd.base.json_types import Wire
-from posd.records.problems import Problem
+from posd.base.problems import Problem
 
 #: The most days that can be named, as in the configuration.
 MOST_DAYS = 36_500

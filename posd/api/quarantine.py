@@ -1,20 +1,23 @@
 """Calls on what was refused though authentic (local API: quarantine, reprocess); for operators."""
 
+import base64
 from functools import partial
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posd.api import operator_documents
 from posd.api.operator_documents import Quarantine, Reprocessed
+from posd.base.callback_tokens import Channel
+from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.app import json_response
 from posd.calls.context import Context
-from posd.payments import views
 from posd.payments.reprocess import Reprocessing
 from posd.printing.reprocess import PrintReprocessing
-from posd.records import events
-from posd.records.problems import Problem
+from posd.records import quarantine
+from posd.records.quarantine import QuarantinedBody
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 
 
@@ -29,17 +32,17 @@ class QuarantineCalls:
     async def list_quarantine(self, request: Request) -> Response:
         """`GET /quarantine`: what was refused, ascending by id, in pages."""
         after, limit = request.state.query["after"], request.state.query["limit"]
-        found = await self._context.read(partial(events.quarantined, after=after, limit=limit))
-        items = [views.quarantine_document(item) for item in found]
+        found = await self._context.read(partial(quarantine.page, after=after, limit=limit))
+        items = [quarantine_document(item) for item in found]
         return json_response(Quarantine(items, next_after=found[-1].id if found else after))
 
     async def get_quarantined(self, request: Request) -> Response:
         """`GET /quarantine/{id}`."""
         identity = parameters.path(request, parameters.QUARANTINE_ID)
-        found = await self._context.read(partial(events.quarantined_one, identity=identity))
+        found = await self._context.read(partial(quarantine.one, identity=identity))
         if found is None:
             raise Problem("not_found", f"nothing in quarantine has the id {identity}; posd quarantine lists them")
-        return json_response(views.quarantine_document(found))
+        return json_response(quarantine_document(found))
 
     async def reprocess(self, request: Request) -> Response:
         """`POST /reprocess`: apply what can be applied now, derive everything again, report differences."""
@@ -51,3 +54,18 @@ class QuarantineCalls:
             detail = f"reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"
             raise Problem("storage_unavailable", detail) from error
         return json_response(Reprocessed(**report, printing=printing))
+
+
+def quarantine_document(item: QuarantinedBody) -> operator_documents.QuarantinedBody:
+    """Return one refused body, its bytes in base64, and the id of what its callback address was given out for."""
+    printed = item.channel == Channel.PRINT
+    return operator_documents.QuarantinedBody(
+        id=item.id,
+        received_at=item.received_at,
+        channel=item.channel,
+        client_transaction_id=None if printed else item.subject,
+        print_job_id=item.subject if printed else None,
+        reason=item.reason,
+        peer=item.peer,
+        body=base64.b64encode(item.body).decode("ascii"),
+    )

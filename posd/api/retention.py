@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from posd.api.operator_documents import PruneProgress
 from posd.api.prune_request import read_prune
+from posd.base.problems import Problem
 from posd.calls.app import json_response
-from posd.records.problems import Problem
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.upkeep.retention import Retention, Stopped
 

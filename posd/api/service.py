@@ -11,11 +11,11 @@ from posd import __version__
 from posd.api import service_documents as documents
 from posd.api.feed import Feed
 from posd.api.service_documents import Check, Checks, State, Terminals
+from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.app import json_response
 from posd.calls.context import Context
 from posd.payments import leases
-from posd.records.problems import Problem
 from posd.storage.opening import schema_version
 from posd.terminals.fleet import Fleet
 

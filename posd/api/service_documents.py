@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from posd.base.json_types import OPEN, Moment
 from posd.calls.stream_documents import Notice
-from posd.payments.model import Phase
+from posd.records.model import Phase
 from posd.terminals.documents import Terminal
 
 State = Literal["ok", "degraded", "failing"]

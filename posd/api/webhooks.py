@@ -16,16 +16,15 @@ import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
+from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
 from posd.base.meters import Histogram
-from posd.base.uuids import canonical_uuid
+from posd.base.uuids import canonical_uuid, is_print_job_id
 from posd.httpd import bodies
 from posd.httpd.rejected_traffic import Noise
 from posd.httpd.request_cycle import WHOLE
 from posd.payments.inbox import Inbox
 from posd.printing.inbox import PrintInbox
-from posd.printing.request import is_print_job_id
-from posd.records.callback_tokens import Channel
 from posd.records.callback_urls import CallbackUrls
 
 #: A terminal sends an event in one piece; a body that trickles is cut. Seconds.

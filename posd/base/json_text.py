@@ -79,3 +79,12 @@ def number(literal: str) -> Decimal | str:
 
 
 _EXACT = json.JSONDecoder(object_pairs_hook=Object.of, parse_float=number, parse_int=number)
+
+
+#: One encoder for what is stored and sent: decimals stay numbers with the digits they have.
+ENCODER = msgspec.json.Encoder(decimal_format="number")
+
+
+def encode(value: Any) -> bytes:
+    """Encode to JSON with exact decimals."""
+    return ENCODER.encode(value)

@@ -11,12 +11,12 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from posd.base.crashpoints import crash_point
+from posd.base.json_text import encode
+from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.route import Call
 from posd.calls.waiting import HungUp
 from posd.httpd import bodies
-from posd.payments.model import encode
-from posd.records.problems import Problem
 
 #: A start request is at most 16 KiB of free form and a few small fields.
 MAX_BODY_BYTES = 256 * 1024

@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TypeVar
 
+from posd.base.problems import Problem
 from posd.calls.streams import Streams
-from posd.records.problems import Problem
 from posd.storage.batch import Unit
 from posd.storage.changes import Hub
 from posd.storage.errors import CommitUncertain, StorageUnavailable

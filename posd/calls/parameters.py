@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
-from posd.base.uuids import canonical_uuid
-from posd.payments.model import Phase
-from posd.printing.request import ID_PATTERN, ID_RULE, is_print_job_id
+from posd.base.uuids import ID_PATTERN, ID_RULE, canonical_uuid, is_print_job_id
 from posd.records import feed_cursor, paging
-from posd.records.problems import Problem
+from posd.records.model import Phase
 
 #: Query parameters with this prefix name a key of the metadata.
 METADATA = "metadata."

@@ -15,14 +15,14 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posd.base.json_text import encode
+from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.parameters import Parameter
 from posd.calls.stream_documents import CutOff
 from posd.calls.waiting import DRAINING
 from posd.httpd.accept import STREAM
 from posd.httpd.slow_client import TAKE_SECONDS, Taking
-from posd.payments.model import encode
-from posd.records.problems import Problem
 from posd.storage.changes import Hub
 
 #: A comment this often keeps the connection visibly alive, in seconds; proxies and clients give up after 30 or 60.

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from posd.base.problems import Problem
 from posd.httpd.pieces import Pieces
-from posd.records.problems import Problem
 from posd.storage.changes import Hub, Waiter
 
 T = TypeVar("T")

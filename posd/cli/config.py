@@ -12,9 +12,9 @@ import click
 from posd import tls
 from posd.cli.exit_codes import ExitCode
 from posd.config import Config, ConfigError, ConfigProblem, load
+from posd.config.profile import AccessMode
 from posd.config.show import entries, profile_entries, toml_lines
 from posd.terminals import trust
-from posd.terminals.profile import AccessMode
 
 #: What stands behind a value that does not come from its own key.
 SOURCE_NOTES = {

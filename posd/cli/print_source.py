@@ -7,11 +7,12 @@ from typing import Any
 import click
 import msgspec
 
+from posd.base.uuids import ID_RULE, is_print_job_id
 from posd.cli.api import decode
 from posd.cli.connection import SOCKET_META
 from posd.client.exact import Verbatim
 from posd.config import load
-from posd.printing.request import ID_RULE, MAX_DOCUMENT_BYTES, is_print_job_id
+from posd.printing.request import MAX_DOCUMENT_BYTES
 
 #: the member of the document that holds a text, where there is no configuration to name it.
 TEXT_MEMBER = "text"

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from posd.config.profile import ACCESS_MODES, CLIENT_TRANSACTION_ID
 from posd.config.schema import PROFILE_SECTIONS, Config, TerminalConfig
-from posd.terminals.profile import ACCESS_MODES, CLIENT_TRANSACTION_ID
 
 #: A Unix socket's path has to fit into sockaddr_un with its closing zero byte (unix(7)).
 MAX_SOCKET_PATH_BYTES = 107

@@ -10,6 +10,7 @@ from typing import Any
 from posd.config import checks
 from posd.config.headers import HeaderValue
 from posd.config.problems import ConfigError, ConfigProblem, Fault, UnusableValueError, written_key
+from posd.config.profile import DEFAULT, AccessMode, Profile, Row, Table, path_fault, pointer_fault, replace_row
 from posd.config.schema import (
     PROFILE_KEYS,
     PROFILE_SECTIONS,
@@ -23,8 +24,6 @@ from posd.config.schema import (
     row_keys,
 )
 from posd.config.values import Base, type_name
-from posd.terminals.profile import DEFAULT, AccessMode, Profile, Table, path_fault, pointer_fault, replace_row
-from posd.terminals.profile_row import Row
 
 Headers = Mapping[str, HeaderValue]
 

@@ -14,9 +14,8 @@ from typing import Any, Final, Literal
 from posd.config import headers as header_values
 from posd.config import values as read
 from posd.config.headers import HeaderValue
+from posd.config.profile import ACCESS_MODES, METHODS, STARTS, AccessMode, Profile
 from posd.config.values import ListenAddress, Reader
-from posd.payments.operations import OPERATIONS
-from posd.terminals.profile import ACCESS_MODES, METHODS, AccessMode, Profile
 
 Source = Literal["file", "profile.cloud", "profile", "terminal_defaults", "default"]
 
@@ -282,7 +281,7 @@ ROW_KEYS: Final[Mapping[str, Key]] = MappingProxyType(
 START_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"abortable": Key(read.boolean, None)})
 SEARCH_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"pointer": Key(read.text, None)})
 KEYS_OF_SOME_ROWS: Final[Mapping[str, Mapping[str, Key]]] = MappingProxyType(
-    {kind.value: START_KEYS for kind in OPERATIONS} | {"search": SEARCH_KEYS}
+    dict.fromkeys(STARTS, START_KEYS) | {"search": SEARCH_KEYS}
 )
 
 

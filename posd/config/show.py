@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from posd.config.headers import HeaderValue
+from posd.config.profile import ACCESS_MODES, DEFAULT, AccessMode, Row
 from posd.config.schema import PROFILE_SECTIONS, SECTIONS, Config, Source, TerminalConfig, keys, row_keys
 from posd.config.values import ListenAddress
-from posd.terminals.profile import ACCESS_MODES, DEFAULT, AccessMode
-from posd.terminals.profile_row import Row
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 

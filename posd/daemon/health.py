@@ -4,14 +4,14 @@ from collections.abc import Callable
 from datetime import datetime
 
 from posd.api.certificate import ServedCertificate
-from posd.api.service_documents import CertificateCheck, Check, Checks, Served
+from posd.api.service_documents import CertificateCheck, Check, Checks, Refusals, Served
+from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
 from posd.calls.context import Context
 from posd.daemon import downtime
 from posd.daemon.presence import Presence
 from posd.httpd.alerts import Distrust
 from posd.httpd.server import Listener
-from posd.records.problems import Problem
 from posd.storage import changes, marks
 from posd.terminals.discovery import Discovery
 
@@ -80,7 +80,7 @@ class Health:
             state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
         info = self._certificate.served.info
         served = Served(info.fingerprint_sha256, not_after=iso(info.not_after), port=self._lan.port)
-        return CertificateCheck(state, words, served, self._distrust.documents())
+        return CertificateCheck(state, words, served, _refused_by(self._distrust))
 
     def _browsing(self) -> Check:
         if self._discovery is None:
@@ -94,3 +94,11 @@ class Health:
         if newest is not None and parse_iso(newest) > now:
             return Check("degraded", f"the clock is behind the newest record ({newest}); set the clock of this machine")
         return Check("ok", iso(now))
+
+
+def _refused_by(distrust: Distrust) -> list[Refusals]:
+    """Return the recent refusals of the certificate, the newest last."""
+    return [
+        Refusals(address, item.alert, item.count, iso(item.first_at), iso(item.last_at))
+        for address, item in distrust.recent().items()
+    ]

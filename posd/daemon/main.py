@@ -26,6 +26,7 @@ from posd.api.quarantine import QuarantineCalls
 from posd.api.retention import RetentionCalls
 from posd.api.service import ServiceCalls
 from posd.api.webhooks import WebhookApp
+from posd.base.callback_tokens import Channel
 from posd.calls.app import LocalApp
 from posd.calls.context import Context
 from posd.calls.route import served
@@ -65,7 +66,6 @@ from posd.printing.poll import Spooler
 from posd.printing.reprocess import PrintReprocessing
 from posd.printing.start import Printing
 from posd.printing.turns import Turns
-from posd.records.callback_tokens import Channel
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
 from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.opening import refuse_lost, unusable

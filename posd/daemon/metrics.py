@@ -18,6 +18,7 @@ from posd.api.metrics.tally import OTHER, Tally
 from posd.api.metrics.text import Sample, Samples, render
 from posd.api.service import STATES, each
 from posd.api.webhooks import WebhookApp
+from posd.base.problems import Problem
 from posd.base.times import parse_iso
 from posd.calls.context import Context
 from posd.daemon.health import Health
@@ -27,14 +28,14 @@ from posd.httpd.rejected_traffic import Noise
 from posd.httpd.server import Listener
 from posd.payments.handlers import TransactionCalls
 from posd.payments.inbox import Inbox
-from posd.payments.model import AttentionCode, Phase
+from posd.payments.model import AttentionCode
 from posd.payments.search import Searching
 from posd.printing.inbox import PrintInbox
 from posd.printing.model import PrintAttentionCode
 from posd.printing.poll import Spooler
 from posd.records import figures
 from posd.records.figures import Figures
-from posd.records.problems import Problem
+from posd.records.model import Phase
 from posd.storage.opening import schema_version
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet

@@ -27,7 +27,7 @@ from posd.base.times import iso, parse_iso
 from posd.daemon import downtime
 from posd.daemon.downtime import Absence, Cause
 from posd.payments import rows
-from posd.payments.model import Phase
+from posd.records.model import Phase
 from posd.storage import changes, marks
 from posd.storage.batch import Change, Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable

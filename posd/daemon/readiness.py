@@ -6,8 +6,8 @@ import structlog
 
 from posd.api import answering
 from posd.api.certificate import ServedCertificate
+from posd.base.callback_tokens import Channel
 from posd.payments.reconcile import Reconciler
-from posd.records.callback_tokens import Channel
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.fleet import Fleet
 

@@ -17,9 +17,6 @@ from typing import Final
 
 import structlog
 
-from posd.api import service_documents as documents
-from posd.base.times import iso
-
 #: What a device may answer to a certificate (RFC 8446, 6.2) -> what that says, and what to do.
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -112,13 +109,6 @@ class Distrust:
         named = list(reversed(found.items()))[:MAX_NAMED]
         more = f"; and {len(found) - len(named)} more" if len(found) > len(named) else ""
         return "; ".join(f"{address} refuses it ({item.alert}): {WORDS[item.alert]}" for address, item in named) + more
-
-    def documents(self) -> list[documents.Refusals]:
-        """Return the recent refusals as the health resource shows them."""
-        return [
-            documents.Refusals(address, entry.alert, entry.count, iso(entry.first_at), iso(entry.last_at))
-            for address, entry in self.recent().items()
-        ]
 
 
 @functools.lru_cache(MAX_PLAIN)

@@ -13,20 +13,21 @@ from functools import partial
 import structlog
 
 from posd.base.crashpoints import crash_point
+from posd.base.problems import Problem
+from posd.config.profile import resolve_path
 from posd.payments import journal, leases, rows
 from posd.payments.abort_replies import AbortAnswer, judge_abort
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import AbortAnswered, AbortRequested
-from posd.payments.model import Phase, Transaction, past_point_of_no_return
+from posd.payments.model import Transaction, past_point_of_no_return
 from posd.payments.record import free_if_ended, record
-from posd.payments.start_replies import Attempt, NotSent, Replied
 from posd.records import pruned
-from posd.records.problems import Problem
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.terminals.attempt import Attempt, NotSent, Replied
 from posd.terminals.fleet import Fleet
-from posd.terminals.profile import resolve_path
 
 log = structlog.get_logger("posd.aborts")
 

@@ -7,7 +7,8 @@ part of the proof in `posd.payments.not_started`.
 from enum import StrEnum
 from typing import assert_never
 
-from posd.payments.start_replies import UNDECIDED_CLIENT_ERRORS, Attempt, Lost, NotSent, Replied
+from posd.records.start_reply import UNDECIDED_CLIENT_ERRORS
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 
 
 class AbortAnswer(StrEnum):

@@ -21,8 +21,9 @@ from posd.payments import rows
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import AddressBack, AddressLost
 from posd.payments.log import tell
-from posd.payments.model import Phase, Transaction
+from posd.payments.model import Transaction
 from posd.payments.record import record
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store

@@ -6,6 +6,7 @@ from itertools import islice
 
 import msgspec
 
+from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
 from posd.payments import chain_rows, final_event, rows
 from posd.payments import chains as rules
@@ -14,7 +15,6 @@ from posd.payments.model import OperationType, Outcome, Transaction
 from posd.payments.operations import OPERATIONS
 from posd.payments.reversals import end_of_day
 from posd.records import pruned
-from posd.records.problems import Problem
 from posd.storage.batch import Unit
 
 #: Transactions that an `already_derived` names.

@@ -10,14 +10,15 @@ from functools import partial
 import structlog
 
 from posd.base.crashpoints import crash_point
+from posd.base.problems import Problem
 from posd.payments import leases, rows
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.log import tell
-from posd.payments.model import Phase, Transaction
+from posd.payments.model import Transaction
 from posd.payments.record import record
 from posd.records import pruned
-from posd.records.problems import Problem
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from posd.base.json_text import Object, decode
@@ -11,20 +10,16 @@ from posd.base.json_types import Uuid
 from posd.base.uuids import canonical_uuid
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, Result
-from posd.payments.request import Fault, MalformedJson, pointer_token
-
-#: Who decided, and why, in characters: a name and a sentence.
-MAX_OPERATOR_CHARACTERS = 128
-MAX_NOTE_CHARACTERS = 1024
+from posd.records.request import (
+    MAX_NOTE_CHARACTERS,
+    MAX_OPERATOR_CHARACTERS,
+    Fault,
+    MalformedJson,
+    Signed,
+    pointer_token,
+)
 
 Decision = Released | Resolved | Dismissed
-
-
-class Signed(msgspec.Struct, frozen=True):
-    """What a person decides has a name and a reason; both are kept, with the user id of the process that calls."""
-
-    operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
-    note: Annotated[str, Meta(description="why", min_length=1, max_length=MAX_NOTE_CHARACTERS, pattern="\\S")]
 
 
 class Resolution(Signed, frozen=True):

@@ -10,7 +10,8 @@ from msgspec import Meta, Raw
 from posd.base.json_types import Amount, Moment, Uuid, Wire
 from posd.payments import model as core
 from posd.payments.lifecycle import Status, Verdict
-from posd.payments.model import Attention, LastSearch, NextStep, OperationType, Phase
+from posd.payments.model import Attention, LastSearch, NextStep, OperationType
+from posd.records.model import Phase
 
 
 class Outcome(core.Outcome, frozen=True):

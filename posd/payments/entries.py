@@ -16,8 +16,9 @@ from posd.payments.events import TransactionEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, Transaction
 from posd.payments.search_replies import RESULTS, Answer
-from posd.payments.start_replies import NAMES, Attempt, judge
+from posd.payments.start_replies import NAMES, judge
 from posd.payments.transitions import New
+from posd.terminals.attempt import Attempt
 
 
 class Attempted(msgspec.Struct, frozen=True, tag="attempt", tag_field="kind"):

@@ -10,9 +10,8 @@ from posd.calls import parameters, streams
 from posd.calls.context import Context
 from posd.calls.stream_documents import Notice
 from posd.calls.streams import BATCH_BYTES, NOTICE, OUTCOME, OWN_NAMES, Batch, message
-from posd.payments import views
+from posd.payments import event_rows, views
 from posd.payments.documents import Outcome
-from posd.records import events
 
 #: Reads the outcome of a payment as the API shows it, None while there is none. May raise Problem.
 OutcomeOf = Callable[[sqlite3.Connection, str], Outcome | None]
@@ -43,10 +42,10 @@ class _Reader:
 
     def _batch(self, db: sqlite3.Connection) -> tuple[Batch, int]:
         data, after = bytearray(), self._after
-        if not self._looked and not events.holds(db, self._identity, after):
+        if not self._looked and not event_rows.holds(db, self._identity, after):
             data += message(NOTICE, _unknown(after))
             after = 0
-        for item in events.each_of_transaction(db, self._identity, after):
+        for item in event_rows.each_of_transaction(db, self._identity, after):
             data += message(name(item.status), views.event_document(item), str(item.seq))
             after = item.seq
             if len(data) >= BATCH_BYTES:

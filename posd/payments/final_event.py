@@ -2,11 +2,10 @@
 
 import sqlite3
 
-from posd.payments import journal
+from posd.payments import event_rows, journal
 from posd.payments.entries import Searched
 from posd.payments.model import Transaction
 from posd.payments.search_replies import final_element
-from posd.records import events
 
 
 def final_event(db: sqlite3.Connection, transaction: Transaction) -> bytes | None:
@@ -14,7 +13,7 @@ def final_event(db: sqlite3.Connection, transaction: Transaction) -> bytes | Non
     identity, outcome = transaction.client_transaction_id, transaction.outcome
     if outcome is None or not outcome.stated_by_terminal:
         return None
-    body = events.final_body(db, identity)
+    body = event_rows.final_body(db, identity)
     if body is not None:
         return body
     answers = [item.entry.answer for item in journal.of_transaction(db, identity) if isinstance(item.entry, Searched)]

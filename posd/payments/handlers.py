@@ -12,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.base.meters import Histogram
+from posd.base.problems import Problem
 from posd.calls import parameters, waiting
 from posd.calls.app import json_response
 from posd.calls.context import Context
 from posd.httpd.accept import wants_stream
-from posd.payments import documents, event_stream, listing, views
+from posd.payments import documents, event_rows, event_stream, listing, views
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
@@ -25,10 +26,9 @@ from posd.payments.documents import Events, TransactionPage
 from posd.payments.listing import Page
 from posd.payments.model import Transaction
 from posd.payments.reconcile import Reconciler
-from posd.payments.request import MalformedJson
 from posd.payments.start import Payments
-from posd.records import events, pruned
-from posd.records.problems import Problem
+from posd.records import pruned
+from posd.records.request import MalformedJson
 from posd.storage.batch import Change
 
 #: Buckets of how long a till waits until its terminal has acknowledged, in seconds.
@@ -93,7 +93,7 @@ class TransactionCalls:
         await self._get(identity)
         if wants_stream(request):
             return event_stream.stream(self._context, request, identity, _final_outcome)
-        stored = await self._context.read(partial(events.of_transaction, client_transaction_id=identity))
+        stored = await self._context.read(partial(event_rows.of_transaction, client_transaction_id=identity))
         return json_response(Events([views.event_document(item) for item in stored]))
 
     async def get_history(self, request: Request) -> Response:

@@ -10,23 +10,19 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import OPEN, Moment, Uuid, Wire
+from posd.base.json_types import OPEN, Uuid, Wire
 from posd.payments.abort_replies import AbortAnswer
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, SearchResult
-
-
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """What every line begins with."""
-
-    at: Annotated[Moment, Meta(description="when")]
-
-
-class IntentLine(Line, frozen=True, kw_only=True):
-    """The till's call was recorded; whatever was sent was sent after it."""
-
-    kind: Literal["intent"] = "intent"
-    terminal: Annotated[str | None, Meta(description="serial number of the terminal that was asked")]
+from posd.records.history import (
+    AttemptLine,
+    DecisionLine,
+    IntentLine,
+    Line,
+    QuarantinedLine,
+    ReappliedLine,
+    TakenOverLine,
+)
 
 
 class EventLine(Line, frozen=True, kw_only=True):
@@ -36,17 +32,6 @@ class EventLine(Line, frozen=True, kw_only=True):
     seq: Annotated[int, Meta(description="its place in `events`")]
     status: Annotated[str, Meta(description="the state that it states, known or not")]
     verdict: Annotated[str, Wire(Verdict), Meta(description="what became of it")]
-
-
-class AttemptLine(Line, frozen=True, kw_only=True):
-    """The one attempt to send the request ended."""
-
-    kind: Literal["attempt"] = "attempt"
-    judgement: Annotated[
-        str, Meta(description="what it proves: `acknowledged`, `accepted`, `refused`, `unsent`, `in_doubt`")
-    ]
-    http_status: Annotated[int | None, Meta(description="the terminal's, null where no whole reply came")]
-    reason: Annotated[str | None, Meta(description="why there was no reply")]
 
 
 class InterruptedLine(Line, frozen=True, kw_only=True):
@@ -81,13 +66,6 @@ class AbortAnsweredLine(Line, frozen=True, kw_only=True):
     reason: Annotated[str | None, Meta(description="why there was no reply")]
 
 
-class QuarantinedLine(Line, frozen=True, kw_only=True):
-    """An authentic callback was refused, and is kept in quarantine."""
-
-    kind: Literal["quarantined"] = "quarantined"
-    reason: Annotated[str, Meta(description="why")]
-
-
 class SilentLine(Line, frozen=True, kw_only=True):
     """Nothing came of the terminal."""
 
@@ -100,15 +78,6 @@ class ProofLine(Line, frozen=True, kw_only=True):
 
     kind: Literal["proof"] = "proof"
     evidence: Annotated[tuple[Evidence, ...], Meta(description="by what")]
-
-
-class DecisionLine(Line, frozen=True, kw_only=True):
-    """What a person did begins with who and why."""
-
-    kind: str
-    operator: Annotated[str, Meta(description="who")]
-    note: Annotated[str, Meta(description="why")]
-    uid: Annotated[int | None, Meta(description="user id of the process that said so, where that is known")]
 
 
 class ReleaseLine(DecisionLine, frozen=True, kw_only=True):
@@ -136,19 +105,6 @@ class BrokeOffLine(Line, frozen=True, kw_only=True):
     """The connection of an authentic callback broke off before its body was whole."""
 
     kind: Literal["callback_broke_off"] = "callback_broke_off"
-
-
-class TakenOverLine(Line, frozen=True, kw_only=True):
-    """A restore took it over from the database that it replaced."""
-
-    kind: Literal["taken_over"] = "taken_over"
-    reason: Annotated[str, Meta(description="what could be read of it there")]
-
-
-class ReappliedLine(Line, frozen=True, kw_only=True):
-    """Callbacks of the quarantine were applied after all."""
-
-    kind: Literal["reapplied"] = "reapplied"
 
 
 class AddressLine(Line, frozen=True, kw_only=True):

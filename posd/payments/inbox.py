@@ -12,21 +12,23 @@ from functools import partial
 import msgspec
 import structlog
 
+from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
-from posd.payments import journal, rows
+from posd.payments import event_rows, journal, rows
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Quarantined, Reapplied, Touched
 from posd.payments.events import NotAnEvent, TransactionEvent, read_event
 from posd.payments.lifecycle import Verdict
 from posd.payments.log import tell
-from posd.payments.model import Phase, Transaction
+from posd.payments.model import Transaction
+from posd.payments.outcomes import contradicts
 from posd.payments.record import free_if_ended, hold_if_reopened
 from posd.payments.transitions import Seen, advance, rebuild, recognise
-from posd.records import events, pruned
-from posd.records.callback_tokens import Channel
-from posd.records.events import QuarantinedBody
-from posd.records.retention import Pruned, contradicts
+from posd.records import pruned, quarantine
+from posd.records.model import Phase
+from posd.records.quarantine import QuarantinedBody
+from posd.records.retention import Pruned
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -153,10 +155,10 @@ class Inbox:
         if before is None:
             rows.insert(unit, stored, "orphan")
         after, verdict = advance(stored, event, seen=seen, now=at)
-        seq = events.append(unit, identity, event, verdict, iso(at), body)
+        seq = event_rows.append(unit, identity, event, verdict, iso(at), body)
         after = rows.move(unit, stored, after, f"event:{event.status}")
         if after.outcome is not None and after.outcome.rests_on(event.event_id):
-            events.set_final(unit, identity, seq)
+            event_rows.set_final(unit, identity, seq)
         free_if_ended(unit, after, self._outstanding)
         hold_if_reopened(unit, stored, after)
         return Receipt(200, verdict, event.status, before=before, after=after)
@@ -171,7 +173,7 @@ class Inbox:
             f"its payment had ended {removed.result} on {removed.ended_on} and was removed by retention; now the "
             f"terminal says {event.status}. Look at it with the acquirer"
         )
-        events.quarantine(unit, Channel.TRANSACTION, removed.client_transaction_id, reason, peer, iso(at), body)
+        quarantine.put(unit, Channel.TRANSACTION, removed.client_transaction_id, reason, peer, iso(at), body)
         return Receipt(200, reason=reason)
 
     def reapply(self, unit: Unit, item: QuarantinedBody) -> Receipt | None:
@@ -187,7 +189,7 @@ class Inbox:
         if removed is None and self._unwelcome(unit, event) is not None:
             return None
         receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now())
-        if not events.unquarantine(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
+        if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
             journal.record(unit, known, Reapplied(), self._now())
         return receipt
 
@@ -203,9 +205,9 @@ class Inbox:
     def _quarantine(self, unit: Unit, identity: str, refusal: Refusal, body: bytes, peer: str, at: datetime) -> Receipt:
         """Keep a body that cannot be used (runs inside the commit)."""
         reason = refusal.reason
-        if not events.quarantine(unit, Channel.TRANSACTION, identity, reason, peer, iso(at), body):
+        if not quarantine.put(unit, Channel.TRANSACTION, identity, reason, peer, iso(at), body):
             # One reason for all that follow: each other one would be a change that is written down.
-            reason = f"{events.MAX_QUARANTINED} callbacks of this payment are in quarantine already; more are not kept"
+            reason = f"{quarantine.MAX_KEPT} callbacks of this payment are in quarantine already; more are not kept"
         before, after = _attend_quarantined(unit, identity, reason, at)
         return Receipt(refusal.status, reason=reason, before=before, after=after)
 

@@ -5,16 +5,17 @@ from itertools import islice
 
 import msgspec
 
+from posd.base.problems import Problem
+from posd.config.profile import resolve_path
 from posd.payments import chain_rows, leases, rows
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.chain_guards import place
-from posd.payments.model import OperationType, Phase, Transaction, may_be_paid
+from posd.payments.model import OperationType, Transaction, may_be_paid
 from posd.payments.request import start_body
 from posd.records import pruned
-from posd.records.problems import Problem
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.terminals.fleet import Fleet
-from posd.terminals.profile import resolve_path
 
 #: Transactions that a `sale_conflict` names; a sale has one or two, and a till that always says the same has all.
 MAX_CONFLICTS_SHOWN = 20

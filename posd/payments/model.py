@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -17,6 +17,7 @@ from posd.base.money import ZERO, numbers, to_decimal
 from posd.base.times import parse_iso
 from posd.payments import lifecycle
 from posd.payments.lifecycle import Status, Trail
+from posd.records.model import Phase
 
 _EXACT = msgspec.json.Decoder(float_hook=to_decimal)
 
@@ -30,15 +31,6 @@ class OperationType(StrEnum):
     CAPTURE = "capture"
     POST_TIP = "post-tip"
     VOID = "void"
-
-
-class Phase(StrEnum):
-    """posd's own view of a transaction."""
-
-    STARTING = "starting"
-    IN_DOUBT = "in_doubt"
-    ACTIVE = "active"
-    FINAL = "final"
 
 
 class Result(StrEnum):
@@ -328,12 +320,3 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
     if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
         return NextStep.ASK_PERSON  # what came under the used id was not applied, and may be the final
     return NextStep.WAIT
-
-
-#: One encoder for what is stored and sent: decimals stay numbers with the digits they have.
-ENCODER = msgspec.json.Encoder(decimal_format="number")
-
-
-def encode(value: Any) -> bytes:
-    """Encode to JSON with exact decimals."""
-    return ENCODER.encode(value)

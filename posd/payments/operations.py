@@ -1,8 +1,8 @@
 """The operation types, one row each: what the till has to give, what goes to the terminal, what may follow what.
 
 The spec (2.1, 2.4, 4.1) shows the charge, and of the others their words and their references; their paths are
-assumptions (`posd.terminals.profile`). A further operation is a word of `OperationType` and a row here, and where its
-body is special, a function. What a reply to the request means is the same for all of them:
+assumptions (`posd.config.profile`). A further operation is a word of `OperationType`, a row here, and a path there;
+where its body is special, a function too. What a reply to the request means is the same for all of them:
 `posd.payments.start_replies`.
 """
 
@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 
 from posd.payments.model import OperationType, Transaction
-from posd.terminals.profile_row import Row
 
 CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
 CAPTURE, POST_TIP, VOID = OperationType.CAPTURE, OperationType.POST_TIP, OperationType.VOID
@@ -55,8 +54,6 @@ class Operation:
     `compares`: whether what the acquirer authorizes is known to be the amount that was asked for.
     """
 
-    local: Row
-    cloud: Row
     wire: str | None
     originals: frozenset[OperationType] = frozenset()
     takes: Takes = Takes.ITS_OWN
@@ -66,19 +63,11 @@ class Operation:
     body: Callable[[Transaction], dict[str, Any]] = standard_body
 
 
-def _rows(name: str, *, confirmed: bool = False) -> tuple[Row, Row]:
-    return (
-        Row("POST", f"/terminal/v1/async/{name}", confirmed=confirmed),
-        Row("POST", f"/terminal/v1/{{terminal_serial}}/async/{name}", confirmed=confirmed),
-    )
-
-
 OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
     {
-        CHARGE: Operation(*_rows("charge", confirmed=True), wire="CHARGE"),
-        PRE_AUTH: Operation(*_rows("authorization"), wire="PREAUTH"),
+        CHARGE: Operation(wire="CHARGE"),
+        PRE_AUTH: Operation(wire="PREAUTH"),
         CAPTURE: Operation(
-            *_rows("capture"),
             wire="CAPTURE",
             originals=frozenset({PRE_AUTH}),
             takes=Takes.NEWEST,
@@ -86,13 +75,11 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
         ),
         # The reference that is sent is the pre-authorization's (spec 2.1).
         RE_AUTH: Operation(
-            *_rows("re_authorization"),
             wire="REAUTHORIZATION",
             originals=frozenset({PRE_AUTH}),
             another=Stands.OPEN,
         ),
         POST_TIP: Operation(
-            *_rows("pos_tip"),
             wire=None,
             originals=frozenset({CHARGE}),
             another=Stands.OPEN_OR_APPROVED,
@@ -100,7 +87,6 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
         ),
         # What is held for a re-authorized pre-authorization stands under the newest reference (spec 2.1).
         VOID: Operation(
-            *_rows("void"),
             wire=None,
             originals=frozenset({CHARGE, PRE_AUTH, CAPTURE}),
             takes=Takes.NEWEST,

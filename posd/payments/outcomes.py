@@ -25,14 +25,15 @@ from posd.payments.model import (
     Failure,
     OperationType,
     Outcome,
-    Phase,
     Receipt,
     Result,
     Transaction,
 )
 from posd.payments.operations import OPERATIONS
 from posd.payments.reversals import Reversal, reversal
-from posd.payments.start_replies import Refused, Unsent
+from posd.records.model import Phase
+from posd.records.retention import Pruned
+from posd.records.start_reply import Refused, Unsent
 
 _set = msgspec.structs.replace
 
@@ -223,3 +224,9 @@ def _reached_acquirer(status: Status, response: RawResponse | None, trail: Trail
 
 def _final(status: Status | None, reference: str | None) -> str:
     return f"{status} (reference {reference})" if reference else f"{status}"
+
+
+def contradicts(pruned: Pruned, status: str) -> bool:
+    """Tell whether an event says that a removed payment ended otherwise than it is known here."""
+    stated = {str(final): result for final, result in RESULTS.items()}.get(status)
+    return stated is not None and stated != pruned.result

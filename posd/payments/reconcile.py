@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from posd.base.crashpoints import crash_point
+from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import lifecycle, not_started, rows, schedule
 from posd.payments.abort import Aborts
@@ -29,14 +30,14 @@ from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Proved, Silent
 from posd.payments.lifecycle import Status
 from posd.payments.log import tell
-from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Phase, SearchResult, Transaction
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
 from posd.payments.not_started import Rounds
 from posd.payments.record import record
 from posd.payments.schedule import Limits, Watch
 from posd.payments.search import Asked, Searching
 from posd.payments.search_replies import RESULTS
 from posd.records import pruned
-from posd.records.problems import Problem
+from posd.records.model import Phase
 from posd.storage.batch import Change, Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store

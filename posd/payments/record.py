@@ -5,7 +5,8 @@ from datetime import datetime
 from posd.payments import journal, leases
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Entry
-from posd.payments.model import Phase, Transaction
+from posd.payments.model import Transaction
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 
 

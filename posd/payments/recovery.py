@@ -12,8 +12,9 @@ from posd.base.times import iso
 from posd.payments import journal, leases, rows
 from posd.payments.entries import Interrupted
 from posd.payments.log import tell
-from posd.payments.model import Phase, Transaction
+from posd.payments.model import Transaction
 from posd.payments.schedule import CLOSED_SECONDS
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.store import Store
 

@@ -14,22 +14,23 @@ import msgspec
 import structlog
 from msgspec import Meta
 
+from posd.base.callback_tokens import Channel
 from posd.base.json_types import Uuid
 from posd.base.times import parse_iso
-from posd.payments import journal
+from posd.payments import event_rows, journal
 from posd.payments import rows as transactions
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Entry, TakenOver, replay
+from posd.payments.event_rows import StoredEvent
 from posd.payments.events import TransactionEvent, read_event
 from posd.payments.inbox import Inbox
 from posd.payments.lifecycle import Verdict
 from posd.payments.log import tell
-from posd.payments.model import Outcome, Phase, Transaction
+from posd.payments.model import Outcome, Transaction
 from posd.payments.record import free_if_ended
 from posd.payments.transitions import New, Seen, rebuild, recognise
-from posd.records import events
-from posd.records.callback_tokens import Channel
-from posd.records.events import StoredEvent
+from posd.records import quarantine
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.store import Store
 
@@ -111,13 +112,13 @@ class Reprocessing:
                 report.transactions += 1
                 if difference(item):
                     await self._correct(item.stored.client_transaction_id, report)
-        report.quarantined = await self._store.read(events.count_quarantined)
+        report.quarantined = await self._store.read(quarantine.count)
         log.info("store.reprocessed", count=report.transactions, kind=f"{report.differing} differences")
         return report
 
     async def _apply_quarantine(self, report: Report) -> None:
         after = 0
-        while items := await self._store.read(partial(events.quarantined, after=after, limit=CHUNK)):
+        while items := await self._store.read(partial(quarantine.page, after=after, limit=CHUNK)):
             for item in items:
                 after = item.id
                 if item.channel != Channel.TRANSACTION:
@@ -142,9 +143,9 @@ class Reprocessing:
             )
             after = transactions.move(unit, item.stored, after, "reprocessed")
             for event, verdict in zip(item.events, item.verdicts, strict=True):
-                events.set_verdict(unit, event.seq, verdict)
+                event_rows.set_verdict(unit, event.seq, verdict)
                 if after.outcome is not None and after.outcome.rests_on(read_event(event.body).event_id):
-                    events.set_final(unit, identity, event.seq)
+                    event_rows.set_final(unit, identity, event.seq)
             free_if_ended(unit, after, self._outstanding)
             return item, differing, after
 
@@ -195,7 +196,7 @@ def _chunk(db: sqlite3.Connection, after: int) -> list[tuple[int, Derived]]:
 def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
     """Derive a transaction again from its events and its journal (blocking)."""
     entries = list(journal.of_transaction(db, stored.client_transaction_id))
-    recorded = tuple(events.of_transaction(db, stored.client_transaction_id))
+    recorded = tuple(event_rows.of_transaction(db, stored.client_transaction_id))
     taken_over = any(isinstance(item.entry, TakenOver) and not item.events_before for item in entries)
     first = None if taken_over or not stored.orphan or not recorded else recorded[0]
     derived, verdicts = replay(_beginning(stored, first), _inputs(recorded, entries))

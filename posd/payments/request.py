@@ -10,21 +10,25 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_text import Object, TooDeep, decode, deeper_than
+from posd.base.json_text import Object, TooDeep, decode, deeper_than, encode
 from posd.base.json_types import AskedAmount, Uuid, Wire
 from posd.base.money import ZERO, numbers, parse_money, to_decimal
 from posd.base.uuids import canonical_uuid
-from posd.payments.model import OperationType, Transaction, encode
+from posd.payments.model import OperationType, Transaction
 from posd.payments.operations import OPERATIONS
+from posd.records.request import (
+    MAX_FREE_FORM_DEPTH,
+    MAX_SERIAL_CHARACTERS,
+    Fault,
+    MalformedJson,
+    by_value,
+    pointer_token,
+)
 
 #: metadata and options together, in bytes: a final event echoes them and has to fit its own limit.
 MAX_FREE_FORM_BYTES = 16 * 1024
-#: Levels of arrays and objects in metadata, and in options: terminals and tills read it with what they have.
-MAX_FREE_FORM_DEPTH = 64
 #: The till's key for what is being paid, in characters.
 MAX_SALE_CHARACTERS = 128
-#: A terminal's serial number, in characters; the spec shows no limit.
-MAX_SERIAL_CHARACTERS = 128
 
 REQUIRED_AMOUNTS = ("iva", "subtotal_iva", "subtotal_iva0")
 
@@ -38,18 +42,6 @@ REFERENCES = ("transaction_reference", "original")
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _EXACT = msgspec.json.Decoder(float_hook=to_decimal)
-
-
-class MalformedJson(ValueError):
-    """The body is not JSON."""
-
-
-class Fault(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a request."""
-
-    path: str
-    message: str
-    missing: bool = False  # it is not there at all
 
 
 class StartRequest(msgspec.Struct, frozen=True):
@@ -287,31 +279,6 @@ def _repeated(document: Object) -> Iterator[str]:
             inner = inner.get(name) if isinstance(inner, Object) else None
         if isinstance(inner, Object):
             yield from ("/".join((*path, pointer_token(name))) for name in sorted(inner.repeated))
-
-
-def pointer_token(name: str) -> str:
-    """Return a name as one part of a JSON Pointer (RFC 6901)."""
-    return name.replace("~", "~0").replace("/", "~1")
-
-
-def by_value(text: bytes) -> Any:
-    """Return what a JSON text means, to be compared with another."""
-    return _comparable(decode(text))
-
-
-def _comparable(value: Any) -> Any:
-    """Return a value that equals another exactly where the JSON means the same: true is not 1."""
-    match value:
-        case dict():
-            return {name: _comparable(member) for name, member in value.items()}
-        case list():
-            return [_comparable(item) for item in value]
-        case bool():
-            return f"JSON {value}"
-        case str():
-            return f"text {value}"
-        case _:
-            return value
 
 
 #: How each field of a repeated call is compared with the record: numbers by value, objects by content.

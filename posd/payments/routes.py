@@ -3,10 +3,11 @@
 from posd.calls import parameters as at
 from posd.calls.route import ENDS, Answer, Message, Route
 from posd.calls.stream_documents import Notice
-from posd.payments.decision_requests import Acknowledgement, Resolution, Signed
+from posd.payments.decision_requests import Acknowledgement, Resolution
 from posd.payments.documents import Event, Events, Outcome, Transaction, TransactionPage
 from posd.payments.history import History
 from posd.payments.request import StartRequest
+from posd.records.request import Signed
 
 ONE = "/v1/transactions/{client_transaction_id}"
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from posd.base.json_text import encode
 from posd.payments import metadata_index
 from posd.payments.lifecycle import Trail
-from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Phase, Transaction, encode
+from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Transaction
+from posd.records.model import Phase
 from posd.storage.batch import Change, Unit
 from posd.storage.changes import record
 from posd.storage.errors import StaleState

@@ -24,7 +24,8 @@ from typing import Literal, assert_never
 import msgspec
 
 from posd.payments.lifecycle import APPROVAL_REQUESTED, Status
-from posd.payments.model import AttentionCode, Phase, SearchResult
+from posd.payments.model import AttentionCode, SearchResult
+from posd.records.model import Phase
 
 #: The longest pause between two searches of one transaction: a terminal that comes back unnoticed is asked this late.
 MAX_BACKOFF_SECONDS = 300.0

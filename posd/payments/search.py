@@ -10,6 +10,7 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
+from posd.config.profile import Row, resolve_path
 from posd.payments import proven_searches, rows, search_replies
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Searched
@@ -21,8 +22,6 @@ from posd.payments.search_replies import Answer, Found, NoAnswer, read_reply
 from posd.storage.batch import Unit
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
-from posd.terminals.profile import resolve_path
-from posd.terminals.profile_row import Row
 
 #: Why what bears our id is not believed.
 FOREIGN = "what it found is of another merchant, or of a terminal not in the fleet"

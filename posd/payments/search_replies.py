@@ -10,10 +10,10 @@ from typing import Any, assert_never
 
 import msgspec
 
-from posd.base.json_text import Object, decode
+from posd.base.json_text import Object, decode, encode
 from posd.payments.events import NotAnEvent, TransactionEvent, read_event
-from posd.payments.model import SearchResult, encode
-from posd.payments.start_replies import Attempt, Lost, NotSent, Replied
+from posd.payments.model import SearchResult
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 
 #: Elements of a reply that are looked at; a search for one id has one, or its few events.
 MAX_ELEMENTS = 256

@@ -17,25 +17,28 @@ from functools import partial
 import msgspec
 import structlog
 
+from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
+from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import rows
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Attempted
 from posd.payments.intent import Existing, Intended, Intents
 from posd.payments.log import tell
-from posd.payments.model import Phase, Transaction
+from posd.payments.model import Transaction
 from posd.payments.record import record
-from posd.payments.request import Fault, MalformedJson, StartRequest, differing_fields, read_start
-from posd.payments.start_replies import NAMES, Attempt, NotSent, Replied, judge
+from posd.payments.request import StartRequest, differing_fields, read_start
+from posd.payments.start_replies import NAMES, judge
 from posd.records import pruned
-from posd.records.callback_tokens import Channel
 from posd.records.callback_urls import CallbackUrls
+from posd.records.model import Phase
 from posd.records.per_id_lock import Running
-from posd.records.problems import Problem
+from posd.records.request import Fault, MalformedJson
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.terminals.attempt import Attempt, NotSent, Replied
 from posd.terminals.fleet import Fleet
 
 #: While the disk is full, how often the judgement of a start is tried again, in seconds.

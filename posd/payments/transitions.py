@@ -15,11 +15,21 @@ from posd.payments import lifecycle, outcomes
 from posd.payments.attention import attend, clear
 from posd.payments.events import NotAnEvent, TransactionEvent, read_event
 from posd.payments.lifecycle import Status, Step, Trail, Verdict
-from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Failure, LastSearch, Phase, Result, Transaction
+from posd.payments.model import (
+    AttentionCode,
+    Evidence,
+    EvidenceKind,
+    Failure,
+    LastSearch,
+    Result,
+    Transaction,
+)
 from posd.payments.operations import WIRE_TYPES
 from posd.payments.outcomes import Source
 from posd.payments.search_replies import RESULTS, Answer, Found, NoAnswer
-from posd.payments.start_replies import Acknowledged, Doubtful, Judgement, Refused, Unsent
+from posd.payments.start_replies import Acknowledged, Judgement
+from posd.records.model import Phase
+from posd.records.start_reply import Doubtful, Refused, Unsent
 
 _set = msgspec.structs.replace
 

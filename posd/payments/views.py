@@ -1,6 +1,5 @@
 """The documents of the local API, made from transactions and rows (local API; names are exact)."""
 
-import base64
 import sqlite3
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -9,40 +8,32 @@ from typing import Any
 
 import msgspec
 
-from posd.api import operator_documents
-from posd.api.service_documents import Change
-from posd.payments import chain_rows, documents, entries, journal
+from posd.payments import chain_rows, documents, entries, event_rows, journal
 from posd.payments import final_event as finals
 from posd.payments.abort_replies import judge_abort
 from posd.payments.entries import AbortAnswered, Attempted, Entry, Searched, Silent
+from posd.payments.event_rows import StoredEvent
 from posd.payments.history import (
     AbortAnsweredLine,
     AbortRequestedLine,
     AcknowledgeLine,
     AddressLine,
-    AttemptLine,
     BrokeOffLine,
     EventLine,
     History,
     HistoryLine,
-    IntentLine,
     InterruptedLine,
     ProofLine,
-    QuarantinedLine,
-    ReappliedLine,
     ReleaseLine,
     ResolveLine,
     SearchLine,
     SilentLine,
-    TakenOverLine,
 )
 from posd.payments.model import AttentionCode, Outcome, Transaction, next_step
 from posd.payments.search_replies import RESULTS, NoAnswer
-from posd.payments.start_replies import NAMES, Attempt, Replied, judge
-from posd.records import events
-from posd.records.callback_tokens import Channel
-from posd.records.events import QuarantinedBody, StoredEvent
-from posd.storage import batch
+from posd.payments.start_replies import NAMES, judge
+from posd.records.history import AttemptLine, IntentLine, QuarantinedLine, ReappliedLine, TakenOverLine
+from posd.terminals.attempt import Attempt, Replied
 
 
 def outcome_document(db: sqlite3.Connection | None, transaction: Transaction) -> documents.Outcome | None:
@@ -98,20 +89,13 @@ def event_document(item: StoredEvent) -> documents.Event:
     )
 
 
-def change_document(change: batch.Change) -> Change:
-    """Return a line of the feed."""
-    fields = msgspec.structs.asdict(change)
-    del fields["type"]
-    return Change(**fields)
-
-
 def history_document(db: sqlite3.Connection, transaction: Transaction) -> History:
     """Return all that happened to a transaction, in order: its start, its events, and the entries of its journal."""
     lines: list[tuple[int, HistoryLine]] = [
         (2 * item.events_before, line(item.at, item.entry, transaction))
         for item in journal.of_transaction(db, transaction.client_transaction_id)
     ]
-    for count, event in enumerate(events.of_transaction(db, transaction.client_transaction_id)):
+    for count, event in enumerate(event_rows.of_transaction(db, transaction.client_transaction_id)):
         came = EventLine(at=event.received_at, seq=event.seq, status=event.status, verdict=event.verdict)
         lines.append((2 * count + 1, came))
     lines.sort(key=lambda item: item[0])
@@ -159,18 +143,3 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     if isinstance(attempt, Replied):
         return {"http_status": attempt.status, "reason": None}
     return {"http_status": None, "reason": attempt.reason}
-
-
-def quarantine_document(item: QuarantinedBody) -> operator_documents.QuarantinedBody:
-    """Return one refused body, its bytes in base64, and the id of what its callback address was given out for."""
-    printed = item.channel == Channel.PRINT
-    return operator_documents.QuarantinedBody(
-        id=item.id,
-        received_at=item.received_at,
-        channel=item.channel,
-        client_transaction_id=None if printed else item.subject,
-        print_job_id=item.subject if printed else None,
-        reason=item.reason,
-        peer=item.peer,
-        body=base64.b64encode(item.body).decode("ascii"),
-    )

@@ -7,7 +7,7 @@ from functools import partial
 import structlog
 
 from posd.base.crashpoints import crash_point
-from posd.payments.model import Phase
+from posd.base.problems import Problem
 from posd.printing import rows
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.log import tell
@@ -15,7 +15,7 @@ from posd.printing.model import PrintJob
 from posd.printing.request import Decision
 from posd.printing.start import Printing
 from posd.records import pruned
-from posd.records.problems import Problem
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store

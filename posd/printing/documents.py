@@ -8,7 +8,9 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from posd.base.json_types import OPEN, Moment, Wire
-from posd.payments.history import (
+from posd.printing.events import NoAnswer
+from posd.printing.model import DecidedBy, PrintAttention, PrintAttentionCode, PrintStatus
+from posd.records.history import (
     AttemptLine,
     DecisionLine,
     IntentLine,
@@ -17,9 +19,7 @@ from posd.payments.history import (
     ReappliedLine,
     TakenOverLine,
 )
-from posd.payments.model import Phase
-from posd.printing.events import NoAnswer
-from posd.printing.model import DecidedBy, PrintAttention, PrintAttentionCode, PrintStatus
+from posd.records.model import Phase
 
 
 class PrintJob(msgspec.Struct, frozen=True, kw_only=True):

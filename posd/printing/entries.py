@@ -10,11 +10,11 @@ from typing import assert_never
 
 import msgspec
 
-from posd.payments.start_replies import Attempt
 from posd.printing import model
 from posd.printing.events import Answer, Answered, judge, read_status, read_webhook
 from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
 from posd.printing.replies import NAMES
+from posd.terminals.attempt import Attempt
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True, tag="turn", tag_field="kind"):

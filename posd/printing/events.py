@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.json_text import Object, decode
-from posd.payments.start_replies import Attempt, Lost, NotSent, Replied
 from posd.printing.model import PrintJob
 from posd.printing.replies import Accepted, Judgement, Report, judge_reply
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 
 #: Longest text that is kept of a code or message of the wire, in characters; the raw bytes keep it whole.
 MAX_TEXT = 512

@@ -6,11 +6,10 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
+from posd.base.problems import Problem
 from posd.calls import parameters, waiting
 from posd.calls.app import json_response
 from posd.calls.context import Context
-from posd.payments.model import Phase
-from posd.payments.request import MalformedJson
 from posd.printing import documents, listing, views
 from posd.printing import rows as print_jobs
 from posd.printing.decide import PrintOperators
@@ -20,7 +19,8 @@ from posd.printing.model import PrintJob
 from posd.printing.request import read_decision
 from posd.printing.start import Printing
 from posd.records import pruned
-from posd.records.problems import Problem
+from posd.records.model import Phase
+from posd.records.request import MalformedJson
 
 
 class PrintJobCalls:

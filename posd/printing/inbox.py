@@ -24,6 +24,7 @@ from functools import partial
 import msgspec
 import structlog
 
+from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.printing import rows
@@ -32,9 +33,8 @@ from posd.printing.events import NotAPrintEvent, read_webhook
 from posd.printing.log import tell
 from posd.printing.model import PrintJob, belongs, rebuild
 from posd.printing.replies import Report
-from posd.records import events, pruned
-from posd.records.callback_tokens import Channel
-from posd.records.events import QuarantinedBody
+from posd.records import pruned, quarantine
+from posd.records.quarantine import QuarantinedBody
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -127,7 +127,7 @@ class PrintInbox:
         if known is not None and not belongs(known, report.job_id or ""):
             return None
         receipt = self._apply(unit, item.subject, report, item.body, item.peer, self._now())
-        if not events.unquarantine(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
+        if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
             rows.record(unit, known, Reapplied(), self._now())
         return receipt
 
@@ -149,9 +149,9 @@ class PrintInbox:
 
     def _quarantine(self, unit: Unit, identity: str, reason: str, body: bytes, peer: str, at: datetime) -> Receipt:
         """Keep a body that cannot be used (runs inside the commit)."""
-        if not events.quarantine(unit, Channel.PRINT, identity, reason, peer, iso(at), body):
+        if not quarantine.put(unit, Channel.PRINT, identity, reason, peer, iso(at), body):
             # One reason for all that follow: each other one would be a change that is written down.
-            reason = f"{events.MAX_QUARANTINED} callbacks of this job are in quarantine already; more are not kept"
+            reason = f"{quarantine.MAX_KEPT} callbacks of this job are in quarantine already; more are not kept"
         before, after = _attend(unit, identity, reason, at)
         return Receipt(400, reason=reason, before=before, after=after)
 

@@ -2,14 +2,14 @@
 
 from datetime import datetime
 
-from posd.payments.model import Phase
-from posd.payments.start_replies import Attempt
+from posd.base.problems import Problem
 from posd.printing import rows
 from posd.printing.entries import Created, Turn
 from posd.printing.model import PrintJob
 from posd.records import pruned
-from posd.records.problems import Problem
+from posd.records.model import Phase
 from posd.storage.batch import Unit
+from posd.terminals.attempt import Attempt
 
 
 def record_intent(unit: Unit, draft: PrintJob) -> bool:

@@ -26,9 +26,9 @@ from msgspec import Meta
 
 from posd.base.json_types import Moment
 from posd.base.times import iso
-from posd.payments.model import Phase
-from posd.payments.start_replies import Doubtful, Refused, Unsent
 from posd.printing.replies import Accepted, Judgement, Report
+from posd.records.model import Phase
+from posd.records.start_reply import Doubtful, Refused, Unsent
 
 _set = msgspec.structs.replace
 

@@ -20,8 +20,7 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.times import parse_iso
-from posd.payments.model import Phase
-from posd.payments.start_replies import NotSent
+from posd.config.profile import resolve_path
 from posd.printing import rows, schedule
 from posd.printing.entries import Polled, Stuck
 from posd.printing.events import Answer, Answered, NoAnswer, read_poll
@@ -29,11 +28,12 @@ from posd.printing.log import tell
 from posd.printing.model import PrintAttentionCode, PrintJob
 from posd.printing.schedule import NEVER, Away, Limits, Plan
 from posd.printing.turns import Turns
+from posd.records.model import Phase
 from posd.storage.batch import Change, Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.terminals.attempt import NotSent
 from posd.terminals.fleet import Fleet
-from posd.terminals.profile import resolve_path
 
 log = structlog.get_logger("posd.print_spooler")
 

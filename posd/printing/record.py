@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from posd.base.times import parse_iso
-from posd.payments.model import Phase
 from posd.printing import rows
 from posd.printing.entries import Called, replay
 from posd.printing.events import read_webhook
 from posd.printing.model import PrintJob, rebuild
 from posd.printing.rows import Journaled
+from posd.records.model import Phase
 
 #: What is derived: the times in it are not compared, for what was applied later bears a later time.
 DERIVED = (

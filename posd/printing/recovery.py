@@ -6,11 +6,11 @@ from datetime import datetime
 import structlog
 
 from posd.base.crashpoints import crash_point
-from posd.payments.model import Phase
 from posd.printing import rows
 from posd.printing.entries import Interrupted
 from posd.printing.log import tell
 from posd.printing.model import PrintJob
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.store import Store
 

@@ -4,21 +4,12 @@ Of the transport no more is asked than whether anything was written and whether 
 """
 
 from collections.abc import Mapping
-from typing import assert_never
 
 import msgspec
 
-from posd.payments.start_replies import (
-    MAX_REFUSAL_TEXT,
-    UNDECIDED_CLIENT_ERRORS,
-    Attempt,
-    Doubtful,
-    Lost,
-    NotSent,
-    Refused,
-    Replied,
-    Unsent,
-)
+from posd.records import start_reply
+from posd.records.start_reply import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Attempt
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -57,16 +48,4 @@ def judge_reply(attempt: Attempt, accepted: Accepted) -> Judgement:
 
     The shape of the reply is not shown (spec 4.3), so that any 2xx means that the terminal has the job.
     """
-    match attempt:
-        case NotSent(reason=reason):
-            return Unsent(reason)
-        case Lost(reason=reason):
-            return Doubtful(reason)
-        case Replied(status=status) if 200 <= status < 300:
-            return accepted
-        case Replied(status=status, body=body) if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS:
-            return Refused(status, body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT])
-        case Replied(status=status):
-            return Doubtful(f"the terminal answered HTTP {status}")
-        case _:
-            assert_never(attempt)
+    return start_reply.judge(attempt, lambda _reply: accepted)

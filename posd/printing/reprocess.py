@@ -12,13 +12,13 @@ import msgspec
 import structlog
 from msgspec import Meta
 
+from posd.base.callback_tokens import Channel
 from posd.printing import rows as print_jobs
 from posd.printing.inbox import PrintInbox
 from posd.printing.log import tell
 from posd.printing.model import PrintJob
 from posd.printing.record import derive, difference
-from posd.records import events
-from posd.records.callback_tokens import Channel
+from posd.records import quarantine
 from posd.storage.batch import Unit
 from posd.storage.store import Store
 
@@ -79,7 +79,7 @@ class PrintReprocessing:
 
     async def _apply_quarantine(self, report: PrintReport) -> None:
         after = 0
-        while items := await self._store.read(partial(events.quarantined, after=after, limit=CHUNK)):
+        while items := await self._store.read(partial(quarantine.page, after=after, limit=CHUNK)):
             after = items[-1].id
             for item in items:
                 if item.channel != Channel.PRINT:

@@ -5,39 +5,35 @@ that the till wrote; where it goes in the request is an assumption that the conf
 (`print.document_member`): the spec shows no more than `printJobId`, `externalReference` and `webhookUrl` (2.3, 4.3).
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_text import Object, TooDeep, decode, deeper_than
+from posd.base.json_text import Object, TooDeep, decode, deeper_than, encode
 from posd.base.json_types import Wire
-from posd.payments.decision_requests import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, Signed
-from posd.payments.model import encode
-from posd.payments.request import (
+from posd.base.uuids import ID_RULE, PrintJobId, is_print_job_id
+from posd.printing.entries import Dismissed, Resolved
+from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
+from posd.records.request import (
     MAX_FREE_FORM_DEPTH,
+    MAX_NOTE_CHARACTERS,
+    MAX_OPERATOR_CHARACTERS,
     MAX_SERIAL_CHARACTERS,
     Fault,
     MalformedJson,
+    Signed,
     by_value,
     pointer_token,
 )
-from posd.printing.entries import Dismissed, Resolved
-from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
 
 #: The document, in bytes: a receipt is a few KiB, one with a logo some 100 KiB. With the other fields it has to fit a
 #: body of the local API, which is at most 256 KiB.
 MAX_DOCUMENT_BYTES = 240 * 1024
 #: The till's own reference, in characters; the spec shows no limit.
 MAX_REFERENCE_CHARACTERS = 256
-ID_RULE = "must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', and not dots alone"
 
-#: The same as a pattern.
-ID_PATTERN = r"(?!\.+$)[A-Za-z0-9._-]{1,64}"
-_ID = re.compile(ID_PATTERN, re.ASCII)
-PrintJobId = Annotated[str, Meta(pattern=f"^{ID_PATTERN}$")]
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 Decision = Resolved | Dismissed
@@ -82,11 +78,6 @@ class PrintAcknowledgement(Signed, frozen=True):
     """A person closes an attention."""
 
     code: Annotated[PrintAttentionCode, Meta(description="which")]
-
-
-def is_print_job_id(text: str) -> bool:
-    """Tell whether a text can be the id of a print job: it stands in paths, where dots alone would walk up."""
-    return _ID.fullmatch(text) is not None
 
 
 class _Reader:

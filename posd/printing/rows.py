@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
+from posd.base.json_text import encode
 from posd.base.times import iso
-from posd.payments.model import Phase, encode
 from posd.printing.entries import Called, Created, Dismissed, Entry, Resolved, follow, reason
 from posd.printing.model import DecidedBy, PrintAttention, PrintJob, PrintStatus
+from posd.records.model import Phase
 from posd.storage.batch import Change, Unit
 from posd.storage.changes import record as record_change
 from posd.storage.errors import StaleState

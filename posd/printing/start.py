@@ -18,11 +18,11 @@ from functools import partial
 
 import structlog
 
+from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
+from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.payments.model import Phase
-from posd.payments.request import Fault, MalformedJson
-from posd.payments.start_replies import Attempt, Lost, NotSent, Replied
+from posd.config.profile import resolve_path
 from posd.printing import intent, rows
 from posd.printing.events import judge
 from posd.printing.log import tell
@@ -31,14 +31,14 @@ from posd.printing.replies import NAMES
 from posd.printing.request import PrintRequest, differing_fields, print_body, read_print
 from posd.printing.turns import MAX_HELD, MAX_WAITING, Ticket, Turns
 from posd.records import pruned
-from posd.records.callback_tokens import Channel
 from posd.records.callback_urls import CallbackUrls
+from posd.records.model import Phase
 from posd.records.per_id_lock import Running
-from posd.records.problems import Problem
+from posd.records.request import Fault, MalformedJson
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from posd.terminals.fleet import Fleet
-from posd.terminals.profile import resolve_path
 
 #: While the disk is full, how often the judgement of a creation is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0

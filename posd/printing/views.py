@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from posd.payments.history import AttemptLine, IntentLine, QuarantinedLine, ReappliedLine, TakenOverLine
-from posd.payments.start_replies import Replied
 from posd.printing import documents, entries, rows
 from posd.printing.documents import (
     PollLine,
@@ -24,6 +22,8 @@ from posd.printing.entries import Called, Created, Entry, Polled, Turn
 from posd.printing.events import Answered, judge, read_webhook
 from posd.printing.model import PrintJob
 from posd.printing.replies import NAMES
+from posd.records.history import AttemptLine, IntentLine, QuarantinedLine, ReappliedLine, TakenOverLine
+from posd.terminals.attempt import Replied
 
 
 def job_document(db: sqlite3.Connection | None, job: PrintJob) -> documents.PrintJob:

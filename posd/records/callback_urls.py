@@ -12,10 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from posd.records import callback_tokens
-from posd.records.callback_tokens import Channel
-from posd.records.problems import Problem
-from posd.terminals.profile import AccessMode
+from posd.base import callback_tokens
+from posd.base.callback_tokens import Channel
+from posd.base.problems import Problem
+from posd.config.profile import AccessMode
 
 #: Name under which systemd can pass the key (LoadCredential).
 CREDENTIAL = "callback.key"

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from posd.payments.model import Phase
+from posd.records.model import Phase
 
 #: SQL and its parameters.
 Condition = tuple[str, tuple[Any, ...]]

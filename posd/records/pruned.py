@@ -1,19 +1,9 @@
 """What retention leaves of what it removes: the ids, and how each of them ended (see `records.retention`)."""
 
 import sqlite3
-from collections.abc import Iterator
 
-from posd.base.uuids import canonical_uuid
-from posd.payments.model import Result
-from posd.printing.request import is_print_job_id
-from posd.records.problems import Problem
+from posd.base.problems import Problem
 from posd.records.retention import Pruned, PrunedJob, job_refusal, refusal
-
-_RESULTS = frozenset(Result)
-_STILL_THERE = """
-SELECT 'payment ' || client_transaction_id FROM transactions JOIN pruned_transactions USING (client_transaction_id)
-UNION ALL SELECT 'print job ' || print_job_id FROM print_jobs JOIN pruned_print_jobs USING (print_job_id)
-"""
 
 
 def payment(db: sqlite3.Connection, client_transaction_id: str) -> Pruned | None:
@@ -75,15 +65,3 @@ def keep_print_job(db: sqlite3.Connection, found: PrunedJob) -> None:
         "INSERT OR REPLACE INTO pruned_print_jobs VALUES (?, ?, ?, ?)",
         (found.print_job_id, found.terminal, found.status, found.ended_on),
     ).close()
-
-
-def faults(db: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
-    """Yield what is wrong with what retention left, as `posd.upkeep.verify` tells it: kind, subject, what was seen."""
-    for identity, result in db.execute("SELECT client_transaction_id, result FROM pruned_transactions"):
-        if not isinstance(identity, str) or canonical_uuid(identity) != identity or result not in _RESULTS:
-            yield "pruned", f"payment {identity}", f"its id is none, or it ended {result}"
-    for (identity,) in db.execute("SELECT print_job_id FROM pruned_print_jobs"):
-        if not isinstance(identity, str) or not is_print_job_id(identity):
-            yield "pruned", f"print job {identity}", "its id is none"
-    for (subject,) in db.execute(_STILL_THERE):
-        yield "pruned", subject, "it was removed, and is there"

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Meta
 
 from posd import __version__
+from posd.base.callback_tokens import KEY_BYTES
 from posd.base.crashpoints import crash_point
 from posd.base.json_types import Moment
-from posd.records.callback_tokens import KEY_BYTES
 from posd.storage import files, marks
 from posd.storage.errors import StorageUnavailable, StoreError
 from posd.storage.opening import KEY_TABLE, connect_reader, schema_version

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from posd.payments.start_replies import Attempt, Lost, NotSent, Replied
 from posd.terminals import probing, trust
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate
 from posd.terminals.probing import Reached, Unreached, fingerprint, probe
 

@@ -18,17 +18,17 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
+from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.config import TerminalConfig
-from posd.payments.start_replies import Attempt, NotSent
-from posd.records.problems import Problem
+from posd.config.profile import DEFAULT, AccessMode, Profile, Table
 from posd.terminals import members
 from posd.terminals.announcements import Announcement
+from posd.terminals.attempt import Attempt, NotSent
 from posd.terminals.claims import Rivals, Verdict
 from posd.terminals.documents import Terminal
 from posd.terminals.members import Member, Source, Started
 from posd.terminals.probing import Reached, Unreached
-from posd.terminals.profile import DEFAULT, AccessMode, Profile, Table
 
 if TYPE_CHECKING:
     from posd.terminals.client import Device

@@ -18,7 +18,7 @@ from posd.payments import journal, leases, metadata_index
 from posd.payments import rows as transactions
 from posd.payments.entries import Entry
 from posd.payments.events import NotAnEvent, read_event
-from posd.payments.model import Phase
+from posd.records.model import Phase
 from posd.storage import marks
 from posd.storage.batch import Unit
 from posd.upkeep import pruning

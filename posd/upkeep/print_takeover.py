@@ -11,10 +11,10 @@ from datetime import datetime
 import msgspec
 
 from posd.base.times import iso
-from posd.payments.model import Phase
 from posd.printing import record, rows
 from posd.printing.entries import TakenOver
 from posd.printing.model import PrintJob
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.upkeep import merge, print_merge
 from posd.upkeep.merge import UNREADABLE, Row

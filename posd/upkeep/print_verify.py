@@ -3,11 +3,11 @@
 import sqlite3
 from collections.abc import Iterator
 
-from posd.payments.model import Phase
 from posd.printing import record, rows
 from posd.printing.entries import Called
 from posd.printing.events import read_webhook
 from posd.printing.model import FINALS, NOT_ACCEPTED, PrintJob
+from posd.records.model import Phase
 from posd.upkeep import print_merge
 from posd.upkeep.merge import UNREADABLE
 

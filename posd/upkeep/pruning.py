@@ -12,15 +12,16 @@ from itertools import islice
 
 import msgspec
 
+from posd.base.callback_tokens import Channel
 from posd.payments import chain_rows, journal, metadata_index
 from posd.payments import rows as transactions
 from posd.payments.model import Transaction
 from posd.printing import rows as print_jobs
 from posd.printing.model import PrintJob
 from posd.records import feed_cursor, pruned
-from posd.records.callback_tokens import Channel
-from posd.records.retention import Kept, Pruned, PrunedJob, guards_sale, keeps_together
+from posd.records.retention import Pruned, PrunedJob
 from posd.storage.batch import Unit
+from posd.upkeep.retention_rules import Kept, guards_sale, keeps_together
 
 #: A chain of more is kept: removing it at once would make payments wait.
 MAX_CHAIN = 50

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from posd.base.uuids import canonical_uuid
-from posd.payments.model import Phase, Result
+from posd.base.callback_tokens import Channel
+from posd.base.uuids import canonical_uuid, is_print_job_id
+from posd.payments.model import Result
 from posd.printing import rows as print_jobs
-from posd.printing.request import is_print_job_id
-from posd.records.callback_tokens import Channel
+from posd.records.model import Phase
 from posd.storage.opening import migrations, schema_version
 from posd.storage.pages import Pages, Record, Value, records
 

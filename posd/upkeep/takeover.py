@@ -16,11 +16,11 @@ from pathlib import Path
 import msgspec
 
 from posd.base.times import iso
-from posd.payments import journal, reprocess, rows
+from posd.payments import event_rows, journal, reprocess, rows
 from posd.payments.entries import TakenOver
 from posd.payments.events import read_event
-from posd.payments.model import Phase, Transaction
-from posd.records import events
+from posd.payments.model import Transaction
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.opening import connect_reader
 from posd.upkeep import merge, print_takeover
@@ -146,7 +146,7 @@ class _TakeOver:
         """Return the terminal that was asked, as far as anything tells it."""
         lease = self._old.execute("SELECT terminal FROM leases WHERE client_transaction_id = ?", (identity,))
         serials = [*named, *(row[0] for row in lease)]
-        for event in events.of_transaction(self._old, identity):
+        for event in event_rows.of_transaction(self._old, identity):
             with suppress(*UNREADABLE):
                 serials.append(read_event(event.body).terminal.serial_number)
         return next((serial for serial in serials if serial), "")
@@ -160,9 +160,9 @@ class _TakeOver:
         after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
         after = rows.move(self._unit, stored, after, "taken_over")
         for event, verdict in zip(item.events, item.verdicts, strict=True):
-            events.set_verdict(self._unit, event.seq, verdict)
+            event_rows.set_verdict(self._unit, event.seq, verdict)
             if after.outcome is not None and after.outcome.rests_on(read_event(event.body).event_id):
-                events.set_final(self._unit, identity, event.seq)
+                event_rows.set_final(self._unit, identity, event.seq)
         return True
 
     def _holding(self, taken: Collection[str]) -> Iterator[tuple[str, str]]:

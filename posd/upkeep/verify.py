@@ -8,14 +8,13 @@ from typing import TypeVar
 
 import msgspec
 
-from posd.base.uuids import canonical_uuid
-from posd.payments import leases
+from posd.base.uuids import canonical_uuid, is_print_job_id
+from posd.payments import event_rows, leases
 from posd.payments import rows as transactions
 from posd.payments.entries import Entry
 from posd.payments.events import read_event
-from posd.payments.model import EvidenceKind, Outcome, Phase, Transaction
-from posd.records import events
-from posd.records.pruned import faults as removed_faults
+from posd.payments.model import EvidenceKind, Outcome, Result, Transaction
+from posd.records.model import Phase
 from posd.storage import atomic_replace
 from posd.storage.errors import StoreError
 from posd.storage.opening import KEY_TABLE, connect_reader, is_damage, schema_version
@@ -38,6 +37,12 @@ Row = TypeVar("Row")
 
 #: Hears what is being done, how much of it is done, and of how much (0 and 0 where nobody knows).
 Look = Callable[[str, int, int], None]
+
+_RESULTS = frozenset(Result)
+_STILL_THERE = """
+SELECT 'payment ' || client_transaction_id FROM transactions JOIN pruned_transactions USING (client_transaction_id)
+UNION ALL SELECT 'print job ' || print_job_id FROM print_jobs JOIN pruned_print_jobs USING (print_job_id)
+"""
 
 
 class Unusable(StoreError):
@@ -206,7 +211,7 @@ class _Check:
     def _evidence(self, found: Transaction) -> None:
         for outcome in _outcomes(found):
             for item in outcome.evidence:
-                if item.kind is EvidenceKind.EVENT and not events.bodies(
+                if item.kind is EvidenceKind.EVENT and not event_rows.bodies(
                     self._db, found.client_transaction_id, item.event_id or ""
                 ):
                     self._found("evidence", f"payment {found.client_transaction_id}", f"event {item.event_id}")
@@ -262,7 +267,7 @@ class _Check:
 
     def _removed(self) -> None:
         self._look("checking what was removed", 0, 0)
-        for fault in removed_faults(self._db):
+        for fault in _pruned_faults(self._db):
             self._found(*fault)
 
     def _key(self) -> None:
@@ -283,3 +288,15 @@ def _outcomes(found: Transaction) -> Iterator[Outcome]:
         while outcome is not None:
             yield outcome
             outcome = outcome.supersedes
+
+
+def _pruned_faults(db: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
+    """Yield what is wrong with what retention left, as `posd.upkeep.verify` tells it: kind, subject, what was seen."""
+    for identity, result in db.execute("SELECT client_transaction_id, result FROM pruned_transactions"):
+        if not isinstance(identity, str) or canonical_uuid(identity) != identity or result not in _RESULTS:
+            yield "pruned", f"payment {identity}", f"its id is none, or it ended {result}"
+    for (identity,) in db.execute("SELECT print_job_id FROM pruned_print_jobs"):
+        if not isinstance(identity, str) or not is_print_job_id(identity):
+            yield "pruned", f"print job {identity}", "its id is none"
+    for (subject,) in db.execute(_STILL_THERE):
+        yield "pruned", subject, "it was removed, and is there"

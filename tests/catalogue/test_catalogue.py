@@ -3,7 +3,8 @@
 from collections import Counter
 from decimal import Decimal
 
-from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Phase, Result
+from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
+from posd.records.model import Phase
 from posd.simulator.catalogue import payments
 from posd.simulator.print_catalogue import prints
 from tests.catalogue.document import DOCUMENT, document

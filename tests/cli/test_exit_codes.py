@@ -2,8 +2,8 @@
 
 import pytest
 
+from posd.base.problems import PROBLEMS
 from posd.cli.exit_codes import PROBLEM_CODES, ExitCode, for_print_job, for_problem, for_transaction
-from posd.records.problems import PROBLEMS
 
 
 @pytest.mark.parametrize(

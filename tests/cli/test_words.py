@@ -3,6 +3,7 @@
 import click
 import pytest
 
+from posd.base.problems import PROBLEMS
 from posd.cli.advice import ATTENTION_ADVICE, CAPTURE_OR_VOID, LOOK_FIRST, NEXT_STEPS, SPELLINGS, attention_advice
 from posd.cli.main import COMMANDS as POSD_COMMANDS
 from posd.cli.main import main
@@ -10,7 +11,6 @@ from posd.cli.starting import STARTS
 from posd.cli.status import check_text
 from posd.cli.words import EVIDENCE, RESOLVED_AS, RESULTS, SEARCH_ENTRIES, SEARCHES
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, OperationType, Result
-from posd.records.problems import PROBLEMS
 from tests.cli.documents import ID, transaction
 
 #: the contract's attention codes.

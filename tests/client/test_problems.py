@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import posd.client
+from posd.base.problems import PROBLEMS
 from posd.client import Posd, Problem
-from posd.records.problems import PROBLEMS
 from tests.cli.stub import Stub, problem
 from tests.support.tables import every
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from posd.config import Config, load, parse
+from posd.config.profile import ACCESS_MODES, DEFAULT
 from posd.config.schema import PROFILE_KEYS, PROFILE_SECTIONS, SECTIONS, TerminalConfig, keys, row_keys
-from posd.terminals.profile import ACCESS_MODES, DEFAULT
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from posd.config import Config, load, parse
+from posd.config.profile import DEFAULT, Row
 from posd.config.show import toml_lines
-from posd.terminals.profile import DEFAULT
-from posd.terminals.profile_row import Row
 
 
 def read(text: str = "", directory: Path = Path("/etc/posd")) -> Config:

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from posd.payments.lifecycle import FINALS
-from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Phase, Result, Transaction
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
 from posd.payments.search_replies import Answer, Found, NoAnswer, Nothing
-from posd.payments.start_replies import Acknowledged, Doubtful, Judgement, Refused, Unsent
+from posd.payments.start_replies import Acknowledged, Judgement
 from posd.payments.transitions import (
     Seen,
     advance,
@@ -22,6 +22,8 @@ from posd.payments.transitions import (
     searched,
     silent,
 )
+from posd.records.model import Phase
+from posd.records.start_reply import Doubtful, Refused, Unsent
 from tests.core.scenarios import IDENTITY, NOW, Path, read
 from tests.core.walks import Deck, Input
 from tests.support.events import body

@@ -6,7 +6,8 @@ from itertools import groupby
 
 from posd.payments.events import TransactionEvent, read_event
 from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
-from posd.payments.model import Phase, Result, Transaction
+from posd.payments.model import Result, Transaction
+from posd.records.model import Phase
 from tests.support.events import body
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from posd.payments.lifecycle import Status
-from posd.payments.model import AttentionCode, Phase, SearchResult, Transaction
+from posd.payments.model import AttentionCode, SearchResult, Transaction
 from posd.payments.schedule import (
     DEAF_PAUSE_SECONDS,
     DEAF_TRIES,
@@ -20,6 +20,7 @@ from posd.payments.schedule import (
     patience,
 )
 from posd.payments.transitions import Seen, address_back, address_lost, advance, dismissed, doubt
+from posd.records.model import Phase
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, NOW, SCENARIOS, Path, event_bodies, read, starting
 

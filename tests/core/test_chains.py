@@ -7,8 +7,8 @@ import pytest
 
 from posd.payments.chains import Misfit, in_the_way, misfit, reference
 from posd.payments.model import OperationType, Result, Transaction
-from posd.payments.start_replies import Refused
 from posd.payments.transitions import Seen, advance, conclude_start, resolved
+from posd.records.start_reply import Refused
 from tests.core.inputs import content, event
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.support.tables import every

@@ -4,16 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from posd.payments.model import (
-    AttentionCode,
-    Evidence,
-    EvidenceKind,
-    LastSearch,
-    Phase,
-    Result,
-    SearchResult,
-    Transaction,
-)
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, LastSearch, Result, SearchResult, Transaction
 from posd.payments.search_replies import Answer, Found, NoAnswer, Nothing
 from posd.payments.transitions import (
     dismissed,
@@ -28,6 +19,7 @@ from posd.payments.transitions import (
     taken_over,
     touched,
 )
+from posd.records.model import Phase
 from tests.core.inputs import REPLIES, UNUSABLE, content, event, found
 from tests.core.scenarios import ACK, CARD, NOW, REQUESTED, starting
 

@@ -7,9 +7,11 @@ import pytest
 
 from posd.payments import model
 from posd.payments.lifecycle import Verdict
-from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Phase, Result, Transaction, next_step
-from posd.payments.start_replies import Acknowledged, Doubtful, Judgement, Refused, Unsent
+from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result, Transaction, next_step
+from posd.payments.start_replies import Acknowledged, Judgement
 from posd.payments.transitions import Seen, advance, conclude_start, interrupted, quarantined, rebuild, recognise
+from posd.records.model import Phase
+from posd.records.start_reply import Doubtful, Refused, Unsent
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REJECTED, REQUESTED, read, starting
 from tests.support.events import body
 

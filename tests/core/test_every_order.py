@@ -18,8 +18,9 @@ import msgspec
 import pytest
 
 from posd.payments.lifecycle import FINALS
-from posd.payments.model import RESULTS, AttentionCode, NextStep, Outcome, Phase, Result, Transaction, next_step
+from posd.payments.model import RESULTS, AttentionCode, NextStep, Outcome, Result, Transaction, next_step
 from posd.payments.outcomes import SETTLED
+from posd.records.model import Phase
 from tests.core.inputs import CALLBACK, REPLIES, answers, events, poor_answers
 from tests.core.scenarios import CANCELED, NOW, REJECTED, SCENARIOS, Path, every_path, name_of, starting
 from tests.core.walks import Core, Deck, State, walk

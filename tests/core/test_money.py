@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd.base.json_text import encode
 from posd.base.money import numbers, parse_money, read_money, to_decimal
-from posd.payments.model import encode
 from tests.support.tables import every
 
 DECODER = msgspec.json.Decoder(float_hook=to_decimal)

@@ -4,21 +4,19 @@ import json
 
 import pytest
 
+from posd.config.profile import ACCESS_MODES, DEFAULT, STARTS
 from posd.payments.model import OperationType
 from posd.payments.operations import OPERATIONS, WIRE_TYPES, Stands, Takes
 from posd.payments.request import start_body
-from posd.terminals.profile import ACCESS_MODES, DEFAULT
 from tests.core.scenarios import IDENTITY, starting
 
 CHARGE, PRE_AUTH, RE_AUTH, CAPTURE, POST_TIP, VOID = OperationType
 REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"
 
 
-def test_every_type_has_a_row_and_its_row_is_in_force_in_both_access_modes() -> None:
+def test_every_type_has_a_row_and_a_path_in_the_profile() -> None:
     assert set(OPERATIONS) == set(OperationType)
-    for kind, operation in OPERATIONS.items():
-        assert DEFAULT.local[kind] is operation.local
-        assert DEFAULT.cloud[kind] is operation.cloud
+    assert list(STARTS) == [str(kind) for kind in OPERATIONS]
 
 
 @pytest.mark.parametrize(

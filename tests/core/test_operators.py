@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from posd.payments.decision_requests import CALLS, MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, Decision, read_decision
+from posd.payments.decision_requests import CALLS, Decision, read_decision
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, Result
-from posd.payments.request import MalformedJson
+from posd.records.request import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, MalformedJson
 from tests.core.inputs import named
 from tests.support.tables import every
 

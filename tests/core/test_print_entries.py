@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.start_replies import Lost, NotSent, Replied
 from posd.printing import model
 from posd.printing.entries import (
     MAX_CALLBACKS,
@@ -32,6 +31,7 @@ from posd.printing.entries import (
 from posd.printing.events import Answered, NoAnswer
 from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
 from posd.printing.replies import Report
+from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.core.test_printing import NOW, active, codes, starting
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.start_replies import Lost, NotSent, Refused, Replied
 from posd.printing.events import (
     MAX_JOB_ID,
     MAX_TEXT,
@@ -21,6 +20,8 @@ from posd.printing.events import (
     read_webhook,
 )
 from posd.printing.replies import Accepted, Report
+from posd.records.start_reply import Refused
+from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.core.test_printing import starting
 
 JOB = starting()

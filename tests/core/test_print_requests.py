@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.request import MAX_FREE_FORM_DEPTH, Fault, MalformedJson
+from posd.base.uuids import is_print_job_id
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import PrintJob, rebuild
 from posd.printing.replies import Report
@@ -17,11 +17,11 @@ from posd.printing.request import (
     MAX_REFERENCE_CHARACTERS,
     PrintRequest,
     differing_fields,
-    is_print_job_id,
     print_body,
     read_decision,
     read_print,
 )
+from posd.records.request import MAX_FREE_FORM_DEPTH, Fault, MalformedJson
 from tests.core.test_printing import NOW, starting
 
 DOCUMENT = b'{"lines": ["caf\\u00e9", 1.10], "n":1e2}'

@@ -6,8 +6,6 @@ import msgspec
 import pytest
 
 from posd.base.times import iso
-from posd.payments.model import Phase
-from posd.payments.start_replies import Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
 from posd.printing import model
 from posd.printing.model import (
     FINALS,
@@ -20,6 +18,9 @@ from posd.printing.model import (
     belongs,
 )
 from posd.printing.replies import Accepted, Report, judge_reply
+from posd.records.model import Phase
+from posd.records.start_reply import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from tests.support.tables import every
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)

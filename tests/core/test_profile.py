@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.terminals.profile import (
+from posd.config.profile import (
     ACCESS_MODES,
     DEFAULT,
     AccessMode,
+    Row,
     path_fault,
     pointer_fault,
     replace_row,
     resolve_path,
 )
-from posd.terminals.profile_row import Row
 from tests.support.tables import every
 
 OPERATIONS = ("charge", "pre-auth", "capture", "re-auth", "post-tip", "void", "abort", "search", "print", "print-job")

@@ -8,15 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.payments.model import Transaction
-from posd.payments.request import (
-    MAX_FREE_FORM_BYTES,
-    MAX_FREE_FORM_DEPTH,
-    MalformedJson,
-    StartRequest,
-    differing_fields,
-    read_start,
-    start_body,
-)
+from posd.payments.request import MAX_FREE_FORM_BYTES, StartRequest, differing_fields, read_start, start_body
+from posd.records.request import MAX_FREE_FORM_DEPTH, MalformedJson
 from tests.core.inputs import named
 from tests.core.scenarios import IDENTITY, NOW, read, starting
 from tests.support.events import body as event_body

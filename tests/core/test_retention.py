@@ -7,21 +7,14 @@ import msgspec
 import pytest
 
 from posd.base.times import iso
+from posd.payments.attention import attend
 from posd.payments.lifecycle import Status
-from posd.payments.model import RESULTS, AttentionCode, OperationType, Phase, Result, Transaction
-from posd.payments.transitions import attend
+from posd.payments.model import RESULTS, AttentionCode, OperationType, Result, Transaction
+from posd.payments.outcomes import contradicts
 from posd.printing.model import PrintJob
-from posd.records.retention import (
-    Kept,
-    Pruned,
-    PrunedJob,
-    contradicts,
-    guards_sale,
-    job_refusal,
-    keeps,
-    keeps_together,
-    refusal,
-)
+from posd.records.model import Phase
+from posd.records.retention import Pruned, PrunedJob, job_refusal, refusal
+from posd.upkeep.retention_rules import Kept, guards_sale, keeps, keeps_together
 from tests.core.scenarios import NOW
 from tests.core.test_chains import STATES, in_state
 from tests.support.tables import every

@@ -2,18 +2,9 @@
 
 import json
 
-from posd.payments.start_replies import (
-    MAX_REFUSAL_TEXT,
-    Acknowledged,
-    Attempt,
-    Doubtful,
-    Lost,
-    NotSent,
-    Refused,
-    Replied,
-    Unsent,
-    judge,
-)
+from posd.payments.start_replies import Acknowledged, judge
+from posd.records.start_reply import MAX_REFUSAL_TEXT, Doubtful, Refused, Unsent
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from tests.core.scenarios import IDENTITY
 from tests.support.tables import every
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.payments.lifecycle import Status
-from posd.payments.model import AttentionCode, Phase, SearchResult
+from posd.payments.model import AttentionCode, SearchResult
 from posd.payments.schedule import (
     CLOSED_PAUSE_SECONDS,
     CLOSED_SECONDS,
@@ -25,6 +25,7 @@ from posd.payments.schedule import (
     patience,
     want,
 )
+from posd.records.model import Phase
 from tests.support.tables import every
 
 LIMITS = Limits(grace=10.0, stall=300.0, stall_after_request=60.0)

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from posd.records import callback_tokens
-from posd.records.callback_tokens import Channel
+from posd.base import callback_tokens
+from posd.base.callback_tokens import Channel
 from tests.support.events import body
 from tests.support.https import post, send
 from tests.support.shop import Payment, Shop, quiet

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from posd.records.problems import PROBLEMS
+from posd.base.problems import PROBLEMS
 from tests.support.daemon import Reply
 from tests.support.shop import AMOUNT, OFFLINE, TERMINALS, Shop, acknowledging
 

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from posd.api.webhooks import MAX_PRINT_BYTES
-from posd.records import callback_tokens
-from posd.records.callback_tokens import Channel
+from posd.base import callback_tokens
+from posd.base.callback_tokens import Channel
 from tests.support.events import body as event_body
 from tests.support.https import connect, post
 from tests.support.prints import SILENT, Printer, calling_before, knowing

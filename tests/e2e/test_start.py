@@ -11,7 +11,7 @@ import pytest
 
 from posd.payments import journal
 from posd.payments.entries import Attempted
-from posd.payments.start_replies import Replied
+from posd.terminals.attempt import Replied
 from tests.support.shop import (
     AMOUNT,
     ANOTHER,

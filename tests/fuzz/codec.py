@@ -7,15 +7,18 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from posd.base.json_text import decode
-from posd.payments import entries, start_replies
+from posd.base.json_text import decode, encode
+from posd.payments import entries
 from posd.payments.entries import Attempted, Searched, follow
 from posd.payments.events import MAX_TEXT, NotAnEvent, TransactionEvent, read_event
 from posd.payments.lifecycle import FINALS
-from posd.payments.model import RESULTS, Outcome, Phase, Transaction, encode
+from posd.payments.model import RESULTS, Outcome, Transaction
 from posd.payments.search_replies import Found, NoAnswer, Nothing, final_element, read_reply
-from posd.payments.start_replies import Acknowledged, Doubtful, Lost, NotSent, Refused, Replied, Unsent, judge
+from posd.payments.start_replies import Acknowledged, judge
 from posd.payments.transitions import Seen, advance, conclude_start, recognise, searched
+from posd.records.model import Phase
+from posd.records.start_reply import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from tests.core.scenarios import NOW, starting
 from tests.fuzz import reading, seeds
 from tests.fuzz.mutation import bodies
@@ -148,7 +151,7 @@ class NeverError(Exception):
     """What a total function without an error of its own raises."""
 
 
-def attempt_of(case: Case) -> start_replies.Attempt:
+def attempt_of(case: Case) -> Attempt:
     """Return the attempt that a case stands for: `given` is the HTTP status (0: not sent, -1: lost) and `complete`."""
     status, complete, *_ = case.given
     if status <= 0:

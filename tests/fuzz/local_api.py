@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from posd.records.problems import PROBLEMS
+from posd.base.problems import PROBLEMS
 from tests.fuzz import reading, seeds
 from tests.fuzz.mutation import bodies
 from tests.fuzz.requests import check_amount

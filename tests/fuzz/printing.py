@@ -6,13 +6,15 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from posd.payments.model import Phase, encode
-from posd.payments.start_replies import Doubtful, Lost, NotSent, Refused, Replied, Unsent
+from posd.base.json_text import encode
 from posd.printing import entries
 from posd.printing.entries import Called, Created, Polled, follow, repeats
 from posd.printing.events import Answered, NotAPrintEvent, judge, read_poll, read_status, read_webhook
 from posd.printing.model import FINALS, STATED, PrintAttentionCode, PrintJob, PrintStatus
 from posd.printing.replies import Accepted, Report
+from posd.records.model import Phase
+from posd.records.start_reply import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.core.scenarios import NOW
 from tests.fuzz import reading, seeds
 from tests.fuzz.codec import NeverError, attempt_of, attempts

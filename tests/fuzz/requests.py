@@ -8,12 +8,15 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from posd.base.json_text import encode
 from posd.payments import decision_requests
-from posd.payments.model import Phase, Transaction, encode
-from posd.payments.request import Fault, MalformedJson, StartRequest, differing_fields, read_start, start_body
+from posd.payments.model import Transaction
+from posd.payments.request import StartRequest, differing_fields, read_start, start_body
 from posd.printing import request as print_requests
 from posd.printing.model import PrintJob
 from posd.printing.request import PrintRequest, read_print
+from posd.records.model import Phase
+from posd.records.request import Fault, MalformedJson
 from tests.fuzz import reading, seeds
 from tests.fuzz.mutation import bodies
 from tests.fuzz.seeds import IDENTITY

@@ -12,8 +12,8 @@ from threading import Thread
 from typing import Any
 from uuid import UUID, uuid5
 
-from posd.records import callback_tokens
-from posd.records.callback_tokens import Channel
+from posd.base import callback_tokens
+from posd.base.callback_tokens import Channel
 from tests.fuzz.seeds import SERIAL
 from tests.fuzz.wire import Answer, Message, ask_local, ask_tls
 from tests.support.daemon import Daemon, running

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from posd import tls
-from posd.records import callback_tokens
-from posd.records.callback_tokens import Channel
+from posd.base import callback_tokens
+from posd.base.callback_tokens import Channel
 from tests.support.daemon import START_SECONDS, Daemon, toml
 
 #: How much faster than people the terminals are: a payment takes some 150 ms.

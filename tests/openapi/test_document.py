@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from posd.api import routes
-from posd.records.problems import PROBLEMS
+from posd.base.problems import PROBLEMS
 from tests.openapi import released
 from tests.openapi.described import Described
 from tests.support.tables import every

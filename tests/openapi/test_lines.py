@@ -5,16 +5,18 @@ from typing import Any, get_args
 
 import pytest
 
+from posd.base.json_text import encode
 from posd.payments import entries, views
-from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Phase, Result, Transaction, encode
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
 from posd.payments.search_replies import Found, NoAnswer, Nothing
-from posd.payments.start_replies import Lost, NotSent, Replied
 from posd.printing import entries as print_entries
 from posd.printing import views as print_views
 from posd.printing.events import Answered
 from posd.printing.events import NoAnswer as NoPollAnswer
 from posd.printing.model import PrintAttentionCode, PrintStatus
 from posd.printing.replies import Report
+from posd.records.model import Phase
+from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.openapi import released
 from tests.openapi.described import Described
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from posd.payments.lifecycle import Status
-from posd.payments.model import NextStep, Phase, Result
+from posd.payments.model import NextStep, Result
+from posd.records.model import Phase
 from tests import diagram
 from tests.recipes.running import RECIPES, TOOLS
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from posd.base.problems import Problem
 from posd.config import load
 from posd.payments import leases
 from posd.payments.abort import Aborts
@@ -18,7 +19,6 @@ from posd.payments.inbox import Inbox
 from posd.payments.intent import Intents
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
-from posd.records.problems import Problem
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml

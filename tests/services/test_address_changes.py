@@ -16,8 +16,9 @@ from structlog.typing import EventDict
 from posd.payments import journal, rows
 from posd.payments.address_changes import AddressChanges
 from posd.payments.calls_in_flight import Outstanding
-from posd.payments.model import AttentionCode, Phase, Result, Transaction
+from posd.payments.model import AttentionCode, Result, Transaction
 from posd.payments.transitions import dismissed, resolved
+from posd.records.model import Phase
 from posd.storage.store import Store
 from posd.terminals.interfaces import Interfaces
 

@@ -16,7 +16,8 @@ from posd.daemon import presence
 from posd.daemon.downtime import Absence, Cause
 from posd.daemon.presence import BEAT_SECONDS, Clock, Presence
 from posd.payments import rows
-from posd.payments.model import OperationType, Outcome, Phase, Result, Transaction
+from posd.payments.model import OperationType, Outcome, Result, Transaction
+from posd.records.model import Phase
 from posd.storage.store import Store
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

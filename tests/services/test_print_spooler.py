@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from posd.config import load
-from posd.payments.model import Phase
 from posd.printing import poll as spooler_module
 from posd.printing import rows
 from posd.printing.model import PrintJob
 from posd.printing.poll import Spooler
 from posd.printing.schedule import CAUSED_PAUSE_SECONDS, Limits
 from posd.printing.turns import Turns
+from posd.records.model import Phase
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml

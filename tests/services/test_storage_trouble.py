@@ -9,14 +9,15 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
+from posd.base.problems import Problem
 from posd.payments import rows, transitions
 from posd.payments import start as payments_module
 from posd.payments.events import read_event
-from posd.payments.model import Phase, Transaction
+from posd.payments.model import Transaction
 from posd.payments.transitions import rebuild
 from posd.printing import start as printing_module
 from posd.printing.model import PrintJob
-from posd.records.problems import Problem
+from posd.records.model import Phase
 from posd.storage import opening
 from tests.services.inside import CHARGE, RECEIPT, Inside, composed
 from tests.support.disk import broken_disk

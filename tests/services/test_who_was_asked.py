@@ -12,12 +12,12 @@ from posd.payments import proven_searches
 from posd.payments.abort import Aborts
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.intent import Intents
-from posd.payments.model import Phase
 from posd.payments.reconcile import Reconciler, Settings
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
+from posd.records.model import Phase
 from posd.storage.store import Store
 from posd.terminals.announcements import Announcement
 from posd.terminals.fleet import Fleet

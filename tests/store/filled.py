@@ -10,16 +10,17 @@ from pathlib import Path
 from uuid import UUID
 
 from posd.base.times import iso
-from posd.payments import journal, leases, rows
+from posd.payments import event_rows, journal, leases, rows
 from posd.payments.entries import Attempted, Quarantined
 from posd.payments.events import read_event
 from posd.payments.lifecycle import Status
-from posd.payments.model import OperationType, Phase, Transaction
-from posd.payments.start_replies import NotSent, Replied
+from posd.payments.model import OperationType, Transaction
 from posd.payments.transitions import Seen, advance
-from posd.records import events
+from posd.records import quarantine
+from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.opening import open_database
+from posd.terminals.attempt import NotSent, Replied
 from tests.support.events import APPROVED, body
 
 MORNING = datetime(2026, 11, 20, 10, 0, 0, tzinfo=UTC)
@@ -80,17 +81,17 @@ class Filled:
         content = body(identity, status, dict(APPROVED).get(status), before.terminal, **changes)
         event, now = read_event(content), self.now()
         after, verdict = advance(before, event, seen=Seen.NEW, now=now)
-        seq = events.append(unit, identity, event, verdict, iso(now), content)
+        seq = event_rows.append(unit, identity, event, verdict, iso(now), content)
         after = rows.move(unit, before, after, f"event:{status}")
         if status in (Status.APPROVAL, Status.DECLINED):
-            events.set_final(unit, identity, seq)
+            event_rows.set_final(unit, identity, seq)
         self.free(after)
         return content
 
     def quarantine(self, identity: str, content: bytes = b"half a bo") -> None:
         """Refuse a callback of it."""
         unit = Unit(self.db)
-        events.quarantine(unit, "transactions", identity, "no event", "127.0.0.1", iso(self.now()), content)
+        quarantine.put(unit, "transactions", identity, "no event", "127.0.0.1", iso(self.now()), content)
         journal.record(unit, self.get(identity), Quarantined("no event"), self.now())
 
     def free(self, after: Transaction) -> None:
@@ -127,11 +128,11 @@ def snapshot(db: sqlite3.Connection, identity: str) -> tuple[object, ...]:
     """Return everything that is recorded of a payment, without the numbers of its rows."""
     return (
         rows.get(db, identity),
-        [(item.received_at, item.verdict, item.body) for item in events.of_transaction(db, identity)],
+        [(item.received_at, item.verdict, item.body) for item in event_rows.of_transaction(db, identity)],
         [(item.at, item.events_before, item.entry) for item in journal.of_transaction(db, identity)],
         db.execute(
             "SELECT at, reason, phase, status, result, attention, terminal FROM changes WHERE id = ? ORDER BY seq",
             (identity,),
         ).fetchall(),
-        events.final_body(db, identity),
+        event_rows.final_body(db, identity),
     )

@@ -18,31 +18,31 @@ from typing import Any, NamedTuple
 
 from posd.base.times import parse_iso
 from posd.config import load
-from posd.payments import journal, leases
+from posd.payments import event_rows, journal, leases
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.decide import Operators
 from posd.payments.entries import Entry, follow
+from posd.payments.event_rows import StoredEvent
 from posd.payments.events import read_event
 from posd.payments.inbox import Inbox
 from posd.payments.intent import Intents
 from posd.payments.journal import Journaled
-from posd.payments.model import Phase, Transaction
+from posd.payments.model import Transaction
 from posd.payments.reconcile import Reconciler, Settings
 from posd.payments.recovery import recover
 from posd.payments.reprocess import Report, Reprocessing
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
-from posd.payments.start_replies import Attempt, Lost, NotSent
 from posd.payments.transitions import Seen, advance, rebuild, recognise
-from posd.records import events
 from posd.records.callback_urls import CallbackUrls
-from posd.records.events import StoredEvent
+from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.batch import Change
 from posd.storage.store import Store
+from posd.terminals.attempt import Attempt, Lost, NotSent
 from posd.terminals.client import Device
 from posd.terminals.fleet import Fleet
 
@@ -284,7 +284,7 @@ def _records(db: sqlite3.Connection) -> Records:
         {
             row.client_transaction_id: Record(
                 row,
-                events.of_transaction(db, row.client_transaction_id),
+                event_rows.of_transaction(db, row.client_transaction_id),
                 list(journal.of_transaction(db, row.client_transaction_id)),
             )
             for row in rows

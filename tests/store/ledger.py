@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from posd.payments.lifecycle import FINALS
-from posd.payments.start_replies import Attempt, Lost, NotSent, Replied
 from posd.storage.batch import Change
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from tests.core.scenarios import ACK, CANCELED, CARD, REJECTED, REQUESTED
 from tests.core.scenarios import Path as Lifecycle
 from tests.store.house import MERCHANT, Records

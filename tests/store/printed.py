@@ -3,13 +3,13 @@
 import json
 
 from posd.base.times import iso
-from posd.payments.model import Phase
-from posd.payments.start_replies import Lost, NotSent, Replied
 from posd.printing import rows
 from posd.printing.entries import Called, Created, Entry, Interrupted, Polled, Turn
 from posd.printing.events import Answered, NoAnswer, read_webhook
 from posd.printing.model import PrintJob, Report, rebuild
+from posd.records.model import Phase
 from posd.storage.batch import Unit
+from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.store.filled import Filled, terminal
 
 TAKEN = Replied(202, b"{}")

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from structlog.testing import capture_logs
 
-from posd.payments.model import EvidenceKind, Outcome, Phase, Result, Transaction
-from posd.records.problems import Problem
+from posd.base.problems import Problem
+from posd.payments.model import EvidenceKind, Outcome, Result, Transaction
+from posd.records.model import Phase
 from tests.core.test_every_order import RANK
 from tests.store.house import Clock, House, Network, Records
 from tests.store.ledger import Payment, attempt, check_feed, check_leases, check_replay

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from posd.payments import chain_rows, final_event, journal, leases, listing, proven_searches
+from posd.payments import chain_rows, event_rows, final_event, journal, leases, listing, proven_searches
 from posd.payments import rows as transactions
 from posd.payments.entries import Reapplied
-from posd.payments.model import Phase
 from posd.printing import listing as print_listing
 from posd.printing import rows as print_jobs
-from posd.records import events, figures, pruned
+from posd.records import figures, pruned, quarantine
+from posd.records.model import Phase
 from posd.storage import changes, marks
 from posd.storage.batch import Unit
 from posd.upkeep import pruning
@@ -82,12 +82,12 @@ READS: dict[str, Read] = dict(lists()) | {
     "family": lambda db: list(chain_rows.family(db, payment(db))),
     "a search's control": lambda db: proven_searches.control(db, "SN-2"),
     "a proven search": lambda db: proven_searches.has_found_another(db, "SN-2", "search", name(2)),
-    "bodies": lambda db: events.bodies(db, name(2), "e"),
+    "bodies": lambda db: event_rows.bodies(db, name(2), "e"),
     "final event": lambda db: final_event.final_event(db, payment(db)),
-    "events of one": lambda db: events.of_transaction(db, name(2)),
+    "events of one": lambda db: event_rows.of_transaction(db, name(2)),
     "journal of one": lambda db: list(journal.of_transaction(db, name(2))),
     "closed by a person": lambda db: journal.closed_by_person(db, "2099"),
-    "quarantine": lambda db: events.quarantined(db, 0, 5),
+    "quarantine": lambda db: quarantine.page(db, 0, 5),
     "feed": lambda db: changes.after(db, 0, 5),
     "newest change": changes.newest_at,
     "what is left of a removed payment": lambda db: pruned.payment(db, name(2)),
@@ -113,11 +113,11 @@ READS: dict[str, Read] = dict(lists()) | {
 #: What is done inside a commit, and reads on the way.
 WRITES: dict[str, Callable[[Unit], Any]] = {
     "an entry": lambda unit: journal.append(unit, name(2), Reapplied(), AT),
-    "a final event": lambda unit: events.set_final(unit, name(2), 1),
+    "a final event": lambda unit: event_rows.set_final(unit, name(2), 1),
     "a lease given up": lambda unit: leases.give_up(unit, "SN-1", name(2)),
     "all of them": lambda unit: leases.give_up_all(unit, name(2)),
     "all leases given up": leases.give_up_ended,
-    "quarantined": lambda unit: events.quarantine(unit, "transactions", name(2), "r", "p", AT, b"body"),
+    "quarantined": lambda unit: quarantine.put(unit, "transactions", name(2), "r", "p", AT, b"body"),
     "a proven search kept": lambda unit: proven_searches.remember(unit, "SN-2", "search", name(2), AT),
     "a chain removed": lambda unit: pruning.remove_chain(unit, name(5), "9", lambda _identity: False),
     "a print removed": lambda unit: pruning.remove_print_chain(unit, "print-5", "9", lambda _identity: False),

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from posd.base.times import iso
-from posd.payments import journal, rows
+from posd.payments import event_rows, journal, rows
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -25,15 +25,15 @@ from posd.payments.entries import (
     TakenOver,
     follow,
 )
-from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Phase, Result, SearchResult, Transaction
+from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, SearchResult, Transaction
 from posd.payments.search_replies import Found, NoAnswer, Nothing
-from posd.payments.start_replies import Lost, NotSent, Replied
 from posd.payments.transitions import Seen, advance
-from posd.records import events
+from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.batch import Change, Unit
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
+from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, read, starting
 
@@ -71,7 +71,7 @@ async def deliver(store: Store, before: Transaction, body: bytes) -> Transaction
     after, verdict = advance(before, event, seen=Seen.NEW, now=NOW)
 
     def work(unit: Unit) -> Transaction:
-        events.append(unit, IDENTITY, event, verdict, iso(NOW), body)
+        event_rows.append(unit, IDENTITY, event, verdict, iso(NOW), body)
         return rows.move(unit, before, after, "event")
 
     return await store.write(work)

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from posd.base.times import iso, parse_iso
-from posd.payments.start_replies import Lost, NotSent, Replied
 from posd.printing import listing
 from posd.printing import rows as print_jobs
 from posd.printing.entries import (
@@ -39,6 +38,7 @@ from posd.storage import changes
 from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
+from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.core.test_print_entries import called, polled
 from tests.core.test_printing import NOW, starting
 

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from posd.payments.model import Phase
 from posd.printing import record, rows
 from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
+from posd.records.model import Phase
 from posd.storage import marks
 from posd.storage.marks import OldFile
 from posd.storage.opening import connect_reader

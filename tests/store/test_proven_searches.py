@@ -8,8 +8,8 @@ import pytest
 from posd.payments import proven_searches
 from posd.payments import rows as transactions
 from posd.payments.model import Result, Transaction
-from posd.payments.start_replies import Refused
 from posd.payments.transitions import resolved
+from posd.records.start_reply import Refused
 from posd.storage.store import Store
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting

@@ -14,10 +14,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd.payments import journal, leases, proven_searches, reprocess, rows
+from posd.payments import event_rows, journal, leases, proven_searches, reprocess, rows
 from posd.payments.entries import Released
-from posd.payments.model import AttentionCode, Phase, Result
-from posd.records import events
+from posd.payments.model import AttentionCode, Result
+from posd.records import quarantine
+from posd.records.model import Phase
 from posd.storage import backup, marks, opening
 from posd.storage.backup import NotABackup
 from posd.storage.batch import Unit
@@ -82,7 +83,7 @@ def test_everything_of_a_sound_file_is_there_after_it(state: State) -> None:
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
         assert leases.all_held(db) == {terminal(number): name(number) for number in (0, 6, 9)}
-        assert events.count_quarantined(db) == 1
+        assert quarantine.count(db) == 1
         assert proven_searches.has_found_another(db, terminal(1), "POST /search", name(2))
         assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone()
         (mark,) = marks.unseen_restores(db)
@@ -279,7 +280,7 @@ def test_a_payment_of_which_only_the_row_is_lost_is_what_its_events_say(state: S
         assert found is not None
         assert found.outcome is not None
         assert found.outcome.result is Result.APPROVED
-        assert events.final_body(db, paid) == before[paid][4]
+        assert event_rows.final_body(db, paid) == before[paid][4]
         assert found.terminal == terminal(2)
         assert found.attention_of(AttentionCode.ORPHAN)
         active = rows.get(db, waiting)
@@ -362,7 +363,7 @@ def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: S
             assert found is not None
             assert found.outcome is not None
             assert found.outcome.result is Result.APPROVED
-            assert len(events.of_transaction(db, identity)) == count
+            assert len(event_rows.of_transaction(db, identity)) == count
 
 
 @pytest.mark.quick(1)

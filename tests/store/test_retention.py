@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from posd.base.problems import Problem
 from posd.payments import journal
 from posd.payments import rows as transactions
 from posd.payments.entries import Dismissed
 from posd.payments.model import AttentionCode, OperationType
-from posd.records import events, pruned
-from posd.records.problems import Problem
-from posd.records.retention import Kept
+from posd.records import pruned, quarantine
 from posd.storage import changes, shrinking
 from posd.storage.batch import Unit
 from posd.storage.opening import connect_reader
 from posd.storage.store import Store
 from posd.upkeep.retention import BELIEVED, Removed, Report, Retention, Stopped
+from posd.upkeep.retention_rules import Kept
 from posd.upkeep.verify import verify
 from tests.store.disasters import State, destroy
 from tests.store.filled import MORNING, OPEN, Filled, filling, name, snapshot
@@ -155,7 +155,7 @@ async def test_what_belongs_to_something_that_is_kept_stays(path: Path) -> None:
     with closing(connect_reader(path)) as db:
         assert pruned.payment(db, name(5)) == pruned.Pruned(name(5), "SN-5", "charge", "approved", "2026-11-20")
         assert pruned.print_job(db, "done") is None
-        assert len(events.quarantined(db, 0, 10)) == 1
+        assert len(quarantine.page(db, 0, 10)) == 1
     sound(path)
 
 

@@ -21,8 +21,9 @@ from hypothesis.stateful import (
 from posd.payments.abort_replies import AbortAnswer, judge_abort
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.lifecycle import FINALS
-from posd.payments.model import AttentionCode, Phase, Result, may_be_paid
-from posd.payments.start_replies import Attempt
+from posd.payments.model import AttentionCode, Result, may_be_paid
+from posd.records.model import Phase
+from posd.terminals.attempt import Attempt
 from tests.core.scenarios import Path as Lifecycle
 from tests.store.house import MERCHANT, SERIALS
 from tests.store.ledger import (

@@ -14,10 +14,12 @@ from posd.base.times import iso
 from posd.payments import leases, listing
 from posd.payments import rows as transactions
 from posd.payments.listing import Page
-from posd.payments.model import Phase, Transaction
-from posd.payments.start_replies import Acknowledged, Refused
+from posd.payments.model import Transaction
+from posd.payments.start_replies import Acknowledged
 from posd.payments.transitions import Seen, advance, conclude_start
-from posd.records import events, paging
+from posd.records import paging, quarantine
+from posd.records.model import Phase
+from posd.records.start_reply import Refused
 from posd.storage import changes
 from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
@@ -173,13 +175,13 @@ async def test_a_terminal_has_one_holder(store: Store) -> None:
 
 
 async def test_the_quarantine_keeps_the_same_bytes_once_and_is_bounded(store: Store) -> None:
-    for number in range(events.MAX_QUARANTINED + 15):
+    for number in range(quarantine.MAX_KEPT + 15):
         body = b"%d" % (number // 2 if number < 10 else number)
         await store.write(
-            partial(events.quarantine, channel="c", subject=IDENTITY, reason="r", peer="p", received_at="t", body=body)
+            partial(quarantine.put, channel="c", subject=IDENTITY, reason="r", peer="p", received_at="t", body=body)
         )
     bodies = await store.read(lambda db: [row[0] for row in db.execute("SELECT body FROM quarantine")])
-    assert len(bodies) == len(set(bodies)) == events.MAX_QUARANTINED
+    assert len(bodies) == len(set(bodies)) == quarantine.MAX_KEPT
 
 
 @pytest.mark.slow

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from posd.payments import listing
+from posd.payments import event_rows, listing
 from posd.payments import rows as transactions
 from posd.payments.listing import Page
 from posd.printing import rows as print_jobs
-from posd.records import events
 from posd.storage.errors import StoreError
 from posd.storage.opening import open_database, schema_version
 from posd.upkeep.verify import verify
@@ -73,7 +72,7 @@ def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str 
             assert found is not None
             assert (found.phase, found.amount.decode(), found.metadata.decode()) == (phase, amount, metadata)
             assert (found.outcome and found.outcome.result) == result
-            assert [(item.body,) for item in events.of_transaction(db, identity)] == bodies
+            assert [(item.body,) for item in event_rows.of_transaction(db, identity)] == bodies
         for identity, said in printed.items():
             job = print_jobs.get(db, identity)
             assert job is not None

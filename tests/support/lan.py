@@ -13,6 +13,8 @@ from structlog.testing import capture_logs
 
 from posd import tls
 from posd.api.webhooks import WebhookApp, transactions
+from posd.base import callback_tokens
+from posd.base.callback_tokens import Channel
 from posd.config import load
 from posd.httpd import sockets
 from posd.httpd.gate import Gate
@@ -20,8 +22,6 @@ from posd.httpd.rejected_traffic import Noise
 from posd.httpd.server import Listener
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.inbox import Inbox
-from posd.records import callback_tokens
-from posd.records.callback_tokens import Channel
 from posd.records.callback_urls import CallbackUrls
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from posd.records import callback_tokens
-from posd.records.callback_tokens import Channel
+from posd.base import callback_tokens
+from posd.base.callback_tokens import Channel
 from tests.support.daemon import Daemon, Reply, running
 from tests.support.shop import PATIENCE_SECONDS
 from tests.support.terminal import Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal, taking_print

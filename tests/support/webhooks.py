@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from posd.records import callback_tokens
-from posd.records.callback_tokens import Channel
+from posd.base import callback_tokens
+from posd.base.callback_tokens import Channel
 from tests.support.daemon import Daemon
 from tests.support.https import post, send
 

@@ -16,8 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.config import Config, HeaderError, load
-from posd.payments.start_replies import NotSent, Replied
 from posd.terminals import trust
+from posd.terminals.attempt import NotSent, Replied
 from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate, headers, none, of
 from posd.terminals.client import Device
 from posd.terminals.fleet import Fleet

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from posd.payments.start_replies import Lost, NotSent, Replied
 from posd.terminals import trust
+from posd.terminals.attempt import Lost, NotSent, Replied
 from posd.terminals.authentication import none
 from posd.terminals.client import Device
 from tests.support.shop import answering

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from posd.base import callback_tokens
+from posd.base.callback_tokens import Channel
 from posd.config import load
-from posd.payments.start_replies import Replied
-from posd.records import callback_tokens
-from posd.records.callback_tokens import Channel
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.announcements import Announcement
+from posd.terminals.attempt import Replied
 from posd.terminals.fleet import Fleet
 from tests.core.scenarios import IDENTITY
 from tests.support.shop import answering

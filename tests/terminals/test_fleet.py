@@ -13,12 +13,12 @@ import trustme
 from structlog.testing import capture_logs
 
 from posd.config import TerminalConfig, load
-from posd.payments.start_replies import NotSent, Replied
+from posd.config.profile import DEFAULT
 from posd.terminals import members
 from posd.terminals.announcements import Announcement
+from posd.terminals.attempt import NotSent, Replied
 from posd.terminals.fleet import MAX_STRANGERS, Fleet, News
 from posd.terminals.liveness import Liveness
-from posd.terminals.profile import DEFAULT
 from tests.support.daemon import toml
 from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal

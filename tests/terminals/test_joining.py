@@ -10,9 +10,9 @@ from uuid import uuid4
 from posd.config import load
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.intent import Intents
-from posd.payments.model import Phase
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
+from posd.records.model import Phase
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml

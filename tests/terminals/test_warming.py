@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from posd.config import load
-from posd.payments.start_replies import NotSent, Replied
+from posd.terminals.attempt import NotSent, Replied
 from posd.terminals.fleet import Fleet
 from posd.terminals.members import Member
 from tests.support.daemon import toml

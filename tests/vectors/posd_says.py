@@ -5,20 +5,22 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from posd.base import callback_tokens
+from posd.base.callback_tokens import Channel
 from posd.payments import request as requests
 from posd.payments.abort_replies import judge_abort
 from posd.payments.entries import Attempted, Searched, follow
 from posd.payments.events import NotAnEvent, TransactionEvent, read_event
-from posd.payments.model import OperationType, Phase, Transaction, next_step
+from posd.payments.model import OperationType, Transaction, next_step
 from posd.payments.search_replies import RESULTS, Found, read_reply, request_body
-from posd.payments.start_replies import Attempt, Lost, NotSent, Replied
 from posd.payments.transitions import Seen, advance, recognise
 from posd.printing import entries
 from posd.printing import request as print_requests
 from posd.printing.events import Answered, NotAPrintEvent, read_poll, read_webhook
 from posd.printing.model import PrintJob, belongs
-from posd.records import callback_tokens
-from posd.records.callback_tokens import Channel
+from posd.records.model import Phase
+from posd.records.request import MalformedJson, by_value
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from tests.vectors.case import HERE, Case, content, load
 from tests.vectors.wire import AMOUNT, IDENTITY, TERMINAL
 
@@ -238,7 +240,7 @@ def _callback_token(given: Mapping[str, Any]) -> dict[str, Any]:
 def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         request, faults = requests.read_start(content(given["body"]))
-    except requests.MalformedJson:
+    except MalformedJson:
         return {"problem": "malformed_json"}
     if faults:
         return {"problem": "invalid_request", "paths": sorted(fault.path for fault in faults)}
@@ -250,14 +252,14 @@ def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:
         phase=Phase.STARTING,
         **{name: getattr(request, name) for name in ("type", "amount", "metadata", "options", "transaction_reference")},
     )
-    requests.by_value(request.metadata)  # as where the call is repeated
+    by_value(request.metadata)  # as where the call is repeated
     return {"request": {"text": requests.start_body(transaction, given["callback_url"]).decode()}}
 
 
 def _print_request(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         request, faults = print_requests.read_print(content(given["body"]))
-    except requests.MalformedJson:
+    except MalformedJson:
         return {"problem": "malformed_json"}
     if faults:
         return {"problem": "invalid_request", "paths": sorted(fault.path for fault in faults)}
@@ -270,7 +272,7 @@ def _print_request(given: Mapping[str, Any]) -> dict[str, Any]:
         document=request.document,
         external_reference=request.external_reference,
     )
-    requests.by_value(request.document)
+    by_value(request.document)
     sent = print_requests.print_body(job, given["callback_url"], given["document_member"])
     return {"request": {"text": sent.decode()}}
 

@@ -3,10 +3,10 @@
 import ssl
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from posd.base.times import iso
 from posd.httpd import alerts
 from posd.httpd.alerts import Distrust, refusal
 
@@ -66,13 +66,9 @@ def test_one_line_an_hour_for_an_address_and_every_refusal_counts(clock: Clock) 
     assert [(line["peer"], line["count"]) for line in lines] == [("10.0.0.7", 1), ("10.0.0.8", 1), ("10.0.0.7", 50)]
     assert all(line["event"] == "listener.distrusted" and line["log_level"] == "warning" for line in lines)
     assert "put ca.crt on it (posd tls ca)" in lines[0]["detail"]
-    assert msgspec.to_builtins(distrust.documents()[-1]) == {
-        "address": "10.0.0.7",
-        "alert": "unknown_ca",
-        "count": 51,
-        "first_at": "2026-11-22T09:00:00.000Z",
-        "last_at": "2026-11-22T10:00:00.000Z",
-    }
+    address, newest = list(distrust.recent().items())[-1]
+    assert (address, newest.alert, newest.count) == ("10.0.0.7", "unknown_ca", 51)
+    assert (iso(newest.first_at), iso(newest.last_at)) == ("2026-11-22T09:00:00.000Z", "2026-11-22T10:00:00.000Z")
 
 
 def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None:
@@ -81,8 +77,8 @@ def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None
         for number in range(10_000):
             distrust.note(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}", "unknown_ca")
     assert len(lines) == alerts.MAX_LINES
-    assert len(distrust.documents()) == alerts.MAX_ADDRESSES
-    assert distrust.documents()[-1].address == "10.0.39.15"
+    assert len(distrust.recent()) == alerts.MAX_ADDRESSES
+    assert list(distrust.recent())[-1] == "10.0.39.15"
     words = distrust.words()
     assert words is not None
     assert words.startswith("10.0.39.15 refuses it (unknown_ca): ")
@@ -91,12 +87,12 @@ def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None
 
 def test_it_is_shown_for_a_day_after_the_newest(clock: Clock) -> None:
     distrust = Distrust(clock.now)
-    assert (distrust.words(), distrust.documents()) == (None, [])
+    assert (distrust.words(), distrust.recent()) == (None, {})
     distrust.note("10.0.0.7", "unknown_ca")
     clock.passed = 86_399
-    assert len(distrust.documents()) == 1
+    assert len(distrust.recent()) == 1
     clock.passed = 86_400
-    assert (distrust.words(), distrust.documents()) == (None, [])
+    assert (distrust.words(), distrust.recent()) == (None, {})
 
 
 @pytest.mark.parametrize(

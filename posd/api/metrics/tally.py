@@ -7,8 +7,9 @@ from collections.abc import Container, Iterable, Sequence
 from posd.base.meters import Histogram
 from posd.payments import rows as transactions
 from posd.payments.abort_replies import AbortAnswer
-from posd.payments.model import Phase, Result, Transaction
+from posd.payments.model import Result, Transaction
 from posd.printing import rows
+from posd.records.model import Phase
 from posd.storage.batch import Change
 from posd.storage.changes import Hub
 

@@ -6,7 +6,7 @@ Nothing of it depends on the configuration. Whoever asks for it first loads this
 from functools import cache
 
 from posd.api.openapi.description import describe
-from posd.payments.model import encode
+from posd.base.json_text import encode
 
 
 @cache

@@ -6,13 +6,13 @@ from posd import __version__
 from posd.api import routes
 from posd.api.openapi import examples, problems
 from posd.api.openapi.schemas import Schema, Schemas
+from posd.base.problems import PROBLEMS
 from posd.calls import parameters
 from posd.calls.parameters import METADATA, PLACE, UNSEARCHABLE, Parameter
 from posd.calls.route import Answer, Route
 from posd.httpd.accept import STREAM
 from posd.payments.documents import Outcome
 from posd.printing.documents import PrintJob
-from posd.records.problems import PROBLEMS
 
 WORDS = """\
 HTTP/1.1 and JSON over Unix sockets: whatever host a request names is right. Amounts are exact decimals: read them as \

@@ -15,13 +15,14 @@ from posd.payments.model import (
     LastSearch,
     NextStep,
     OperationType,
-    Phase,
     Receipt,
     Result,
     SearchResult,
 )
 from posd.printing import documents
 from posd.printing.model import DecidedBy, PrintStatus
+from posd.records.history import AttemptLine, IntentLine
+from posd.records.model import Phase
 from posd.storage.marks import OldFile, Restored
 from posd.storage.rotation import Rotated
 from posd.terminals.documents import Terminal
@@ -252,8 +253,8 @@ ANSWERED: dict[tuple[str, int], Any] = {
     ("list_events", 200): transactions.Events([EVENT]),
     ("get_history", 200): history.History(
         [
-            history.IntentLine(at=BEGAN, terminal=SERIAL),
-            history.AttemptLine(at=BEGAN, judgement="acknowledged", http_status=200, reason=None),
+            IntentLine(at=BEGAN, terminal=SERIAL),
+            AttemptLine(at=BEGAN, judgement="acknowledged", http_status=200, reason=None),
             history.EventLine(at=READ, seq=17, status="CARD_PRESENTED", verdict="applied"),
         ]
     ),
@@ -270,8 +271,8 @@ ANSWERED: dict[tuple[str, int], Any] = {
     ("await_print_job", 202): PENDING,
     ("get_print_history", 200): documents.PrintHistory(
         [
-            history.IntentLine(at=BEGAN, terminal=SERIAL),
-            history.AttemptLine(at=BEGAN, judgement="accepted", http_status=202, reason=None),
+            IntentLine(at=BEGAN, terminal=SERIAL),
+            AttemptLine(at=BEGAN, judgement="accepted", http_status=202, reason=None),
             documents.PollLine(at=READ, status="IN_PROGRESS", error_code=None, error_message=None),
         ]
     ),

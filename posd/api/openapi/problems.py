@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from posd.api.openapi.schemas import Schema, Schemas
-from posd.records.problems import PROBLEMS, Problem
+from posd.base.problems import PROBLEMS, Problem
 
 MEDIA = "application/problem+json"
 

@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Meta, UnsetType
 
 from posd.base.json_types import Wire
-from posd.payments.model import NextStep, Phase, Result
+from posd.payments.model import NextStep, Result
 from posd.printing.model import PrintStatus
+from posd.records.model import Phase
 
 Schema = dict[str, Any]
 

@@ -5,7 +5,7 @@ from posd.api.operator_documents import PruneProgress, Quarantine, QuarantinedBo
 from posd.api.prune_request import PruneRequest
 from posd.calls import parameters as at
 from posd.calls.route import Answer, Route
-from posd.payments.decision_requests import Signed
+from posd.records.request import Signed
 from posd.storage.backup import Written
 from posd.storage.rotation import Rotated
 from posd.upkeep.retention import Report

@@ -5,12 +5,12 @@ import socket
 import ssl
 from urllib.parse import urlsplit
 
+from posd.base.problems import Problem
 from posd.cli.doctor import trust
 from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
 from posd.cli.doctor.shop import Shop, me
 from posd.cli.output import moment
 from posd.httpd.alerts import WORDS
-from posd.records.problems import Problem
 from posd.tls import asking
 
 #: How long a connection to this machine's own address may take, in seconds.

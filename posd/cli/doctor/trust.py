@@ -9,9 +9,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from posd import tls
+from posd.base.callback_tokens import Channel
 from posd.cli.doctor.shop import Shop
 from posd.config import TerminalConfig
-from posd.records.callback_tokens import Channel
 from posd.records.callback_urls import CallbackUrls
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: whether a certificate has ended is a line of its own.

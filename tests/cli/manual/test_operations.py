@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from posd.base.problems import PROBLEMS
 from posd.cli.exit_codes import ExitCode
 from posd.payments.model import AttentionCode
 from posd.printing.model import PrintAttentionCode
-from posd.records.problems import PROBLEMS
 from tests.cli.manual.parsing import FENCED, commands_of, parse, words_of
 
 ROOT = Path(__file__).parents[3]

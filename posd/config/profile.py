@@ -2,7 +2,7 @@
 
 The spec (4.1) shows the charge alone. Every other row is an assumption from public vendor material: it is used, but
 what it answers proves nothing until the configuration says `confirmed = true` for it. The configuration can replace
-each row; `replace_row` holds the rules for that. The rows of what starts something stand in `posd.payments.operations`.
+each row; `replace_row` holds the rules for that.
 """
 
 import re
@@ -12,10 +12,8 @@ from types import MappingProxyType
 from typing import Final, Literal
 from urllib.parse import quote
 
-from posd.payments.operations import OPERATIONS
-from posd.terminals.profile_row import Method, Row
-
 AccessMode = Literal["local", "cloud"]
+Method = Literal["GET", "POST"]
 
 ACCESS_MODES: Final[tuple[AccessMode, ...]] = ("local", "cloud")
 METHODS: Final[tuple[Method, ...]] = ("GET", "POST")
@@ -27,6 +25,24 @@ CLIENT_TRANSACTION_ID: Final = "client_transaction_id"
 OWN_PLACEHOLDERS: Final[Mapping[str, str]] = MappingProxyType(
     {"print-job": PRINT_JOB_ID, "search": CLIENT_TRANSACTION_ID}
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One operation. `path` may hold `{placeholders}`; `pointer` (search alone) is the JSON Pointer to the
+    transactions in the reply, "" for the whole reply; `abortable` (what starts something) is whether the POS can
+    abort it."""
+
+    method: Method
+    path: str
+    confirmed: bool = False
+    pointer: str = ""
+    abortable: bool = True
+
+    @property
+    def assumption(self) -> bool:
+        """Whether nobody has vouched for this row yet: its answers are no proof."""
+        return not self.confirmed
 
 
 Table = Mapping[str, Row]
@@ -44,27 +60,43 @@ class Profile:
         return self.local if access_mode == "local" else self.cloud
 
 
-#: What is asked of a terminal beside the operations that start something.
-SERVICE_LOCAL: Final[Table] = MappingProxyType(
+#: What starts a payment: operation -> the last word of its path. The spec confirms the charge alone.
+STARTS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "abort": Row("GET", "/terminal/v1/abort"),
-        "search": Row("POST", "/terminal/v1/transaction_search_online"),
-        "print": Row("POST", "/terminal/v1/print"),
-        "print-job": Row("GET", "/terminal/v1/print_job?print_job_id={print_job_id}"),
+        "charge": "charge",
+        "pre-auth": "authorization",
+        "capture": "capture",
+        "re-auth": "re_authorization",
+        "post-tip": "pos_tip",
+        "void": "void",
     }
 )
-SERVICE_CLOUD: Final[Table] = MappingProxyType(
-    {
-        "abort": Row("POST", "/terminal/v1/{terminal_serial}/sync/abort"),
-        "search": Row("POST", "/terminal/v1/{terminal_serial}/sync/transaction_search_online"),
-        "print": Row("POST", "/terminal/v1/{terminal_serial}/sync/print/job"),
-        "print-job": Row("GET", "/terminal/v1/{terminal_serial}/print_job?print_job_id={print_job_id}"),
-    }
-)
+_CONFIRMED: Final = frozenset({"charge"})
+
+
+def _starts(prefix: str) -> Table:
+    return {kind: Row("POST", f"{prefix}/async/{word}", confirmed=kind in _CONFIRMED) for kind, word in STARTS.items()}
+
 
 DEFAULT: Final = Profile(
-    MappingProxyType({kind.value: row.local for kind, row in OPERATIONS.items()} | dict(SERVICE_LOCAL)),
-    MappingProxyType({kind.value: row.cloud for kind, row in OPERATIONS.items()} | dict(SERVICE_CLOUD)),
+    local=MappingProxyType(
+        {
+            **_starts("/terminal/v1"),
+            "abort": Row("GET", "/terminal/v1/abort"),
+            "search": Row("POST", "/terminal/v1/transaction_search_online"),
+            "print": Row("POST", "/terminal/v1/print"),
+            "print-job": Row("GET", "/terminal/v1/print_job?print_job_id={print_job_id}"),
+        }
+    ),
+    cloud=MappingProxyType(
+        {
+            **_starts("/terminal/v1/{terminal_serial}"),
+            "abort": Row("POST", "/terminal/v1/{terminal_serial}/sync/abort"),
+            "search": Row("POST", "/terminal/v1/{terminal_serial}/sync/transaction_search_online"),
+            "print": Row("POST", "/terminal/v1/{terminal_serial}/sync/print/job"),
+            "print-job": Row("GET", "/terminal/v1/{terminal_serial}/print_job?print_job_id={print_job_id}"),
+        }
+    ),
 )
 
 #: A path as it goes on the request line: visible ASCII, no fragment; braces only around placeholders.

@@ -11,48 +11,48 @@ from typing import Any
 import click
 
 from posd import __version__
-from posd.cli.completing import files
+from posd.cli.app.completing import files
+from posd.cli.app.lazy import LazyGroup
 from posd.cli.entry import CONFIG_FILE, CONFIG_VARIABLE
-from posd.cli.lazy import LazyGroup
 
 #: command -> "module:attribute" of its click command, in the order in which `posd --help` shows them.
 COMMANDS: Mapping[str, str] = {
     "run": "posd.cli.run:run",
     "demo": "posd.cli.demo.command:demo",
     "simulate": "posd.cli.simulate:simulate",
-    "charge": "posd.cli.starting:charge",
-    "preauth": "posd.cli.starting:preauth",
-    "reauth": "posd.cli.starting:reauth",
-    "capture": "posd.cli.starting:capture",
-    "tip": "posd.cli.starting:tip",
-    "void": "posd.cli.starting:void",
-    "await": "posd.cli.awaiting:await_",
-    "abort": "posd.cli.aborting:abort",
-    "show": "posd.cli.show:show",
-    "list": "posd.cli.listing:list_",
+    "charge": "posd.cli.payments.start:charge",
+    "preauth": "posd.cli.payments.start:preauth",
+    "reauth": "posd.cli.payments.start:reauth",
+    "capture": "posd.cli.payments.start:capture",
+    "tip": "posd.cli.payments.start:tip",
+    "void": "posd.cli.payments.start:void",
+    "await": "posd.cli.payments.awaiting:await_",
+    "abort": "posd.cli.payments.abort:abort",
+    "show": "posd.cli.payments.show:show",
+    "list": "posd.cli.payments.listing:list_",
     "report": "posd.cli.report.command:report",
-    "print": "posd.cli.printing:print_",
-    "print-jobs": "posd.cli.print_jobs:print_jobs",
-    "reconcile": "posd.cli.operator:reconcile",
-    "release": "posd.cli.operator:release",
-    "resolve": "posd.cli.operator:resolve",
-    "acknowledge": "posd.cli.operator:acknowledge",
-    "quarantine": "posd.cli.quarantine:quarantine",
-    "reprocess": "posd.cli.quarantine:reprocess",
-    "terminals": "posd.cli.terminals:terminals",
+    "print": "posd.cli.printing.command:print_",
+    "print-jobs": "posd.cli.printing.jobs:print_jobs",
+    "reconcile": "posd.cli.payments.decide:reconcile",
+    "release": "posd.cli.payments.decide:release",
+    "resolve": "posd.cli.payments.decide:resolve",
+    "acknowledge": "posd.cli.payments.decide:acknowledge",
+    "quarantine": "posd.cli.operate.quarantine:quarantine",
+    "reprocess": "posd.cli.operate.quarantine:reprocess",
+    "terminals": "posd.cli.terminals.command:terminals",
     "watch": "posd.cli.watch.command:watch",
-    "status": "posd.cli.status:status",
-    "logs": "posd.cli.logs:logs",
-    "metrics": "posd.cli.metrics:metrics",
-    "config": "posd.cli.config:config",
+    "status": "posd.cli.operate.status:status",
+    "logs": "posd.cli.operate.logs:logs",
+    "metrics": "posd.cli.operate.metrics:metrics",
+    "config": "posd.cli.operate.config:config",
     "tls": "posd.cli.tls:tls",
-    "backup": "posd.cli.data.backup:backup",
-    "restore": "posd.cli.data.restore:restore",
-    "verify": "posd.cli.data.verify:verify",
-    "prune": "posd.cli.data.prune:prune",
+    "backup": "posd.cli.operate.backup:backup",
+    "restore": "posd.cli.operate.restore:restore",
+    "verify": "posd.cli.operate.verify:verify",
+    "prune": "posd.cli.operate.prune:prune",
     "doctor": "posd.cli.doctor.command:doctor",
-    "openapi": "posd.cli.openapi:openapi",
-    "completion": "posd.cli.completion:completion",
+    "openapi": "posd.cli.operate.openapi:openapi",
+    "completion": "posd.cli.operate.completion:completion",
 }
 
 
@@ -69,7 +69,7 @@ class Commands(LazyGroup):
             # A closed pipe (posd list | head) is click's to handle; POSD_DEBUG is for who repairs posd.
             if (isinstance(error, OSError) and error.errno == errno.EPIPE) or os.environ.get("POSD_DEBUG"):
                 raise
-            from posd.cli.errors import explain
+            from posd.cli.app.errors import explain
 
             raise explain(error, ctx.meta) from error
 

@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from posd.cli.exit_codes import ExitCode
+from posd.cli.app.exit_codes import ExitCode
 
 
 def run(config_path: str) -> NoReturn:

@@ -224,9 +224,10 @@ print(json.dumps(loaded), file=sys.stderr)
     assert done.stdout == "plain,show\n"
     assert set(json.loads(done.stderr)) == {
         "posd.cli",
-        "posd.cli.completing",
+        "posd.cli.app",
+        "posd.cli.app.completing",
         "posd.cli.entry",
-        "posd.cli.lazy",
+        "posd.cli.app.lazy",
         "posd.cli.main",
     }
 

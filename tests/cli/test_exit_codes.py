@@ -3,7 +3,7 @@
 import pytest
 
 from posd.base.problems import PROBLEMS
-from posd.cli.exit_codes import PROBLEM_CODES, ExitCode, for_print_job, for_problem, for_transaction
+from posd.cli.app.exit_codes import PROBLEM_CODES, ExitCode, for_print_job, for_problem, for_transaction
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from posd.cli.advice import ATTENTION_ADVICE, NEXT_STEPS, attention_advice, next_step
-from posd.cli.operations import OPERATIONS, UNKNOWN
-from posd.cli.progress import GOES_ON, outcome_pairs
-from posd.cli.words import (
+from posd.cli.app.advice import ATTENTION_ADVICE, NEXT_STEPS, attention_advice, next_step
+from posd.cli.payments.operations import OPERATIONS, UNKNOWN
+from posd.cli.payments.progress import GOES_ON, outcome_pairs
+from posd.cli.payments.words import (
     RESOLVED_AS,
     RESULTS,
     SEARCHES,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from posd.cli import operator as commands
-from posd.cli.users import caller, login_name, user_name
-from posd.cli.words import meaning
+from posd.cli.app.users import caller, login_name, user_name
+from posd.cli.payments import decide as commands
+from posd.cli.payments.words import meaning
 from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction
 from tests.cli.processes import PATIENCE, posd, posd_interrupted, posd_on_terminal
 from tests.cli.stub import Answer, Stub, problem

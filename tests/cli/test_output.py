@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from posd.cli.output import Output, asked, escaped, money, total
+from posd.cli.app.output import Output, asked, escaped, money, total
 
 
 @pytest.mark.parametrize(

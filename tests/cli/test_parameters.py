@@ -5,7 +5,7 @@ from decimal import Decimal
 import click
 import pytest
 
-from posd.cli import parameters
+from posd.cli.app import parameters
 
 
 @pytest.mark.parametrize("text", ["0", "10", "10.5", "11.20", "0.1", "19999999.99", "999999999999.9999", "007.50"])

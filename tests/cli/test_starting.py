@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from posd.cli.starting import STARTS
+from posd.cli.payments.start import STARTS
 from tests.cli.documents import ID, OTHER_ID, answer, outcome, transaction
 from tests.cli.processes import PATIENCE, posd
 from tests.cli.stub import Answer, Stub, problem

@@ -4,12 +4,12 @@ import click
 import pytest
 
 from posd.base.problems import PROBLEMS
-from posd.cli.advice import ATTENTION_ADVICE, CAPTURE_OR_VOID, LOOK_FIRST, NEXT_STEPS, SPELLINGS, attention_advice
+from posd.cli.app.advice import ATTENTION_ADVICE, CAPTURE_OR_VOID, LOOK_FIRST, NEXT_STEPS, SPELLINGS, attention_advice
 from posd.cli.main import COMMANDS as POSD_COMMANDS
 from posd.cli.main import main
-from posd.cli.starting import STARTS
-from posd.cli.status import check_text
-from posd.cli.words import EVIDENCE, RESOLVED_AS, RESULTS, SEARCH_ENTRIES, SEARCHES
+from posd.cli.operate.status import check_text
+from posd.cli.payments.start import STARTS
+from posd.cli.payments.words import EVIDENCE, RESOLVED_AS, RESULTS, SEARCH_ENTRIES, SEARCHES
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, OperationType, Result
 from tests.cli.documents import ID, transaction
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from posd.cli.api import Api
+from posd.cli.app.api import Api
+from posd.cli.app.output import money
+from posd.cli.app.waiting import Away, follow_print_job, start
 from posd.cli.demo.timeline import POSD, TERMINAL, TILL, Charge, Step, Timeline
-from posd.cli.output import money
-from posd.cli.waiting import Away, follow_print_job, start
 
 #: characters of a line on paper.
 WIDTH = 32

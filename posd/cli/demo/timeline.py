@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from posd.cli.api import Api
-from posd.cli.output import money, total
-from posd.cli.progress import event_extra
-from posd.cli.waiting import Arrived, Away, Snapshot, follow, start
+from posd.cli.app.api import Api
+from posd.cli.app.output import money, total
+from posd.cli.app.waiting import Arrived, Away, Snapshot, follow, start
+from posd.cli.payments.progress import event_extra
 
 #: the actors, as the timeline names them.
 TILL, POSD, TERMINAL = "till", "posd", "terminal"

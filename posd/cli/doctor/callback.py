@@ -6,10 +6,10 @@ import ssl
 from urllib.parse import urlsplit
 
 from posd.base.problems import Problem
+from posd.cli.app.output import moment
 from posd.cli.doctor import trust
 from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
 from posd.cli.doctor.shop import Shop, me
-from posd.cli.output import moment
 from posd.httpd.alerts import WORDS
 from posd.tls import asking
 

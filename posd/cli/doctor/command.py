@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from posd.cli.connection import SOCKET_META, json_option
+from posd.cli.app.connection import SOCKET_META, json_option
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output
 from posd.cli.doctor.findings import Finding, Status
-from posd.cli.exit_codes import ExitCode
-from posd.cli.output import Output
 
 
 @click.command()

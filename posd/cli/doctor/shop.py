@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from posd import tls
+from posd.cli.app.users import user_name
 from posd.cli.doctor.findings import Finding, Status
-from posd.cli.users import user_name
 from posd.config import Config, ConfigProblem, TerminalConfig
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import click
 
-from posd.cli.lazy import LazyGroup
+from posd.cli.app.lazy import LazyGroup
 from posd.cli.main import main
 from posd.cli.manual.examples import EXAMPLES, Example
 from posd.cli.manual.notes import exits_of, related

@@ -13,9 +13,9 @@ import click
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from posd.cli.api import Api
-from posd.cli.connection import connect, json_option
-from posd.cli.output import Output
+from posd.cli.app.api import Api
+from posd.cli.app.connection import connect, json_option
+from posd.cli.app.output import Output
 from posd.cli.report import as_csv, as_json, reading, sums, table
 from posd.cli.report.days import Span, read_day
 from posd.cli.report.html import page

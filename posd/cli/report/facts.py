@@ -11,9 +11,9 @@ from typing import Any
 
 from posd.base.money import read_money
 from posd.base.times import parse_iso
-from posd.cli.output import inline
+from posd.cli.app.output import inline
+from posd.cli.payments.words import state
 from posd.cli.report.exact import ZERO, total
-from posd.cli.words import state
 
 #: The clock of a terminal counts as far as it can be right: it says that it ended after posd asked (but for what the
 #: two clocks differ), before posd heard of it, and not days after it began. Beyond that the time of the request counts.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from posd.base.times import iso
-from posd.cli.api import Api, Problem
+from posd.cli.app.api import Api, Problem
 from posd.cli.report.counting import related
 from posd.cli.report.days import Span
 from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, read

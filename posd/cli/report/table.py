@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from textwrap import wrap
 
-from posd.cli.listing import show_what_to_do
-from posd.cli.output import Output
+from posd.cli.app.output import Output
+from posd.cli.payments.listing import show_what_to_do
 from posd.cli.report import figures, sums
 from posd.cli.report.counting import Payment, Section
 from posd.cli.report.exact import money

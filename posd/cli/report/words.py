@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
 
-from posd.cli.advice import Advice, attention_advice
-from posd.cli.operations import words_of
+from posd.cli.app.advice import Advice, attention_advice
+from posd.cli.payments.operations import words_of
 from posd.cli.report.counting import Basis, Payment, Section
 from posd.cli.report.days import Span
 from posd.cli.report.exact import money

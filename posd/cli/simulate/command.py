@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import click
 
 from posd import tls
-from posd.cli.exit_codes import ExitCode
-from posd.cli.parameters import amount
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.parameters import amount
 from posd.cli.simulate.keys import Keys
 from posd.cli.simulate.lines import Lines
 from posd.cli.simulate.machines import HTTP_PORT, HTTPS_PORT, Machine, Place, make, split_address

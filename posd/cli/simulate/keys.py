@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from posd.cli.keyboard import Keyboard
+from posd.cli.app.keyboard import Keyboard
 from posd.simulator.control_bodies import POWER_CYCLE_SECONDS
 from posd.simulator.errors import SettingsError
 from posd.simulator.hands import Hand

@@ -3,7 +3,7 @@
 import click
 import msgspec
 
-from posd.cli.output import Output
+from posd.cli.app.output import Output
 from posd.simulator.catalogue import payments
 from posd.simulator.catalogue import text as payment_text
 from posd.simulator.control_documents import listed_scenarios

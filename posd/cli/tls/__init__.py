@@ -2,7 +2,7 @@
 
 import click
 
-from posd.cli.lazy import LazyGroup, Targets
+from posd.cli.app.lazy import LazyGroup, Targets
 
 SUBCOMMANDS: Targets = {
     "init": "posd.cli.tls.init:init",

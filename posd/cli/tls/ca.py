@@ -7,9 +7,9 @@ import click
 import msgspec
 
 from posd import tls
-from posd.cli.config import load_or_exit
-from posd.cli.connection import json_option
-from posd.cli.output import Output
+from posd.cli.app.connection import json_option
+from posd.cli.app.output import Output
+from posd.cli.operate.config import load_or_exit
 from posd.cli.tls.settings import document, fail, grouped, own
 
 

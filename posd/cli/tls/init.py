@@ -3,9 +3,9 @@
 import click
 
 from posd import tls
-from posd.cli.config import load_or_exit
-from posd.cli.exit_codes import ExitCode
-from posd.cli.output import Output
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output
+from posd.cli.operate.config import load_or_exit
 from posd.cli.tls import running
 from posd.cli.tls.settings import fail
 from posd.config import Config

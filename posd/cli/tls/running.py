@@ -15,8 +15,8 @@ from typing import Any
 import click
 
 from posd import tls
-from posd.cli.api import Problem, Unreachable
-from posd.cli.connection import connect
+from posd.cli.app.api import Problem, Unreachable
+from posd.cli.app.connection import connect
 from posd.config import Config
 from posd.tls.asking import NotShown, shown
 

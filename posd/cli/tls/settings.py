@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import click
 
 from posd import tls
-from posd.cli.exit_codes import ExitCode
-from posd.cli.output import Output
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output
 from posd.config import Config
 
 #: bytes of a fingerprint in one line, when people compare it with another screen.

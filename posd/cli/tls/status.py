@@ -9,10 +9,10 @@ import click
 import msgspec
 
 from posd import tls
-from posd.cli.config import load_or_exit
-from posd.cli.connection import json_option
-from posd.cli.exit_codes import ExitCode
-from posd.cli.output import Output, Pair
+from posd.cli.app.connection import json_option
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output, Pair
+from posd.cli.operate.config import load_or_exit
 from posd.cli.tls import running
 from posd.cli.tls.settings import document, fail, grouped, own, pair, wanted
 from posd.tls.asking import NotShown

@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import assert_never
 
-from posd.cli.keyboard import Keyboard
-from posd.cli.operations import words_of
+from posd.cli.app.keyboard import Keyboard
+from posd.cli.payments.operations import words_of
+from posd.cli.payments.words import SEARCHES, meaning, state
 from posd.cli.watch.cells import Glyphs
 from posd.cli.watch.control import Do, Wish, press
 from posd.cli.watch.keys import ESCAPE_SECONDS, Decoder
@@ -21,7 +22,6 @@ from posd.cli.watch.screen import ENTER, LEAVE, Screen
 from posd.cli.watch.source import Acted, Answered, Changed, Ended, Fault, Message, NoAnswer, Source, Told
 from posd.cli.watch.state import Kind, Row, Shop, State, Status, Ui, settle
 from posd.cli.watch.telling import what
-from posd.cli.words import SEARCHES, meaning, state
 
 #: seconds between two frames at least; what a key does is seen at once.
 FRAME_SECONDS = 0.25

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from posd.cli import print_words, words
-from posd.cli.advice import attention_advice
-from posd.cli.output import asked
-from posd.cli.terminals import why
+from posd.cli.app.advice import attention_advice
+from posd.cli.app.output import asked
+from posd.cli.payments import words
+from posd.cli.printing import words as print_words
+from posd.cli.terminals.command import why
 from posd.cli.watch.cells import Glyphs, Line, Span, clip, fit, text_of, width
 from posd.cli.watch.state import Document, Kind, Row, Section
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from posd.cli.api import Api, Problem, Unreachable
-from posd.cli.connection import connect, json_option
-from posd.cli.output import Output
-from posd.cli.waiting import as_away
+from posd.cli.app.api import Api, Problem, Unreachable
+from posd.cli.app.connection import connect, json_option
+from posd.cli.app.output import Output
+from posd.cli.app.waiting import as_away
 from posd.cli.watch import feed
 from posd.cli.watch.cells import ASCII, UNICODE, Glyphs
 from posd.cli.watch.rates import WINDOW

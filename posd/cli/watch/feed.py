@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from posd.cli.api import Api, decode
+from posd.cli.app.api import Api, decode
 
 #: Lines that are read at once.
 PAGE = 500

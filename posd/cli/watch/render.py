@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from posd.cli.status import STYLES, check_text
+from posd.cli.operate.status import STYLES, check_text
 from posd.cli.watch.cells import Glyphs, Line, Span, at_most, clip, clip_line, text_of, width, wrap
 from posd.cli.watch.columns import Layout
 from posd.cli.watch.control import why_not_abortable

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from posd.cli.api import Api, Problem, Unreachable
-from posd.cli.chain import links
-from posd.cli.errors import problem_text
-from posd.cli.operator import RECONCILE_SECONDS
+from posd.cli.app.api import Api, Problem, Unreachable
+from posd.cli.app.errors import problem_text
+from posd.cli.payments.chain import links
+from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.watch import feed
 from posd.cli.watch.rates import WINDOW
 from posd.cli.watch.state import LINGER, Kind, Row, Shop

@@ -3,15 +3,16 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from posd.cli import history, print_words, words
-from posd.cli.advice import Advice, attention_advice, next_step
-from posd.cli.chain import Link
-from posd.cli.operations import words_of
-from posd.cli.output import Pair, asked, inline, moment
-from posd.cli.print_progress import job_pairs
-from posd.cli.progress import event_extra, outcome_pairs
-from posd.cli.show import transaction_pairs
-from posd.cli.terminals import why
+from posd.cli.app.advice import Advice, attention_advice, next_step
+from posd.cli.app.output import Pair, asked, inline, moment
+from posd.cli.payments import history, words
+from posd.cli.payments.chain import Link
+from posd.cli.payments.operations import words_of
+from posd.cli.payments.progress import event_extra, outcome_pairs
+from posd.cli.payments.show import transaction_pairs
+from posd.cli.printing import words as print_words
+from posd.cli.printing.progress import job_pairs
+from posd.cli.terminals.command import why
 from posd.cli.watch.cells import Line, at_most, fit, wrap
 from posd.cli.watch.keys import BINDINGS
 from posd.cli.watch.state import Document, Kind, Page, Row

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from posd.base.problems import PROBLEMS
-from posd.cli.exit_codes import ExitCode
+from posd.cli.app.exit_codes import ExitCode
 from posd.payments.model import AttentionCode
 from posd.printing.model import PrintAttentionCode
 from tests.cli.manual.parsing import FENCED, commands_of, parse, words_of

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from posd.cli.api import decode
+from posd.cli.app.api import decode
 from posd.cli.watch.cells import UNICODE, Glyphs, text_of
 from posd.cli.watch.render import View, frame
 from posd.cli.watch.state import Shop, State, Ui

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd.cli.api import Api
+from posd.cli.app.api import Api
 from posd.cli.watch import feed
 from posd.cli.watch.feed import Change
 from tests.support.counter import Counter

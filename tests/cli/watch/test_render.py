@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.cli.chain import Link
+from posd.cli.payments.chain import Link
 from posd.cli.watch.cells import ASCII, UNICODE, text_of, width
 from posd.cli.watch.render import frame, furthest, keys_line, once, share
 from posd.cli.watch.screen import Screen

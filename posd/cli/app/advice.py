@@ -1,0 +1,179 @@
+"""What a person does about an attention, about a reservation and about a refusal: in words, and commands to type."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from posd.cli.payments.operations import words_of
+
+
+class Advice(NamedTuple):
+    """What a person does: in words, and the commands that the words speak of, in their order.
+
+    `{id}` stands for the transaction's id; what is in capitals is left to the person. The other braces are those of
+    `Operation.fill`.
+    """
+
+    words: str
+    commands: tuple[str, ...] = ()
+
+
+_ACKNOWLEDGE = "posd acknowledge {id} "
+
+#: attention `code` -> what to do about it.
+ATTENTION_ADVICE: Mapping[str, Advice] = {
+    "in_doubt": Advice(
+        "It is not known whether the terminal took this {noun}. Look at its screen and its journal; do not start it "
+        "again. Ask it again; free it if it must serve others; settle the {noun} once you know how it ended:",
+        ("posd reconcile {id}", "posd release {id}", "posd resolve {id} RESULT"),
+    ),
+    "gap": Advice(
+        "An event of the terminal is missing; it may come late. If it does not, check the network, ask the terminal, "
+        "and clear this when the {noun} is settled:",
+        ("posd reconcile {id}", _ACKNOWLEDGE + "gap"),
+    ),
+    "stalled": Advice(
+        "The terminal has been silent for long; it may still wait for the customer. Look at its screen and its "
+        "network. Ask it; where the customer gave up, stop the {noun}:",
+        ("posd reconcile {id}", "posd abort {id}"),
+    ),
+    "no_callback": Advice(
+        "The terminal took the {noun} but sends no events: check that it reaches this machine (network, firewall) "
+        "and trusts posd's CA certificate. The outcome can be asked for:",
+        ("posd reconcile {id}",),
+    ),
+    "orphan": Advice(
+        "posd's database did not know this {noun} (was it restored from a backup?). Compare it with the till's "
+        "records, and correct the till where it booked something else; then:",
+        (_ACKNOWLEDGE + "orphan",),
+    ),
+    "serial_mismatch": Advice(
+        "Another terminal answered than the one asked. Find out on which one this {noun} ran, and correct the "
+        "addresses of the terminals; then:",
+        ("posd terminals", _ACKNOWLEDGE + "serial_mismatch"),
+    ),
+    "event_id_reused": Advice(
+        "The terminal used one event id for two different messages, and only the first was applied. Compare the "
+        "{noun} with the terminal's journal, and report it to the terminal's vendor; then:",
+        ("posd show {id}", _ACKNOWLEDGE + "event_id_reused"),
+    ),
+    "unknown_status": Advice(
+        "The terminal sent a status that this version does not know. Update posd, and have it read the events again; "
+        "then:",
+        ("posd reprocess", _ACKNOWLEDGE + "unknown_status"),
+    ),
+    "illegal_transition": Advice(
+        "The terminal broke the order of its own states, so its word is not sure. Check in the acquirer's records "
+        "{whether}; then:",
+        (_ACKNOWLEDGE + "illegal_transition",),
+    ),
+    "conflicting_final": Advice(
+        "The terminal reported two different results. Check with the acquirer {whether}, and how often; {twice}; then:",
+        ("posd show {id}", _ACKNOWLEDGE + "conflicting_final"),
+    ),
+    "outcome_corrected": Advice(
+        "The outcome stated before was wrong. Check what the till booked and whether this {noun} was started again "
+        "meanwhile, and correct both; then:",
+        ("posd show {id}", _ACKNOWLEDGE + "outcome_corrected"),
+    ),
+    "missing_reference": Advice(
+        "Approved, but without the acquirer's reference{lack}. Keep the receipt, which may show it; ask the "
+        "terminal for it; then:",
+        ("posd reconcile {id}", _ACKNOWLEDGE + "missing_reference"),
+    ),
+    "amount_differs": Advice(
+        "The approved amount is not the one asked for. Compare the receipt with the till, and settle the difference; "
+        "then:",
+        (_ACKNOWLEDGE + "amount_differs",),
+    ),
+    "quarantined_event": Advice(
+        "A message of the terminal for this {noun} could not be used and was set aside. See why, mend what its reason "
+        "names, have it applied; clear this if it cannot be:",
+        ("posd quarantine", "posd reprocess", _ACKNOWLEDGE + "quarantined_event"),
+    ),
+    "address_changed": Advice(
+        "This machine's address changed while the {noun} ran, and the terminal sends its events to the old one. There "
+        "is nothing to do: posd asks the terminal by itself until it knows the outcome. To ask it this moment:",
+        ("posd reconcile {id}",),
+    ),
+    "released": Advice(
+        "A person freed the terminal; {whether} is still open. Ask the terminal again, or settle the {noun} once you "
+        "know how it ended:",
+        ("posd reconcile {id}", "posd resolve {id} RESULT"),
+    ),
+}
+
+#: the same where no abort may be sent any more, for an advice that speaks of one.
+NOT_ABORTABLE: Mapping[str, Advice] = {
+    "stalled": Advice(
+        "The terminal has been silent for long, and this {noun} can no longer be aborted. Look at its screen and its "
+        "receipt, and ask it. Once the receipt or the acquirer says how it ended, settle the {noun}:",
+        ("posd reconcile {id}", "posd resolve {id} RESULT"),
+    ),
+}
+
+#: advice for an attention code that this version does not know.
+UNKNOWN_ATTENTION = Advice(
+    "Tell store IT, and update the posd command: it does not know this yet.", ("posd show {id}",)
+)
+
+#: `next_step` -> what to do.
+NEXT_STEPS: Mapping[str, str] = {
+    "wait": "Wait for the outcome. Do not start this {noun} again meanwhile.",
+    "done": "Nothing more to do.",
+    "new_id_ok": "To try again, start a new {noun}.",
+    "ask_person": "Ask the person in charge. Do not start this {noun} again before that is settled.",
+}
+
+#: what comes after an approved pre-authorization or re-authorization; {name} is what names the reservation.
+CAPTURE_OR_VOID = Advice(
+    "Capture it to charge the customer, or void it to give it up",
+    ("posd capture {name} AMOUNT", "posd void {name}"),
+)
+#: what is added to that unless nothing came after it for certain.
+UNLESS_DONE = ", unless one of them was done since"
+
+#: code of a refusal for the sake of other transactions -> the commands that show them, for each of them.
+LOOK_FIRST: Mapping[str, tuple[str, ...]] = {
+    "already_derived": ("posd show {id}",),
+    "sale_conflict": ("posd show {id}",),
+    "unknown_original": ("posd show {id}", "posd list"),
+}
+
+#: how the daemon writes what a till sends -> what a person types instead.
+SPELLINGS: Mapping[str, str] = {
+    '"repeat": true': "--repeat",
+    "`transaction_reference`": "--reference UUID",
+}
+
+
+def attention_advice(code: str, transaction: Mapping[str, Any]) -> Advice:
+    """Return what to do about an attention of a transaction of that type."""
+    operation = words_of(transaction)
+    advice = ATTENTION_ADVICE.get(code, UNKNOWN_ATTENTION)
+    if not transaction["abortable"]:
+        advice = NOT_ABORTABLE.get(code, advice)
+    return Advice(operation.fill(advice.words), advice.commands)
+
+
+def next_step(transaction: Mapping[str, Any]) -> Advice:
+    """Return what is to be done about a transaction now."""
+    step = transaction["next_step"]
+    name = _reservation(transaction)
+    if step == "done" and name is not None:
+        untouched = transaction["type"] == "pre-auth" and not transaction["derived"]
+        words = CAPTURE_OR_VOID.words + ("" if untouched else UNLESS_DONE) + "."
+        return Advice(words, tuple(command.format(name=name) for command in CAPTURE_OR_VOID.commands))
+    return Advice(words_of(transaction).fill(NEXT_STEPS[step]) if step in NEXT_STEPS else step)
+
+
+def _reservation(transaction: Mapping[str, Any]) -> str | None:
+    """Return how a command names what an approval reserved, None where it reserves nothing.
+
+    The pre-authorization's id is best: it stands for the newest reference.
+    """
+    originals = {"pre-auth": transaction["client_transaction_id"], "re-auth": transaction["original"]}
+    if transaction["outcome"] is None or transaction["type"] not in originals:
+        return None
+    reference = transaction["outcome"]["transaction_reference"]
+    original = originals[transaction["type"]]
+    return original if original and reference else f"--reference {reference or 'UUID'}"

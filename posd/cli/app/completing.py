@@ -1,0 +1,87 @@
+"""What a shell offers for a word that is being typed: ids, serials, attention codes, files.
+
+They are asked from the daemon, on a socket of our own and with little patience: somebody has pressed a key and waits.
+Whatever goes wrong, nothing is offered, and nothing is said: the shell would write it into the line.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+SHELLS = ("bash", "zsh", "fish")
+
+#: payments that are asked for: more would not fit on a screen.
+LIMIT = 50
+
+#: what a shell is given: a click callback of an argument or an option.
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+#: what yields (word, help) for a command line.
+Words = Callable[[click.Context], Iterable[tuple[str, str]]]
+
+
+def _offer(words: Words) -> Complete:
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            found = dict(words(ctx))
+        except Exception:  # noqa: BLE001 - see the top of this file
+            return []
+        typed = incomplete.lower()
+        return [CompletionItem(word, help=about) for word, about in found.items() if word.lower().startswith(typed)]
+
+    return complete
+
+
+def payments(query: str, *types: str, approved: bool = False, jobs: str | None = None) -> Complete:
+    """Offer the ids of the newest payments that match; with `jobs`, those of print jobs that match that, too."""
+
+    def words(ctx: click.Context) -> Iterator[tuple[str, str]]:
+        for item in _ask(ctx, f"/v1/transactions?limit={LIMIT}&{query}")["transactions"]:
+            outcome = item["outcome"] or {}
+            if (not types or item["type"] in types) and (not approved or outcome.get("result") == "approved"):
+                state = outcome.get("result") or item["status"] or item["phase"]
+                yield item["client_transaction_id"], f"{item['terminal']} {item['type']} {state}"
+        if jobs is not None:
+            yield from _print_jobs(ctx, jobs)
+
+    return _offer(words)
+
+
+def print_jobs(query: str = "") -> Complete:
+    """Offer the ids of the newest print jobs that match."""
+    return _offer(lambda ctx: _print_jobs(ctx, query))
+
+
+def _print_jobs(ctx: click.Context, query: str) -> Iterator[tuple[str, str]]:
+    for item in _ask(ctx, f"/v1/print-jobs?limit={LIMIT}&{query}")["print_jobs"]:
+        yield item["print_job_id"], f"{item['terminal']} {item['status'] or item['phase']}"
+
+
+def _serials(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    for item in _ask(ctx, "/v1/terminals")["terminals"]:
+        yield item["serial"], item["model"] or ""
+
+
+def _attention(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    identity = ctx.params.get("identity")
+    for kind, key in (("transactions", "client_transaction_id"), ("print_jobs", "print_job_id")):
+        path = f"/v1/{kind.replace('_', '-')}?limit={LIMIT}&attention=true"
+        for item in _ask(ctx, path)[kind]:
+            if identity is None or item[key] == identity:
+                yield from ((attention["code"], attention["detail"]) for attention in item["attention"])
+
+
+serials = _offer(_serials)
+attention_codes = _offer(_attention)
+
+
+def files(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Leave it to the shell to offer files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _ask(ctx: click.Context, path: str) -> Any:
+    from posd.cli.app.quick import ask  # every command imports this file, and few complete anything
+
+    return ask(ctx.find_root().params, path)

@@ -1,0 +1,93 @@
+"""How an error is told: one message that says what is wrong and what to do, and the right exit code."""
+
+import os
+import traceback
+from collections.abc import Mapping
+from typing import IO, Any
+
+import click
+
+from posd.cli.app.advice import LOOK_FIRST, SPELLINGS
+from posd.cli.app.api import ForeignAnswer, Problem, Unreachable
+from posd.cli.app.connection import OUTPUT_META, SOCKET_META
+from posd.cli.app.exit_codes import ExitCode, for_problem
+from posd.cli.app.output import Output
+from posd.client.wire import SOCKET_VARIABLE
+
+#: key in click's `ctx.meta` of the id of what a command refers to, which a refusal may be about; None without one.
+ABOUT_META = "posd.about"
+#: key in click's `ctx.meta` that is set where a command starts something or waits for it: what it stumbles over then is
+#: no refusal.
+STARTS_META = "posd.starts"
+
+
+class Failure(click.ClickException):
+    """An error as click shows it: message on stderr, the problem's JSON on stdout with --json, an exit code."""
+
+    def __init__(self, message: str, exit_code: ExitCode, output: Output, raw: bytes | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
+        self._output = output
+        self._raw = raw
+
+    def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
+        if self._output.as_json and self._raw is not None:
+            self._output.json(self._raw)
+        else:
+            self._output.note(f"posd: {self.message}", style="red")
+
+
+def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
+    """Turn an exception that ended a command into what its user reads; `meta` is click's `ctx.meta`."""
+    from posd.config import ConfigError  # of the little that a command needs where all goes well, it would be most
+
+    output: Output = meta.get(OUTPUT_META) or Output(as_json=False)
+    match error:
+        case ForeignAnswer():
+            return Failure(error.reason, ExitCode.NOT_DONE, output, error.raw)
+        case Unreachable():
+            return Failure(str(error), ExitCode.UNREACHABLE, output)
+        case Problem():
+            text = problem_text(error, meta.get(ABOUT_META)) + _directed(error, meta)
+            return Failure(text, for_problem(error.code), output, error.raw)
+        case ConfigError():
+            lines = ["cannot use the configuration:", *(f"  {problem}" for problem in error.problems)]
+            lines.append("name another file with --config FILE, or the daemon's socket with --socket PATH")
+            return Failure("\n".join(lines), ExitCode.USAGE, output)
+        case _:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            message = (
+                f"a fault of posd itself: {type(error).__name__}: {error} ({where.filename}:{where.lineno}); "
+                "please report it (POSD_DEBUG=1 shows where it happened)"
+            )
+            if meta.get(STARTS_META):
+                message += "\nWhether it was done is not known. Ask again with the same id before it is started again"
+                return Failure(message, ExitCode.OPEN, output)
+            return Failure(message, ExitCode.NOT_DONE, output)
+
+
+def _directed(problem: Problem, meta: Mapping[str, Any]) -> str:
+    """Say what directed an operator's command to the till's socket, where it was a variable and nobody sees it."""
+    path = os.environ.get(SOCKET_VARIABLE)
+    if problem.code != "forbidden" or not path or meta.get(SOCKET_META) != path:
+        return ""
+    return (
+        f"\n  {SOCKET_VARIABLE} is set in this shell and names {path}: take it away (unset {SOCKET_VARIABLE}), or name "
+        "the admin socket with --socket"
+    )
+
+
+def problem_text(problem: Problem, about: str | None = None) -> str:
+    """Write a problem for people: the daemon's own words, the field errors of an invalid request, what to type.
+
+    `about` is the transaction that the command refers to; a problem that names some itself is about those.
+    """
+    detail = problem.detail or problem.code
+    for sent, typed in SPELLINGS.items():
+        detail = detail.replace(sent, typed)
+    lines = [detail]
+    errors = problem.extra.get("errors") or []
+    lines += [f"  {error.get('path')}: {error.get('message')}" for error in errors]
+    concerned = problem.extra.get("transactions") or [about] * (about is not None)
+    lines += [f"  {command.format(id=each)}" for each in concerned for command in LOOK_FIRST.get(problem.code, ())]
+    return "\n".join(lines)

@@ -1,0 +1,106 @@
+"""Reading what people type: amounts, KEY=VALUE pairs and moments in time, each exact or refused."""
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import click
+
+from posd.cli.app.api import decode
+
+#: the API's bounds of an amount: 12 digits before the point, 4 after it.
+AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")
+
+
+def amount(text: str) -> Decimal:
+    """Click type: a decimal amount such as 10, 10.5 or 11.20, kept exactly as written. Raise BadParameter."""
+    if not AMOUNT.fullmatch(text):
+        raise click.BadParameter(
+            f"{text!r} is not an amount: write digits with a decimal point and at most 4 decimal places, like 11.20, "
+            "without sign or thousands separator"
+        )
+    return Decimal(text)
+
+
+def moment(text: str) -> str:
+    """Click type: a date or an ISO 8601 time, in this machine's time zone where it names none. Raise BadParameter.
+
+    Return it as the API wants it: UTC with milliseconds and Z.
+    """
+    try:
+        local = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a time: write 2026-11-20 or 2026-11-20T14:30") from error
+    return local.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def pairs(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Click callback: read repeated KEY=VALUE into a dict. Raise BadParameter where one has no '='."""
+    result = {}
+    for value in values:
+        key, separator, text = value.partition("=")
+        if not (key and separator):
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE", param=parameter)
+        result[key] = text
+    return result
+
+
+def json_pairs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """Click callback: read repeated KEY=JSON into a dict, numbers exact. Raise BadParameter where it is not JSON."""
+    result = {}
+    for key, text in pairs(ctx, parameter, values).items():
+        try:
+            result[key] = decode(text)
+        except ValueError as error:
+            message = f"{text!r} is not JSON (text needs double quotes inside: '{key}=\"text\"')"
+            raise click.BadParameter(message, param=parameter) from error
+    return result
+
+
+def amounts(without_tax: Decimal | None, parts: Mapping[str, Decimal | None]) -> dict[str, Decimal]:
+    """Return the request's `amount`: the positional amount is the total of a sale without tax, `subtotal_iva0`.
+
+    Raise UsageError where there is no amount at all, or the same part twice.
+    """
+    given = {name: value for name, value in parts.items() if value is not None}
+    if without_tax is not None:
+        if "subtotal_iva0" in given:
+            raise click.UsageError("AMOUNT and --subtotal-iva0 are the same part of the amount: give one of them")
+        given["subtotal_iva0"] = without_tax
+    if not given:
+        raise click.UsageError(
+            "no amount: give AMOUNT (without tax), or --subtotal-iva with --iva, and --subtotal-iva0"
+        )
+    return given
+
+
+def original_and_amount(words: Sequence[str], reference: uuid.UUID | None) -> tuple[uuid.UUID | None, Decimal | None]:
+    """Read the arguments [ORIGINAL] [AMOUNT], where --reference may stand for ORIGINAL: exactly one of the two.
+
+    Raise UsageError where it is none or both, and BadParameter where a word is no UUID or no amount.
+    """
+    first = words[0] if words else ""
+    named = bool(first) and (not AMOUNT.fullmatch(first) if reference is None else _is_uuid(first))
+    if named == (reference is not None):
+        given = "ORIGINAL and --reference are both given" if named else "neither ORIGINAL nor --reference is given"
+        raise click.UsageError(
+            f"{given}: name what it is for in exactly one way, by ORIGINAL (its id in posd) or by --reference UUID "
+            "(the acquirer's reference)"
+        )
+    if named and not _is_uuid(first):
+        raise click.BadParameter(f"{first!r} is not a UUID", param_hint="ORIGINAL")
+    rest = words[1:] if named else words
+    if len(rest) > 1:
+        raise click.UsageError(f"{rest[1]!r} is too much: beside --reference only AMOUNT is given")
+    return uuid.UUID(first) if named else None, amount(rest[0]) if rest else None
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True

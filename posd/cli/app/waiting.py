@@ -1,0 +1,208 @@
+"""Starting a payment or a print job and waiting for its outcome, over restarts of the daemon.
+
+Both go on without their till, so nothing here gives up by itself: a daemon that is away is asked again, with the
+same id, until it answers. Only the caller's own deadline or Ctrl-C ends a wait.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from posd.cli.app.api import Api, Call, ForeignAnswer, Problem, Reply, Unreachable
+from posd.client import asking, plans
+from posd.client.errors import InternalError
+from posd.client.exact import encode
+from posd.client.plans import Place
+
+#: seconds between two tries to reach a daemon that is away: soon enough for a person, no load.
+RETRY_SECONDS = 0.5
+#: seconds: how often an idle wait reads the transaction again; attention (a silent terminal) is no event of its own.
+REFRESH_SECONDS = 5.0
+#: seconds: how often the wait for a print job looks at its state (queued, printing), which ends no wait by itself.
+LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The transaction, or the print job, as it stands now."""
+
+    reply: Reply
+
+    @property
+    def transaction(self) -> Mapping[str, Any]:
+        body: Mapping[str, Any] = self.reply.body
+        return body
+
+    @property
+    def print_job(self) -> Mapping[str, Any]:
+        return self.transaction
+
+    @property
+    def final(self) -> bool:
+        return bool(self.transaction["phase"] == "final")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """An event of the terminal: `{seq, received_at, verdict, event}`."""
+
+    item: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The daemon is gone or cannot look just now; it is tried again. Any other update says that it is back."""
+
+    reason: str
+
+
+Update = Snapshot | Arrived | Away
+
+
+class TimedOut(Exception):
+    """The caller's own deadline passed; what was started goes on."""
+
+
+def start(
+    api: Api, path: str, request: Mapping[str, Any], *, deadline: float | None, away: Callable[[str], None]
+) -> Reply:
+    """PUT a transaction or a print job until the daemon answers for it, and return the answer.
+
+    Where the first call provably reached nobody, nothing was started and Unreachable is raised. Once a call may have
+    been read, the same call is repeated: that is always safe, and only the daemon knows what came of it.
+    `deadline` is a time of `time.monotonic()`. Raise Problem, Unreachable or TimedOut.
+    """
+
+    def told(error: Exception) -> None:
+        if isinstance(error, InternalError):
+            raise error  # a person is told at once, and asks again
+        away(error.reason if isinstance(error, Unreachable) else str(error))
+
+    patience = None if deadline is None else max(0.0, deadline - time.monotonic())
+    call = Call("PUT", path, body=encode(request))
+    try:
+        return api.run(plans.start(api.socket, call, patience, told, unsent_patience=0.0))
+    except ForeignAnswer:
+        raise
+    except Unreachable as error:
+        if error.sent and isinstance(error.__cause__, plans.TROUBLED):
+            raise TimedOut from error
+        raise (error.__cause__ or error) from None
+
+
+def follow(api: Api, transaction_id: str, *, deadline: float | None) -> Iterator[Update]:
+    """Yield what happens to a transaction, until a Snapshot that is final.
+
+    Events that came before the call are among the updates.
+    Raise Problem or ForeignAnswer where waiting is of no use, TimedOut when `deadline` (of `time.monotonic()`) passes.
+    """
+    updates: queue.SimpleQueue[Update | Exception] = queue.SimpleQueue()
+    stop = threading.Event()
+    path = f"/transactions/{transaction_id}"
+    # A thread, because a blocked read can neither keep a deadline nor redraw; a daemon thread, because a blocked
+    # read must not hold the exit.
+    threading.Thread(target=_read, args=(api.socket, path, updates, stop), daemon=True).start()
+    try:
+        while True:
+            left = REFRESH_SECONDS if deadline is None else min(REFRESH_SECONDS, deadline - time.monotonic())
+            if left <= 0:
+                raise TimedOut
+            try:
+                update = updates.get(timeout=left)
+            except queue.Empty:
+                update = _glance(api, path)
+            if isinstance(update, Exception):
+                raise update
+            yield update
+            if isinstance(update, Snapshot) and update.final:
+                return
+    finally:
+        stop.set()
+
+
+def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator[Snapshot | Away]:
+    """Yield how a print job stands, at least once a `LOOK_SECONDS`, until a Snapshot that is final.
+
+    A print job has no events to follow, only states.
+    Raise Problem or ForeignAnswer where waiting is of no use, TimedOut when `deadline` (of `time.monotonic()`) passes.
+    """
+    passing = plans.Away(None, passing=plans.TROUBLED)
+    while True:
+        left = LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, deadline - time.monotonic())
+        if left <= 0:
+            raise TimedOut
+        try:
+            snapshot = Snapshot(api.get(f"{path}/outcome", {"timeout": f"{left:.3f}"}))
+        except (Unreachable, Problem) as error:
+            away = as_away(error, plans.TROUBLED)
+            if away is None or passing.pause(error) is None:
+                raise
+            yield away
+            time.sleep(min(RETRY_SECONDS, left))
+            continue
+        passing.back()
+        yield snapshot
+        if snapshot.final:
+            return
+
+
+class _Event:
+    """An item of the event stream, as it came."""
+
+    def __init__(self, source: Mapping[str, Any]) -> None:
+        self.source = source
+
+    @classmethod
+    def read(cls, source: Mapping[str, Any]) -> Self:
+        """Take it."""
+        return cls(source)
+
+
+def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
+    """Feed the queue from the event stream until the outcome is there; a broken stream is resumed."""
+
+    def told(error: Exception) -> None:
+        if stop.is_set():
+            raise error
+        updates.put(as_away(error, plans.TROUBLED) or error)
+
+    def look() -> None:
+        snapshot = Snapshot(api.get(path))
+        # The final transaction comes last, behind the events that came while the daemon was away.
+        if not snapshot.final:
+            updates.put(snapshot)
+
+    # A client of its own: the caller may close its client while this thread still reads.
+    with Api(socket) as api:
+        place = Place(socket, f"{path}/events", _Event, 0, told)
+        try:
+            for item, event in api.follow(place, before=look):
+                if item.name == plans.OUTCOME_ITEM:
+                    break
+                if event is not None:
+                    updates.put(Arrived(event.source))
+            away = plans.Away(None, told, plans.TROUBLED)
+            updates.put(Snapshot(api.run(plans.steady(asking.get(path), away))))
+        except Exception as error:  # noqa: BLE001 - the caller's thread raises it
+            updates.put(error)
+
+
+def _glance(api: Api, path: str) -> Update:
+    """Read the transaction again; the reading thread tells what becomes of a daemon that is away."""
+    try:
+        return Snapshot(api.get(path))
+    except (Unreachable, Problem) as error:
+        away = as_away(error, plans.TROUBLED)
+        if away is None:
+            raise
+        return away
+
+
+def as_away(error: Exception, passing: tuple[type[Exception], ...] = plans.AWAY) -> Away | None:
+    """Return what passes as an update, None for anything else: by default a daemon that is away (gone, or stopping)."""
+    if isinstance(error, ForeignAnswer) or not isinstance(error, passing):
+        return None
+    return Away(error.reason if isinstance(error, Unreachable) else str(error))

@@ -1,1 +1,0 @@
-"""Commands about the database as a whole: one file a command."""

@@ -1,0 +1,1 @@
+"""Commands on the daemon and its database: status, logs, settings, backup, restore, quarantine."""

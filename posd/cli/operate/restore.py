@@ -1,0 +1,132 @@
+"""`posd restore`: a backup in place of the database; posd is stopped, and the files of the configuration are used."""
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import msgspec
+
+from posd.cli.app.connection import connect, json_option
+from posd.cli.app.deciding import asks
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output, moment
+from posd.cli.app.users import caller
+from posd.cli.operate.config import load_or_exit
+from posd.cli.operate.data_words import payments, print_jobs, progress, taken, told
+from posd.storage.marks import OldFile
+from posd.upkeep.restore import Prepared, Restore
+
+
+@click.command()
+@click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@click.option("--without-backup", is_flag=True, help="Make a new database of what can be read of the present one.")
+@click.option("--seen", is_flag=True, help="Say that you have looked at what a restore asks for; posd is running.")
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@click.option("--operator", default=caller, show_default="who calls", metavar="NAME", help="With --seen: who.")
+@click.option("--note", metavar="TEXT", help="With --seen: what was found; asked for on a terminal, else required.")
+@json_option
+@click.pass_context
+def restore(
+    ctx: click.Context,
+    output: Output,
+    file: Path | None,
+    without_backup: bool,
+    seen: bool,
+    yes: bool,
+    operator: str,
+    note: str | None,
+) -> None:
+    """Put the backup FILE in place of the database; posd is stopped.
+
+    The present database is kept under another name. What it has and the backup has not is taken over from it, as far
+    as it can be read, so that no payment is started twice.
+    """
+    if [file is not None, without_backup, seen].count(True) != 1:
+        raise click.UsageError("name the backup FILE, or say --without-backup, or --seen")
+    if seen:
+        _confirm_seen(ctx, output, operator, note)
+        return
+    database = load_or_exit(ctx.obj, as_json=output.as_json, check_files=False).database
+    with told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
+        with progress(output) as look:
+            prepared = restoring.prepare(file, look)
+        asked = asks() and not yes
+        if asked:
+            aside = Output(as_json=False, stream=sys.stderr)
+            _show(aside, database.path, prepared)
+            if not click.confirm("Do it?", err=True):
+                aside.line("Nothing was changed.")
+                sys.exit(ExitCode.NOT_DONE)
+        restoring.commit()
+    if output.as_json:
+        mark, keys = msgspec.structs.asdict(prepared.mark), msgspec.structs.asdict(prepared.keys)
+        output.json(msgspec.json.encode({"database": str(database.path), "restored": mark, "keys": keys}))
+        return
+    output.line(f"Restored: {database.path}.", "green")
+    output.line(prepared.mark.words, "" if prepared.mark.old is OldFile.READ else "yellow")
+    for line in () if asked else _key_lines(prepared):
+        output.line(line, "yellow")
+    output.line("Start posd. It is shown as degraded until somebody says that this was looked at: posd restore --seen")
+
+
+def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
+    note = (note or "").strip()
+    if not note and not asks():
+        raise click.UsageError("--note is missing: say in some words what was found; it is kept with the database")
+    with connect(ctx) as api:
+        while not note:
+            note = click.prompt("What was found (it is kept with the database)", err=True).strip()
+        reply = api.post("/restore/seen", {"operator": operator, "note": note})
+    if output.as_json:
+        output.json(reply.raw)
+    else:
+        output.line("Noted: the restore was looked at.")
+
+
+def _show(aside: Output, database: Path, prepared: Prepared) -> None:
+    """Write what a restore will do."""
+    mark, contents = prepared.mark, prepared.backup
+    pairs = [("database", str(database))]
+    if contents is not None:
+        made = moment(contents.made_at, date=True) if contents.made_at else "nobody knows when"
+        newest = moment(contents.newest, date=True) if contents.newest else "none"
+        pairs += [
+            ("backup", f"{mark.file}, made {made}"),
+            ("in it", f"{payments(contents.transactions)}, newest {newest}"),
+        ]
+    else:
+        pairs.append(("backup", "none: a new database"))
+    pairs.append(("present database", OLD[mark.old]))
+    if mark.replaced:
+        pairs.append(("it is kept as", mark.replaced))
+    pairs.append(("taken over from it", taken(payments(mark.taken_over), mark.by_id)))
+    if mark.print_jobs:
+        pairs.append(("", taken(print_jobs(mark.print_jobs), mark.print_jobs_by_id)))
+    aside.panel("restore", pairs, "cyan")
+    for line in _key_lines(prepared):
+        aside.line(line, "yellow")
+
+
+#: How the present database was found -> words.
+OLD = {
+    OldFile.READ: "could be read",
+    OldFile.DAMAGED: "can be read only in part",
+    OldFile.UNREADABLE: "cannot be read at all",
+    OldFile.MISSING: "is not there",
+}
+
+
+def _key_lines(prepared: Prepared) -> Iterator[str]:
+    """Yield what is to be said about the callback key."""
+    keys = prepared.keys
+    if keys.aside:
+        yield f"The callback key could not be read; it is kept as {keys.aside}."
+    if not keys.kept and not keys.added:
+        yield "There is no callback key, and none in the backup: posd makes a new one; callbacks under way are refused."
+    elif not keys.kept and prepared.mark.old is not OldFile.MISSING:
+        yield (
+            "The callback key of the backup is put into the key file. Where systemd passes the key to posd "
+            "(LoadCredential=callback.key), that one counts: put the lines of the key file below it."
+        )

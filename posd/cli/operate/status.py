@@ -1,0 +1,84 @@
+"""`posd status`: is the daemon well, which one is it, and what is open."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+import msgspec
+
+from posd.cli.app.connection import connect, json_option
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output, Pair, asked
+from posd.cli.payments.words import state
+
+#: health's `status` -> style of its headline.
+STYLES: Mapping[str, str] = {"ok": "green", "degraded": "yellow", "failing": "red"}
+
+
+@click.command()
+@json_option
+@click.pass_context
+def status(ctx: click.Context, output: Output) -> None:
+    """Show the daemon's health, open payments and open print jobs.
+
+    Exit code 0 where the daemon is well, whatever the payments and print jobs are.
+    """
+    with connect(ctx) as api:
+        # 503 is an answer here: a failing daemon says what fails.
+        health = api.get("/health", also={503})
+        version = api.get("/version")
+        transactions = api.get("/transactions", {"open": "true"})
+        attention = api.get("/transactions", {"attention": "true"})
+        print_jobs = api.get("/print-jobs", {"open": "true"})
+        print_attention = api.get("/print-jobs", {"attention": "true"})
+    word = health.body.get("status", "failing")
+    if output.as_json:
+        document = {
+            "socket": str(api.socket),
+            "health": msgspec.Raw(health.raw),
+            "version": msgspec.Raw(version.raw),
+            "open": msgspec.Raw(transactions.raw),
+            "attention": msgspec.Raw(attention.raw),
+            "open_print_jobs": msgspec.Raw(print_jobs.raw),
+            "print_attention": msgspec.Raw(print_attention.raw),
+        }
+        output.json(msgspec.json.encode(document))
+    else:
+        pairs: list[Pair] = [
+            ("socket", str(api.socket)),
+            ("version", f"{version.body['version']} (API {version.body['api']}, schema {version.body['schema']})"),
+            *((name, check_text(check)) for name, check in health.body.get("checks", {}).items()),
+            ("open payments", str(len(transactions.body["transactions"]))),
+        ]
+        pairs += [("", open_text(transaction)) for transaction in transactions.body["transactions"]]
+        if attention.body["transactions"]:
+            pairs.append(("attention", f"{len(attention.body['transactions'])} (posd list --attention)"))
+        if print_jobs.body["print_jobs"]:
+            pairs.append(("open print jobs", f"{count(print_jobs.body, 'print_jobs')} (posd print-jobs --open)"))
+        if print_attention.body["print_jobs"]:
+            jobs = count(print_attention.body, "print_jobs")
+            pairs.append(("print attention", f"{jobs} (posd print-jobs --attention)"))
+        output.panel(f"posd: {word}", pairs, STYLES.get(word, "red"))
+    sys.exit(ExitCode.DONE if word == "ok" else ExitCode.NOT_DONE)
+
+
+def count(page: Mapping[str, Any], name: str) -> str:
+    """Write how many there are, of which a page shows the newest."""
+    return f"{len(page[name])}{'' if page['next_cursor'] is None else ' and more'}"
+
+
+def check_text(check: object) -> str:
+    """Write one health check: its status, and what else it says."""
+    if not isinstance(check, Mapping):
+        return str(check)
+    # What is no text is for programs: the texts say it all.
+    rest = "; ".join(value for name, value in check.items() if name != "status" and isinstance(value, str) and value)
+    return f"{check.get('status', '')}: {rest}" if rest else str(check.get("status", ""))
+
+
+def open_text(transaction: Mapping[str, Any]) -> str:
+    """Write an open payment in a line."""
+    names = (transaction[name] for name in ("client_transaction_id", "terminal", "type"))
+    person = "needs a person" if transaction["next_step"] == "ask_person" else ""
+    return "  ".join(filter(None, (*names, asked(transaction["amount"]), state(transaction), person)))

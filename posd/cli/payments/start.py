@@ -1,0 +1,252 @@
+"""`posd charge`, `preauth`, `reauth`, `capture`, `tip` and `void`: all that starts something, made from one table."""
+
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from posd.cli.app import parameters
+from posd.cli.app.api import Api, Reply
+from posd.cli.app.completing import Complete, payments, serials
+from posd.cli.app.connection import connect, json_option
+from posd.cli.app.errors import ABOUT_META, STARTS_META
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output
+from posd.cli.payments.awaiting import DOUBTFUL, begin, deadline_in, finish, leave_open, timeout_option, wait
+from posd.cli.payments.operations import OPERATIONS, words_of
+from posd.cli.payments.progress import Progress
+from posd.cli.payments.words import hint
+
+#: parts of the amount that have an option of their own -> its help.
+PARTS: Mapping[str, str] = {
+    "subtotal_iva": "What is taxed, without the tax.",
+    "subtotal_iva0": "What is not taxed (the same as AMOUNT).",
+    "iva": "The tax.",
+    "tip": "A tip.",
+}
+
+#: type -> what a shell offers for ORIGINAL.
+ORIGINALS: Mapping[str, Complete] = {
+    "re-auth": payments("phase=final", "pre-auth", approved=True),
+    "capture": payments("phase=final", "pre-auth", approved=True),
+    "post-tip": payments("phase=final", "charge", approved=True),
+    "void": payments("phase=final", "charge", "capture", "pre-auth", approved=True),
+}
+
+#: What may be said of a call that started nothing: whose id was made for it, and whose id is an older one perhaps.
+NOTHING_STARTED = "Nothing was started."
+STARTED_BEFORE = "This call started nothing; an earlier one with the same --id may have."
+#: What may be said where it is in doubt.
+MAY_RUN = "The {noun} may have started, and then it goes on"
+
+#: paragraphs of the help.
+WAITS = (
+    "The command waits for the outcome. Repeated with the same --id and all else the same it never starts it a second "
+    "time: it joins the first."
+)
+BY_REFERENCE = (
+    "One that posd does not know is named by --reference instead, with the reference that the acquirer gave it."
+)
+UNTAXED = "AMOUNT is a total without tax; with tax it is, for example, --subtotal-iva 10.00 --iva 1.20."
+
+
+class Start(NamedTuple):
+    """A command that starts something: its name, the `type` of its request, and the paragraphs of its help.
+
+    `original` says what ORIGINAL is; empty where it begins a chain.
+    """
+
+    name: str
+    type: str
+    does: str
+    original: str = ""
+    amount: str = UNTAXED
+    needs_amount: bool = True
+
+    @property
+    def help(self) -> str:
+        """The text of --help."""
+        original = f"ORIGINAL is the id of {self.original}. {BY_REFERENCE}" if self.original else ""
+        return "\n\n".join(filter(None, (self.does, original, self.amount, WAITS)))
+
+
+#: What the amount of a re-authorization or a tip means to the terminal is not published (spec 4.1): it goes as given.
+STARTS = (
+    Start("charge", "charge", "Charge a card."),
+    Start("preauth", "pre-auth", "Reserve an amount on a card, to capture it later."),
+    Start(
+        "reauth",
+        "re-auth",
+        "Change what a pre-authorization reserves.",
+        original="the approved pre-authorization",
+        amount=f"{UNTAXED} Whether that is the new total or what is added is for the terminal to say.",
+    ),
+    Start(
+        "capture",
+        "capture",
+        "Charge what a pre-authorization reserves.",
+        original="the approved pre-authorization, whether or not it was re-authorized since",
+    ),
+    Start(
+        "tip",
+        "post-tip",
+        "Add a tip to an approved charge.",
+        original="the approved charge",
+        amount="AMOUNT is the tip, and is sent as an amount without tax; with --tip it is sent as a tip instead.",
+    ),
+    Start(
+        "void",
+        "void",
+        "Reverse a charge, a capture or a pre-authorization.",
+        original="what is to be reversed: an approved charge, capture or pre-authorization",
+        amount="No amount is needed; one that is given is sent.",
+        needs_amount=False,
+    ),
+)
+
+
+def _command(row: Start) -> click.Command:
+    """Make the command of a row."""
+
+    def run(
+        ctx: click.Context,
+        /,
+        output: Output,
+        given_id: uuid.UUID | None,
+        no_wait: bool,
+        timeout: float | None,
+        **given: Any,
+    ) -> None:
+        request = _request(row, given)
+        ctx.meta[ABOUT_META] = request.get("original")
+        transaction_id = str(given_id or uuid.uuid4())
+        nothing = STARTED_BEFORE if given_id else NOTHING_STARTED
+        _run(ctx, output, transaction_id, request, no_wait=no_wait, timeout=timeout, nothing=nothing)
+
+    command: Callable[..., None] = click.pass_context(run)
+    for parameter in reversed(list(_parameters(row))):
+        command = parameter(command)
+    return click.command(row.name, help=row.help)(command)
+
+
+def _parameters(row: Start) -> Iterator[Callable[[Callable[..., None]], Callable[..., None]]]:
+    another = "Although the --sale has another (split payment)."
+    if row.original:
+        yield click.argument("original", required=False, shell_complete=ORIGINALS[row.type])
+        yield click.option("--reference", type=click.UUID, metavar="UUID", help="Instead of ORIGINAL: its reference.")
+        another = f"Although ORIGINAL has another {OPERATIONS[row.type].noun}, or the --sale has one."
+    yield click.argument("amount", required=False)
+    yield click.option(
+        "--terminal",
+        metavar="SERIAL",
+        shell_complete=serials,
+        help="The terminal; may be left out where there is only one.",
+    )
+    for name, words in PARTS.items():
+        yield click.option(f"--{name.replace('_', '-')}", type=parameters.amount, metavar="AMOUNT", help=words)
+    yield click.option(
+        "--metadata", multiple=True, callback=parameters.pairs, metavar="KEY=VALUE", help="Kept with it. Repeatable."
+    )
+    yield click.option(
+        "--option",
+        "options",
+        multiple=True,
+        callback=parameters.json_pairs,
+        metavar="KEY=JSON",
+        help="Sent as is. Repeatable.",
+    )
+    yield click.option(
+        "--sale", metavar="KEY", help="What is being paid; refused while it has another open or approved payment."
+    )
+    yield click.option("--repeat", is_flag=True, help=another)
+    yield click.option("--id", "given_id", type=click.UUID, metavar="UUID", help="Its id; made here where left out.")
+    yield click.option("--no-wait", is_flag=True, help="Only start it (exit code 0 once it runs).")
+    yield timeout_option
+    yield json_option
+
+
+def _request(row: Start, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of the request. Raise UsageError or BadParameter."""
+    reference = given.get("reference")
+    words = [word for word in (given.get("original"), given["amount"]) if word is not None]
+    if row.original:
+        original, total = parameters.original_and_amount(words, reference)
+    else:
+        original, total = None, parameters.amount(words[0]) if words else None
+    fields = {
+        "type": row.type,
+        "amount": _amounts(row, total, {name: given[name] for name in PARTS}),
+        "original": original and str(original),
+        "transaction_reference": reference and str(reference),
+        **{name: given[name] for name in ("terminal", "metadata", "options", "sale", "repeat")},
+    }
+    return {name: value for name, value in fields.items() if value not in (None, False, {})}
+
+
+def _amounts(row: Start, total: Decimal | None, parts: Mapping[str, Decimal | None]) -> dict[str, Decimal]:
+    if not row.needs_amount and total is None and not any(part is not None for part in parts.values()):
+        return {}
+    return parameters.amounts(total, parts)
+
+
+def _run(
+    ctx: click.Context,
+    output: Output,
+    transaction_id: str,
+    request: Mapping[str, Any],
+    *,
+    no_wait: bool,
+    timeout: float | None,
+    nothing: str,
+) -> NoReturn:
+    deadline = deadline_in(timeout)
+    ctx.meta[STARTS_META] = True
+    draft = {"client_transaction_id": transaction_id, "type": request["type"]}
+    with connect(ctx) as api, Progress(output, draft) as progress:
+        # Before the call: whatever happens from here on, the id is on the screen.
+        write = output.note if output.as_json else output.line
+        write(f"transaction {transaction_id}")
+        reply = _start(api, progress, draft, request, deadline, nothing)
+        if reply.body["phase"] != "final" and not no_wait:
+            reply = wait(api, progress, reply, deadline)
+    if reply.body["phase"] in DOUBTFUL:
+        leave_open(progress, reply.body, words_of(draft).fill(MAY_RUN), reply)
+    if reply.body["phase"] != "final":
+        _show_started(output, reply)
+    finish(output, reply)
+
+
+def _start(
+    api: Api,
+    progress: Progress,
+    draft: Mapping[str, Any],
+    request: Mapping[str, Any],
+    deadline: float | None,
+    nothing: str,
+) -> Reply:
+    return begin(
+        api,
+        progress,
+        f"/transactions/{draft['client_transaction_id']}",
+        request,
+        deadline=deadline,
+        nothing=nothing,
+        maybe=words_of(draft).fill(MAY_RUN),
+        leave=partial(leave_open, progress, draft),
+    )
+
+
+def _show_started(output: Output, reply: Reply) -> NoReturn:
+    if output.as_json:
+        output.json(reply.raw)
+    transaction = reply.body
+    output.line(f"started on {transaction['terminal']}: {hint(transaction)}")
+    output.line(f"its outcome: posd await {transaction['client_transaction_id']}")
+    sys.exit(ExitCode.DONE)
+
+
+charge, preauth, reauth, capture, tip, void = map(_command, STARTS)

@@ -1,0 +1,222 @@
+"""What the API's words mean to the person at the counter: one table for each kind of word.
+
+The braces of a template are those of `Operation.fill`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from posd.cli.payments.operations import approval, words_of
+
+#: lifecycle state -> what happens now and what the cashier can do (spec 3.1).
+STATUS_HINTS: Mapping[str | None, str] = {
+    None: "asking the terminal",
+    "TERMINAL_ACKNOWLEDGED": "the terminal has it: look at its screen, it may ask for the card",
+    "CARD_PRESENTED": "card read; the customer may have to enter the PIN",
+    "APPROVAL_REQUESTED": "asking the bank; it can no longer be aborted",
+    "APPROVAL": "the bank approved",
+    "DECLINED": "the bank declined",
+    "TERMINAL_REJECTED": "the terminal rejected it",
+    "TERMINAL_CANCELED": "canceled at the terminal",
+}
+
+#: lifecycle state of an open transaction -> its name in lists.
+OPEN_STATES: Mapping[str | None, str] = {
+    "TERMINAL_ACKNOWLEDGED": "at the terminal",
+    "CARD_PRESENTED": "card read",
+    "APPROVAL_REQUESTED": "at the bank",
+}
+
+#: lifecycle state of a type that is known to ask for the card -> its hint and its name in lists.
+CARD_STATES: Mapping[str | None, tuple[str, str]] = {
+    "TERMINAL_ACKNOWLEDGED": ("ask the customer to present the card", "waiting for card"),
+}
+
+#: phase -> hint, where the phase says more than the lifecycle state.
+PHASE_HINTS: Mapping[str, str] = {
+    "in_doubt": "not known whether the terminal took the {noun}: look at its screen. Do not start it again",
+}
+
+#: outcome's result -> (style, what it means).
+RESULTS: Mapping[str, tuple[str, str]] = {
+    "approved": ("green", "{approved}"),
+    "declined": ("red", "The bank declined the {noun}; {undone}."),
+    "rejected": ("red", "The terminal rejected the {noun}; {undone}."),
+    "canceled": ("yellow", "The {noun} was canceled; {undone}."),
+    "not_started": ("yellow", "The {noun} did not start; {undone}."),
+}
+
+#: result that rests neither on the bank's answer nor on a person's word, though the bank was asked -> what it means.
+UNCERTAIN = "The terminal ended the {noun} after the bank was asked: {subject} may have been {done} all the same."
+
+#: `last_search.result` -> what it means.
+SEARCHES: Mapping[str, str] = {
+    "found": "The terminal knows this {noun}, and its answer was taken over.",
+    "none": (
+        "The terminal answered that it does not know this {noun}. That alone proves nothing: a terminal that was "
+        "switched off forgets, and one that is still at work on it may not have told anybody yet."
+    ),
+    "no_answer": (
+        "The terminal gave no answer about this {noun}: it could not be reached, or what it said cannot be used. "
+        "That says nothing about {whether}."
+    ),
+}
+
+#: entry of the history -> what happened. Braces name fields of the entry.
+KINDS: Mapping[str, str] = {
+    "intent": "recorded, about to be sent",
+    "event": "event {status}",
+    "interrupted": "posd was stopped while it sent it",
+    "abort_requested": "abort asked for",
+    "abort_answered": "abort answered",
+    "quarantined": "a message of the terminal was set aside",
+    "reapplied": "messages that were set aside are applied",
+    "no_callback": "no message of the terminal for {seconds} s",
+    "stalled": "silence of the terminal for {seconds} s",
+    "proof": "proved: it never started",
+    "release": "terminal freed by a person",
+    "resolve": "decided by a person: {result}",
+    "acknowledge": "attention {code} cleared by a person",
+    "address_changed": "this machine lost its address {host}: events may not arrive",
+    "address_back": "this machine has its address {host} again",
+    "taken_over": "taken over from the database that a restore replaced",
+    "turn": "its turn to be sent came",
+    "webhook": "the terminal reported {status}",
+    "poll": "terminal asked: {status}",
+    "print_stuck": "no end of it for {seconds} s",
+}
+
+#: history's `attempt`, by `judgement` -> what came of the one request to the terminal.
+JUDGEMENTS: Mapping[str, str] = {
+    "acknowledged": "sent: the terminal took it",
+    "accepted": "sent: the terminal took it",
+    "refused": "sent: the terminal refused it",
+    "unsent": "not sent",
+    "in_doubt": "sent, but not known whether the terminal took it",
+}
+
+#: history's `interrupted` of a print job, by `in_line` -> what the stop interrupted.
+INTERRUPTIONS: Mapping[str, str] = {
+    "True": "posd was stopped before its turn to be sent came",
+    "False": "posd was stopped while it sent it",
+}
+
+#: history's `search`, by `result` -> what came.
+SEARCH_ENTRIES: Mapping[str, str] = {
+    "found": "terminal asked: it knows of it",
+    "none": "terminal asked: it does not know of it (no proof)",
+    "no_answer": "terminal asked: no answer that counts",
+}
+
+#: history's `abort_answered`, by `answer` -> what came of the abort; its outcome is another matter.
+ABORT_ANSWERS: Mapping[str, str] = {
+    "taken": "abort answered: the terminal aborts",
+    "nothing_running": "abort answered: the terminal runs nothing",
+    "not_taken": "abort answered: the terminal did not take it",
+    "unreachable": "abort not sent: the terminal cannot be reached",
+    "unknown": "abort sent, but not known whether the terminal took it",
+}
+
+#: verdict on an event -> what became of it; nothing to say of one that was applied.
+VERDICTS: Mapping[str, str] = {
+    "applied": "",
+    "late": "came late, moved nothing",
+    "after_final": "came after the end",
+    "duplicate": "used event id, other content: not applied",
+    "unknown_status": "not known to this version",
+}
+
+#: evidence's `kind` -> what the outcome rests on.
+EVIDENCE: Mapping[str, str] = {
+    "event": "the terminal reported it",
+    "search": "the terminal was asked",
+    "refusal": "the terminal refused the request",
+    "unsent": "the request was never sent",
+    "abort": "the terminal was asked to abort, and ran nothing",
+    "operator": "a person's word",
+}
+
+
+#: field of a history entry or an evidence -> its words, in the order in which they are told. Braces hold the value.
+DETAILS: Mapping[str, str] = {
+    "terminal": "{}",
+    "operator": "by {}",
+    "uid": "user id {}",
+    "http_status": "HTTP {}",
+    "status": "HTTP {}",
+    "event_id": "event id {}",
+    "transaction_reference": "reference {}",
+    "reason": "{}",
+    "error_message": "{}",
+    "error_code": "code {}",
+    "body": "it said: {}",
+    "note": "note: {}",
+}
+
+#: field -> its value -> words; for fields whose values are words of the API. Empty: nothing worth telling.
+VALUE_DETAILS: Mapping[str, Mapping[Any, str]] = {
+    "verdict": VERDICTS,
+    "result": {"none": "it does not know of it", "found": "it knows of it"},
+    "probe": {True: "by posd, to find out whether the terminal runs anything", False: ""},
+}
+
+
+#: result -> as what `posd resolve` books it.
+RESOLVED_AS: Mapping[str, str] = {
+    "approved": "approved",
+    "declined": "declined by the bank",
+    "rejected": "rejected by the terminal",
+    "canceled": "canceled",
+    "not_started": "never started",
+}
+#: what that means, of an approval and of every other result.
+RESOLVED_DONE = "books the {noun} as approved: {subject} counts as {done}"
+RESOLVED_UNDONE = "books the {noun} as %s: {subject} counts as not {done}, and the till may start it again"
+
+
+def status_hint(status: str | None, transaction: Mapping[str, Any]) -> str:
+    """Return what a lifecycle state of a transaction means for the cashier, in one line."""
+    if status in CARD_STATES and words_of(transaction).card:
+        return CARD_STATES[status][0]
+    return STATUS_HINTS.get(status) or f"the terminal says {status}"
+
+
+def hint(transaction: Mapping[str, Any]) -> str:
+    """Return what happens now in an open transaction and what the cashier can do, in one line."""
+    phase = transaction["phase"]
+    if phase in PHASE_HINTS:
+        return words_of(transaction).fill(PHASE_HINTS[phase])
+    return status_hint(transaction["status"], transaction)
+
+
+def state(transaction: Mapping[str, Any]) -> str:
+    """Return in a few words where a transaction stands: its result, or what an open one waits for."""
+    outcome = transaction["outcome"]
+    if outcome is not None:
+        return str(outcome["result"])
+    phase: str = transaction["phase"]
+    status: str | None = transaction["status"]
+    if phase != "active":
+        return phase.replace("_", " ")
+    if status in CARD_STATES and words_of(transaction).card:
+        return CARD_STATES[status][1]
+    return OPEN_STATES.get(status, str(status or phase))
+
+
+def meaning(transaction: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a final transaction's style and what its outcome means, for the customer or for its original."""
+    outcome = transaction["outcome"]
+    operation = words_of(transaction)
+    style, template = RESULTS.get(outcome["result"], ("yellow", ""))
+    words = operation._replace(approved=approval(transaction)).fill(template)
+    if any(evidence["kind"] == "operator" for evidence in outcome["evidence"]):
+        return style, f"By a person's word: {words}"
+    if outcome["result"] == "approved" or outcome["reached_acquirer"] is not None:
+        return style, words
+    return "yellow", operation.fill(UNCERTAIN)
+
+
+def resolving(result: str, transaction: Mapping[str, Any]) -> str:
+    """Return what it means to resolve a transaction as that result, as a half sentence."""
+    template = RESOLVED_DONE if result == "approved" else RESOLVED_UNDONE % RESOLVED_AS[result]
+    return words_of(transaction).fill(template)

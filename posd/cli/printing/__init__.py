@@ -1,0 +1,1 @@
+"""Commands on print jobs, and their words."""

@@ -1,0 +1,1 @@
+"""Commands on terminals: list, find, pin, watch."""

@@ -9,17 +9,19 @@ from pathlib import Path
 import click
 import pytest
 
+from manual import configuration
+from manual.examples import EXAMPLES
+from manual.markdown import markdown
+from manual.notes import EXITS, FAMILIES
+from manual.pages import Page, pages
+from manual.roff import escaped, man_page, told
 from posd.cli.main import COMMANDS
-from posd.cli.manual import configuration
-from posd.cli.manual.examples import EXAMPLES
-from posd.cli.manual.markdown import markdown
-from posd.cli.manual.notes import EXITS, FAMILIES
-from posd.cli.manual.pages import Page, pages
-from posd.cli.manual.roff import escaped, man_page, told
 from tests.cli.manual.parsing import parse, words_of
 from tests.support.needs import needs
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "commands.md"
+ROOT = Path(__file__).parents[3]
+PACKAGING = ROOT / "packaging"
+REFERENCE = ROOT / "docs" / "commands.md"
 PAGES = pages()
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -29,15 +31,15 @@ def test_a_page_is_whole(page: Page) -> None:
     command = " ".join(page.path[1:])
     assert page.summary, f"{page.command}: give the command a docstring"
     assert page.synopsis.startswith(page.command)
-    assert page.examples, f"{page.command} has no example: add a row {command!r} to posd/cli/manual/examples.py"
-    assert page.exits[0][0] == 0, f"{page.command}: the first exit code of its row in posd/cli/manual/notes.py is 0"
+    assert page.examples, f"{page.command} has no example: add a row {command!r} to packaging/manual/examples.py"
+    assert page.exits[0][0] == 0, f"{page.command}: the first exit code of its row in packaging/manual/notes.py is 0"
     assert [code for code, _ in page.exits] == sorted({code for code, _ in page.exits})
     for option in page.options:
         assert option.help, f"{page.command} {option.typed}: give the option a help="
     if len(page.path) > 1:
-        assert page.path[1] in EXITS, f"add a row {page.path[1]!r} to EXITS in posd/cli/manual/notes.py"
+        assert page.path[1] in EXITS, f"add a row {page.path[1]!r} to EXITS in packaging/manual/notes.py"
         assert any(page.path[1] in family for family in FAMILIES), (
-            f"add {page.path[1]!r} to a family of FAMILIES in posd/cli/manual/notes.py, for SEE ALSO"
+            f"add {page.path[1]!r} to a family of FAMILIES in packaging/manual/notes.py, for SEE ALSO"
         )
 
 
@@ -84,7 +86,7 @@ def test_every_command_has_a_page() -> None:
 
 def test_the_reference_is_what_the_commands_say() -> None:
     assert REFERENCE.read_text(encoding="utf-8") == markdown(PAGES), (
-        "docs/commands.md is not what the commands say: python -m posd.cli.manual --markdown docs/commands.md"
+        "docs/commands.md is not what the commands say; its head says how to write it anew"
     )
 
 
@@ -101,15 +103,8 @@ def manual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The man pages, made as the package makes them."""
     directory = tmp_path_factory.mktemp("manual")
     made = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "posd.cli.manual",
-            "--man",
-            str(directory),
-            "--markdown",
-            str(directory / "commands.md"),
-        ],
+        [sys.executable, "-m", "manual", "--man", str(directory), "--markdown", str(directory / "commands.md")],
+        env=os.environ | {"PYTHONPATH": str(PACKAGING)},
         capture_output=True,
         text=True,
         check=False,
@@ -127,7 +122,7 @@ def test_the_command_writes_every_page(manual: Path) -> None:
 
 
 def test_every_key_of_the_configuration_is_on_its_page() -> None:
-    example = configuration.example_file().read_text(encoding="utf-8")
+    example = configuration.EXAMPLE.read_text(encoding="utf-8")
     page = configuration.man_page(example)
     for line in example.splitlines():
         if line and not line.startswith("#"):

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from manual.notes import ENVIRONMENT, FILES
+from manual.pages import VERBATIM, Page
 from posd import __version__
-from posd.cli.manual.notes import ENVIRONMENT, FILES
-from posd.cli.manual.pages import VERBATIM, Page
 
 #: characters with a meaning to roff -> how they are written so that what is copied from a page can be typed.
 ESCAPES = {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
@@ -41,7 +41,7 @@ def man_page(page: Page) -> str:
 def heading(name: str, section: int) -> list[str]:
     """Return the title. It bears no date: the same commands make the same page."""
     return [
-        r".\" Made by python -m posd.cli.manual: do not edit.",
+        r".\" Made by PYTHONPATH=packaging python -m manual: do not edit.",
         f'.TH {escaped(name.upper())} {section} "" "posd {escaped(__version__)}" "posd manual"',
         ".nh",
         ".ad l",

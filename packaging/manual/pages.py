@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import click
 
+from manual.examples import EXAMPLES, Example
+from manual.notes import exits_of, related
 from posd.cli.app.lazy import LazyGroup
 from posd.cli.main import main
-from posd.cli.manual.examples import EXAMPLES, Example
-from posd.cli.manual.notes import exits_of, related
 
 #: Paragraphs of a help text that begin so are kept as they are, line by line (click's own mark).
 VERBATIM = "\b"

@@ -4,15 +4,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from posd.cli.manual import roff
+from manual import roff
+
+#: Where every key stands, with a comment.
+EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
 
 SECTION = re.compile(r"\[\[?(?P<name>[\w.-]+)\]\]?")
 KEY = re.compile(r"(?P<key>\w+ = .+)")
-
-
-def example_file() -> Path:
-    """Return the example in the source tree; an installed posd has none beside it."""
-    return Path(__file__).parents[3] / "config.example.toml"
 
 
 def man_page(example: str) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from posd.cli.entry import CONFIG_FILE, CONFIG_VARIABLE, daemon_config
+from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
+from posd.cli.entry import daemon_config
 
 #: What only commands or tests need.
 NEVER = {"click", "cryptography", "rich", "pygments", "hypothesis", "pytest", "trustme"}

@@ -8,9 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-#: The configuration file, where neither the command line nor the environment names one.
-CONFIG_FILE = "/etc/posd/config.toml"
-CONFIG_VARIABLE = "POSD_CONFIG"
+from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
 
 
 def main() -> None:

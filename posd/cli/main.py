@@ -12,8 +12,8 @@ import click
 
 from posd import __version__
 from posd.cli.app.completing import files
+from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, context
 from posd.cli.app.lazy import LazyGroup
-from posd.cli.entry import CONFIG_FILE, CONFIG_VARIABLE
 
 #: command -> "module:attribute" of its click command, in the order in which `posd --help` shows them.
 COMMANDS: Mapping[str, str] = {
@@ -71,7 +71,7 @@ class Commands(LazyGroup):
                 raise
             from posd.cli.app.errors import explain
 
-            raise explain(error, ctx.meta) from error
+            raise explain(error, context(ctx)) from error
 
 
 @click.group(cls=Commands, targets=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -96,5 +96,4 @@ class Commands(LazyGroup):
 @click.pass_context
 def main(ctx: click.Context, config_path: str, socket_path: str | None) -> None:
     """Run card payments on the terminals of this LAN, and know whether the customer was charged."""
-    ctx.obj = config_path
-    ctx.meta["posd.socket"] = socket_path
+    ctx.obj = Context(config_path, socket_path)

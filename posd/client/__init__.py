@@ -44,12 +44,22 @@ from posd.client.errors import (
     TerminalBusy,
     TerminalOffline,
     UnknownOriginal,
-    UnknownResult,
     UnknownTerminal,
     Unreachable,
     UnsupportedMediaType,
 )
-from posd.client.outcomes import Approved, Canceled, Declined, Evidence, Failure, NotStarted, Outcome, Receipt, Rejected
+from posd.client.outcomes import (
+    Approved,
+    Canceled,
+    Declined,
+    Evidence,
+    Failure,
+    NotStarted,
+    Outcome,
+    Receipt,
+    Rejected,
+    UnknownResult,
+)
 from posd.client.states import (
     Attention,
     Change,

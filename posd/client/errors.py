@@ -39,22 +39,6 @@ class ForeignAnswer(Unreachable):
         self.raw = raw
 
 
-class UnknownResult(Exception):
-    """The transaction has ended in a way that this client does not know: posd is newer. Never take it for another.
-
-    `document` is the transaction as posd shows it; its `next_step` says what to do.
-    """
-
-    def __init__(self, id: str, result: object, document: Mapping[str, Any]) -> None:  # noqa: A002 - the field's name
-        super().__init__(
-            f"transaction {id} has ended with {result!r}, which this client does not know: it is older than posd. "
-            f"posd's own advice (next_step) is {document.get('next_step')!r}; renew the client"
-        )
-        self.id = id
-        self.result = result
-        self.document = document
-
-
 class StillOpen(Exception):
     """The caller's time has passed, and no outcome was heard: the transaction goes on, or posd is away.
 

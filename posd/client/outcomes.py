@@ -1,12 +1,12 @@
 """How a transaction ended: five types, one for each result, made to be looked at with `match` and `assert_never`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar, TypeAlias
 
 from posd.client import reading
-from posd.client.errors import UnknownResult
 from posd.client.reading import Document
 
 #: Types of transaction by which, once approved, the card is charged. Others reserve (pre-auth, re-auth) or give back.
@@ -188,3 +188,19 @@ def _failure(source: Document | None) -> Failure | None:
 def _receipt(source: Document | None) -> Receipt | None:
     names = ("authorization_code", "franchise", "card_type", "cvm_type")
     return None if source is None else Receipt(*(reading.maybe(source, name) for name in names))
+
+
+class UnknownResult(Exception):
+    """The transaction has ended in a way that this client does not know: posd is newer. Never take it for another.
+
+    `document` is the transaction as posd shows it; its `next_step` says what to do.
+    """
+
+    def __init__(self, id: str, result: object, document: Mapping[str, Any]) -> None:  # noqa: A002 - the field's name
+        super().__init__(
+            f"transaction {id} has ended with {result!r}, which this client does not know: it is older than posd. "
+            f"posd's own advice (next_step) is {document.get('next_step')!r}; renew the client"
+        )
+        self.id = id
+        self.result = result
+        self.document = document

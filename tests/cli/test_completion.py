@@ -226,6 +226,7 @@ print(json.dumps(loaded), file=sys.stderr)
         "posd.cli",
         "posd.cli.app",
         "posd.cli.app.completing",
+        "posd.cli.app.context",
         "posd.cli.entry",
         "posd.cli.app.lazy",
         "posd.cli.main",

@@ -1,6 +1,7 @@
 """Files, lines of code, imports and circles of `posd/`, read from its source. Nothing of posd is imported."""
 
 import ast
+import functools
 import io
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,20 +35,21 @@ class Module:
         return parts[0] if len(parts) > 1 else ""
 
 
-def modules(repository: Path = REPOSITORY) -> dict[str, Module]:
+@functools.cache
+def modules() -> dict[str, Module]:
     """Read all of posd, by dotted name."""
-    found = (_read(path, repository) for path in sorted((repository / "posd").rglob("*.py")))
+    found = (_read(path) for path in sorted((REPOSITORY / "posd").rglob("*.py")))
     return {module.name: module for module in found}
 
 
-def _read(path: Path, repository: Path) -> Module:
+def _read(path: Path) -> Module:
     text = path.read_text()
     tree = ast.parse(text)
     told = set(_lines(_docstrings(tree)))
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     code = {line for token in tokens if token.type not in LAYOUT for line in range(token.start[0], token.end[0] + 1)}
     imports = set(_lines(node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)))
-    parts = path.relative_to(repository).with_suffix("").parts
+    parts = path.relative_to(REPOSITORY).with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     return Module(name, path, tree, frozenset(code - told), frozenset(imports))
 

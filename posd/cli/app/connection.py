@@ -9,12 +9,8 @@ import click
 
 from posd.cli.app.api import Api, Unreachable, probe
 from posd.cli.app.completing import payments
+from posd.cli.app.context import context
 from posd.cli.app.output import Output
-
-#: key in click's `ctx.meta` of the path given by --socket.
-SOCKET_META = "posd.socket"
-#: key in click's `ctx.meta` of the command's Output, so that errors are written the same way.
-OUTPUT_META = "posd.output"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -28,7 +24,7 @@ def json_option(command: Command) -> Command:
 
     def make(ctx: click.Context, _parameter: click.Parameter, value: bool) -> Output:
         output = Output(as_json=value)
-        ctx.meta[OUTPUT_META] = output
+        context(ctx).output = output  # errors are written the same way
         return output
 
     option = click.option("--json", "output", is_flag=True, callback=make, help="Print the API's JSON.")
@@ -41,8 +37,8 @@ def connect(ctx: click.Context) -> Iterator[Api]:
 
     Raise ConfigError where the configuration is needed and cannot be used.
     """
-    given: str | None = ctx.meta.get(SOCKET_META)
-    with Api(Path(given) if given else configured_socket(ctx.obj)) as api:
+    given = context(ctx).socket_path
+    with Api(Path(given) if given else configured_socket(context(ctx).config_path)) as api:
         yield api
 
 

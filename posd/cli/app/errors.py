@@ -2,23 +2,16 @@
 
 import os
 import traceback
-from collections.abc import Mapping
 from typing import IO, Any
 
 import click
 
 from posd.cli.app.advice import LOOK_FIRST, SPELLINGS
 from posd.cli.app.api import ForeignAnswer, Problem, Unreachable
-from posd.cli.app.connection import OUTPUT_META, SOCKET_META
+from posd.cli.app.context import Context
 from posd.cli.app.exit_codes import ExitCode, for_problem
 from posd.cli.app.output import Output
 from posd.client.wire import SOCKET_VARIABLE
-
-#: key in click's `ctx.meta` of the id of what a command refers to, which a refusal may be about; None without one.
-ABOUT_META = "posd.about"
-#: key in click's `ctx.meta` that is set where a command starts something or waits for it: what it stumbles over then is
-#: no refusal.
-STARTS_META = "posd.starts"
 
 
 class Failure(click.ClickException):
@@ -37,18 +30,18 @@ class Failure(click.ClickException):
             self._output.note(f"posd: {self.message}", style="red")
 
 
-def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
-    """Turn an exception that ended a command into what its user reads; `meta` is click's `ctx.meta`."""
+def explain(error: Exception, context: Context) -> Failure:
+    """Turn an exception that ended a command into what its user reads."""
     from posd.config import ConfigError  # of the little that a command needs where all goes well, it would be most
 
-    output: Output = meta.get(OUTPUT_META) or Output(as_json=False)
+    output = context.output or Output(as_json=False)
     match error:
         case ForeignAnswer():
             return Failure(error.reason, ExitCode.NOT_DONE, output, error.raw)
         case Unreachable():
             return Failure(str(error), ExitCode.UNREACHABLE, output)
         case Problem():
-            text = problem_text(error, meta.get(ABOUT_META)) + _directed(error, meta)
+            text = problem_text(error, context.about) + _directed(error, context)
             return Failure(text, for_problem(error.code), output, error.raw)
         case ConfigError():
             lines = ["cannot use the configuration:", *(f"  {problem}" for problem in error.problems)]
@@ -60,16 +53,16 @@ def explain(error: Exception, meta: Mapping[str, Any]) -> Failure:
                 f"a fault of posd itself: {type(error).__name__}: {error} ({where.filename}:{where.lineno}); "
                 "please report it (POSD_DEBUG=1 shows where it happened)"
             )
-            if meta.get(STARTS_META):
+            if context.starts:
                 message += "\nWhether it was done is not known. Ask again with the same id before it is started again"
                 return Failure(message, ExitCode.OPEN, output)
             return Failure(message, ExitCode.NOT_DONE, output)
 
 
-def _directed(problem: Problem, meta: Mapping[str, Any]) -> str:
+def _directed(problem: Problem, context: Context) -> str:
     """Say what directed an operator's command to the till's socket, where it was a variable and nobody sees it."""
     path = os.environ.get(SOCKET_VARIABLE)
-    if problem.code != "forbidden" or not path or meta.get(SOCKET_META) != path:
+    if problem.code != "forbidden" or not path or context.socket_path != path:
         return ""
     return (
         f"\n  {SOCKET_VARIABLE} is set in this shell and names {path}: take it away (unset {SOCKET_VARIABLE}), or name "

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from posd.cli.entry import CONFIG_FILE, CONFIG_VARIABLE
+from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
 
 #: seconds for each step of a call: a daemon that is well takes some milliseconds.
 PATIENCE = 0.5

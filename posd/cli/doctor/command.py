@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from posd.cli.app.connection import SOCKET_META, json_option
+from posd.cli.app.connection import json_option
+from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.doctor.findings import Finding, Status
@@ -28,8 +29,8 @@ def doctor(ctx: click.Context, output: Output) -> None:
     from posd.cli.doctor.shop import Shop
     from posd.config import examine as read
 
-    file = Path(ctx.obj)
-    given: str | None = ctx.meta.get(SOCKET_META)
+    file = Path(context(ctx).config_path)
+    given = context(ctx).socket_path
     config, problems = read(file, check_files=False)
     shop = Shop(file.absolute(), config, problems, Path(given) if given else None)
     if not output.rich:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from posd import tls
+from posd.cli.app.context import Context
 from posd.cli.app.exit_codes import ExitCode
 from posd.config import Config, ConfigError, ConfigProblem, load
 from posd.config.profile import AccessMode
@@ -36,12 +37,12 @@ def config() -> None:
 @config.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
-def check(config_path: str, as_json: bool) -> None:
+def check(given: Context, as_json: bool) -> None:
     """Check the configuration file and the files that it names.
 
     Exit code 0: it can be used. 2: it cannot; every problem is listed, with what to do about it.
     """
-    loaded = load_or_exit(config_path, as_json=as_json)
+    loaded = load_or_exit(given.config_path, as_json=as_json)
     notes = list(_not_yet(loaded))
     if as_json:
         click.echo(json.dumps({"file": str(loaded.file), "ok": True, "problems": [], "notes": notes}))
@@ -59,9 +60,9 @@ def check(config_path: str, as_json: bool) -> None:
 @click.option("--profile", is_flag=True, help="Show the terminal profile instead: which path carries what.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.pass_obj
-def show(config_path: str, profile: bool, as_json: bool) -> None:
+def show(given: Context, profile: bool, as_json: bool) -> None:
     """Show the configuration in force, defaults marked. Values of headers are never shown."""
-    loaded = load_or_exit(config_path, as_json=as_json)
+    loaded = load_or_exit(given.config_path, as_json=as_json)
     if profile:
         _show_profile(loaded, as_json=as_json)
     elif as_json:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from posd.cli.app.connection import connect, json_option
+from posd.cli.app.context import context
 from posd.cli.app.deciding import asks
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, moment
@@ -48,7 +49,7 @@ def restore(
     if seen:
         _confirm_seen(ctx, output, operator, note)
         return
-    database = load_or_exit(ctx.obj, as_json=output.as_json, check_files=False).database
+    database = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False).database
     with told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
         with progress(output) as look:
             prepared = restoring.prepare(file, look)

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from posd.cli.app.connection import json_option
+from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.operate.config import load_or_exit
@@ -24,7 +25,7 @@ def verify(ctx: click.Context, output: Output, file: Path | None) -> None:
     posd may run. Exit code 0: nothing is wrong. 1: something is. 2: the file cannot be checked.
     """
     if file is None:
-        file = load_or_exit(ctx.obj, as_json=output.as_json, check_files=False).database.path
+        file = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False).database.path
     with told(output), progress(output) as look:
         report = checking.verify(file, look)
     if output.as_json:

@@ -11,7 +11,8 @@ import click
 
 from posd.cli.app.api import Api, ForeignAnswer, Problem, Reply, Unreachable
 from posd.cli.app.connection import connect, id_argument, json_option
-from posd.cli.app.errors import STARTS_META, Failure
+from posd.cli.app.context import context
+from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_pruned, for_transaction
 from posd.cli.app.live import LiveLine
 from posd.cli.app.output import Output
@@ -153,7 +154,7 @@ def await_(ctx: click.Context, output: Output, transaction_id: uuid.UUID, timeou
     That of a charge, a pre-authorization or whatever else was started. One that is over answers at once.
     """
     deadline = deadline_in(timeout)
-    ctx.meta[STARTS_META] = True
+    context(ctx).starts = True
     with connect(ctx) as api:
         draft = {"client_transaction_id": str(transaction_id), "type": None}
         leave = partial(leave_open, Progress(output, draft), draft)

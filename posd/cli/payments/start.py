@@ -13,7 +13,7 @@ from posd.cli.app import parameters
 from posd.cli.app.api import Api, Reply
 from posd.cli.app.completing import Complete, payments, serials
 from posd.cli.app.connection import connect, json_option
-from posd.cli.app.errors import ABOUT_META, STARTS_META
+from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.payments.awaiting import DOUBTFUL, begin, deadline_in, finish, leave_open, timeout_option, wait
@@ -122,7 +122,7 @@ def _command(row: Start) -> click.Command:
         **given: Any,
     ) -> None:
         request = _request(row, given)
-        ctx.meta[ABOUT_META] = request.get("original")
+        context(ctx).about = request.get("original")
         transaction_id = str(given_id or uuid.uuid4())
         nothing = STARTED_BEFORE if given_id else NOTHING_STARTED
         _run(ctx, output, transaction_id, request, no_wait=no_wait, timeout=timeout, nothing=nothing)
@@ -204,7 +204,7 @@ def _run(
     nothing: str,
 ) -> NoReturn:
     deadline = deadline_in(timeout)
-    ctx.meta[STARTS_META] = True
+    context(ctx).starts = True
     draft = {"client_transaction_id": transaction_id, "type": request["type"]}
     with connect(ctx) as api, Progress(output, draft) as progress:
         # Before the call: whatever happens from here on, the id is on the screen.

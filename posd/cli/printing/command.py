@@ -10,7 +10,7 @@ import click
 from posd.cli.app.api import Api, Problem, Reply, Unreachable
 from posd.cli.app.completing import files, serials
 from posd.cli.app.connection import connect, json_option
-from posd.cli.app.errors import STARTS_META
+from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode, for_print_job
 from posd.cli.app.output import Output
 from posd.cli.app.waiting import Snapshot, TimedOut, follow_print_job
@@ -65,7 +65,7 @@ def print_(
     request: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     request["document"] = read_document(ctx, file, as_text=as_text)
     identity = given_id or str(uuid.uuid4())
-    ctx.meta[STARTS_META] = True
+    context(ctx).starts = True
     with connect(ctx) as api, PrintProgress(output) as progress:
         # Before the call: whatever happens from here on, the id is on the screen.
         write = output.note if output.as_json else output.line

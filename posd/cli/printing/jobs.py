@@ -9,7 +9,7 @@ import click
 from posd.cli.app.completing import print_jobs as jobs_to_name
 from posd.cli.app.completing import serials
 from posd.cli.app.connection import connect, json_option
-from posd.cli.app.errors import STARTS_META
+from posd.cli.app.context import context
 from posd.cli.app.output import Output, moment
 from posd.cli.payments import history
 from posd.cli.payments.awaiting import look
@@ -92,7 +92,7 @@ def list_row(job: Mapping[str, Any], *, narrow: bool) -> tuple[str, ...]:
 
 
 def _wait(ctx: click.Context, output: Output, identity: str) -> None:
-    ctx.meta[STARTS_META] = True
+    context(ctx).starts = True
     with connect(ctx) as api:
         reply = look(api, f"/print-jobs/{identity}", output, partial(leave_open, PrintProgress(output), identity))
         if reply.body["phase"] != "final":

@@ -9,7 +9,7 @@ import msgspec
 
 from posd.base.uuids import ID_RULE, is_print_job_id
 from posd.cli.app.api import decode
-from posd.cli.app.connection import SOCKET_META
+from posd.cli.app.context import context
 from posd.client.exact import Verbatim
 from posd.config import load
 from posd.printing.request import MAX_DOCUMENT_BYTES
@@ -103,9 +103,9 @@ def _json(text: str, file: str) -> Verbatim:
 
 def _text_member(ctx: click.Context) -> str:
     # Who names the socket need not have a configuration; one that is there has to be right.
-    if ctx.meta.get(SOCKET_META) and not Path(ctx.obj).exists():
+    if context(ctx).socket_path and not Path(context(ctx).config_path).exists():
         return TEXT_MEMBER
-    return load(Path(ctx.obj), check_files=False).print_.text_member
+    return load(Path(context(ctx).config_path), check_files=False).print_.text_member
 
 
 def _name(file: str) -> str:

@@ -15,6 +15,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from posd.cli.app.api import Api
 from posd.cli.app.connection import connect, json_option
+from posd.cli.app.context import context
 from posd.cli.app.output import Output
 from posd.cli.report import as_csv, as_json, reading, sums, table
 from posd.cli.report.days import Span, read_day
@@ -96,7 +97,7 @@ def _zone(ctx: click.Context, name: str | None) -> ZoneInfo:
     """Return the time zone of the days. Raise UsageError where it is not known: a day of another zone is another."""
     if name is None:
         try:
-            name = load(Path(ctx.obj), check_files=False).merchant.timezone
+            name = load(Path(context(ctx).config_path), check_files=False).merchant.timezone
         except ConfigError as error:
             problems = "; ".join(str(problem) for problem in error.problems)
             raise click.UsageError(

@@ -15,6 +15,7 @@ import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from posd.cli.app.connection import json_option
+from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
@@ -69,7 +70,7 @@ def find(ctx: click.Context, output: Output, subnet: str | None, port: int | Non
     server_name where its ca_file vouches for it. Each address gets a TCP connection and a TLS handshake, a few each
     second; no request is sent, and nothing is changed. Ctrl-C stops it. Exit code 0: all were found. 1: not all.
     """
-    config = load_or_exit(ctx.obj, as_json=output.as_json, check_files=False)
+    config = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False)
     try:
         search = _search(config, subnet, port, serials)
     except CannotLook as error:

@@ -14,6 +14,7 @@ from posd import tls
 from posd.cli.app.api import Problem, Unreachable
 from posd.cli.app.completing import serials
 from posd.cli.app.connection import connect, json_option
+from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair
 from posd.cli.operate.config import load_or_exit
@@ -68,7 +69,7 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
     Nothing is trusted by this command and no file is written: it prints what goes into the configuration. Exit code
     0: it is the certificate; 1: it is not, or nobody said so.
     """
-    config = load_or_exit(ctx.obj, check_files=False)
+    config = load_or_exit(context(ctx).config_path, check_files=False)
     terminal = next((item for item in config.terminals if item.serial == serial), None)
     try:
         expected = None if fingerprint is None else _hex(fingerprint)

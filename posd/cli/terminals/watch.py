@@ -11,7 +11,7 @@ from rich.text import Text
 
 from posd.cli.app.api import Api, Reply, Unreachable
 from posd.cli.app.output import Output, drawn, escaped
-from posd.cli.terminals.command import COLUMNS, NOTHING, WHY, plain_row, remarks, terminal_row
+from posd.cli.terminals.rows import COLUMNS, NOTHING, WHY, plain_row, remarks, terminal_row
 
 #: seconds between two looks at the list: the daemon looks at the terminals themselves more rarely.
 PAUSE_SECONDS = 0.5

@@ -8,6 +8,7 @@ import msgspec
 
 from posd import tls
 from posd.cli.app.connection import json_option
+from posd.cli.app.context import Context
 from posd.cli.app.output import Output
 from posd.cli.operate.config import load_or_exit
 from posd.cli.tls.settings import document, fail, grouped, own
@@ -17,12 +18,12 @@ from posd.cli.tls.settings import document, fail, grouped, own
 @click.option("--fingerprint", is_flag=True, help="Print its SHA-256 fingerprint instead, to compare by eye.")
 @json_option
 @click.pass_obj
-def ca(config_path: str, output: Output, fingerprint: bool) -> None:
+def ca(given: Context, output: Output, fingerprint: bool) -> None:
     """Print the CA certificate (PEM) that terminals have to trust: posd tls ca > ca.crt
 
     It is no secret.
     """
-    config = load_or_exit(config_path, check_files=False)
+    config = load_or_exit(given.config_path, check_files=False)
     made = own(config)
     if made is None:
         fail(

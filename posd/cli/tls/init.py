@@ -3,6 +3,7 @@
 import click
 
 from posd import tls
+from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.operate.config import load_or_exit
@@ -24,7 +25,7 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     Without --name and --address it is made for all names and addresses that this machine has now. A CA that is
     there is kept, so that terminals go on trusting this machine. What is named here stays in every renewal.
     """
-    config = load_or_exit(ctx.obj, check_files=False)
+    config = load_or_exit(context(ctx).config_path, check_files=False)
     directory = config.database.tls_directory
     made = tls.files(directory)
     try:

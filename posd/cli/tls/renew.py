@@ -9,6 +9,7 @@ import msgspec
 
 from posd import tls
 from posd.cli.app.connection import json_option
+from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.operate.config import load_or_exit
@@ -28,7 +29,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, no_reload: bool) 
     It is made for the names and addresses that this machine has now, and for those that were named at init. The
     terminals need nothing, and the posd that runs takes it up without a restart.
     """
-    config = load_or_exit(ctx.obj, check_files=False)
+    config = load_or_exit(context(ctx).config_path, check_files=False)
     made = own(config)
     if made is None:
         _not_ours(config, output, if_needed=if_needed)

@@ -10,6 +10,7 @@ import msgspec
 
 from posd import tls
 from posd.cli.app.connection import json_option
+from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair
 from posd.cli.operate.config import load_or_exit
@@ -30,7 +31,7 @@ def status(ctx: click.Context, output: Output) -> None:
 
     The listener itself is asked too, where posd runs. Exit code 0: all is well; 1: there is something to do.
     """
-    config = load_or_exit(ctx.obj, check_files=False)
+    config = load_or_exit(context(ctx).config_path, check_files=False)
     now = datetime.now(UTC)
     made, (certificate, private_key) = own(config), pair(config)
     try:

@@ -12,7 +12,7 @@ from posd.cli.payments.progress import event_extra, outcome_pairs
 from posd.cli.payments.show import transaction_pairs
 from posd.cli.printing import words as print_words
 from posd.cli.printing.progress import job_pairs
-from posd.cli.terminals.command import why
+from posd.cli.terminals.rows import why
 from posd.cli.watch.cells import Line, at_most, fit, wrap
 from posd.cli.watch.keys import BINDINGS
 from posd.cli.watch.state import Document, Kind, Page, Row

@@ -1,0 +1,33 @@
+"""What a command was called with, and what it is about: one object in click's `ctx.obj`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
+
+    from posd.cli.app.output import Output
+
+#: The configuration file, where neither the command line nor the environment names one.
+CONFIG_FILE = "/etc/posd/config.toml"
+CONFIG_VARIABLE = "POSD_CONFIG"
+
+
+@dataclass(slots=True)
+class Context:
+    """The options of `posd`, and what a command says of itself for the message of an error.
+
+    `about`: the id of what it refers to, which a refusal may be about. `starts`: it starts something or waits for it,
+    so that what it stumbles over is no refusal.
+    """
+
+    config_path: str = CONFIG_FILE
+    socket_path: str | None = None
+    output: "Output | None" = None
+    about: str | None = None
+    starts: bool = False
+
+
+def context(ctx: "click.Context") -> Context:
+    """Return the one of this call."""
+    return ctx.ensure_object(Context)

@@ -155,6 +155,4 @@ def _unknown(place: Place, after: int) -> Notice:
 
 def change_document(change: batch.Change) -> Change:
     """Return a line of the feed."""
-    fields = msgspec.structs.asdict(change)
-    del fields["type"]
-    return Change(**fields)
+    return Change(**msgspec.structs.asdict(change))

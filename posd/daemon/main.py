@@ -43,6 +43,7 @@ from posd.httpd.gate import Gate
 from posd.httpd.rejected_traffic import Noise
 from posd.httpd.server import Listener
 from posd.logs import output
+from posd.payments import log as payment_log
 from posd.payments.abort import Aborts
 from posd.payments.address_changes import AddressChanges
 from posd.payments.calls_in_flight import Outstanding
@@ -57,6 +58,7 @@ from posd.payments.reprocess import Reprocessing
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
+from posd.printing import log as print_log
 from posd.printing import recovery, schedule
 from posd.printing.decide import PrintOperators
 from posd.printing.handlers import PrintJobCalls
@@ -158,6 +160,8 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     refuse_lost(config.database.path, config.database.callback_key)
     store = await Store.open(config.database.path, config.database.lock)
     stack.push_async_callback(store.close)
+    for log_of in (payment_log, print_log):
+        store.hub.listen(log_of.hear)
     try:
         fleet = Fleet(config.terminals, config.profile, now)
     except (OSError, HeaderError) as error:

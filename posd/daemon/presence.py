@@ -27,6 +27,7 @@ from posd.base.times import iso, parse_iso
 from posd.daemon import downtime
 from posd.daemon.downtime import Absence, Cause
 from posd.payments import rows
+from posd.payments.record import KIND
 from posd.records.model import Phase
 from posd.storage import changes, marks
 from posd.storage.batch import Change, Unit
@@ -198,7 +199,7 @@ class Presence:
 
     def _changed(self, changed: Sequence[Change]) -> None:
         for change in changed:
-            if change.kind != rows.KIND:
+            if change.kind != KIND:
                 continue
             if change.phase == Phase.FINAL:
                 self._open.discard(change.id)

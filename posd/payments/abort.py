@@ -15,7 +15,7 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.config.profile import resolve_path
-from posd.payments import journal, leases, rows
+from posd.payments import leases, rows
 from posd.payments.abort_replies import AbortAnswer, judge_abort
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import AbortAnswered, AbortRequested
@@ -161,7 +161,7 @@ class Aborts:
                 f"cannot abort: this payment no longer holds terminal {transaction.terminal}, and an abort would hit "
                 "whatever runs there now; cancel it on the terminal",
             )
-        return journal.record(unit, transaction, request, self._now())
+        return record(unit, transaction, request, self._now(), self._outstanding)
 
     def _free(self, unit: Unit, client_transaction_id: str) -> None:
         transaction = rows.get(unit.db, client_transaction_id)

@@ -20,8 +20,6 @@ import structlog
 from posd.payments import rows
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import AddressBack, AddressLost
-from posd.payments.log import tell
-from posd.payments.model import Transaction
 from posd.payments.record import record
 from posd.records.model import Phase
 from posd.storage.batch import Unit
@@ -80,13 +78,12 @@ class AddressChanges:
             lost = item.callback_host not in addresses
             if lost is not item.callback_lost:
                 identity = item.client_transaction_id
-                before, after = await self._store.write(partial(self._record, identity=identity, lost=lost))
-                tell(before, after)
+                await self._store.write(partial(self._record, identity=identity, lost=lost))
 
-    def _record(self, unit: Unit, identity: str, lost: bool) -> tuple[Transaction, Transaction]:
+    def _record(self, unit: Unit, identity: str, lost: bool) -> None:
         before = rows.get(unit.db, identity)
         assert before is not None  # noqa: S101 - started ids are never removed
         if before.phase is Phase.FINAL or before.callback_host is None:
-            return before, before  # it ended meanwhile
+            return  # it ended meanwhile
         entry = AddressLost(before.callback_host) if lost else AddressBack(before.callback_host)
-        return before, record(unit, before, entry, self._now(), self._outstanding)
+        record(unit, before, entry, self._now(), self._outstanding)

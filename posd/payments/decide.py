@@ -14,7 +14,6 @@ from posd.base.problems import Problem
 from posd.payments import leases, rows
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Dismissed, Released, Resolved
-from posd.payments.log import tell
 from posd.payments.model import Transaction
 from posd.payments.record import record
 from posd.records import pruned
@@ -41,7 +40,7 @@ class Operators:
         work = partial(self._decide, client_transaction_id=client_transaction_id, decision=decision)
         crash_point("operator.before_commit")
         try:
-            before, after = await self._store.write(work)
+            after = await self._store.write(work)
         except (StorageUnavailable, CommitUncertain) as error:
             detail = f"cannot do it now: {error}; look at the transaction, and try again. Check the disk"
             raise Problem("storage_unavailable", detail) from error
@@ -55,10 +54,9 @@ class Operators:
             code=decision.code if isinstance(decision, Dismissed) else None,
             result=decision.result if isinstance(decision, Resolved) else None,
         )
-        tell(before, after)
         return after
 
-    def _decide(self, unit: Unit, client_transaction_id: str, decision: Decision) -> tuple[Transaction, Transaction]:
+    def _decide(self, unit: Unit, client_transaction_id: str, decision: Decision) -> Transaction:
         before = rows.get(unit.db, client_transaction_id)
         if before is None:
             raise pruned.missing_payment(unit.db, client_transaction_id)
@@ -70,7 +68,7 @@ class Operators:
         after = record(unit, before, decision, self._now(), self._outstanding)
         if isinstance(decision, Released):
             leases.give_up_all(unit, client_transaction_id)
-        return before, after
+        return after
 
     def _require_open_and_quiet(self, transaction: Transaction) -> None:
         """Raise Problem where it has ended, or where a call to its terminal is under way."""

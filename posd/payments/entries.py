@@ -152,9 +152,8 @@ def follow(transaction: Transaction, entry: Entry, now: datetime) -> Transaction
         case Searched(answer=answer):
             return transitions.searched(transaction, answer, now)
         case AbortAnswered(attempt=attempt) if judge_abort(attempt) is AbortAnswer.TAKEN:
-            return transitions.touched(
-                transaction, now
-            )  # something ran there: it can no longer be proved that nothing did
+            # Something ran there: it can no longer be proved that nothing did.
+            return transitions.touched(transaction, now)
         case AbortRequested() | AbortAnswered():
             return transaction  # an abort is a request: what the terminal makes of it, its events say
         case Touched():
@@ -183,7 +182,7 @@ def follow(transaction: Transaction, entry: Entry, now: datetime) -> Transaction
             assert_never(entry)
 
 
-def reason(entry: Entry, client_transaction_id: str) -> str:
+def word_of(entry: Entry, client_transaction_id: str) -> str:
     """Return the word of the feed for an entry: `acknowledged`, `search:none`, `abort:nothing_running`, `release`."""
     match entry:
         case Attempted(attempt=attempt):

@@ -15,15 +15,13 @@ import structlog
 from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
-from posd.payments import event_rows, journal, rows
+from posd.payments import event_rows, rows
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Quarantined, Reapplied, Touched
 from posd.payments.events import NotAnEvent, TransactionEvent, read_event
 from posd.payments.lifecycle import Verdict
-from posd.payments.log import tell
-from posd.payments.model import Transaction
 from posd.payments.outcomes import contradicts
-from posd.payments.record import free_if_ended, hold_if_reopened
+from posd.payments.record import Received, begin, move, record
 from posd.payments.transitions import Seen, advance, rebuild, recognise
 from posd.records import pruned, quarantine
 from posd.records.model import Phase
@@ -53,8 +51,7 @@ class Receipt(msgspec.Struct, frozen=True):
     verdict: Verdict | None = None
     event_status: str | None = None
     reason: str | None = None
-    before: Transaction | None = None
-    after: Transaction | None = None
+    phase: Phase | None = None
 
 
 class Inbox:
@@ -113,7 +110,7 @@ class Inbox:
     def _touch(self, unit: Unit, identity: str, at: datetime) -> None:
         before = rows.get(unit.db, identity)
         if before is not None and before.phase in (Phase.STARTING, Phase.IN_DOUBT):
-            journal.record(unit, before, Touched(), at)
+            record(unit, before, Touched(), at, self._outstanding)
 
     async def too_large(self, client_transaction_id: str, limit: int, peer: str) -> int:
         """Note on the transaction that an authentic body was over the limit and could not be read.
@@ -123,14 +120,12 @@ class Inbox:
         reason = f"it was larger than {limit} bytes"
         log.warning("webhook.too_large", transaction=client_transaction_id, limit_bytes=limit, peer=peer)
         try:
-            before, after = await self._store.write(
-                partial(_attend_quarantined, identity=client_transaction_id, reason=reason, at=self._now())
+            await self._store.write(
+                partial(self._attend, identity=client_transaction_id, reason=reason, at=self._now())
             )
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
             return 503
-        if after is not None:
-            tell(before, after)
         self.on_unusable(client_transaction_id)
         return 413
 
@@ -153,15 +148,11 @@ class Inbox:
             return self._quarantine(unit, identity, refusal, body, peer, at)
         stored = before or rebuild(event, identity, at)
         if before is None:
-            rows.insert(unit, stored, "orphan")
+            begin(unit, stored, "orphan")
         after, verdict = advance(stored, event, seen=seen, now=at)
         seq = event_rows.append(unit, identity, event, verdict, iso(at), body)
-        after = rows.move(unit, stored, after, f"event:{event.status}")
-        if after.outcome is not None and after.outcome.rests_on(event.event_id):
-            event_rows.set_final(unit, identity, seq)
-        free_if_ended(unit, after, self._outstanding)
-        hold_if_reopened(unit, stored, after)
-        return Receipt(200, verdict, event.status, before=before, after=after)
+        after = move(unit, stored, after, Received(event, seq), self._outstanding)
+        return Receipt(200, verdict, event.status, phase=after.phase)
 
     def _after_removal(
         self, unit: Unit, removed: Pruned, event: TransactionEvent, body: bytes, peer: str, at: datetime
@@ -190,7 +181,7 @@ class Inbox:
             return None
         receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now())
         if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
-            journal.record(unit, known, Reapplied(), self._now())
+            record(unit, known, Reapplied(), self._now(), self._outstanding)
         return receipt
 
     def _unwelcome(self, unit: Unit, event: TransactionEvent) -> Refusal | None:
@@ -208,24 +199,27 @@ class Inbox:
         if not quarantine.put(unit, Channel.TRANSACTION, identity, reason, peer, iso(at), body):
             # One reason for all that follow: each other one would be a change that is written down.
             reason = f"{quarantine.MAX_KEPT} callbacks of this payment are in quarantine already; more are not kept"
-        before, after = _attend_quarantined(unit, identity, reason, at)
-        return Receipt(refusal.status, reason=reason, before=before, after=after)
+        self._attend(unit, identity, reason, at)
+        return Receipt(refusal.status, reason=reason)
+
+    def _attend(self, unit: Unit, identity: str, reason: str, at: datetime) -> None:
+        """Note on the payment, where it is known, that a callback of it could not be used (runs inside the commit)."""
+        if (known := rows.get(unit.db, identity)) is not None:
+            record(unit, known, Quarantined(reason), at, self._outstanding)
 
     def _tell(self, identity: str, receipt: Receipt) -> None:
         if receipt.reason is not None:
             log.warning("webhook.quarantined", transaction=identity, http_status=receipt.status, reason=receipt.reason)
-        if receipt.after is None:
-            self.repeated += receipt.reason is None
-            return
+        elif receipt.verdict is None:
+            self.repeated += 1
         if receipt.verdict is not None:
             log.info(
                 "webhook.event",
                 transaction=identity,
                 verdict=receipt.verdict,
                 status=receipt.event_status,
-                phase=receipt.after.phase,
+                phase=receipt.phase,
             )
-        tell(receipt.before, receipt.after)
 
 
 def _read(body: bytes, client_transaction_id: str) -> TransactionEvent:
@@ -237,15 +231,3 @@ def _read(body: bytes, client_transaction_id: str) -> TransactionEvent:
     if event.client_transaction_id != client_transaction_id:
         raise Refusal(400, "the body names another client_transaction_id than the callback address")
     return event
-
-
-def _attend_quarantined(
-    unit: Unit, identity: str, reason: str, at: datetime
-) -> tuple[Transaction | None, Transaction | None]:
-    """Note it on the transaction, where it is known; return what it was and what it is."""
-    before = rows.get(unit.db, identity)
-    if before is None:
-        return None, None
-    after = journal.record(unit, before, Quarantined(reason), at)
-    hold_if_reopened(unit, before, after)
-    return before, after

@@ -11,6 +11,7 @@ from posd.payments import chain_rows, leases, rows
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.chain_guards import place
 from posd.payments.model import OperationType, Transaction, may_be_paid
+from posd.payments.record import begin
 from posd.payments.request import start_body
 from posd.records import pruned
 from posd.records.model import Phase
@@ -69,7 +70,7 @@ class Intents:
                 f"(posd release {blocking.client_transaction_id})",
                 blocking_transaction=blocking.client_transaction_id,
             )
-        rows.insert(unit, transaction, "intent")
+        begin(unit, transaction, "intent")
         leases.take(unit, transaction.terminal, transaction.client_transaction_id)
         return intended
 

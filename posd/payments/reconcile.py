@@ -25,14 +25,13 @@ from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import lifecycle, not_started, rows, schedule
 from posd.payments.abort import Aborts
-from posd.payments.abort_replies import NOTHING_RUNNING_STATUS, AbortAnswer
+from posd.payments.abort_replies import NOTHING_RUNNING_STATUS, AbortAnswer, judge_abort
 from posd.payments.calls_in_flight import Outstanding
-from posd.payments.entries import Proved, Silent
+from posd.payments.entries import AbortAnswered, AbortRequested, AddressBack, AddressLost, Proved, Resolved, Silent
 from posd.payments.lifecycle import Status
-from posd.payments.log import tell
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
 from posd.payments.not_started import Rounds
-from posd.payments.record import record
+from posd.payments.record import Moved, Received, record
 from posd.payments.schedule import Limits, Watch
 from posd.payments.search import Asked, Searching
 from posd.payments.search_replies import RESULTS
@@ -56,12 +55,6 @@ CAUSED_PAUSE_SECONDS = 2.0
 
 #: A final that raised one of these was not expected so: the terminal is asked once.
 ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP})
-#: So is a call to the acquirer that shows up after the end.
-ACQUIRER_ASKED = f"event:{Status.APPROVAL_REQUESTED}"
-#: The word of the history for an end by a person.
-BY_PERSON = "resolve"
-#: The words for an address of this machine that is gone, and that is there again: whether its events cannot come.
-DEAF = {"address_changed": True, "address_back": False}
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -189,8 +182,8 @@ class Reconciler:
     def _changed(self, changes: Sequence[Change]) -> None:
         """Hear of changes after their COMMIT, on the loop."""
         for change in changes:
-            if change.kind == rows.KIND and change.terminal is not None:
-                self._take(change, change.terminal)
+            if isinstance(change, Moved):
+                self._take(change)
         if min((self._due(change.id) for change in changes), default=NEVER) < self._next:
             self._wake.set()
 
@@ -199,54 +192,60 @@ class Reconciler:
         at = schedule.due(item.watch, self._settings.limits) if item else None
         return NEVER if at is None else at
 
-    def _take(self, change: Change, terminal: str) -> None:
-        now = time.monotonic()
+    def _take(self, change: Moved) -> None:
+        now, after, cause = time.monotonic(), change.after, change.cause
         item = self._watched.get(change.id)
-        if change.phase == Phase.FINAL:
-            self._take_end(change, terminal, item, now)
+        if after.phase is Phase.FINAL:
+            self._take_end(change, item, now)
             return
-        phase, status = Phase(change.phase), Status.known(change.status or "")
-        event = change.reason.startswith("event:")
+        event = isinstance(cause, Received)
         if item is None:
-            self._keep(change.id, Watch(terminal, phase, status, now, called_back=event), change.attention)
+            watch = Watch(after.terminal, after.phase, after.status, now, called_back=event)
+            self._keep(change.id, watch, change.attention)
             return
-        if phase is not item.watch.phase:
+        if after.phase is not item.watch.phase:
             item.rounds, item.abort_asked = Rounds(self._settings.settle), None
         gap = event and AttentionCode.GAP in change.attention
-        item.watch = schedule.news(item.watch, phase, status, now, event=event, gap=gap)
+        item.watch = schedule.news(item.watch, after.phase, after.status, now, event=event, gap=gap)
         item.attention = frozenset(change.attention)
-        self._take_abort(item, change.reason, now)
-        if change.reason in DEAF:
-            item.watch = msgspec.structs.replace(item.watch, deaf=DEAF[change.reason])
-            if phase is not Phase.STARTING:
-                self._want_soon(item, now)  # at the return too: the terminal may have given up on its events
+        match cause:
+            case AbortRequested(probe=probe):
+                item.abort_asked, item.probing = now, probe
+            case AbortAnswered(attempt=attempt):
+                self._take_answer(item, judge_abort(attempt), now)
+            case AddressLost() | AddressBack():
+                item.watch = msgspec.structs.replace(item.watch, deaf=isinstance(cause, AddressLost))
+                if after.phase is not Phase.STARTING:
+                    self._want_soon(item, now)  # at the return too: the terminal may have given up on its events
+            case _:
+                pass
 
-    def _take_end(self, change: Change, terminal: str, item: _Watched | None, now: float) -> None:
+    def _take_end(self, change: Moved, item: _Watched | None, now: float) -> None:
         """Forget what has ended; what was not expected to end so is asked for once."""
+        after, cause = change.after, change.cause
         if item is None:
-            strange = change.reason == ACQUIRER_ASKED and AttentionCode.ILLEGAL_TRANSITION in change.attention
+            # So is a call to the acquirer that shows up after the end.
+            asked = isinstance(cause, Received) and cause.event.status == Status.APPROVAL_REQUESTED
+            strange = asked and AttentionCode.ILLEGAL_TRANSITION in change.attention
         elif item.watch.phase is Phase.FINAL:
-            if item.watch.until is not None and change.status in lifecycle.FINALS:
+            if item.watch.until is not None and after.status in lifecycle.FINALS:
                 del self._watched[change.id]  # a person had closed it; now the terminal has said how it ended
             return  # it is about to be asked for
         else:
             strange = bool((frozenset(change.attention) - item.attention) & ASK_ONCE)
         self._watched.pop(change.id, None)
-        if change.reason == BY_PERSON:
-            self._keep(change.id, schedule.closed(terminal, now), change.attention)
+        if isinstance(cause, Resolved):
+            self._keep(change.id, schedule.closed(after.terminal, now), change.attention)
         elif strange:
-            self._keep(change.id, schedule.want(Watch(terminal, Phase.FINAL, None, now), now), change.attention)
+            watch = Watch(after.terminal, Phase.FINAL, None, now)
+            self._keep(change.id, schedule.want(watch, now), change.attention)
 
-    def _take_abort(self, item: _Watched, reason: str, now: float) -> None:
-        """Follow an abort by the words of the history: when it was asked for, what came."""
-        if reason in ("abort_requested", "probe_requested"):
-            item.abort_asked, item.probing = now, reason == "probe_requested"
-        elif reason.startswith("abort:"):
-            answer = AbortAnswer(reason.removeprefix("abort:"))
-            if item.abort_asked is not None and item.watch.phase is Phase.IN_DOUBT:
-                item.rounds = not_started.aborted(item.rounds, answer, item.abort_asked)
-            if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
-                item.watch = schedule.want(item.watch, now)
+    def _take_answer(self, item: _Watched, answer: AbortAnswer, now: float) -> None:
+        """Take what an abort brought: a piece of the proof, or a reason to ask."""
+        if item.abort_asked is not None and item.watch.phase is Phase.IN_DOUBT:
+            item.rounds = not_started.aborted(item.rounds, answer, item.abort_asked)
+        if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
+            item.watch = schedule.want(item.watch, now)
 
     def _keep(self, identity: str, watch: Watch, attention: Sequence[str]) -> None:
         self._watched[identity] = _Watched(watch, frozenset(attention), Rounds(self._settings.settle))
@@ -369,7 +368,7 @@ class Reconciler:
         item.rounds = not_started.searched(item.rounds, result, asked)
         if result is SearchResult.NONE and self._settings.probe_with_abort and not item.rounds.complete:
             before = item.rounds
-            await self._aborts.probe(identity)  # `_take_abort` hears of the answer
+            await self._aborts.probe(identity)  # `_take_answer` hears of it
             if item.rounds != before:  # nothing runs: a search after that is what counts
                 asked = time.monotonic()
                 again, answer, device = await self._searching.search(identity, terminal)
@@ -397,17 +396,14 @@ class Reconciler:
         )
 
     async def _record(self, identity: str, entry: Silent | Proved) -> None:
-        def work(unit: Unit) -> tuple[Transaction, Transaction] | None:
+        def work(unit: Unit) -> None:
             before = rows.get(unit.db, identity)
-            if before is None or before.phase is Phase.FINAL:
-                return None
-            return before, record(unit, before, entry, self._now(), self._outstanding)
+            if before is not None and before.phase is not Phase.FINAL:
+                record(unit, before, entry, self._now(), self._outstanding)
 
         crash_point("reconcile.before_commit")
-        recorded = await self._store.write(work)
+        await self._store.write(work)
         crash_point("reconcile.committed")
-        if recorded is not None:
-            tell(*recorded)
 
     async def _read(self, client_transaction_id: str) -> Transaction:
         try:

@@ -1,21 +1,115 @@
-"""Recording what posd learnt about a transaction, and freeing its terminal when that ended it."""
+"""The one way by which a payment is recorded and changes: its row, its lease, its final event, its line of the feed.
 
+Each function runs inside a commit. Whoever listens to the hub hears of a `Moved` after the COMMIT, with the payment
+before and after it and its cause; `payments.log` is one of them.
+"""
+
+from collections.abc import Sequence
 from datetime import datetime
 
-from posd.payments import journal, leases
+import msgspec
+
+from posd.base.times import iso
+from posd.payments import event_rows, journal, leases, rows
 from posd.payments.calls_in_flight import Outstanding
-from posd.payments.entries import Entry
+from posd.payments.entries import (
+    AbortAnswered,
+    AbortRequested,
+    Attempted,
+    Dismissed,
+    Entry,
+    Released,
+    Resolved,
+    Searched,
+    follow,
+    word_of,
+)
+from posd.payments.event_rows import StoredEvent
+from posd.payments.events import TransactionEvent, read_event
+from posd.payments.lifecycle import Verdict
 from posd.payments.model import Transaction
 from posd.records.model import Phase
-from posd.storage.batch import Unit
+from posd.storage import changes
+from posd.storage.batch import Change, Unit
+
+#: `kind` of a payment's lines in the feed.
+KIND = "transaction"
+
+#: Entries that are kept even where they change nothing: what was sent, what came of it, and what people did.
+ALWAYS = (Attempted, AbortRequested, AbortAnswered, Released, Resolved, Dismissed)
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """It is recorded for the first time. `word`: `intent`, `orphan` or `taken_over`."""
+
+    word: str
+
+
+class Received(msgspec.Struct, frozen=True):
+    """An event of the terminal, and the `seq` under which it is recorded."""
+
+    event: TransactionEvent
+    seq: int
+
+
+class Rederived(msgspec.Struct, frozen=True):
+    """It follows again from its record. `word`: `reprocessed` or `taken_over`."""
+
+    word: str
+    events: Sequence[StoredEvent]
+    verdicts: Sequence[Verdict]
+
+
+Cause = Begun | Received | Rederived | Entry
+
+
+class Moved(Change, frozen=True, kw_only=True):
+    """A line of the feed as those hear it who listen: with the payment before (None: not known) and after, and why."""
+
+    before: Transaction | None
+    after: Transaction
+    cause: Cause
+
+
+def begin(unit: Unit, transaction: Transaction, word: str) -> None:
+    """Record a payment for the first time; see `Begun`."""
+    rows.insert(unit, transaction)
+    _publish(unit, None, transaction, Begun(word), transaction.updated_at)
 
 
 def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstanding: Outstanding) -> Transaction:
-    """Apply an entry in the commit of its journal row, and free the terminal of what ended; return what it is now."""
-    after = journal.record(unit, before, entry, now)
-    free_if_ended(unit, after, outstanding)
-    hold_if_reopened(unit, before, after)
-    return after
+    """Apply an entry, with its row of the journal; return what the payment is now.
+
+    Nothing is written of an entry that changes nothing, unless it tells what was done. Raise StaleState.
+    """
+    after = follow(before, entry, now)
+    if isinstance(entry, Searched) and _repeats(before, after):
+        rows.keep_search(unit, after)
+        return after
+    if after == before and not isinstance(entry, ALWAYS):
+        return before
+    journal.append(unit, before.client_transaction_id, entry, iso(now))
+    if after == before:
+        _publish(unit, before, before, entry, iso(now))
+        free_if_ended(unit, before, outstanding)
+        return before
+    return move(unit, before, after, entry, outstanding)
+
+
+def move(unit: Unit, before: Transaction, after: Transaction, cause: Cause, outstanding: Outstanding) -> Transaction:
+    """Change a payment from what it was to what it is now, with all that belongs to it. Raise StaleState."""
+    changed = rows.update(unit, before, after)
+    _note_events(unit, changed, cause)
+    free_if_ended(unit, changed, outstanding)
+    _hold_if_reopened(unit, before, changed)
+    if changed is not before:
+        _publish(unit, before, changed, cause, changed.updated_at)
+    return changed
+
+
+def note(unit: Unit, transaction: Transaction, word: str, at: str) -> None:
+    """Write a line of the feed about a payment that was recorded by other means; see `Begun`."""
+    _publish(unit, transaction, transaction, Begun(word), at)
 
 
 def free_if_ended(unit: Unit, transaction: Transaction, outstanding: Outstanding) -> None:
@@ -24,8 +118,69 @@ def free_if_ended(unit: Unit, transaction: Transaction, outstanding: Outstanding
         leases.give_up(unit, transaction.terminal, transaction.client_transaction_id)
 
 
-def hold_if_reopened(unit: Unit, before: Transaction, after: Transaction) -> None:
+def _note_events(unit: Unit, after: Transaction, cause: Cause) -> None:
+    """Name the event that the outcome rests on, and correct the verdicts of what was derived again."""
+    match cause:
+        case Received(event=event, seq=seq):
+            _note_final(unit, after, event, seq)
+        case Rederived(events=events, verdicts=verdicts):
+            for stored, verdict in zip(events, verdicts, strict=True):
+                event_rows.set_verdict(unit, stored.seq, verdict)
+                _note_final(unit, after, read_event(stored.body), stored.seq)
+        case _:
+            pass
+
+
+def _note_final(unit: Unit, after: Transaction, event: TransactionEvent, seq: int) -> None:
+    if after.outcome is not None and after.outcome.rests_on(event.event_id):
+        event_rows.set_final(unit, after.client_transaction_id, seq)
+
+
+def _hold_if_reopened(unit: Unit, before: Transaction, after: Transaction) -> None:
     """Take the terminal for a transaction that turned out to run after all, unless another one has it by now."""
     reopened = before.phase is Phase.FINAL and after.phase is not Phase.FINAL
     if reopened and not after.released and not after.orphan and leases.holder(unit.db, after.terminal) is None:
         leases.take(unit, after.terminal, after.client_transaction_id)
+
+
+def _publish(unit: Unit, before: Transaction | None, after: Transaction, cause: Cause, at: str) -> None:
+    changes.record(
+        unit,
+        Moved(
+            seq=0,
+            at=at,
+            kind=KIND,
+            id=after.client_transaction_id,
+            reason=_word(cause, after.client_transaction_id),
+            phase=after.phase,
+            status=after.status,
+            result=after.outcome.result if after.outcome else None,
+            attention=tuple(item.code for item in after.attention),
+            terminal=after.terminal,
+            before=before,
+            after=after,
+            cause=cause,
+        ),
+    )
+
+
+def _word(cause: Cause, client_transaction_id: str) -> str:
+    """Return the feed's word for a cause; it is made here and read by nobody."""
+    match cause:
+        case Begun(word=word) | Rederived(word=word):
+            return word
+        case Received(event=event):
+            return f"event:{event.status}"
+        case _:
+            return word_of(cause, client_transaction_id)
+
+
+def _repeats(before: Transaction, after: Transaction) -> bool:
+    """Whether a search brought what the one before it had brought already."""
+    old, new = before.last_search, after.last_search
+    return (
+        old is not None
+        and new is not None
+        and old.result is new.result
+        and msgspec.structs.replace(after, last_search=old) == before
+    )

@@ -10,9 +10,10 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.payments import journal, leases, rows
+from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Interrupted
-from posd.payments.log import tell
 from posd.payments.model import Transaction
+from posd.payments.record import record
 from posd.payments.schedule import CLOSED_SECONDS
 from posd.records.model import Phase
 from posd.storage.batch import Unit
@@ -28,32 +29,29 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction
     long ago: the reconciler's work.
     """
 
-    def work(unit: Unit) -> list[tuple[Transaction, Transaction]]:
+    def work(unit: Unit) -> list[Transaction]:
         taken_over = []
-        for before in rows.open_ones(unit.db):
-            after = before
-            if before.phase is Phase.STARTING:
-                after = journal.record(unit, before, Interrupted(), now())
-            taken_over.append((before, after))
+        for found in rows.open_ones(unit.db):
+            starting = found.phase is Phase.STARTING
+            taken_over.append(record(unit, found, Interrupted(), now(), Outstanding()) if starting else found)
         leases.give_up_ended(unit)
         return taken_over
 
     crash_point("recovery.before_commit")
     taken_over = await store.write(work)
     crash_point("recovery.committed")
-    for before, after in taken_over:
+    for item in taken_over:
         log.info(
             "payment.taken_over",
-            transaction=after.client_transaction_id,
-            terminal=after.terminal,
-            phase=after.phase,
-            status=after.status,
+            transaction=item.client_transaction_id,
+            terminal=item.terminal,
+            phase=item.phase,
+            status=item.status,
         )
-        tell(before, after)
     to_ask_once = await store.read(rows.to_ask_once)
     since = iso(now() - timedelta(seconds=CLOSED_SECONDS))
     closed = await store.read(partial(_closed, since=since))
-    return [*(after for _, after in taken_over), *to_ask_once, *closed]
+    return [*taken_over, *to_ask_once, *closed]
 
 
 def _closed(db: sqlite3.Connection, since: str) -> list[Transaction]:

@@ -25,9 +25,8 @@ from posd.payments.event_rows import StoredEvent
 from posd.payments.events import TransactionEvent, read_event
 from posd.payments.inbox import Inbox
 from posd.payments.lifecycle import Verdict
-from posd.payments.log import tell
 from posd.payments.model import Outcome, Transaction
-from posd.payments.record import free_if_ended
+from posd.payments.record import Rederived, move
 from posd.payments.transitions import New, Seen, rebuild, recognise
 from posd.records import quarantine
 from posd.records.model import Phase
@@ -126,11 +125,9 @@ class Reprocessing:
                 receipt = await self._store.write(partial(self._inbox.reapply, item=item))
                 if receipt is not None:
                     report.applied.append(Applied(item.id, item.subject, receipt.verdict))
-                    if receipt.after is not None:
-                        tell(receipt.before, receipt.after)
 
     async def _correct(self, identity: str, report: Report) -> None:
-        def work(unit: Unit) -> tuple[Derived, dict[str, Any], Transaction] | None:
+        def work(unit: Unit) -> dict[str, tuple[Any, Any]] | None:
             row = transactions.get(unit.db, identity)
             if row is None:
                 return None  # retention has removed it meanwhile
@@ -141,21 +138,14 @@ class Reprocessing:
             after = msgspec.structs.replace(
                 item.derived, revision=item.stored.revision, last_search=item.stored.last_search
             )
-            after = transactions.move(unit, item.stored, after, "reprocessed")
-            for event, verdict in zip(item.events, item.verdicts, strict=True):
-                event_rows.set_verdict(unit, event.seq, verdict)
-                if after.outcome is not None and after.outcome.rests_on(read_event(event.body).event_id):
-                    event_rows.set_final(unit, identity, event.seq)
-            free_if_ended(unit, after, self._outstanding)
-            return item, differing, after
+            move(unit, item.stored, after, Rederived("reprocessed", item.events, item.verdicts), self._outstanding)
+            return differing
 
-        corrected = await self._store.write(work)
-        if corrected is None:
+        differing = await self._store.write(work)
+        if differing is None:
             return
-        item, differing, after = corrected
         report.differing += 1
         log.error("store.difference", transaction=identity, detail=", ".join(differing))
-        tell(item.stored, after)
         if len(report.differences) < MAX_SHOWN:
             old = {name: pair[0] for name, pair in differing.items()}
             new = {name: pair[1] for name, pair in differing.items()}

@@ -1,4 +1,4 @@
-"""Rows of transactions: one way to insert, one guarded way to change, each with its history row in the same commit."""
+"""Rows of transactions: one way to insert, one guarded way to change. What belongs to a change: `payments.record`."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -12,11 +12,8 @@ from posd.payments import metadata_index
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Transaction
 from posd.records.model import Phase
-from posd.storage.batch import Change, Unit
-from posd.storage.changes import record
+from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
-
-KIND = "transaction"
 
 #: Columns in the order in which they are inserted; `_transaction` reads them back.
 COLUMNS = (
@@ -140,15 +137,14 @@ def get_with_bodies(
     return _transaction(rows[0][:-1]), [row[-1] for row in rows if row[-1] is not None]
 
 
-def insert(unit: Unit, transaction: Transaction, reason: str) -> None:
-    """Insert a new transaction, with its history row."""
+def insert(unit: Unit, transaction: Transaction) -> None:
+    """Insert a new transaction; called by `payments.record` alone, like `update`."""
     unit.db.execute(_INSERT, [_value(transaction, name) for name in COLUMNS])
     metadata_index.keep(unit.db, transaction.client_transaction_id, transaction.created_at, transaction.metadata)
-    _record(unit, transaction, reason)
 
 
-def move(unit: Unit, before: Transaction, after: Transaction, reason: str) -> Transaction:
-    """Change a transaction from what it was to what it is now, with its history row; nothing where they are equal.
+def update(unit: Unit, before: Transaction, after: Transaction) -> Transaction:
+    """Change a row from what it was to what it is now; return that, or `before` itself where they are equal.
 
     Raise StaleState where the row is not as `before` has it.
     """
@@ -160,7 +156,6 @@ def move(unit: Unit, before: Transaction, after: Transaction, reason: str) -> Tr
     expected = (before.client_transaction_id, before.phase, before.revision)
     if unit.db.execute(_update(columns), (*values, *expected)).rowcount != 1:
         raise StaleState(f"{before.client_transaction_id} is no longer {before.phase} at revision {before.revision}")
-    _record(unit, changed, reason)
     return changed
 
 
@@ -238,27 +233,3 @@ def select_by_word(
     walk = "FROM transaction_words w CROSS JOIN transactions ON client_transaction_id = w.id WHERE w.word = ?"
     query = f"SELECT {', '.join(COLUMNS)} {walk} AND {where} ORDER BY w.at DESC, w.id DESC LIMIT ?"
     return [_transaction(row) for row in db.execute(query, (word, *parameters, limit))]
-
-
-def _record(unit: Unit, transaction: Transaction, reason: str) -> None:
-    record(
-        unit,
-        Change(
-            seq=0,
-            at=transaction.updated_at,
-            kind=KIND,
-            id=transaction.client_transaction_id,
-            reason=reason,
-            phase=transaction.phase,
-            status=transaction.status,
-            result=transaction.outcome.result if transaction.outcome else None,
-            attention=tuple(item.code for item in transaction.attention),
-            terminal=transaction.terminal,
-            type=transaction.type,
-        ),
-    )
-
-
-def note(unit: Unit, transaction: Transaction, reason: str, at: str) -> None:
-    """Write a history row for something that was done about a transaction and did not change it."""
-    _record(unit, msgspec.structs.replace(transaction, updated_at=at), reason)

@@ -15,7 +15,6 @@ from posd.payments import proven_searches, rows, search_replies
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Searched
 from posd.payments.events import NotAnEvent, TransactionEvent, read_event
-from posd.payments.log import tell
 from posd.payments.model import SearchResult, Transaction
 from posd.payments.record import record
 from posd.payments.search_replies import Answer, Found, NoAnswer, read_reply
@@ -85,7 +84,7 @@ class Searching:
         asked = Asked()
         answer = await self._ask(client_transaction_id, terminal, asked)
         self.results[search_replies.RESULTS[type(answer)]] += 1
-        before, after = await self._store.write(
+        after = await self._store.write(
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
         )
         crash_point("search.recorded")
@@ -96,8 +95,6 @@ class Searching:
             result=search_replies.RESULTS[type(answer)],
             reason=answer.reason if isinstance(answer, NoAnswer) else None,
         )
-        if after is not None:
-            tell(before, after)
         return after, answer, asked
 
     async def known_to_work(self, terminal: str, client_transaction_id: str) -> bool:
@@ -165,15 +162,13 @@ class Searching:
         events = [_read(element) for element in answer.elements]
         return any(event is not None and event.terminal.serial_number == terminal for event in events)
 
-    def _record(
-        self, unit: Unit, client_transaction_id: str, answer: Answer
-    ) -> tuple[Transaction | None, Transaction | None]:
+    def _record(self, unit: Unit, client_transaction_id: str, answer: Answer) -> Transaction | None:
         before = rows.get(unit.db, client_transaction_id)
         if before is None:
-            return None, None
+            return None
         if self._shows_terminal(answer, before.terminal):
             self._remember(unit, before.terminal, client_transaction_id)
-        return before, record(unit, before, Searched(answer), self._now(), self._outstanding)
+        return record(unit, before, Searched(answer), self._now(), self._outstanding)
 
     def _remember(self, unit: Unit, terminal: str, client_transaction_id: str) -> None:
         proven_searches.remember(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))

@@ -25,7 +25,6 @@ from posd.payments import rows
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Attempted
 from posd.payments.intent import Existing, Intended, Intents
-from posd.payments.log import tell
 from posd.payments.model import Transaction
 from posd.payments.record import record
 from posd.payments.request import StartRequest, differing_fields, read_start
@@ -228,7 +227,7 @@ class Payments:
     async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
         identity = transaction.client_transaction_id
-        before, concluded = await self._store.write(
+        concluded = await self._store.write(
             partial(self._record_attempt, transaction=transaction, attempt=attempt, now=self._now())
         )
         if self._newest.get(identity) is transaction:
@@ -244,8 +243,6 @@ class Payments:
             reason=getattr(judgement, "reason", None),
             http_status=attempt.status if isinstance(attempt, Replied) else None,
         )
-        if concluded is not None:
-            tell(before, concluded)
         return concluded
 
     async def _conclude_later(self, transaction: Transaction, attempt: Attempt) -> None:
@@ -269,12 +266,12 @@ class Payments:
 
     def _record_attempt(
         self, unit: Unit, transaction: Transaction, attempt: Attempt, now: datetime
-    ) -> tuple[Transaction | None, Transaction | None]:
-        """Record what the attempt proves: what it was and what it is; None where the intent had not come to disk."""
+    ) -> Transaction | None:
+        """Record what the attempt proves; None where the intent had not come to disk."""
         before = rows.get(unit.db, transaction.client_transaction_id)
         if before is None or self._newest.get(transaction.client_transaction_id) is not transaction:
-            return None, None
-        return before, record(unit, before, Attempted(attempt), now, self._outstanding)
+            return None
+        return record(unit, before, Attempted(attempt), now, self._outstanding)
 
 
 def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | None:

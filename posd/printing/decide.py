@@ -10,7 +10,6 @@ from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.printing import rows
 from posd.printing.entries import Dismissed, Resolved
-from posd.printing.log import tell
 from posd.printing.model import PrintJob
 from posd.printing.request import Decision
 from posd.printing.start import Printing
@@ -35,7 +34,7 @@ class PrintOperators:
         """Apply a person's decision; return the job as it then stands. Raise Problem."""
         crash_point("operator.before_commit")
         try:
-            before, after = await self._store.write(partial(self._decide, identity=print_job_id, decision=decision))
+            after = await self._store.write(partial(self._decide, identity=print_job_id, decision=decision))
         except (StorageUnavailable, CommitUncertain) as error:
             detail = f"cannot do it now: {error}; look at the print job, and try again. Check the disk"
             raise Problem("storage_unavailable", detail) from error
@@ -49,10 +48,9 @@ class PrintOperators:
             code=decision.code if isinstance(decision, Dismissed) else None,
             result=decision.result if isinstance(decision, Resolved) else None,
         )
-        tell(before, after)
         return after
 
-    def _decide(self, unit: Unit, identity: str, decision: Decision) -> tuple[PrintJob, PrintJob]:
+    def _decide(self, unit: Unit, identity: str, decision: Decision) -> PrintJob:
         before = rows.get(unit.db, identity)
         if before is None:
             raise pruned.missing_print_job(unit.db, identity)
@@ -67,4 +65,4 @@ class PrintOperators:
                 "call_outstanding",
                 f"it waits for its turn at terminal {before.terminal}, or is being sent; try again when that is over",
             )
-        return before, rows.record(unit, before, decision, self._now())
+        return rows.record(unit, before, decision, self._now())

@@ -30,7 +30,6 @@ from posd.base.times import iso
 from posd.printing import rows
 from posd.printing.entries import Called, Quarantined, Reapplied, repeats
 from posd.printing.events import NotAPrintEvent, read_webhook
-from posd.printing.log import tell
 from posd.printing.model import PrintJob, belongs, rebuild
 from posd.printing.replies import Report
 from posd.records import pruned, quarantine
@@ -50,8 +49,7 @@ class Receipt(msgspec.Struct, frozen=True):
     verdict: str | None = None  # "applied" or "repeated"
     reported: str | None = None
     reason: str | None = None
-    before: PrintJob | None = None
-    after: PrintJob | None = None
+    job: PrintJob | None = None
 
 
 class PrintInbox:
@@ -105,16 +103,12 @@ class PrintInbox:
         reason = f"it was larger than {limit} bytes"
         log.warning("webhook.too_large", print_job=print_job_id, limit_bytes=limit, peer=peer)
         try:
-            before, after = await self._store.write(
-                partial(_attend, identity=print_job_id, reason=reason, at=self._now())
-            )
+            await self._store.write(partial(_attend, identity=print_job_id, reason=reason, at=self._now()))
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("webhook.not_stored", print_job=print_job_id, error=str(error))
             return 503
         finally:
             self.on_unusable(print_job_id)
-        if after is not None:
-            tell(before, after)
         return 413
 
     def reapply(self, unit: Unit, item: QuarantinedBody) -> Receipt | None:
@@ -143,22 +137,20 @@ class PrintInbox:
         if before is None:
             rows.insert(unit, stored, "orphan")
         elif repeats(stored, body, rows.callbacks(unit.db, identity), at):
-            return Receipt(200, "repeated", report.status, before=before, after=before)
-        after = rows.record(unit, stored, Called(body), at)
-        return Receipt(200, "applied", report.status, before=before, after=after)
+            return Receipt(200, "repeated", report.status, job=before)
+        return Receipt(200, "applied", report.status, job=rows.record(unit, stored, Called(body), at))
 
     def _quarantine(self, unit: Unit, identity: str, reason: str, body: bytes, peer: str, at: datetime) -> Receipt:
         """Keep a body that cannot be used (runs inside the commit)."""
         if not quarantine.put(unit, Channel.PRINT, identity, reason, peer, iso(at), body):
             # One reason for all that follow: each other one would be a change that is written down.
             reason = f"{quarantine.MAX_KEPT} callbacks of this job are in quarantine already; more are not kept"
-        before, after = _attend(unit, identity, reason, at)
-        return Receipt(400, reason=reason, before=before, after=after)
+        return Receipt(400, reason=reason, job=_attend(unit, identity, reason, at))
 
     def _tell(self, identity: str, receipt: Receipt) -> None:
         if receipt.reason is not None:
             log.warning("webhook.quarantined", print_job=identity, http_status=receipt.status, reason=receipt.reason)
-        if receipt.after is None:
+        if receipt.job is None:
             return
         self.repeated += receipt.verdict == "repeated"
         if receipt.verdict is not None:
@@ -167,16 +159,13 @@ class PrintInbox:
                 print_job=identity,
                 verdict=receipt.verdict,
                 status=receipt.reported,
-                phase=receipt.after.phase,
+                phase=receipt.job.phase,
             )
-        if receipt.after.terminal is not None:
-            self._fleet.heard_from(receipt.after.terminal, iso(self._now()))
-        tell(receipt.before, receipt.after)
+        if receipt.job.terminal is not None:
+            self._fleet.heard_from(receipt.job.terminal, iso(self._now()))
 
 
-def _attend(unit: Unit, identity: str, reason: str, at: datetime) -> tuple[PrintJob | None, PrintJob | None]:
-    """Note it on the job, where it is known; return what it was and what it is."""
-    before = rows.get(unit.db, identity)
-    if before is None:
-        return None, None
-    return before, rows.record(unit, before, Quarantined(reason), at)
+def _attend(unit: Unit, identity: str, reason: str, at: datetime) -> PrintJob | None:
+    """Note it on the job, where it is known; return the job as it then stands."""
+    known = rows.get(unit.db, identity)
+    return rows.record(unit, known, Quarantined(reason), at) if known is not None else None

@@ -38,11 +38,7 @@ def take_turn(unit: Unit, identity: str, sent_to: str | None, now: datetime) -> 
     return rows.record(unit, job, Turn(sent_to), now)
 
 
-def record_attempt(
-    unit: Unit, identity: str, attempt: Attempt, now: datetime
-) -> tuple[PrintJob | None, PrintJob | None]:
-    """Record what the attempt proves: what the job was and what it is; None where it had not come to disk."""
-    before = rows.get(unit.db, identity)
-    if before is None:
-        return None, None
-    return before, rows.record(unit, before, Created(attempt), now)
+def record_attempt(unit: Unit, identity: str, attempt: Attempt, now: datetime) -> PrintJob | None:
+    """Record what the attempt proves; return the job, None where it had not come to disk."""
+    found = rows.get(unit.db, identity)
+    return rows.record(unit, found, Created(attempt), now) if found is not None else None

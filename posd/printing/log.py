@@ -1,8 +1,13 @@
-"""The log lines that a change of a print job deserves, wherever it came from: new attentions, a new end."""
+"""Log new attentions and new ends of print jobs, whatever brought them: it listens to the hub."""
+
+import asyncio
+from collections.abc import Sequence
 
 import structlog
 
 from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.rows import Moved
+from posd.storage.batch import Change
 
 log = structlog.get_logger("posd.printing")
 
@@ -10,7 +15,19 @@ log = structlog.get_logger("posd.printing")
 ERRORS = frozenset({PrintAttentionCode.CONFLICTING_FINAL})
 
 
-def tell(before: PrintJob | None, after: PrintJob) -> None:
+def hear(changes: Sequence[Change]) -> None:
+    """Take the changes of one COMMIT, on the loop; see `posd.payments.log.hear`."""
+    moved = [change for change in changes if isinstance(change, Moved)]
+    if moved:
+        asyncio.get_running_loop().call_soon(_tell_all, moved)
+
+
+def _tell_all(moved: Sequence[Moved]) -> None:
+    for change in moved:
+        _tell(change.before, change.after)
+
+
+def _tell(before: PrintJob | None, after: PrintJob) -> None:
     """Log what a person should know of the step from `before` (None: it was not known) to `after`."""
     identity, terminal = after.print_job_id, after.terminal
     known = {item.code for item in before.attention} if before else set()

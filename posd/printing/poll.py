@@ -24,7 +24,6 @@ from posd.config.profile import resolve_path
 from posd.printing import rows, schedule
 from posd.printing.entries import Polled, Stuck
 from posd.printing.events import Answer, Answered, NoAnswer, read_poll
-from posd.printing.log import tell
 from posd.printing.model import PrintAttentionCode, PrintJob
 from posd.printing.schedule import NEVER, Away, Limits, Plan
 from posd.printing.turns import Turns
@@ -219,11 +218,8 @@ class Spooler:
         reached = not isinstance(attempt, NotSent)
         answer = read_poll(attempt, job)
         if isinstance(answer, Answered):
-            recorded = await self._store.write(
-                partial(_record, identity=identity, entry=Polled(answer), now=self._now())
-            )
+            await self._store.write(partial(_record, identity=identity, entry=Polled(answer), now=self._now()))
             crash_point("print_poll.recorded")
-            tell(*recorded)
         self._log(identity, terminal, answer)
         self._fleet.called(terminal, address[0], attempt)
         return reached
@@ -256,21 +252,18 @@ class Spooler:
 
     async def _note_stuck(self, identity: str) -> None:
         try:
-            recorded = await self._store.write(
-                partial(_record, identity=identity, entry=Stuck(self._limits.stuck), now=self._now())
-            )
+            stuck = Stuck(self._limits.stuck)
+            await self._store.write(partial(_record, identity=identity, entry=stuck, now=self._now()))
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("print.not_recorded", print_job=identity, error=str(error))
             plan = self._plans.get(identity)
             if plan is not None:
                 again = schedule.tell_later(plan, self._limits, time.monotonic())
                 self._keep(identity, self._terminals.get(identity), again)
-        else:
-            tell(*recorded)
 
 
-def _record(unit: Unit, identity: str, entry: Polled | Stuck, now: datetime) -> tuple[PrintJob, PrintJob]:
-    """Apply an entry (runs inside the commit): what the job was and what it is."""
+def _record(unit: Unit, identity: str, entry: Polled | Stuck, now: datetime) -> None:
+    """Apply an entry (runs inside the commit)."""
     before = rows.get(unit.db, identity)
     assert before is not None  # noqa: S101 - ids are never removed
-    return before, rows.record(unit, before, entry, now)
+    rows.record(unit, before, entry, now)

@@ -8,7 +8,6 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.printing import rows
 from posd.printing.entries import Interrupted
-from posd.printing.log import tell
 from posd.printing.model import PrintJob
 from posd.records.model import Phase
 from posd.storage.batch import Unit
@@ -23,25 +22,22 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[PrintJob]:
     Return what is open: the spooler's work.
     """
 
-    def work(unit: Unit) -> list[tuple[PrintJob, PrintJob]]:
+    def work(unit: Unit) -> list[PrintJob]:
         taken_over = []
-        for before in rows.open_ones(unit.db):
-            after = before
-            if before.phase is Phase.STARTING:
-                after = rows.record(unit, before, Interrupted(before.queued), now())
-            taken_over.append((before, after))
+        for found in rows.open_ones(unit.db):
+            starting = found.phase is Phase.STARTING
+            taken_over.append(rows.record(unit, found, Interrupted(found.queued), now()) if starting else found)
         return taken_over
 
     crash_point("print_recovery.before_commit")
     taken_over = await store.write(work)
     crash_point("print_recovery.committed")
-    for before, after in taken_over:
+    for item in taken_over:
         log.info(
             "print.taken_over",
-            print_job=after.print_job_id,
-            terminal=after.terminal,
-            phase=after.phase,
-            status=after.status,
+            print_job=item.print_job_id,
+            terminal=item.terminal,
+            phase=item.phase,
+            status=item.status,
         )
-        tell(before, after)
-    return [after for _, after in taken_over if after.phase is not Phase.FINAL]
+    return [item for item in taken_over if item.phase is not Phase.FINAL]

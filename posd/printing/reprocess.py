@@ -15,7 +15,6 @@ from msgspec import Meta
 from posd.base.callback_tokens import Channel
 from posd.printing import rows as print_jobs
 from posd.printing.inbox import PrintInbox
-from posd.printing.log import tell
 from posd.printing.model import PrintJob
 from posd.printing.record import derive, difference
 from posd.records import quarantine
@@ -87,11 +86,9 @@ class PrintReprocessing:
                 receipt = await self._store.write(partial(self._inbox.reapply, item=item))
                 if receipt is not None:
                     report.applied.append(PrintApplied(item.id, item.subject, receipt.verdict))
-                    if receipt.after is not None:
-                        tell(receipt.before, receipt.after)
 
     async def _correct(self, identity: str, report: PrintReport) -> None:
-        def work(unit: Unit) -> tuple[PrintJob, PrintJob, dict[str, Any]] | None:
+        def work(unit: Unit) -> dict[str, Any] | None:
             stored = print_jobs.get(unit.db, identity)
             if stored is None:
                 return None  # retention has removed it meanwhile
@@ -100,15 +97,14 @@ class PrintReprocessing:
             if not differing:
                 return None  # it was under way, and has changed meanwhile
             after = msgspec.structs.replace(derived, revision=stored.revision)
-            return stored, print_jobs.move(unit, stored, after, "reprocessed"), differing
+            print_jobs.move(unit, stored, after, "reprocessed")
+            return differing
 
-        corrected = await self._store.write(work)
-        if corrected is None:
+        differing = await self._store.write(work)
+        if differing is None:
             return
-        before, after, differing = corrected
         report.differing += 1
         log.error("store.difference", print_job=identity, detail=", ".join(differing))
-        tell(before, after)
         if len(report.differences) < MAX_SHOWN:
             old = {name: pair[0] for name, pair in differing.items()}
             new = {name: pair[1] for name, pair in differing.items()}

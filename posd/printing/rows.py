@@ -81,6 +81,13 @@ _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 ALWAYS = (Created, Called, Resolved, Dismissed)
 
 
+class Moved(Change, frozen=True, kw_only=True):
+    """A line of the feed as those hear it who listen: with the job before (None: not known) and after it."""
+
+    before: PrintJob | None
+    after: PrintJob
+
+
 class Journaled(msgspec.Struct, frozen=True):
     """An entry of the journal in its place."""
 
@@ -121,7 +128,7 @@ def insert(unit: Unit, job: PrintJob, word: str) -> None:
     """Insert a new job, with its line of the feed."""
     values = _values(job)
     unit.db.execute(_INSERT, [values[name] for name in COLUMNS])
-    _tell(unit, job, word)
+    _publish(unit, None, job, word, job.updated_at)
 
 
 def record(unit: Unit, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
@@ -134,7 +141,7 @@ def record(unit: Unit, before: PrintJob, entry: Entry, now: datetime) -> PrintJo
         return before
     append(unit, before.print_job_id, entry, iso(now))
     if after == before:
-        _tell(unit, msgspec.structs.replace(before, updated_at=iso(now)), reason(entry))
+        _publish(unit, before, before, reason(entry), iso(now))
         return before
     return move(unit, before, after, reason(entry))
 
@@ -155,7 +162,7 @@ def move(unit: Unit, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
     }
     if unit.db.execute(_UPDATE, parameters).rowcount != 1:
         raise StaleState(f"{before.print_job_id} is no longer {before.phase} at revision {before.revision}")
-    _tell(unit, changed, word)
+    _publish(unit, before, changed, word, changed.updated_at)
     return changed
 
 
@@ -210,24 +217,26 @@ def select(db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any
     return [_job(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
 
 
-def _tell(unit: Unit, job: PrintJob, word: str) -> None:
+def _publish(unit: Unit, before: PrintJob | None, after: PrintJob, word: str, at: str) -> None:
     record_change(
         unit,
-        Change(
+        Moved(
             seq=0,
-            at=job.updated_at,
+            at=at,
             kind=KIND,
-            id=job.print_job_id,
+            id=after.print_job_id,
             reason=word,
-            phase=job.phase,
-            status=job.status,
+            phase=after.phase,
+            status=after.status,
             result=None,
-            attention=tuple(item.code for item in job.attention),
-            terminal=job.terminal,
+            attention=tuple(item.code for item in after.attention),
+            terminal=after.terminal,
+            before=before,
+            after=after,
         ),
     )
 
 
 def note(unit: Unit, job: PrintJob, word: str, at: str) -> None:
     """Write a line of the feed for something that was done about a job and did not change it."""
-    _tell(unit, msgspec.structs.replace(job, updated_at=at), word)
+    _publish(unit, job, job, word, at)

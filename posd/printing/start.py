@@ -25,7 +25,6 @@ from posd.base.times import iso
 from posd.config.profile import resolve_path
 from posd.printing import intent, rows
 from posd.printing.events import judge
-from posd.printing.log import tell
 from posd.printing.model import PrintJob
 from posd.printing.replies import NAMES
 from posd.printing.request import PrintRequest, differing_fields, print_body, read_print
@@ -290,7 +289,7 @@ class Printing:
 
     async def _conclude(self, identity: str, attempt: Attempt) -> PrintJob | None:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
-        before, after = await self._store.write(
+        after = await self._store.write(
             partial(intent.record_attempt, identity=identity, attempt=attempt, now=self._now())
         )
         crash_point("print.concluded")
@@ -304,8 +303,6 @@ class Printing:
             reason=getattr(judgement, "reason", None),
             http_status=attempt.status if isinstance(attempt, Replied) else None,
         )
-        if after is not None:
-            tell(before, after)
         return after
 
     async def _conclude_later(self, identity: str, attempt: Attempt) -> None:

@@ -21,7 +21,7 @@ _HARMLESS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A row of the history: what became of one transaction, and why (feed)."""
+    """A row of the history: what became of one transaction or print job, and why (feed)."""
 
     seq: int
     at: str
@@ -33,7 +33,6 @@ class Change(msgspec.Struct, frozen=True):
     result: str | None
     attention: tuple[str, ...]
     terminal: str | None = None  # None in rows of the first schema
-    type: str | None = None  # of a payment; it is told to those who listen, and not kept
 
 
 class Unit:

@@ -18,6 +18,7 @@ from posd.payments import journal, leases, metadata_index
 from posd.payments import rows as transactions
 from posd.payments.entries import Entry
 from posd.payments.events import NotAnEvent, read_event
+from posd.payments.record import KIND as PAYMENT
 from posd.records.model import Phase
 from posd.storage import marks
 from posd.storage.batch import Unit
@@ -78,7 +79,7 @@ CHANGES = Rows(
     ("at", "kind", "id", "reason", "phase", "status", "result", "attention", "terminal"),
     ("at", "kind", "id", "reason", "phase", "status", "result", "attention"),
     lambda row: (Phase(row["phase"]), _CODES.decode(row["attention"])),
-    transactions.KIND,
+    PAYMENT,
 )
 
 
@@ -274,7 +275,7 @@ def history_behind(db: sqlite3.Connection) -> list[tuple[str, str, str | None, s
         "SELECT t.client_transaction_id, t.phase, t.outcome ->> 'result', c.phase, c.result FROM main.transactions t"
         " LEFT JOIN (SELECT id, phase, result, max(seq) FROM main.changes WHERE kind = ? GROUP BY id) c"
         " ON c.id = t.client_transaction_id WHERE (t.phase, t.outcome ->> 'result') IS NOT (c.phase, c.result)",
-        (transactions.KIND,),
+        (PAYMENT,),
     ).fetchall()
 
 

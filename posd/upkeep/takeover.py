@@ -16,10 +16,12 @@ from pathlib import Path
 import msgspec
 
 from posd.base.times import iso
-from posd.payments import event_rows, journal, reprocess, rows
+from posd.payments import event_rows, reprocess, rows
+from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import TakenOver
 from posd.payments.events import read_event
 from posd.payments.model import Transaction
+from posd.payments.record import Rederived, begin, move, note, record
 from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.opening import connect_reader
@@ -134,13 +136,13 @@ class _TakeOver:
             updated_at=created_at,
             phase=Phase.STARTING,
         )
-        rows.insert(self._unit, found, "taken_over")
-        journal.record(self._unit, found, TakenOver(reason), self._now)
+        begin(self._unit, found, "taken_over")
+        record(self._unit, found, TakenOver(reason), self._now, Outstanding())
 
     def _note(self, identity: str) -> None:
         found = rows.get(self._db, identity)
         assert found is not None  # noqa: S101 - its id comes from its row
-        rows.note(self._unit, found, "taken_over", iso(self._now))
+        note(self._unit, found, "taken_over", iso(self._now))
 
     def _terminal(self, identity: str, named: Sequence[str | None]) -> str:
         """Return the terminal that was asked, as far as anything tells it."""
@@ -158,11 +160,7 @@ class _TakeOver:
             return False
         stored = item.stored
         after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
-        after = rows.move(self._unit, stored, after, "taken_over")
-        for event, verdict in zip(item.events, item.verdicts, strict=True):
-            event_rows.set_verdict(self._unit, event.seq, verdict)
-            if after.outcome is not None and after.outcome.rests_on(read_event(event.body).event_id):
-                event_rows.set_final(self._unit, identity, event.seq)
+        move(self._unit, stored, after, Rederived("taken_over", item.events, item.verdicts), Outstanding())
         return True
 
     def _holding(self, taken: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -28,8 +28,8 @@ from posd.payments.entries import (
     TakenOver,
     Touched,
     follow,
-    reason,
     replay,
+    word_of,
 )
 from posd.payments.events import TransactionEvent
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
@@ -133,7 +133,7 @@ def test_every_kind_of_entry_is_here() -> None:
 def test_an_entry_has_its_effect_and_its_word_also_when_it_is_read_back(entry, word, effect) -> None:  # type: ignore[no-untyped-def]
     back = written_down(entry)
     assert back == entry
-    assert reason(back, IDENTITY) == word
+    assert word_of(back, IDENTITY) == word
     for beginning in BEGINNINGS:
         assert follow(beginning, back, NOW) == effect(beginning)
 

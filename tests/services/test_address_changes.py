@@ -13,10 +13,11 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from posd.payments import journal, rows
+from posd.payments import journal, log, rows
 from posd.payments.address_changes import AddressChanges
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.model import AttentionCode, Result, Transaction
+from posd.payments.record import Begun, begin, move
 from posd.payments.transitions import dismissed, resolved
 from posd.records.model import Phase
 from posd.storage.store import Store
@@ -58,7 +59,7 @@ class World:
 
     async def add(self, item: Transaction) -> str:
         """Record a payment; return its id."""
-        await self.store.write(lambda unit: rows.insert(unit, item, "intent"))
+        await self.store.write(lambda unit: begin(unit, item, "intent"))
         return item.client_transaction_id
 
     async def get(self, identity: str) -> Transaction:
@@ -87,6 +88,7 @@ async def world(home: Path) -> AsyncIterator[World]:
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
     news = asyncio.Event()
     store.hub.listen(lambda _changes: news.set())
+    store.hub.listen(log.hear)
     try:
         yield World(home, store, AddressChanges(store, Interfaces(), Outstanding(), now), news)
     finally:
@@ -156,7 +158,7 @@ async def test_what_a_person_has_closed_is_not_raised_again_for_the_same_address
         async with looking(here):
             before = await here.until(marked, lost)
         closed = dismissed(before, AttentionCode.ADDRESS_CHANGED, now())
-        await here.store.write(lambda unit: rows.move(unit, before, closed, "acknowledge"))
+        await here.store.write(lambda unit: move(unit, before, closed, Begun("acknowledge"), Outstanding()))
         later = await here.add(payment(GONE))
         async with looking(here):
             await here.until(later, lost)  # it was recorded after the other, and is looked at after it

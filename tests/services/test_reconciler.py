@@ -11,11 +11,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.config import load
-from posd.payments import rows
 from posd.payments.abort import Aborts
 from posd.payments.calls_in_flight import Outstanding
 from posd.payments.events import read_event
 from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.record import begin
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
 from posd.payments.transitions import interrupted, rebuild
@@ -42,7 +42,7 @@ async def asking(home: Path) -> AsyncIterator[Reconciler]:
     reconciler = Reconciler(store, searching, aborts, outstanding, settings, now)
     identity = str(uuid4())
     payment = interrupted(rebuild(read_event(body(identity, "TERMINAL_ACKNOWLEDGED")), identity, now()), now())
-    await store.write(lambda unit: rows.insert(unit, payment, "orphan"))
+    await store.write(lambda unit: begin(unit, payment, "orphan"))
     reconciler.adopt([payment])
     yield reconciler
     await reconciler.close()

@@ -10,10 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.base.problems import Problem
-from posd.payments import rows, transitions
 from posd.payments import start as payments_module
+from posd.payments import transitions
 from posd.payments.events import read_event
 from posd.payments.model import Transaction
+from posd.payments.record import begin
 from posd.payments.transitions import rebuild
 from posd.printing import start as printing_module
 from posd.printing.model import PrintJob
@@ -261,7 +262,7 @@ async def test_a_callback_between_the_look_up_and_the_intent_is_joined_and_nothi
     content = body(identity, "TERMINAL_ACKNOWLEDGED")
     orphan = rebuild(read_event(content), identity, datetime.now(UTC))
     inside.lock()  # what the writer waits for
-    earlier = asyncio.create_task(inside.store.write(lambda unit: rows.insert(unit, orphan, "orphan")))
+    earlier = asyncio.create_task(inside.store.write(lambda unit: begin(unit, orphan, "orphan")))
     starting = asyncio.create_task(inside.payments.start(identity, CHARGE))
     for _ in range(2):  # when the second read is back, the look-up of the start is too
         await inside.store.read(lambda _db: None)

@@ -11,10 +11,12 @@ from uuid import UUID
 
 from posd.base.times import iso
 from posd.payments import event_rows, journal, leases, rows
+from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Attempted, Quarantined
 from posd.payments.events import read_event
 from posd.payments.lifecycle import Status
 from posd.payments.model import OperationType, Transaction
+from posd.payments.record import Begun, begin, move, record
 from posd.payments.transitions import Seen, advance
 from posd.records import quarantine
 from posd.records.model import Phase
@@ -58,7 +60,7 @@ class Filled:
             sent_to="https://127.0.0.1:1",
             **fields,
         )
-        rows.insert(Unit(self.db), started, "intent")
+        begin(Unit(self.db), started, "intent")
         leases.take(Unit(self.db), started.terminal, identity)
         return identity
 
@@ -72,7 +74,7 @@ class Filled:
 
     def attempt(self, identity: str, attempt: Replied | NotSent = ACKNOWLEDGED) -> None:
         """Record what came of the start."""
-        after = journal.record(Unit(self.db), self.get(identity), Attempted(attempt), self.now())
+        after = record(Unit(self.db), self.get(identity), Attempted(attempt), self.now(), Outstanding())
         self.free(after)
 
     def event(self, identity: str, status: str, **changes: object) -> bytes:
@@ -82,7 +84,7 @@ class Filled:
         event, now = read_event(content), self.now()
         after, verdict = advance(before, event, seen=Seen.NEW, now=now)
         seq = event_rows.append(unit, identity, event, verdict, iso(now), content)
-        after = rows.move(unit, before, after, f"event:{status}")
+        after = move(unit, before, after, Begun(f"event:{status}"), Outstanding())
         if status in (Status.APPROVAL, Status.DECLINED):
             event_rows.set_final(unit, identity, seq)
         self.free(after)
@@ -92,7 +94,7 @@ class Filled:
         """Refuse a callback of it."""
         unit = Unit(self.db)
         quarantine.put(unit, "transactions", identity, "no event", "127.0.0.1", iso(self.now()), content)
-        journal.record(unit, self.get(identity), Quarantined("no event"), self.now())
+        record(unit, self.get(identity), Quarantined("no event"), self.now(), Outstanding())
 
     def free(self, after: Transaction) -> None:
         if after.phase is Phase.FINAL:

@@ -12,7 +12,9 @@ import pytest
 
 from posd.payments import chain_rows, event_rows, final_event, journal, leases, listing, proven_searches
 from posd.payments import rows as transactions
+from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import Reapplied
+from posd.payments.record import Begun, move
 from posd.printing import listing as print_listing
 from posd.printing import rows as print_jobs
 from posd.records import figures, pruned, quarantine
@@ -123,8 +125,8 @@ WRITES: dict[str, Callable[[Unit], Any]] = {
     "a print removed": lambda unit: pruning.remove_print_chain(unit, "print-5", "9", lambda _identity: False),
     "lines removed": lambda unit: pruning.remove_lines(unit, [1, 2]),
     "refused bodies removed": lambda unit: pruning.remove_quarantined(unit, [1, 2]),
-    "a change": lambda unit: transactions.move(
-        unit, payment(unit.db), msgspec.structs.replace(payment(unit.db), heard=False), "r"
+    "a change": lambda unit: move(
+        unit, payment(unit.db), msgspec.structs.replace(payment(unit.db), heard=False), Begun("r"), Outstanding()
     ),
 }
 EVERYTHING: dict[str, Read] = READS | {

@@ -8,6 +8,7 @@ import pytest
 
 from posd.base.times import iso
 from posd.payments import event_rows, journal, rows
+from posd.payments.calls_in_flight import Outstanding
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -26,6 +27,7 @@ from posd.payments.entries import (
     follow,
 )
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, SearchResult, Transaction
+from posd.payments.record import ALWAYS, Begun, begin, move, record
 from posd.payments.search_replies import Found, NoAnswer, Nothing
 from posd.payments.transitions import Seen, advance
 from posd.records.model import Phase
@@ -43,12 +45,12 @@ LATER = NOW + timedelta(seconds=7)
 @pytest.fixture
 async def begun(store: Store) -> Transaction:
     """A transaction whose request is being sent."""
-    await store.write(partial(rows.insert, transaction=starting(), reason="intent"))
+    await store.write(partial(begin, transaction=starting(), word="intent"))
     return starting()
 
 
-async def record(store: Store, before: Transaction, entry: Entry, at: timedelta = timedelta()) -> Transaction:
-    return await store.write(partial(journal.record, before=before, entry=entry, now=NOW + at))
+async def write_down(store: Store, before: Transaction, entry: Entry, at: timedelta = timedelta()) -> Transaction:
+    return await store.write(partial(record, before=before, entry=entry, now=NOW + at, outstanding=Outstanding()))
 
 
 async def stored(store: Store) -> Transaction:
@@ -72,7 +74,7 @@ async def deliver(store: Store, before: Transaction, body: bytes) -> Transaction
 
     def work(unit: Unit) -> Transaction:
         event_rows.append(unit, IDENTITY, event, verdict, iso(NOW), body)
-        return rows.move(unit, before, after, "event")
+        return move(unit, before, after, Begun("event"), Outstanding())
 
     return await store.write(work)
 
@@ -110,7 +112,7 @@ async def test_an_entry_comes_back_as_it_was_written(store: Store, begun: Transa
 @pytest.mark.quick(8)
 @pytest.mark.parametrize("entry", EVERY, ids=lambda entry: type(entry).__name__)
 async def test_an_entry_and_its_effect_are_one_commit(store: Store, begun: Transaction, entry: Entry) -> None:
-    after = await record(store, begun, entry)
+    after = await write_down(store, begun, entry)
     assert msgspec.structs.replace(after, revision=0) == follow(begun, entry, NOW)
     assert after == await stored(store)
     kept = [item.entry for item in await entries(store)]
@@ -119,14 +121,14 @@ async def test_an_entry_and_its_effect_are_one_commit(store: Store, begun: Trans
         assert (kept, len(told), after.revision) == ([entry], 2, 1)
         assert (told[-1].phase, told[-1].at) == (after.phase, after.updated_at)
     else:
-        assert kept == ([entry] if isinstance(entry, journal.ALWAYS) else [])
+        assert kept == ([entry] if isinstance(entry, ALWAYS) else [])
         assert len(told) == 1 + len(kept)
 
 
 async def test_what_changes_nothing_is_not_written_down(store: Store, begun: Transaction) -> None:
     active = await deliver(store, begun, content(ACK))
     for entry in (Proved((PIECE,)), Reapplied()):
-        assert await record(store, active, entry) == active
+        assert await write_down(store, active, entry) == active
     assert (await entries(store), len(await history(store))) == ([], 2)
 
 
@@ -143,7 +145,7 @@ async def test_what_was_done_is_told_where_it_changes_nothing_too(
     store: Store, begun: Transaction, entry: Entry, word: str
 ) -> None:
     active = await deliver(store, begun, content(ACK))
-    assert await record(store, active, entry, timedelta(seconds=7)) == active == await stored(store)
+    assert await write_down(store, active, entry, timedelta(seconds=7)) == active == await stored(store)
     told = (await history(store))[-1]
     assert (told.reason, told.at, told.phase, told.status) == (word, iso(LATER), Phase.ACTIVE, ACK)
     assert [item.entry for item in await entries(store)] == [entry]
@@ -152,33 +154,33 @@ async def test_what_was_done_is_told_where_it_changes_nothing_too(
 async def test_a_search_that_brings_the_same_again_is_only_noted_as_the_newest(
     store: Store, begun: Transaction
 ) -> None:
-    doubtful = await record(store, begun, Interrupted())
-    once = await record(store, doubtful, Searched(Nothing()))
-    again = await record(store, once, Searched(Nothing()), timedelta(seconds=7))
+    doubtful = await write_down(store, begun, Interrupted())
+    once = await write_down(store, doubtful, Searched(Nothing()))
+    again = await write_down(store, once, Searched(Nothing()), timedelta(seconds=7))
     assert again == await stored(store)
     assert again.last_search is not None
     assert (again.last_search.at, again.last_search.result) == (iso(LATER), SearchResult.NONE)
     assert (again.revision, again.updated_at) == (once.revision, once.updated_at)
     assert (len(await entries(store)), len(await history(store))) == (2, 3)
-    other = await record(store, again, Searched(NoAnswer("reset")))
+    other = await write_down(store, again, Searched(NoAnswer("reset")))
     assert (other.revision, len(await entries(store)), len(await history(store))) == (again.revision + 1, 3, 4)
 
 
 async def test_a_search_that_finds_something_new_is_written_down(store: Store, begun: Transaction) -> None:
-    first = await record(store, begun, Searched(Found((content(ACK).decode(),))))
-    second = await record(store, first, Searched(Found((content(CARD, ACK).decode(),))))
+    first = await write_down(store, begun, Searched(Found((content(ACK).decode(),))))
+    second = await write_down(store, first, Searched(Found((content(CARD, ACK).decode(),))))
     assert (second.status, second.revision, len(await entries(store))) == (CARD, 2, 2)
 
 
 async def test_entries_know_how_many_events_came_before_them(store: Store, begun: Transaction) -> None:
-    transaction = await record(store, begun, Attempted(Lost("reset")))
+    transaction = await write_down(store, begun, Attempted(Lost("reset")))
     transaction = await deliver(store, transaction, content(ACK))
-    transaction = await record(store, transaction, AbortRequested(probe=False))
+    transaction = await write_down(store, transaction, AbortRequested(probe=False))
     transaction = await deliver(store, transaction, content(CARD, ACK))
-    await record(store, transaction, AbortAnswered(Replied(200, b"")))
+    await write_down(store, transaction, AbortAnswered(Replied(200, b"")))
     other = starting(client_transaction_id=IDENTITY.replace("7", "8"))
-    await store.write(partial(rows.insert, transaction=other, reason="intent"))
-    await record(store, other, Interrupted())
+    await store.write(partial(begin, transaction=other, word="intent"))
+    await write_down(store, other, Interrupted())
     assert [item.events_before for item in await entries(store)] == [0, 1, 2]
     assert [item.seq for item in await entries(store)] == [1, 2, 3]
     foreign = await store.read(lambda db: list(journal.of_transaction(db, other.client_transaction_id)))
@@ -186,9 +188,9 @@ async def test_entries_know_how_many_events_came_before_them(store: Store, begun
 
 
 async def test_an_entry_of_a_state_that_has_passed_leaves_no_trace(store: Store, begun: Transaction) -> None:
-    await record(store, begun, Interrupted())
+    await write_down(store, begun, Interrupted())
     with pytest.raises(StaleState):
-        await record(store, begun, Attempted(NotSent("refused")))
+        await write_down(store, begun, Attempted(NotSent("refused")))
     assert [type(item.entry) for item in await entries(store)] == [Interrupted]
     assert (len(await history(store)), (await stored(store)).phase) == (2, Phase.IN_DOUBT)
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from posd.payments import proven_searches
-from posd.payments import rows as transactions
 from posd.payments.model import Result, Transaction
+from posd.payments.record import begin
 from posd.payments.transitions import resolved
 from posd.records.start_reply import Refused
 from posd.storage.store import Store
@@ -90,7 +90,7 @@ async def test_a_search_is_tried_on_the_newest_that_the_acquirer_ended(
         ended(3, content("APPROVAL", REQUESTED), terminal="SN-2"),
     ]
     for item in items:
-        await store.write(partial(transactions.insert, transaction=item, reason="test"))
+        await store.write(partial(begin, transaction=item, word="test"))
     assert await store.read(partial(proven_searches.control, terminal="SN-1")) == control
 
 
@@ -100,8 +100,8 @@ async def test_what_the_terminal_did_not_end_itself_is_no_control(store: Store) 
         reply(Refused(409, "busy"))(ended(2)),
     ]
     for item in concluded:
-        await store.write(partial(transactions.insert, transaction=item, reason="test"))
+        await store.write(partial(begin, transaction=item, word="test"))
     assert await store.read(partial(proven_searches.control, terminal="SN-1")) is None
     searched = found(content("DECLINED", REQUESTED)).apply(ended(3))
-    await store.write(partial(transactions.insert, transaction=searched, reason="test"))
+    await store.write(partial(begin, transaction=searched, word="test"))
     assert await store.read(partial(proven_searches.control, terminal="SN-1")) == "3"

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from posd.base.times import iso
 from posd.payments import leases, listing
 from posd.payments import rows as transactions
+from posd.payments.calls_in_flight import Outstanding
 from posd.payments.listing import Page
 from posd.payments.model import Transaction
+from posd.payments.record import Begun, begin, move
 from posd.payments.start_replies import Acknowledged
 from posd.payments.transitions import Seen, advance, conclude_start
 from posd.records import paging, quarantine
@@ -28,7 +30,7 @@ from tests.core.scenarios import IDENTITY, NOW, SCENARIOS, event_bodies, read, s
 
 
 def inserting(transaction: Transaction):  # type: ignore[no-untyped-def]
-    return lambda unit: transactions.insert(unit, transaction, "intent")
+    return lambda unit: begin(unit, transaction, "intent")
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -37,7 +39,7 @@ async def test_a_transaction_comes_back_as_it_was_stored_at_every_step(store: St
     await store.write(inserting(transaction))
     transaction = conclude_start(transaction, Refused(409, "busy"), NOW)
     before = starting(metadata=b'{"a": 1.10}', options=b'{"b": true}', sale="s", repeat=True)
-    transaction = await store.write(lambda unit: transactions.move(unit, before, transaction, "refused"))
+    transaction = await store.write(lambda unit: move(unit, before, transaction, Begun("refused"), Outstanding()))
     for data in event_bodies(SCENARIOS[name][0]):
         after, _ = advance(transaction, read(data), seen=Seen.NEW, now=NOW)
         stored = await store.write(partial(_move, before=transaction, after=after))
@@ -48,7 +50,7 @@ async def test_a_transaction_comes_back_as_it_was_stored_at_every_step(store: St
 
 
 def _move(unit: Unit, before: Transaction, after: Transaction) -> Transaction:
-    return transactions.move(unit, before, after, "event")
+    return move(unit, before, after, Begun("event"), Outstanding())
 
 
 async def test_a_change_from_another_state_than_the_row_has_is_refused(store: Store) -> None:
@@ -80,7 +82,7 @@ async def test_waiters_hear_of_a_change_after_its_commit_and_not_of_what_failed(
     with store.hub.subscribe(IDENTITY) as mine, store.hub.subscribe() as any_change, store.hub.subscribe("x") as other:
 
         def fail(unit: Unit) -> None:
-            transactions.insert(unit, starting(), "intent")
+            begin(unit, starting(), "intent")
             raise KeyError
 
         with pytest.raises(KeyError):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from posd.payments import listing, metadata_index
 from posd.payments import rows as transactions
+from posd.payments.record import begin
 from posd.storage.batch import Unit
 from posd.storage.opening import migrations, open_database
 from posd.upkeep import merge
@@ -37,7 +38,7 @@ def identity(number: int) -> str:
 
 def insert(db: sqlite3.Connection, number: int, metadata: bytes) -> str:
     found = starting(client_transaction_id=identity(number), metadata=metadata)
-    transactions.insert(Unit(db), found, "intent")
+    begin(Unit(db), found, "intent")
     return found.client_transaction_id
 
 

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
 from posd.base.meters import Histogram
-from posd.payments import rows as transactions
-from posd.payments.abort_replies import AbortAnswer
+from posd.payments.abort_replies import AbortAnswer, judge_abort
+from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
+from posd.payments.record import Moved
 from posd.printing import rows
 from posd.records.model import Phase
 from posd.storage.batch import Change
@@ -43,24 +44,26 @@ class Tally:
 
     def _hear(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            if change.kind == transactions.KIND:
+            if isinstance(change, Moved):
                 self._take(change)
             elif change.kind == rows.KIND:
                 self._take_print(change)
 
-    def _take(self, change: Change) -> None:
-        kind, terminal = change.type or UNKNOWN, self._label(change.terminal)
-        if change.reason == "intent":
+    def _take(self, change: Moved) -> None:
+        after, terminal = change.after, self._label(change.after.terminal)
+        kind = after.type or UNKNOWN
+        if change.before is None and not after.orphan:
             self.started[kind, terminal] += 1
             self._open[change.id] = time.monotonic()
-        elif change.phase != Phase.FINAL:
+        elif after.phase is not Phase.FINAL:
             self._open.setdefault(change.id, None)
-        elif change.result is not None and change.id in self._open:
-            self.ended[change.result, kind, terminal] += 1
+        elif after.outcome is not None and change.id in self._open:
+            result = after.outcome.result
+            self.ended[result, kind, terminal] += 1
             if (began := self._open.pop(change.id)) is not None:
-                self.outcome_seconds[change.result].observe(time.monotonic() - began)
-        if change.reason.startswith("abort:"):
-            self.aborts[change.reason.removeprefix("abort:")] += 1
+                self.outcome_seconds[result].observe(time.monotonic() - began)
+        if isinstance(change.cause, AbortAnswered):
+            self.aborts[judge_abort(change.cause.attempt)] += 1
 
     def _take_print(self, change: Change) -> None:
         if change.phase != Phase.FINAL:

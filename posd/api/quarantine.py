@@ -14,20 +14,20 @@ from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.app import json_response
 from posd.calls.context import Context
-from posd.payments.reprocess import Reprocessing
-from posd.printing.reprocess import PrintReprocessing
+from posd.payments.reprocess import report as payment_report
+from posd.printing.reprocess import report as print_report
 from posd.records import quarantine
 from posd.records.quarantine import QuarantinedBody
+from posd.records.reprocess import Reprocessing
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 
 
 class QuarantineCalls:
     """Handlers of /v1/quarantine and /v1/reprocess."""
 
-    def __init__(self, context: Context, reprocessing: Reprocessing, printing: PrintReprocessing) -> None:
+    def __init__(self, context: Context, reprocessing: Reprocessing) -> None:
         self._context = context
         self._reprocessing = reprocessing
-        self._printing = printing
 
     async def list_quarantine(self, request: Request) -> Response:
         """`GET /quarantine`: what was refused, ascending by id, in pages."""
@@ -48,12 +48,12 @@ class QuarantineCalls:
         """`POST /reprocess`: apply what can be applied now, derive everything again, report differences."""
         parameters.check_no_body(request)
         try:
-            printing = await self._printing.run()  # first: the other one counts what is left in quarantine
-            report = msgspec.structs.asdict(await self._reprocessing.run())
+            done, quarantined = await self._reprocessing.run()
         except (StorageUnavailable, CommitUncertain) as error:
             detail = f"reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"
             raise Problem("storage_unavailable", detail) from error
-        return json_response(Reprocessed(**report, printing=printing))
+        payments = msgspec.structs.asdict(payment_report(done[Channel.TRANSACTION], quarantined))
+        return json_response(Reprocessed(**payments, printing=print_report(done[Channel.PRINT])))
 
 
 def quarantine_document(item: QuarantinedBody) -> operator_documents.QuarantinedBody:

@@ -54,7 +54,7 @@ from posd.payments.intent import Intents
 from posd.payments.model import Transaction
 from posd.payments.reconcile import Reconciler, Settings
 from posd.payments.recovery import recover
-from posd.payments.reprocess import Reprocessing
+from posd.payments.reprocess import PaymentRecords
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
@@ -65,10 +65,11 @@ from posd.printing.handlers import PrintJobCalls
 from posd.printing.inbox import PrintInbox
 from posd.printing.model import PrintJob
 from posd.printing.poll import Spooler
-from posd.printing.reprocess import PrintReprocessing
+from posd.printing.reprocess import PrintRecords
 from posd.printing.start import Printing
 from posd.printing.turns import Turns
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
+from posd.records.reprocess import Reprocessing
 from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.opening import refuse_lost, unusable
 from posd.storage.store import Store
@@ -218,7 +219,7 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
     spooler.adopt(open_print_jobs)
     address_changes = AddressChanges(store, interfaces, outstanding, now)
     payments.on_called_back_at = address_changes.called_back_at
-    reprocessing = Reprocessing(store, inbox, outstanding, now)
+    reprocessing = Reprocessing(store, (PrintRecords(print_inbox), PaymentRecords(inbox, outstanding)))
     operators = Operators(store, outstanding, now)
     web = Context(store, now)
     retention = Retention(
@@ -259,7 +260,7 @@ async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
             routes.ALL,
             calls,
             PrintJobCalls(web, printing, PrintOperators(store, printing, now)),
-            QuarantineCalls(web, reprocessing, PrintReprocessing(store, print_inbox)),
+            QuarantineCalls(web, reprocessing),
             backups,
             RetentionCalls(retention),
             ServiceCalls(web, fleet, health.checks),

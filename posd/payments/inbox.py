@@ -26,6 +26,7 @@ from posd.payments.transitions import Seen, advance, rebuild, recognise
 from posd.records import pruned, quarantine
 from posd.records.model import Phase
 from posd.records.quarantine import QuarantinedBody
+from posd.records.reprocess import NotUsable
 from posd.records.retention import Pruned
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -167,22 +168,25 @@ class Inbox:
         quarantine.put(unit, Channel.TRANSACTION, removed.client_transaction_id, reason, peer, iso(at), body)
         return Receipt(200, reason=reason)
 
-    def reapply(self, unit: Unit, item: QuarantinedBody) -> Receipt | None:
-        """Apply a body of the quarantine if it can be used now (runs inside a commit); None where it still cannot."""
+    def reapply(self, unit: Unit, item: QuarantinedBody) -> Verdict | None:
+        """Apply a body of the quarantine (runs inside a commit); return its verdict, None where it was recorded.
+
+        Raise NotUsable where it still cannot be used.
+        """
         try:
             event = _read(item.body, item.subject)
-        except Refusal:
-            return None
+        except Refusal as refusal:
+            raise NotUsable from refusal
         known = rows.get(unit.db, item.subject)
         removed = pruned.payment(unit.db, item.subject) if known is None else None
         if removed is not None and contradicts(removed, event.status):
-            return None  # it is there to be looked at
+            raise NotUsable  # it is there to be looked at
         if removed is None and self._unwelcome(unit, event) is not None:
-            return None
+            raise NotUsable
         receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now())
         if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
             record(unit, known, Reapplied(), self._now(), self._outstanding)
-        return receipt
+        return receipt.verdict
 
     def _unwelcome(self, unit: Unit, event: TransactionEvent) -> Refusal | None:
         """Say why an event of this merchant or terminal is refused, if it is (spec 6.3, rule 6)."""

@@ -1,17 +1,11 @@
-"""Reprocessing: what can now be applied of the quarantine is applied, and all that is derived is derived again.
-
-The events' raw bytes and the journal are the record (design 5). A difference between what follows from them and what
-is stored is a fault of this or an earlier version, or of the disk: it is corrected and reported.
-"""
+"""Payments derived again from their record, events and journal; what is done with that: `posd.records.reprocess`."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-import structlog
 from msgspec import Meta
 
 from posd.base.callback_tokens import Channel
@@ -28,15 +22,9 @@ from posd.payments.lifecycle import Verdict
 from posd.payments.model import Outcome, Transaction
 from posd.payments.record import Rederived, move
 from posd.payments.transitions import New, Seen, rebuild, recognise
-from posd.records import quarantine
 from posd.records.model import Phase
+from posd.records.reprocess import MAX_SHOWN, Differing, Done
 from posd.storage.batch import Unit
-from posd.storage.store import Store
-
-#: Transactions that are read at a time: payments wait no longer than for these.
-CHUNK = 50
-#: Differences that a report shows in full; the rest is counted.
-MAX_SHOWN = 500
 
 #: What is derived: the times in it are not compared, for what was applied later bears a later time.
 DERIVED = (
@@ -50,8 +38,6 @@ DERIVED = (
     "reading_type",
     "trail",
 )
-
-log = structlog.get_logger("posd.reprocess")
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -91,68 +77,56 @@ class Derived(msgspec.Struct, frozen=True):
     verdicts: tuple[Verdict, ...]
 
 
-class Reprocessing:
-    """Use case of an operator."""
+class PaymentRecords:
+    """Payments, to be derived again (see `records.reprocess.Derivable`)."""
 
-    def __init__(self, store: Store, inbox: Inbox, outstanding: Outstanding, now: Callable[[], datetime]) -> None:
-        self._store = store
-        self._inbox = inbox
+    channel = Channel.TRANSACTION
+    told_as = "store.reprocessed"
+    subject = "transaction"
+
+    def __init__(self, inbox: Inbox, outstanding: Outstanding) -> None:
         self._outstanding = outstanding
-        self._now = now
+        self.reapply = inbox.reapply
+        self.begins_after = journal.begins_after
 
-    async def run(self) -> Report:
-        """Do it; payments go on meanwhile. Raise StorageUnavailable or CommitUncertain."""
-        report = Report()
-        await self._apply_quarantine(report)
-        after = report.skipped = await self._store.read(journal.begins_after)
-        while chunk := await self._store.read(partial(_chunk, after=after)):
-            after = chunk[-1][0]
-            for _, item in chunk:
-                report.transactions += 1
-                if difference(item):
-                    await self._correct(item.stored.client_transaction_id, report)
-        report.quarantined = await self._store.read(quarantine.count)
-        log.info("store.reprocessed", count=report.transactions, kind=f"{report.differing} differences")
-        return report
+    def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
+        """Return the next transactions by rowid: their id, and whether they differ from what follows."""
+        rows = transactions.by_rowid(db, after, limit)
+        return [(rowid, row.client_transaction_id, bool(difference(derive(db, row)))) for rowid, row in rows]
 
-    async def _apply_quarantine(self, report: Report) -> None:
-        after = 0
-        while items := await self._store.read(partial(quarantine.page, after=after, limit=CHUNK)):
-            for item in items:
-                after = item.id
-                if item.channel != Channel.TRANSACTION:
-                    continue
-                receipt = await self._store.write(partial(self._inbox.reapply, item=item))
-                if receipt is not None:
-                    report.applied.append(Applied(item.id, item.subject, receipt.verdict))
-
-    async def _correct(self, identity: str, report: Report) -> None:
-        def work(unit: Unit) -> dict[str, tuple[Any, Any]] | None:
-            row = transactions.get(unit.db, identity)
-            if row is None:
-                return None  # retention has removed it meanwhile
-            item = derive(unit.db, row)
-            differing = difference(item)
-            if not differing:
-                return None  # it was under way, and has changed meanwhile
-            after = msgspec.structs.replace(
-                item.derived, revision=item.stored.revision, last_search=item.stored.last_search
-            )
-            move(unit, item.stored, after, Rederived("reprocessed", item.events, item.verdicts), self._outstanding)
-            return differing
-
-        differing = await self._store.write(work)
-        if differing is None:
-            return
-        report.differing += 1
-        log.error("store.difference", transaction=identity, detail=", ".join(differing))
-        if len(report.differences) < MAX_SHOWN:
-            old = {name: pair[0] for name, pair in differing.items()}
-            new = {name: pair[1] for name, pair in differing.items()}
-            report.differences.append(Difference(identity, tuple(differing), old, new))
+    def correct(self, unit: Unit, identity: str) -> Differing | None:
+        """Store what follows from the record of a transaction, and return in what it differed."""
+        row = transactions.get(unit.db, identity)
+        if row is None:
+            return None
+        item = derive(unit.db, row)
+        differing = difference(item)
+        if not differing:
+            return None
+        after = msgspec.structs.replace(
+            item.derived, revision=item.stored.revision, last_search=item.stored.last_search
+        )
+        move(unit, item.stored, after, Rederived("reprocessed", item.events, item.verdicts), self._outstanding)
+        return differing
 
 
-def difference(item: Derived) -> dict[str, tuple[Any, Any]]:
+def report(done: Done, quarantined: int) -> Report:
+    """Return what was done with payments as the local API tells it."""
+    return Report(
+        transactions=done.derived,
+        skipped=done.skipped,
+        applied=[Applied(item.id, item.subject, _verdict(item.verdict)) for item in done.applied],
+        differences=[Difference(item.subject, item.fields, item.before, item.after) for item in done.differences],
+        differing=done.differing,
+        quarantined=quarantined,
+    )
+
+
+def _verdict(word: str | None) -> Verdict | None:
+    return None if word is None else Verdict(word)
+
+
+def difference(item: Derived) -> Differing:
     """Return the fields in which the stored and the derived transaction differ: name -> (stored, derived)."""
     stored, derived = _comparable(item.stored), _comparable(item.derived)
     stored["events"] = [event.verdict for event in item.events]
@@ -176,11 +150,6 @@ def _timeless(outcome: Outcome | None) -> Any:
     facts["supersedes"] = _timeless(outcome.supersedes)
     del facts["decided_at"]
     return facts
-
-
-def _chunk(db: sqlite3.Connection, after: int) -> list[tuple[int, Derived]]:
-    """Return the next transactions by rowid, derived again."""
-    return [(rowid, derive(db, row)) for rowid, row in transactions.by_rowid(db, after, CHUNK)]
 
 
 def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:

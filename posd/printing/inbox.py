@@ -34,6 +34,7 @@ from posd.printing.model import PrintJob, belongs, rebuild
 from posd.printing.replies import Report
 from posd.records import pruned, quarantine
 from posd.records.quarantine import QuarantinedBody
+from posd.records.reprocess import NotUsable
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -111,19 +112,19 @@ class PrintInbox:
             self.on_unusable(print_job_id)
         return 413
 
-    def reapply(self, unit: Unit, item: QuarantinedBody) -> Receipt | None:
-        """Apply a body of the quarantine if it can be used now (runs inside a commit); None where it still cannot."""
+    def reapply(self, unit: Unit, item: QuarantinedBody) -> str | None:
+        """Apply a body of the quarantine (runs inside a commit); return its verdict. Raise NotUsable."""
         try:
             report = read_webhook(item.body)
-        except NotAPrintEvent:
-            return None
+        except NotAPrintEvent as error:
+            raise NotUsable from error
         known = rows.get(unit.db, item.subject)
         if known is not None and not belongs(known, report.job_id or ""):
-            return None
+            raise NotUsable
         receipt = self._apply(unit, item.subject, report, item.body, item.peer, self._now())
         if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
             rows.record(unit, known, Reapplied(), self._now())
-        return receipt
+        return receipt.verdict
 
     def _apply(self, unit: Unit, identity: str, report: Report, body: bytes, peer: str, at: datetime) -> Receipt:
         """Record a webhook and its effect (runs inside the commit)."""

@@ -66,6 +66,7 @@ BLURRED = (
     (re.compile(r"\b\d\d:\d\d(:\d\d)?(\.\d+)?\b"), "CLOCK"),
     (re.compile(r"\b\d+(\.\d+)? (s|ms|min|h|d|days?|bytes|kB|MB|GB)\b"), "N UNIT"),
     (re.compile(r"\b0\.\d{3}\b"), "SECONDS"),
+    (re.compile(r"\"by_hour\":\[.*?\]"), '"by_hour":[]'),
     (re.compile(r"\bprocess \d+"), "process N"),
     (re.compile(r"\b[\d ]+ MiB\b"), "N MiB"),
     (re.compile(r"\bport\"?:? ?\d+"), "port N"),

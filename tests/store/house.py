@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from posd.base.callback_tokens import Channel
 from posd.base.times import parse_iso
 from posd.config import load
 from posd.payments import event_rows, journal, leases
@@ -32,13 +33,14 @@ from posd.payments.journal import Journaled
 from posd.payments.model import Transaction
 from posd.payments.reconcile import Reconciler, Settings
 from posd.payments.recovery import recover
-from posd.payments.reprocess import Report, Reprocessing
+from posd.payments.reprocess import PaymentRecords, Report, report
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
 from posd.payments.transitions import Seen, advance, rebuild, recognise
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
+from posd.records.reprocess import Reprocessing
 from posd.storage import changes
 from posd.storage.batch import Change
 from posd.storage.store import Store
@@ -178,7 +180,8 @@ class House:
     async def reprocess(self, merchant: str) -> Report:
         """Reprocess under a configuration with that merchant."""
         inbox = Inbox(self.store, self.fleet, merchant, self.outstanding, self.clock)
-        return await Reprocessing(self.store, inbox, self.outstanding, self.clock).run()
+        done, quarantined = await Reprocessing(self.store, [PaymentRecords(inbox, self.outstanding)]).run()
+        return report(done[Channel.TRANSACTION], quarantined)
 
     async def close(self) -> None:
         """Stop as a daemon that is told to."""

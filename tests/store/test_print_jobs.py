@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from posd.base.callback_tokens import Channel
 from posd.base.times import iso, parse_iso
 from posd.printing import listing
 from posd.printing import rows as print_jobs
@@ -29,16 +30,20 @@ from posd.printing.entries import (
     replay,
 )
 from posd.printing.events import Answered, NoAnswer
+from posd.printing.inbox import PrintInbox
 from posd.printing.listing import Page
 from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus
 from posd.printing.replies import Report
-from posd.printing.reprocess import PrintReprocessing, derive, difference
+from posd.printing.reprocess import PrintRecords, derive, difference
+from posd.printing.reprocess import report as reported
 from posd.records import paging
+from posd.records.reprocess import Reprocessing
 from posd.storage import changes
 from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
 from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.terminals.fleet import Fleet
 from tests.core.test_print_entries import called, polled
 from tests.core.test_printing import NOW, starting
 
@@ -237,7 +242,9 @@ async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> 
     await store.write(
         lambda unit: unit.db.execute("UPDATE print_jobs SET status = 'FAILED', heard = 0 WHERE rowid = 1")
     )
-    report = await PrintReprocessing(store, None).run()  # type: ignore[arg-type]
+    printing = PrintRecords(PrintInbox(store, Fleet(()), lambda: NOW))
+    done = (await Reprocessing(store, [printing]).run())[0][Channel.PRINT]
+    report = reported(done)
     assert (report.print_jobs, report.differing) == (2, 1)
     (found,) = report.differences
     assert (found.print_job_id, found.fields) == ("job-1", ("heard", "status"))
@@ -245,7 +252,7 @@ async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> 
     corrected = await read(store, lambda db: print_jobs.get(db, "job-1"))
     assert (corrected.status, corrected.heard) == ("COMPLETED", True)
     assert (await read(store, lambda db: changes.after(db, 0, 99)))[-1].reason == "reprocessed"
-    assert (await PrintReprocessing(store, None).run()).differing == 0  # type: ignore[arg-type]
+    assert (await Reprocessing(store, [printing]).run())[0][Channel.PRINT].differing == 0
 
 
 async def test_a_row_holds_what_follows_from_its_entry(store: Store) -> None:

@@ -38,12 +38,17 @@ from tests.support.slow import first_quick
 AGAIN = ("start", "restore")
 
 
+def derived_again(db: sqlite3.Connection, after: int) -> list[tuple[int, reprocess.Derived]]:
+    """Return the payments behind a rowid as they follow from their record."""
+    return [(rowid, reprocess.derive(db, row)) for rowid, row in rows.by_rowid(db, after, 50)]
+
+
 def assert_sound(path: Path) -> None:
     """The file is whole by every measure, and everything in it follows from its record."""
     assert verify(path, lambda *_: None).counts == {}
     with closing(connect_reader(path)) as db:
         after = journal.begins_after(db)
-        for _, item in reprocess._chunk(db, after):
+        for _, item in derived_again(db, after):
             assert reprocess.difference(item) == {}
     assert path.stat().st_mode & 0o777 == 0o600
     assert not path.with_name("posd.db-journal").exists()
@@ -332,7 +337,7 @@ def test_an_outcome_whose_event_is_lost_stands_and_is_not_derived_away(state: St
     state.restore()
     assert verify(state.database, lambda *_: None).counts == {}, "the restore has told of it"
     with closing(connect_reader(state.database)) as db:
-        assert [item.stored.client_transaction_id for _, item in reprocess._chunk(db, journal.begins_after(db))] == [
+        assert [item.stored.client_transaction_id for _, item in derived_again(db, journal.begins_after(db))] == [
             name(1)
         ]
         found = rows.get(db, paid)
@@ -341,7 +346,7 @@ def test_an_outcome_whose_event_is_lost_stands_and_is_not_derived_away(state: St
     assert found.outcome.result is Result.APPROVED
     state.restore()
     with closing(connect_reader(state.database)) as db:
-        assert len(reprocess._chunk(db, journal.begins_after(db))) == 1, "a later restore keeps that in mind"
+        assert len(derived_again(db, journal.begins_after(db))) == 1, "a later restore keeps that in mind"
 
 
 def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: State) -> None:
@@ -474,10 +479,10 @@ def test_a_backup_or_a_file_of_an_older_schema_is_brought_up_to_date(
             found = rows.get(db, name(number))
             assert found is not None
             assert found.phase is Phase.FINAL
-        assert reprocess._chunk(db, journal.begins_after(db)) == []
+        assert derived_again(db, journal.begins_after(db)) == []
     db = open_database(state.database)
     Filled(db, NOON).pay(9)
-    assert len(reprocess._chunk(db, journal.begins_after(db))) == 1
+    assert len(derived_again(db, journal.begins_after(db))) == 1
     db.close()
 
 

@@ -18,6 +18,7 @@ import trustme
 from posd.simulator import Settings, Simulator
 from posd.simulator.clock import VirtualClock
 from tests.simulator.own import write
+from tests.support.connections import Connections
 
 #: Operation -> where it is started on the local network.
 LOCAL = {
@@ -67,6 +68,7 @@ class Receiver:
     scheme: str = "https"
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _server: asyncio.Server | None = None
+    _connections: Connections = field(init=False)
 
     @property
     def url(self) -> str:
@@ -78,13 +80,14 @@ class Receiver:
 
     async def open(self, context: ssl.SSLContext | None) -> None:
         self.scheme = "https" if context else "http"
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, ssl=context)
+        self._connections = Connections(self._connected)
+        self._server = await asyncio.start_server(self._connections, "127.0.0.1", self.port, ssl=context)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         assert self._server is not None
         self._server.close()
-        await self._server.wait_closed()
+        await self._connections.close()
 
     async def wait_for(self, count: int) -> list[Delivery]:
         await self.until(lambda: len(self.deliveries) >= count)
@@ -97,9 +100,6 @@ class Receiver:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
             await self._answer_one(reader, writer)
-        writer.close()
-        with contextlib.suppress(ConnectionError, ssl.SSLError):
-            await writer.wait_closed()
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")

@@ -5,13 +5,14 @@ import hashlib
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import trustme
 
+from tests.support.connections import Connections
 from tests.support.ports import reserve
 
 
@@ -108,6 +109,10 @@ class ScriptedTerminal:
     base_urls: list[str] = field(default_factory=list)
     servers: list[asyncio.Server] = field(default_factory=list)
     context: ssl.SSLContext | None = None
+    connections: Connections = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.connections = Connections(self._serve)
 
     @property
     def toml(self) -> str:
@@ -139,14 +144,14 @@ ca_file = "{self.ca_file}"
     async def plug_in(self, number: int = 0) -> None:
         """Listen on that port again."""
         port = int(self.base_urls[number].rsplit(":", 1)[1])
-        self.servers[number] = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=self.context)
+        self.servers[number] = await asyncio.start_server(self.connections, "127.0.0.1", port, ssl=self.context)
 
     async def acknowledge(self, request: Request, writer: asyncio.StreamWriter) -> None:
         """The script of a terminal that takes the payment."""
         writer.write(http(200, acknowledgement(request, self.serial)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+        with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             if self.instead is not None:
                 await self.instead(reader, writer)
                 return
@@ -195,7 +200,8 @@ async def scripted_terminal(
     terminal = ScriptedTerminal(serial, ca_file, context=context)
     der = ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
     terminal.fingerprint = hashlib.sha256(der).hexdigest()
-    servers = [await asyncio.start_server(terminal._serve, "127.0.0.1", reserve(), ssl=context) for _ in range(ports)]
+    connections = terminal.connections
+    servers = [await asyncio.start_server(connections, "127.0.0.1", reserve(), ssl=context) for _ in range(ports)]
     terminal.base_urls = [f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
     terminal.base_url = terminal.base_urls[0]
     terminal.servers = servers
@@ -204,3 +210,4 @@ async def scripted_terminal(
     finally:
         for server in servers:
             server.close()
+        await connections.close()

@@ -1,0 +1,44 @@
+"""What a server of a test has accepted: whatever it is doing, nothing of it is left when the server is closed."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Connections:
+    """Hands each connection to `serve`, and knows those that are open. It is the callback of `asyncio.start_server`.
+
+    A TLS connection that was closed stays until the other side has said goodbye; where the loop ends before, its socket
+    is left to the collector, which some other test hears of.
+    """
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one, and close it."""
+        self._open.add(writer)
+        try:
+            await self._serve(reader, writer)
+        finally:
+            if not writer.is_closing():  # a second time, asyncio 3.11 forgets the connection below TLS
+                writer.close()
+            await _gone(writer)
+            self._open.discard(writer)
+
+    async def close(self) -> None:
+        """Break off what is open, and wait until it is gone."""
+        left = tuple(self._open)
+        for writer in left:
+            writer.transport.abort()
+        for writer in left:
+            await _gone(writer)
+
+
+async def _gone(writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError, ssl.SSLError):
+        await writer.wait_closed()

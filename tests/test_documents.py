@@ -1,0 +1,58 @@
+"""The documents: every file that they name is there, every link leads somewhere, and the first page stays short."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted(
+    path for pattern in ("*.md", "docs/*.md", "docs/recipes/*.md", "tests/*.md") for path in ROOT.glob(pattern)
+)
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+#: Words of the README: it says what posd is, and where to read on.
+MAX_README_WORDS = 1200
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+NAMED = re.compile(r'<a id="([^"]+)">')
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+#: A path in backticks; those of posd are named from posd/ on, or from the folder below it.
+PATH = re.compile(r"`((?:[a-z_.]+/)+[\w.-]+\.(?:py|md|toml|sql|service|socket|timer|html|j2|json|svg))`")
+
+
+def anchors(document: Path) -> set[str]:
+    """Return what a link into a document can name, as a forge makes it of the headings."""
+    text = document.read_text("utf-8")
+    return set(NAMED.findall(text)) | {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in HEADING.findall(text)
+    }
+
+
+def broken(document: Path) -> Iterator[str]:
+    """Yield each link that leads nowhere."""
+    for target in LINK.findall(document.read_text("utf-8")):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (document.parent / file).resolve() if file else document
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            yield target
+
+
+@each_document
+def test_every_link_leads_somewhere(document: Path) -> None:
+    assert list(broken(document)) == []
+
+
+@each_document
+def test_every_file_that_is_named_is_there(document: Path) -> None:
+    named = set(PATH.findall(document.read_text("utf-8")))
+    places = (ROOT, ROOT / "posd", document.parent)
+    assert [path for path in sorted(named) if not any((place / path).exists() for place in places)] == []
+
+
+def test_the_readme_is_short() -> None:
+    words = (ROOT / "README.md").read_text("utf-8").split()
+    assert len(words) <= MAX_README_WORDS

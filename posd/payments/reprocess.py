@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
+import structlog
 from msgspec import Meta
 
 from posd.base.callback_tokens import Channel
@@ -38,6 +39,9 @@ DERIVED = (
     "reading_type",
     "trail",
 )
+
+
+log = structlog.get_logger("posd.reprocess")
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -81,13 +85,19 @@ class PaymentRecords:
     """Payments, to be derived again (see `records.reprocess.Derivable`)."""
 
     channel = Channel.TRANSACTION
-    told_as = "store.reprocessed"
-    subject = "transaction"
 
     def __init__(self, inbox: Inbox, outstanding: Outstanding) -> None:
         self._outstanding = outstanding
         self.reapply = inbox.reapply
         self.begins_after = journal.begins_after
+
+    def tell(self, derived: int, differing: int) -> None:
+        """Log what was done."""
+        log.info("store.reprocessed", count=derived, kind=f"{differing} differences")
+
+    def tell_difference(self, identity: str, fields: str) -> None:
+        """Log that one differed."""
+        log.error("store.difference", transaction=identity, detail=fields)
 
     def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
         """Return the next transactions by rowid: their id, and whether they differ from what follows."""

@@ -4,6 +4,7 @@ import sqlite3
 from typing import Annotated, Any
 
 import msgspec
+import structlog
 from msgspec import Meta
 
 from posd.base.callback_tokens import Channel
@@ -12,6 +13,8 @@ from posd.printing.inbox import PrintInbox
 from posd.printing.record import derive, difference
 from posd.records.reprocess import MAX_SHOWN, Differing, Done
 from posd.storage.batch import Unit
+
+log = structlog.get_logger("posd.reprocess")
 
 
 class PrintApplied(msgspec.Struct, frozen=True):
@@ -44,11 +47,17 @@ class PrintRecords:
     """Print jobs, to be derived again (see `records.reprocess.Derivable`)."""
 
     channel = Channel.PRINT
-    told_as = "store.print_jobs_reprocessed"
-    subject = "print_job"
 
     def __init__(self, inbox: PrintInbox) -> None:
         self.reapply = inbox.reapply
+
+    def tell(self, derived: int, differing: int) -> None:
+        """Log what was done."""
+        log.info("store.print_jobs_reprocessed", count=derived, kind=f"{differing} differences")
+
+    def tell_difference(self, identity: str, fields: str) -> None:
+        """Log that one differed."""
+        log.error("store.difference", print_job=identity, detail=fields)
 
     def begins_after(self, _db: sqlite3.Connection) -> int:
         """Return 0: each job has had a journal from its beginning."""

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, Protocol
 
 import msgspec
-import structlog
 
 from posd.base.callback_tokens import Channel
 from posd.records import quarantine
@@ -25,8 +24,6 @@ MAX_SHOWN = 500
 
 #: Field of a record -> what is stored in it, and what follows from what came.
 Differing = Mapping[str, tuple[Any, Any]]
-
-log = structlog.get_logger("posd.reprocess")
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -60,9 +57,14 @@ class Derivable(Protocol):
     """One kind of record: payments, or print jobs."""
 
     channel: Channel
-    #: Event and field of its log lines.
-    told_as: str
-    subject: str
+
+    def tell(self, derived: int, differing: int) -> None:
+        """Log how many were derived again, and how many differed."""
+        ...
+
+    def tell_difference(self, identity: str, fields: str) -> None:
+        """Log that one differed."""
+        ...
 
     def begins_after(self, db: sqlite3.Connection) -> int:
         """Return the rowid of the last record of before there was a journal, 0 where all have one."""
@@ -122,14 +124,14 @@ class Reprocessing:
                 done.derived += 1
                 if differs:
                     await self._correct(kind, identity, done)
-        log.info(kind.told_as, count=done.derived, kind=f"{done.differing} differences")
+        kind.tell(done.derived, done.differing)
 
     async def _correct(self, kind: Derivable, identity: str, done: Done) -> None:
         differing = await self._store.write(partial(kind.correct, identity=identity))
         if differing is None:
             return  # it was under way, and has changed meanwhile; or retention has removed it
         done.differing += 1
-        log.error("store.difference", **{kind.subject: identity}, detail=", ".join(differing))
+        kind.tell_difference(identity, ", ".join(differing))
         if len(done.differences) < MAX_SHOWN:
             before = {name: pair[0] for name, pair in differing.items()}
             after = {name: pair[1] for name, pair in differing.items()}

@@ -56,3 +56,19 @@ def test_every_file_that_is_named_is_there(document: Path) -> None:
 def test_the_readme_is_short() -> None:
     words = (ROOT / "README.md").read_text("utf-8").split()
     assert len(words) <= MAX_README_WORDS
+
+#: How comments of the code cite a heading of a document.
+CITED = re.compile(r"\b(architecture|terminal API), ([A-Z][^();:.`]*)")
+CITED_IN = {"architecture": ROOT / "docs/architecture.md", "terminal API": ROOT / "docs/terminal-api.md"}
+
+
+def test_every_heading_that_the_code_cites_is_there() -> None:
+    headings = {name: set(HEADING.findall(path.read_text("utf-8"))) for name, path in CITED_IN.items()}
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}, {heading}"
+        for path in sorted((ROOT / "posd").rglob("*.py"))
+        for name, cited in CITED.findall(path.read_text("utf-8"))
+        for heading in re.split(r",\s+", cited.strip())
+        if re.sub(r"\s+", " ", heading) not in headings[name]
+    ]
+    assert missing == []

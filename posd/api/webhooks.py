@@ -1,8 +1,10 @@
-"""The webhook app: nothing but callbacks is served on the LAN (design 5; spec 4.2, 4.3, 6.2 and 6.4).
+"""The webhook app: nothing but callbacks is served on the LAN.
 
 A table of two questions before the body is read: is it a callback address, does its token belong to it. The path alone
 answers both, so a stranger costs no look-up and no disk. The channels share this door and nothing behind it: each has
 its own path, token, reading of ids, limit and inbox.
+
+Source: terminal API, Events, Printing, Delivery.
 """
 
 import asyncio
@@ -29,12 +31,12 @@ from posd.records.callback_urls import CallbackUrls
 
 #: A terminal sends an event in one piece; a body that trickles is cut. Seconds.
 BODY_SECONDS = 10.0
-#: When the disk or the queue refuses: the terminal's own backoff is longer (spec 6.2). Seconds.
+#: When the disk or the queue refuses: the terminal's own backoff is longer (terminal API, Delivery). Seconds.
 RETRY_AFTER = (b"retry-after", b"2")
 PREFIX = "/webhooks/"
 #: Large bodies that are held at one time, in bytes. At least two of the largest fit.
 ROOM_BYTES = 4 * 1024 * 1024
-#: A print webhook is five short fields (spec 2.3), in bytes.
+#: A print webhook is five short fields (terminal API, Printing), in bytes.
 MAX_PRINT_BYTES = 65_536
 #: What a callback with a valid token is answered with.
 REPLIES = (200, 400, 403, 408, 413, 500, 503)

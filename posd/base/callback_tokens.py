@@ -2,7 +2,7 @@
 
 A token is an HMAC of the channel and the id under the daemon's key. It is checked before the body is read, without
 a look-up, survives the loss or restore of the database, and cannot be guessed by another device on the LAN
-(design 5; the spec shows no signature or secret on deliveries, section 5).
+(architecture, The way of a webhook; no signature or secret on deliveries is published).
 """
 
 import hmac
@@ -16,7 +16,7 @@ KEY_BYTES = 32
 
 
 class Channel(StrEnum):
-    """The two webhook channels; they share neither payload nor token (spec 1)."""
+    """The two webhook channels; they share neither payload nor token (terminal API, Events)."""
 
     TRANSACTION = "transactions"
     PRINT = "print-jobs"

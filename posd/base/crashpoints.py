@@ -10,14 +10,14 @@ from collections import Counter
 
 POINTS = frozenset(
     {
-        # a start: design 4
+        # a start
         "start.before_intent",
         "start.intended",
         "start.before_send",
         "start.written",
         "start.replied",
         "start.concluded",
-        # an event: design 5
+        # an event
         "event.before_commit",
         "event.committed",
         "event.answered",
@@ -26,7 +26,7 @@ POINTS = frozenset(
         "abort.fenced",
         "abort.replied",
         "abort.settled",
-        # a search: design 6
+        # a search
         "search.before_send",
         "search.replied",
         "search.recorded",

@@ -1,6 +1,6 @@
 """The terminal profile: which HTTP operation carries what, for terminals on the local network and in the cloud.
 
-The spec (4.1) shows the charge alone. Every other row is an assumption from public vendor material: it is used, but
+The terminal API shows the charge alone. Every other row is an assumption from public vendor material: it is used, but
 what it answers proves nothing until the configuration says `confirmed = true` for it. The configuration can replace
 each row; `replace_row` holds the rules for that.
 """
@@ -60,7 +60,7 @@ class Profile:
         return self.local if access_mode == "local" else self.cloud
 
 
-#: What starts a payment: operation -> the last word of its path. The spec confirms the charge alone.
+#: What starts a payment: operation -> the last word of its path. The terminal API confirms the charge alone.
 STARTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "charge": "charge",
@@ -160,7 +160,7 @@ def replace_row(
 ) -> Row:
     """Lay configured values (already checked) over a row.
 
-    What the spec or a person confirmed was this method and this path: a row that is changed in either is an
+    What the terminal API or a person confirmed was this method and this path: a row that is changed in either is an
     assumption again, unless the configuration confirms it anew.
     """
     new = replace(

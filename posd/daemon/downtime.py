@@ -1,4 +1,4 @@
-"""Whether the webhook listener was away for so long that a terminal may have given up on its events: pure (spec 6.2).
+"""Whether the webhook listener was away for so long that a terminal may have given up on its events: pure.
 
 A terminal sends an event ten times, with pauses of 2, 4, 8, ... up to 60 seconds: some five minutes, then the event is
 lost for good. So after four minutes without a listener nobody can rely any more on what did not come, and each payment
@@ -6,6 +6,8 @@ that was open then is a matter for search, until it has ended or a search has fo
 
 How long it was follows from the last sign of life that is left, which is up to half a minute old, and from a clock that
 may have been set in between: it is said as "about", or not at all.
+
+Source: terminal API, Delivery.
 """
 
 from collections.abc import Mapping

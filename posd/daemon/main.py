@@ -1,4 +1,4 @@
-"""The composition root: the only place that constructs and wires (design 3), and the daemon's life."""
+"""The composition root: the only place that constructs and wires (architecture, Parts), and the daemon's life."""
 
 import asyncio
 import gc

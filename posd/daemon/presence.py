@@ -1,4 +1,4 @@
-"""Whether somebody listened while payments were open: notices what no event can tell (design 5; see `daemon.downtime`).
+"""Whether somebody listened while payments were open: notices what no event can tell (see `daemon.downtime`).
 
 The last moment at which posd was surely there has to be known after a power cut, without a write to the flash for it.
 Every change of a payment says so by itself, in the database. Beside that, while payments are open and the listener

@@ -1,4 +1,4 @@
-"""Terminals that refuse this machine's certificate: their TLS alerts, counted per address (design 8).
+"""Terminals that refuse this machine's certificate: their TLS alerts, counted per address.
 
 A device that does not trust our CA says so in an alert (RFC 8446, 6.2) and hangs up; without this, all that anybody
 would see is a payment without events. OpenSSL hands the alert on as the reason of an SSLError: in the handshake as a

@@ -1,4 +1,4 @@
-"""Who may connect to the webhook listener, and how often (design 10).
+"""Who may connect to the webhook listener, and how often.
 
 A stranger costs the most before his token is judged: his connection holds memory, and his TLS handshake is work. So a
 connection is worth little until it has shown a valid token, and whatever shows none is kept within one rule, for each

@@ -1,4 +1,4 @@
-"""Logs: structlog, JSON on stdout, one line a fact. Fields are allow-listed (design 11).
+"""Logs: structlog, JSON on stdout, one line a fact. Fields are allow-listed (architecture, Rules that hold everywhere).
 
 A field that is not in `FIELDS` is dropped and named in `dropped`, so that no token, header, metadata, e-mail or raw
 body can slip into a log by a careless call. Nor do exceptions and libraries, which quote what they are about. Every

@@ -1,8 +1,10 @@
-"""Aborting: a request, fenced to the transaction that holds the terminal (design 6; spec 3.1, rules 2 and 5).
+"""Aborting: a request, fenced to the transaction that holds the terminal.
 
 Abort on these terminals carries no transaction id, so it is sent only while the transaction holds the lease, to the
 device that was asked, never after that device turned out to be another one, never past the point of no return.
 The outcome is still awaited: it is a cancellation, or an approval that was faster.
+
+Source: terminal API, Lifecycle.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,9 @@
-"""What the answer to an abort says (design 6 and 7; the operation is not in the spec).
+"""What the answer to an abort says (its answers are not published).
 
 Abort is a request: whatever it answers, the outcome is still awaited. Only "nothing is running" is used further, as a
 part of the proof in `posd.payments.not_started`.
+
+Source: terminal API, Calls to a terminal.
 """
 
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Addresses of this machine that come and go under payments that are running (design 8).
+"""Addresses of this machine that come and go under payments that are running.
 
 A callback URL names the address from which this machine reaches the terminal. Where that address is gone, the events of
 the payment cannot come: it is marked, and the reconciler asks the terminal in a rhythm of its own until the outcome is

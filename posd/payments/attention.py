@@ -1,4 +1,4 @@
-"""Raising and closing attentions: conditions that a person should look at (design 2); they never change an outcome."""
+"""Raising and closing attentions: conditions that a person should look at; they never change an outcome."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Which transactions have a call to their terminal under way; the lease lasts until it has returned (design 4)."""
+"""Which transactions have a call to their terminal under way; the lease lasts until it has returned."""
 
 from collections import Counter
 from collections.abc import Iterator

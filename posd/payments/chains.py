@@ -1,8 +1,9 @@
-"""Chains: what may be derived from what, under which reference, and what stands in the way of paying twice (design 4;
-spec 2.1, two references; local API, `original`, `unknown_original`, `already_derived`).
+"""Chains: what may be derived from what, under which reference, and what stands in the way of paying twice.
 
 A chain begins with a charge or a pre-authorization. Its re-authorizations derive from the pre-authorization, each gives
 a new reference, and the newest is the one that counts.
+
+Source: terminal API, Events.
 """
 
 from collections.abc import Sequence

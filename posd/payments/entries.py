@@ -1,4 +1,4 @@
-"""The journal: what posd learnt and what people did about a transaction, beside its events (design 5 and 9).
+"""The journal: what posd learnt and what people did about a transaction, beside its events.
 
 Each entry is an input, kept as it came; `follow` is its effect. The transaction as it stands is never changed in any
 other way than by an event (`decisions.advance`) or an entry, so that it can be derived again from both: `replay`.
@@ -64,7 +64,7 @@ class Silent(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
 
 
 class Proved(msgspec.Struct, frozen=True, tag="proof", tag_field="kind"):
-    """The full proof that it never started (design 6)."""
+    """The full proof that it never started (architecture, Doubt)."""
 
     evidence: tuple[Evidence, ...]
 

@@ -1,8 +1,10 @@
-"""Wire codec: bytes of the terminal -> transaction event (spec 2.1) and acknowledgement (spec 2.2).
+"""Wire codec: bytes of the terminal -> transaction event and acknowledgement (terminal API, Acknowledgement).
 
-The two have different shapes and are read separately. The envelope of an event (what the spec marks "always") must be
-there and be readable; everything else is read leniently, field by field: an approval is never refused because a number
-came as a string or an object that posd does not need has another shape. The raw bytes are the record.
+The two have different shapes and are read separately. The envelope of an event (what the terminal API marks "always")
+must be there and be readable; everything else is read leniently, field by field: an approval is never refused because a
+number came as a string or an object that posd does not need has another shape. The raw bytes are the record.
+
+Source: terminal API, Events.
 """
 
 from collections.abc import Mapping
@@ -23,7 +25,7 @@ class NotAnEvent(ValueError):
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """`terminal` of an event (spec 2.1)."""
+    """`terminal` of an event (terminal API, Events)."""
 
     serial_number: str
     brand: str | None
@@ -31,7 +33,7 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 class FailureReason(msgspec.Struct, frozen=True):
-    """`failure_reason` of TERMINAL_REJECTED and DECLINED (spec 2.1 and 7)."""
+    """`failure_reason` of TERMINAL_REJECTED and DECLINED (terminal API, Events, Refusals)."""
 
     type: str | None
     code: str | None
@@ -39,7 +41,10 @@ class FailureReason(msgspec.Struct, frozen=True):
 
 
 class RawResponse(msgspec.Struct, frozen=True):
-    """What posd reads of the acquirer's answer, `raw_response` (spec 2.1); all else stays in the raw bytes."""
+    """What posd reads of the acquirer's answer, `raw_response`; all else stays in the raw bytes.
+
+    Source: terminal API, Events.
+    """
 
     transaction_reference: str | None
     ticket_number: str | None
@@ -51,7 +56,7 @@ class RawResponse(msgspec.Struct, frozen=True):
 
 
 class TransactionEvent(msgspec.Struct, frozen=True):
-    """A transaction event (spec 2.1). `status` and `previous_status` are the wire's words, known or not."""
+    """A transaction event (terminal API, Events). `status` and `previous_status` are the wire's words, known or not."""
 
     event_id: str
     occurred_at: str
@@ -68,7 +73,10 @@ class TransactionEvent(msgspec.Struct, frozen=True):
 
 
 class Acknowledgement(msgspec.Struct, frozen=True):
-    """The immediate answer to an async call (spec 2.2); camelCase, another event_id, never read as an event."""
+    """The immediate answer to an async call; camelCase, another event_id, never read as an event.
+
+    Source: terminal API, Acknowledgement.
+    """
 
     status: str | None
     client_transaction_ids: tuple[str, ...]  # those that it echoes: none, or one in each place where one can stand

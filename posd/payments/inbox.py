@@ -1,7 +1,7 @@
-"""The inbox of the transaction channel: every authentic callback ends as one of the rows of design 5.
+"""The inbox of the transaction channel: what becomes of each authentic callback.
 
 The event's raw bytes and its effect are one commit, and the answer comes after it. What a retry can cure answers with
-a code that the terminal retries, what it cannot with one that it does not (spec 6.2).
+a code that the terminal retries, what it cannot with one that it does not (terminal API, Delivery).
 """
 
 from collections.abc import Callable
@@ -189,7 +189,7 @@ class Inbox:
         return receipt.verdict
 
     def _unwelcome(self, unit: Unit, event: TransactionEvent) -> Refusal | None:
-        """Say why an event of this merchant or terminal is refused, if it is (spec 6.3, rule 6)."""
+        """Say why an event of this merchant or terminal is refused, if it is (terminal API, Events)."""
         if self._merchant_id and event.merchant_id != self._merchant_id:
             return Refusal(403, "it is of another merchant than the configured one (merchant.id)")
         serial = event.terminal.serial_number

@@ -1,4 +1,4 @@
-"""Recording the intent of a transaction: every guard against paying twice, in one commit with the lease (design 4)."""
+"""Recording the intent of a transaction: every guard against paying twice, in one commit with the lease."""
 
 from datetime import tzinfo
 from itertools import islice

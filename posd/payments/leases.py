@@ -1,4 +1,4 @@
-"""Leases: the claim of one open transaction on its terminal (design 4, step 3)."""
+"""Leases: the claim of one open transaction on its terminal (architecture, The way of a payment)."""
 
 import sqlite3
 

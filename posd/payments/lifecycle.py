@@ -1,11 +1,12 @@
-"""The terminal's lifecycle: seven states, and what each event means in each of them (spec 3.1).
+"""The terminal's lifecycle: seven states, and what each event means in each of them (terminal API, Lifecycle).
 
-`TRANSITIONS` is the spec's own table. `MOVES` decides every state x every event; it is written out, so that a reader
-can check it with a finger, and a test holds it against `TRANSITIONS`. Events can be duplicated, late, disordered and
-lost (spec 6.2), so an event moves the transaction forward or is recorded without moving it; a state never goes back.
+`TRANSITIONS` is the terminal's own table. `MOVES` decides every state x every event; it is written out, so that a
+reader can check it with a finger, and a test holds it against `TRANSITIONS`. Events can be duplicated, late, disordered
+and lost (terminal API, Delivery), so an event moves the transaction forward or is recorded without moving it; a state
+never goes back.
 
 A `Trail` is what the events of one transaction have said so far. Each event is an edge `previous_status -> status`.
-A gap is marked when an applied event names another previous state than the last one recorded (spec 6.3, rule 3); it
+A gap is marked when an applied event names another previous state than the last one recorded (terminal API, Events); it
 is closed when the edges that were seen connect again, whatever the order in which the missing ones came. A search
 reports a state without the way to it: `leap`.
 """
@@ -29,7 +30,7 @@ class Status(StrEnum):
 
     @classmethod
     def known(cls, text: str) -> "Status | None":
-        """Return the state of that name, None for a name that the spec does not have."""
+        """Return the state of that name, None for a name that the terminal API does not have."""
         return cls._value2member_map_.get(text)  # type: ignore[return-value]
 
 
@@ -59,9 +60,9 @@ FINALS: frozenset[Status] = frozenset({CANCELED, REJECTED, DECLINED, APPROVAL})
 class Move(Enum):
     """What an event of a state means to a transaction in a state."""
 
-    NEXT = auto()  # a transition of the spec's table
+    NEXT = auto()  # a transition of the terminal API's table
     SKIP = auto()  # forward, past states whose events have not come
-    ILLEGAL = auto()  # forward, against the spec's table: a terminal's final is believed all the same
+    ILLEGAL = auto()  # forward, against the terminal API's table: a terminal's final is believed all the same
     LATE = auto()  # behind, or there already: recorded, moves nothing
     AFTER_FINAL = auto()  # the terminal had already said how it ended
 
@@ -130,7 +131,7 @@ class Trail(msgspec.Struct, frozen=True):
 
     @property
     def approval_requested(self) -> bool:
-        """Whether any event says that the acquirer was asked: the point of no return (spec 3.1, rule 2)."""
+        """Whether any event says that the acquirer was asked: the point of no return (terminal API, Lifecycle)."""
         return any(APPROVAL_REQUESTED in edge for edge in self.edges)
 
 
@@ -140,7 +141,7 @@ class Step(msgspec.Struct, frozen=True):
     trail: Trail
     verdict: Verdict
     gap: bool = False  # an event is missing before this one
-    illegal: bool = False  # the spec's table does not have this transition
+    illegal: bool = False  # the terminal API's table does not have this transition
 
 
 def step(trail: Trail, status: str, previous: str | None) -> Step:

@@ -1,4 +1,4 @@
-"""A transaction as posd sees it: phase, outcome, evidence, attention (design 2).
+"""A transaction as posd sees it: phase, outcome, evidence, attention.
 
 Everything here is a value; `posd.payments.transitions` says how one follows from another.
 """
@@ -120,7 +120,7 @@ class Outcome(msgspec.Struct, frozen=True):
     def stated_by_terminal(self) -> bool:
         """Whether a state of the terminal stands behind it (event, search), not an inference or a person's word.
 
-        What a terminal says beats everything else (design 5, finals that disagree).
+        What a terminal says beats everything else (architecture, The way of a webhook).
         """
         return self.status is not None
 
@@ -251,9 +251,11 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def abortable(self) -> bool:
-        """Not final, not released, not past the point of no return (spec 3.1, rule 2), on the device that was asked.
+        """Not final, not released, not past the point of no return, on the device that was asked.
 
         An orphan holds no terminal, so that an abort for it could hit another payment.
+
+        Source: terminal API, Lifecycle.
         """
         return not (
             self.phase is Phase.FINAL
@@ -274,7 +276,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def past_point_of_no_return(transaction: Transaction) -> bool:
-    """Whether the acquirer was asked, so that only the final event can tell (spec 3.1, rule 2)."""
+    """Whether the acquirer was asked, so that only the final event can tell (terminal API, Lifecycle)."""
     return transaction.trail.approval_requested or transaction.status in lifecycle.FINALS
 
 

@@ -1,4 +1,4 @@
-"""The full proof that a transaction in doubt never started (design 6). Short of all of it, it stays in doubt.
+"""The full proof that a transaction in doubt never started. Short of all of it, it stays in doubt.
 
 "Not found" alone proves nothing: a power-cycled terminal forgets, one that waits for a card is not known to the
 acquirer, an index can be stale, a path can be wrong. So all of this has to hold:

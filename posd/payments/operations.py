@@ -1,6 +1,6 @@
 """The operation types, one row each: what the till has to give, what goes to the terminal, what may follow what.
 
-The spec (2.1, 2.4, 4.1) shows the charge, and of the others their words and their references; their paths are
+The terminal API shows the charge, and of the others their words and their references; their paths are
 assumptions (`posd.config.profile`). A further operation is a word of `OperationType`, a row here, and a path there;
 where its body is special, a function too. What a reply to the request means is the same for all of them:
 `posd.payments.start_replies`.
@@ -36,7 +36,10 @@ class Stands(Enum):
 
 
 def standard_body(transaction: Transaction) -> dict[str, Any]:
-    """Return the fields of the request (spec 2.4) but those that each request has: exact amounts, as the till gave."""
+    """Return the fields of the request but those that each request has: exact amounts, as the till gave.
+
+    Source: terminal API, Start request.
+    """
     body: dict[str, Any] = {}
     if transaction.amount != b"{}":
         body["amount"] = msgspec.Raw(transaction.amount)
@@ -50,7 +53,7 @@ class Operation:
     """One operation type.
 
     `originals`: the types that it can be derived from; empty where it begins a chain and takes no reference.
-    `wire`: what a final event calls it (spec 2.1); None where that is not published.
+    `wire`: what a final event calls it (terminal API, Events); None where that is not published.
     `compares`: whether what the acquirer authorizes is known to be the amount that was asked for.
     """
 
@@ -73,7 +76,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
             takes=Takes.NEWEST,
             another=Stands.OPEN_OR_APPROVED,
         ),
-        # The reference that is sent is the pre-authorization's (spec 2.1).
+        # The reference that is sent is the pre-authorization's (terminal API, Events).
         RE_AUTH: Operation(
             wire="REAUTHORIZATION",
             originals=frozenset({PRE_AUTH}),
@@ -85,7 +88,7 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
             another=Stands.OPEN_OR_APPROVED,
             compares=False,
         ),
-        # What is held for a re-authorized pre-authorization stands under the newest reference (spec 2.1).
+        # What is held for a re-authorized pre-authorization stands under the newest reference (terminal API, Events).
         VOID: Operation(
             wire=None,
             originals=frozenset({CHARGE, PRE_AUTH, CAPTURE}),

@@ -1,4 +1,4 @@
-"""Outcomes: what each proof makes of a transaction, and how two of them are held against each other (design 5).
+"""Outcomes: what each proof makes of a transaction, and how two of them are held against each other.
 
 What a terminal says (event, search) supersedes what was inferred (refusal, unsent, abort, a person's word). Of two
 finals of the terminal the first stands.

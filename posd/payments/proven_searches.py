@@ -1,4 +1,4 @@
-"""Which searches are known to work, because they have found a transaction: a condition of the proof (design 6)."""
+"""Which searches are known to work, because they have found a transaction: a condition of the proof."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""The reconciler: asks terminals what became of transactions that are open, or that a person closed (design 6).
+"""The reconciler: asks terminals what became of transactions that are open, or that a person closed.
 
 It never concludes from time.
 

@@ -113,7 +113,7 @@ def note(unit: Unit, transaction: Transaction, word: str, at: str) -> None:
 
 
 def free_if_ended(unit: Unit, transaction: Transaction, outstanding: Outstanding) -> None:
-    """Free the terminal of a transaction that is final, unless a call of it is under way (design 4)."""
+    """Free the terminal of a transaction that is final, unless a call of it is under way."""
     if transaction.phase is Phase.FINAL and not outstanding.of(transaction.client_transaction_id):
         leases.give_up(unit, transaction.terminal, transaction.client_transaction_id)
 

@@ -1,4 +1,4 @@
-"""What a daemon does with what an earlier one left (design 4, step 6): nothing is sent again."""
+"""What a daemon does with what an earlier one left (architecture, The way of a payment): nothing is sent again."""
 
 import sqlite3
 from collections.abc import Callable

@@ -317,9 +317,11 @@ def differing_fields(transaction: Transaction, request: StartRequest, faults: tu
 
 
 def start_body(transaction: Transaction, callback_url: str) -> bytes:
-    """Return the body of the one request that starts it (spec 2.4): what its type needs, the till's objects verbatim.
+    """Return the body of the one request that starts it: what its type needs, the till's objects verbatim.
 
     Nothing in it comes from an event but the reference of what it is derived from.
+
+    Source: terminal API, Start request.
     """
     operation = OPERATIONS[transaction.type or OperationType.CHARGE]
     body: dict[str, Any] = {

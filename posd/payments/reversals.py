@@ -1,4 +1,7 @@
-"""Whether a void is a cancellation or a refund (spec 3.1, rule 3): by calendar day in the merchant's time zone."""
+"""Whether a void is a cancellation or a refund: by calendar day in the merchant's time zone.
+
+Source: terminal API, Lifecycle.
+"""
 
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Literal

@@ -1,4 +1,4 @@
-"""When a transaction is asked for (design 6): pure, by the monotonic clock, in seconds.
+"""When a transaction is asked for (architecture, Doubt): pure, by the monotonic clock, in seconds.
 
 A `Watch` is what the reconciler remembers of one transaction. Time alone concludes nothing: when it has run out,
 posd asks, and tells a person.
@@ -29,7 +29,8 @@ from posd.records.model import Phase
 
 #: The longest pause between two searches of one transaction: a terminal that comes back unnoticed is asked this late.
 MAX_BACKOFF_SECONDS = 300.0
-#: How long a terminal is asked for what a person closed: its own deliveries end after 15 minutes (spec 8).
+#: How long a terminal is asked for what a person closed: its own deliveries end after 15 minutes.
+#: Source: terminal API, Delivery.
 CLOSED_SECONDS = 3600.0
 #: The least pause between two such searches: nothing waits for them.
 CLOSED_PAUSE_SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""Asking a terminal what it knows of a transaction, and recording what it says (design 6)."""
+"""Asking a terminal what it knows of a transaction, and recording what it says (architecture, Doubt)."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -143,7 +143,7 @@ class Searching:
         return self._welcome(read_reply(attempt, row.pointer, client_transaction_id), terminal)
 
     def _welcome(self, answer: Answer, terminal: str) -> Answer:
-        """Leave out what is of another merchant or of a terminal that is not ours, as with events (design 5)."""
+        """Leave out what is of another merchant or of a terminal that is not ours, as with events."""
         if not isinstance(answer, Found):
             return answer
         ours = tuple(element for element in answer.elements if self._is_ours(_read(element), terminal))

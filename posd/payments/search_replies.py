@@ -1,8 +1,10 @@
-"""What the reply to a transaction search says (design 6 and 7; the spec leaves the operation open, section 4.1).
+"""What the reply to a transaction search says (terminal API, Not known).
 
 A reply is one object, or a list of them, in the shape of the transaction event, at a configurable place. Only elements
 that bear our `client_transaction_id` count. An empty list is the explicit "none". Everything else is no answer: a 404,
 a 5xx, HTML, half JSON, and transactions of other people say nothing about ours.
+
+Source: terminal API, Calls to a terminal.
 """
 
 from collections.abc import Iterable

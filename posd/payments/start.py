@@ -1,4 +1,4 @@
-"""Starting transactions (design 4).
+"""Starting transactions (architecture, The way of a payment).
 
 Each call runs as a task of its own, so that a till that hangs up changes nothing, and calls of one id run one after the
 other, so that a repeated call is answered from what the first one did. The intent is committed, the request is sent

@@ -1,7 +1,9 @@
-"""What the one attempt to send a start request proves (design 4, step 5; spec 2.2 and 4.1).
+"""What the one attempt to send a start request proves.
 
 `Attempt` is what the terminal client saw; `judge` turns it into what is known. The line that matters is whether
 anything of the request was written: before it nothing can have been charged, after it everything is possible.
+
+Source: terminal API, Acknowledgement, Calls to a terminal.
 """
 
 from collections.abc import Mapping

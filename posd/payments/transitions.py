@@ -1,4 +1,4 @@
-"""How a transaction follows from another: by an event, by the answer to its start, by a crash (design 4 and 5).
+"""How a transaction follows from another: by an event, by the answer to its start, by a crash.
 
 Pure functions from a transaction to a transaction; the store saves the difference in the commit of what caused it.
 """
@@ -38,7 +38,7 @@ class Seen(Enum):
     """Whether the `event_id` of an event was recorded before."""
 
     NEW = auto()
-    REPEATED = auto()  # the same bytes: a retry or a replay of the terminal's queue (spec 6.2)
+    REPEATED = auto()  # the same bytes: a retry or a replay of the terminal's queue (terminal API, Delivery)
     REUSED = auto()  # the same event_id with other bytes
 
 
@@ -47,7 +47,10 @@ New = Literal[Seen.NEW, Seen.REUSED]
 
 
 def recognise(body: bytes, recorded: Sequence[bytes]) -> Seen:
-    """Compare an event's bytes with those that were recorded under its `event_id` in its transaction (spec 6.3)."""
+    """Compare an event's bytes with those that were recorded under its `event_id` in its transaction.
+
+    Source: terminal API, Events.
+    """
     if not recorded:
         return Seen.NEW
     return Seen.REPEATED if body in recorded else Seen.REUSED
@@ -78,7 +81,7 @@ def advance(
 
 
 def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) -> Transaction:
-    """Make the transaction of an authentic event that the database does not know (design 5, orphan)."""
+    """Make the transaction of an authentic event that the database does not know (~orphan)."""
     orphan = Transaction(
         client_transaction_id=client_transaction_id,
         terminal=event.terminal.serial_number,
@@ -97,7 +100,7 @@ def rebuild(event: TransactionEvent, client_transaction_id: str, now: datetime) 
 
 
 def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime) -> Transaction:
-    """Apply what the answer to the one start request proves (design 4, step 5).
+    """Apply what the answer to the one start request proves (architecture, The way of a payment).
 
     An event can be faster than the answer and beats it: a refusal is final only where no authentic event exists, and
     an acknowledgement never reopens a final.
@@ -149,7 +152,7 @@ def quarantined(transaction: Transaction, reason: str, now: datetime) -> Transac
 
 
 def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transaction:
-    """Apply what a search brought (design 6). A state that it reports is applied like an event; nothing else is proof.
+    """Apply what a search brought. A state that it reports is applied like an event; nothing else is proof.
 
     "None" and "no answer" conclude nothing here: see `posd.payments.not_started`.
     """
@@ -173,7 +176,7 @@ def silent(transaction: Transaction, code: AttentionCode, seconds: float, now: d
 
 
 def proved(transaction: Transaction, evidence: Sequence[Evidence], now: datetime) -> Transaction:
-    """Conclude not_started from the full proof of design 6; nothing where anything was heard of it meanwhile."""
+    """Conclude not_started from the full proof; nothing where anything was heard of it meanwhile."""
     if transaction.phase is not Phase.IN_DOUBT or transaction.heard:
         return transaction
     failure = Failure(
@@ -214,7 +217,7 @@ def touched(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def address_lost(transaction: Transaction, host: str, now: datetime) -> Transaction:
-    """Note that its callback URL names an address which this machine has no longer (design 8)."""
+    """Note that its callback URL names an address which this machine has no longer."""
     detail = (
         f"terminal {transaction.terminal} was told to send the events of this payment to {host}, and this machine has "
         "that address no longer: they may not arrive. Nothing is to be done: posd asks the terminal by itself"
@@ -251,7 +254,7 @@ def _note(transaction: Transaction, event: TransactionEvent, step: Step, now: da
 
 
 def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step, now: datetime) -> Transaction:
-    """Raise what the spec does not have: an unknown state, an illegal transition."""
+    """Raise what the terminal API does not have: an unknown state, an illegal transition."""
     if step.verdict is Verdict.UNKNOWN_STATUS:
         transaction = attend(
             transaction, AttentionCode.UNKNOWN_STATUS, now, f"the terminal reports a state unknown here: {event.status}"

@@ -1,4 +1,4 @@
-"""The journal of a print job: every input of it as it came, in one order; `follow` is its effect (design 5 and 9).
+"""The journal of a print job: every input of it as it came, in one order; `follow` is its effect.
 
 A job as it stands is never changed in any other way, so that it can be derived again from its first row and its
 journal: `replay`. The raw bytes of each webhook are in it.
@@ -130,9 +130,11 @@ def follow(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
 
 
 def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime) -> bool:
-    """Tell whether a webhook says nothing that was not said: then it is answered, and nothing of it is kept (spec 6.4).
+    """Tell whether a webhook says nothing that was not said: then it is answered, and nothing of it is kept.
 
     `recorded` are the webhooks of the job that were taken. Past `MAX_CALLBACKS` only one that ends the job is kept.
+
+    Source: terminal API, Printing.
     """
     if body in recorded:
         return True

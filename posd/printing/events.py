@@ -1,8 +1,8 @@
-"""Wire codec of the print channel: bytes of the terminal -> what it says of a print job (spec 2.3, 3.2, 6.4).
+"""Wire codec of the print channel: bytes of the terminal -> what it says of a print job (terminal API, Printing).
 
 Nothing here is shared with the transaction channel: another payload, no `event_id`, camelCase names. The webhook is
-shown by the spec and read by its names; of the replies to the creation and to a poll no shape is shown, so they are
-read leniently, and what cannot be read says nothing.
+shown by the terminal API and read by its names; of the replies to the creation and to a poll no shape is shown, so they
+are read leniently, and what cannot be read says nothing.
 """
 
 from decimal import Decimal
@@ -22,7 +22,7 @@ MAX_TEXT = 512
 MAX_JOB_ID = 256
 #: Elements of a poll's reply that are looked at; the question names one job.
 MAX_ELEMENTS = 256
-#: How replies may call the id; the webhook calls it `printJobId` (spec 2.3).
+#: How replies may call the id; the webhook calls it `printJobId` (terminal API, Printing).
 ID_NAMES = ("printJobId", "print_job_id", "id")
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -49,7 +49,10 @@ Answer = Answered | NoAnswer
 
 
 def read_webhook(body: bytes) -> Report:
-    """Read a print webhook (spec 2.3). Raise NotAPrintEvent where it is none; the message names the field."""
+    """Read a print webhook. Raise NotAPrintEvent where it is none; the message names the field.
+
+    Source: terminal API, Printing.
+    """
     try:
         members = decode(body)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The inbox of the print channel: every authentic print webhook ends as one of these rows (spec 2.3 and 6.4).
+"""The inbox of the print channel: every authentic print webhook ends as one of these rows (terminal API, Printing).
 
 | what arrives                                          | reply | what is kept                                         |
 | ----------------------------------------------------- | ----- | ---------------------------------------------------- |

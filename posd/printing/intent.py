@@ -1,4 +1,4 @@
-"""The commits of a print job that is sent: its intent, its turn, and what the attempt proves (design 4)."""
+"""The commits of a print job that is sent: its intent, its turn, and what the attempt proves."""
 
 from datetime import datetime
 

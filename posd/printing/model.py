@@ -1,4 +1,4 @@
-"""A print job as posd sees it, and how one state of it follows from another (design 5 and 6; spec 2.3, 3.2, 6.4).
+"""A print job as posd sees it, and how one state of it follows from another.
 
 Theory of operation. A job is sent once. What proves that the terminal has it makes it `active`; COMPLETED and FAILED of
 the terminal make it `final`, by a webhook or by a poll, whichever comes first (`take`). That it was not accepted is
@@ -14,6 +14,8 @@ What comes after an end, by what that end rests on:
 
 Corrected is the attention `outcome_corrected`. Time concludes nothing: a job without an end is shown as stuck, and
 stays open.
+
+Source: terminal API, Printing.
 """
 
 from collections.abc import Mapping
@@ -34,7 +36,7 @@ _set = msgspec.structs.replace
 
 
 class PrintStatus(StrEnum):
-    """The terminal's states of a print job (spec 3.2)."""
+    """The terminal's states of a print job (terminal API, Printing)."""
 
     PENDING = "PENDING"
     IN_PROGRESS = "IN_PROGRESS"
@@ -204,7 +206,7 @@ def take(job: PrintJob, report: Report, source: Source, now: datetime) -> PrintJ
 
 
 def rebuild(report: Report, print_job_id: str, now: datetime) -> PrintJob:
-    """Make the job of an authentic webhook that the database does not know (design 5, orphan)."""
+    """Make the job of an authentic webhook that the database does not know (~orphan)."""
     orphan = PrintJob(
         print_job_id=print_job_id,
         terminal=None,

@@ -1,8 +1,10 @@
-"""The print spooler: asks terminals what became of print jobs, for their webhook comes once or never (spec 6.4).
+"""The print spooler: asks terminals what became of print jobs, for their webhook comes once or never.
 
 It hears of every change of a job after its COMMIT and keeps a plan for each that is open (`posd.printing.schedule`).
 One task sleeps until the next of them is due; with none it does not wake at all. A terminal is asked for one job at a
 time; while it cannot be reached, one question after a growing pause finds out for all of its jobs.
+
+Source: terminal API, Printing.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A print job as it follows from its record: its first row and its journal (design 5 and 9)."""
+"""A print job as it follows from its record: its first row and its journal (architecture, The way of a webhook)."""
 
 import sqlite3
 from collections.abc import Sequence

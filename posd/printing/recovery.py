@@ -1,4 +1,4 @@
-"""What a daemon does with the print jobs that an earlier one left (design 4, step 6): nothing is sent again."""
+"""What a daemon does with the print jobs that an earlier one left: nothing is sent again."""
 
 from collections.abc import Callable
 from datetime import datetime

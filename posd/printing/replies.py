@@ -1,4 +1,4 @@
-"""What a terminal says of a print job, and what the one attempt to create it proves (spec 2.3, 3.2, 4.3).
+"""What a terminal says of a print job, and what the one attempt to create it proves (terminal API, Printing).
 
 Of the transport no more is asked than whether anything was written and whether a whole reply came, as for every call.
 """
@@ -15,7 +15,8 @@ from posd.terminals.attempt import Attempt
 class Report(msgspec.Struct, frozen=True):
     """What the terminal says of a job, by webhook, poll or reply; `status` is its word, known or not.
 
-    `job_id` is the id that it names, None where it names none; the errors belong to FAILED alone (spec 2.3).
+    `job_id` is the id that it names, None where it names none; the errors belong to FAILED alone
+    (terminal API, Printing).
     """
 
     status: str
@@ -46,6 +47,6 @@ NAMES: Mapping[type[Judgement], str] = {
 def judge_reply(attempt: Attempt, accepted: Accepted) -> Judgement:
     """Judge the one attempt to create a job; `accepted` is what its reply says, in case it is a 2xx.
 
-    The shape of the reply is not shown (spec 4.3), so that any 2xx means that the terminal has the job.
+    The shape of the reply is not shown (terminal API, Printing), so that any 2xx means that the terminal has the job.
     """
     return start_reply.judge(attempt, lambda _reply: accepted)

@@ -2,7 +2,7 @@
 
 Every fault is collected with its JSON Pointer. The document is the till's own and goes to the terminal with the bytes
 that the till wrote; where it goes in the request is an assumption that the configuration can replace
-(`print.document_member`): the spec shows no more than `printJobId`, `externalReference` and `webhookUrl` (2.3, 4.3).
+(`print.document_member`): published are `printJobId`, `externalReference` and `webhookUrl` (terminal API, Printing).
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ from posd.records.request import (
 #: The document, in bytes: a receipt is a few KiB, one with a logo some 100 KiB. With the other fields it has to fit a
 #: body of the local API, which is at most 256 KiB.
 MAX_DOCUMENT_BYTES = 240 * 1024
-#: The till's own reference, in characters; the spec shows no limit.
+#: The till's own reference, in characters; the terminal API shows no limit.
 MAX_REFERENCE_CHARACTERS = 256
 
 _RAW = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -197,7 +197,7 @@ def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:
     """Return the body of the one request that creates it.
 
     The document goes under `document_member`; where that is empty its members are laid beside posd's own, which they
-    cannot replace. Never `events_webhook_url`: that is the other channel's (spec 4.3).
+    cannot replace. Never `events_webhook_url`: that is the other channel's (terminal API, Printing).
     """
     own: dict[str, Any] = {
         "printJobId": job.print_job_id,

@@ -1,4 +1,4 @@
-"""When a print job is asked for (spec 6.4: polling is required): pure, by the monotonic clock, in seconds.
+"""When a print job is asked for (~: polling is required): pure, by the monotonic clock, in seconds.
 
 A webhook of this channel comes once or never. So each job that is open is asked for: the first time after
 `poll_first_seconds`, then after twice the pause before, up to `poll_max_seconds`, until its end is known. Where
@@ -14,6 +14,8 @@ more slowly still, and a person is told of a job that the terminal has.
 
 A terminal is asked for one job at a time. While it cannot be reached none of its jobs is asked for: one question
 after a pause of its own (`Away`) finds out for all of them.
+
+Source: terminal API, Printing.
 """
 
 import msgspec

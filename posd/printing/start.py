@@ -1,4 +1,4 @@
-"""Starting print jobs: the same promises as for payments, and a line of its own (design 4; local API, Print jobs).
+"""Starting print jobs: the same promises as for payments, and a line of its own (local API, Print jobs).
 
 The intent is committed, the job waits for its turn at the terminal, the request is sent once, the answer is judged and
 committed. It runs to its end whoever waits for it. A crash between two of these leaves `starting` on disk: the next

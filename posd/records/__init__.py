@@ -1,1 +1,1 @@
-"""What payments and print jobs share: problems, callback tokens, stored events, places in the feed."""
+"""What payments and print jobs share: phases, quarantine, reprocessing, faults of requests, places in the feed."""

@@ -1,4 +1,4 @@
-"""The addresses that terminals call back, and the secret key behind their tokens (design 5 and 8)."""
+"""The addresses that terminals call back, and the secret key behind their tokens."""
 
 import asyncio
 import ipaddress

@@ -1,6 +1,6 @@
 """Reprocessing: what can now be applied of the quarantine is applied, and all that is derived is derived again.
 
-What came, in raw bytes, and the journal are the record (design 5). A difference between what follows from them and what
+What came, in raw bytes, and the journal are the record. A difference between what follows from them and what
 is stored is a fault of this or an earlier version, or of the disk: it is corrected and reported.
 """
 

@@ -10,7 +10,7 @@ from posd.base.json_text import decode
 #: Levels of arrays and objects in metadata, and in options: terminals and tills read it with what they have.
 MAX_FREE_FORM_DEPTH = 64
 
-#: A terminal's serial number, in characters; the spec shows no limit.
+#: A terminal's serial number, in characters; the terminal API shows no limit.
 MAX_SERIAL_CHARACTERS = 128
 
 

@@ -1,4 +1,4 @@
-"""Retention: what may be removed when its days have passed, and what is still said of it then (design 1 and 9).
+"""Retention: what may be removed when its days have passed, and what is still said of it then (architecture, Promises).
 
 Removed is what has ended and what nobody has to look at, with everything that came of it and for it. Its id stays, with
 terminal, type, result and day, for as long as the database lives: it is never started again, and whoever asks for it

@@ -1,6 +1,8 @@
-"""Amounts: what the terminal takes in a request (spec 2.4), and what it makes of it in the final event (spec 2.1).
+"""Amounts: what the terminal takes in a request, and what it makes of it in the final event (terminal API, Events).
 
 Numbers are int or Decimal and are added exactly.
+
+Source: terminal API, Start request.
 """
 
 from collections.abc import Mapping
@@ -15,9 +17,9 @@ MAX_WHOLE_DIGITS = 12
 #: Digits after the point that an amount may have: some currencies and tax sums use four.
 MAX_FRACTION_DIGITS = 4
 
-#: The members of `extra_taxes` (spec 2.1).
+#: The members of `extra_taxes` (terminal API, Events).
 EXTRA_TAXES = ("airport_tax", "iac", "ice", "travel_agency")
-#: Amount members that the event leaves out when they are zero (spec 2.1).
+#: Amount members that the event leaves out when they are zero (terminal API, Events).
 OMITTED_WHEN_ZERO = ("iva", "subtotal_iva")
 
 
@@ -52,7 +54,7 @@ def process(amount: Mapping[str, Any], *, currency: str, tip: Number | None) -> 
 
 
 def _reported(amount: Mapping[str, Any], currency: str) -> dict[str, Any]:
-    """Build the amount of the event: currency, tip and taxes added, zero taxes left out (spec 2.1)."""
+    """Build the amount of the event: currency, tip and taxes added, zero taxes left out (terminal API, Events)."""
     reported = {
         "currency": currency,
         "subtotal_iva0": 0,

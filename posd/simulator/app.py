@@ -81,7 +81,7 @@ async def _print_job(parts: Parts, asked: Asked) -> Answer:
     return parts.printer.status(asked.query.get("print_job_id"))
 
 
-#: The operations, abort, search and printing (spec 4.1 and the terminal profile).
+#: The operations, abort, search and printing (terminal API, Calls to a terminal).
 CALLS = (
     *(_start(operation) for operation in OPERATIONS),
     Call({"local": ("GET", "abort"), "cloud": ("POST", "sync/abort")}, _abort),

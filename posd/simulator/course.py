@@ -54,7 +54,7 @@ class Course:
 
     @property
     def abortable(self) -> bool:
-        """An abort still works (spec 3.1, rule 2)."""
+        """An abort still works (terminal API, Lifecycle)."""
         return not (self.payment.sent or self.payment.ended)
 
     async def play(self) -> None:

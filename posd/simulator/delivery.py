@@ -1,4 +1,4 @@
-"""The delivery policy of the transaction webhook (spec 6.2 and 8), as decisions; the sender carries them out.
+"""The delivery policy of the transaction webhook (terminal API, Delivery), as decisions; the sender carries them out.
 
 | outcome of the consumer endpoint                      | decision        |
 | ----------------------------------------------------- | --------------- |
@@ -8,11 +8,11 @@
 | 400, 401, 403, 404, 409, 422                          | drop: permanent |
 | any other status (redirects among them: not followed) | drop: permanent |
 
-The last row is this simulator's choice, for the spec is silent: a consumer that counts on a retry which nobody
+The last row is this simulator's choice, for the terminal API is silent: a consumer that counts on a retry which nobody
 promised shall lose the event here and not in a shop.
 
 A terminal preserves the order of a transaction's events; an unruly network does not, and brings some of them twice
-(at least once is all that spec 6.2 promises): see `Detour`.
+(at least once is all that is promised: terminal API, Delivery): see `Detour`.
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ from random import Random
 
 from posd.simulator.posting import Lost, Outcome
 
-#: Attempts per event (spec 8).
+#: Attempts per event (terminal API, Delivery).
 MAX_ATTEMPTS = 10
-#: From the first attempt of an event, in terminal seconds: 15 minutes (spec 8).
+#: From the first attempt of an event, in terminal seconds: 15 minutes (terminal API, Delivery).
 WINDOW_SECONDS = 900.0
-#: Backoff base in terminal seconds (spec 8).
+#: Backoff base in terminal seconds (terminal API, Delivery).
 BACKOFF_BASE_SECONDS = 2.0
-#: Backoff cap in terminal seconds, before the jitter (spec 8).
+#: Backoff cap in terminal seconds, before the jitter (terminal API, Delivery).
 BACKOFF_CAP_SECONDS = 60.0
 
 #: The longest that an unruly network holds an event up, in terminal seconds: longer than any pause of the scenarios, so
@@ -48,7 +48,7 @@ class Verdict(Enum):
     PERMANENT = "permanent"
 
 
-#: The statuses that the spec names; 2xx is a range and stands in `judge`.
+#: The statuses that the terminal API names; 2xx is a range and stands in `judge`.
 VERDICTS: Mapping[int, Verdict] = {
     400: Verdict.PERMANENT,
     401: Verdict.PERMANENT,
@@ -66,7 +66,7 @@ VERDICTS: Mapping[int, Verdict] = {
 
 
 def judge(outcome: Outcome) -> Verdict:
-    """Look an outcome up in the spec's table."""
+    """Look an outcome up in the terminal API's table."""
     if isinstance(outcome, Lost):
         return Verdict.RETRY
     if 200 <= outcome <= 299:

@@ -23,7 +23,7 @@ class Hand(StrEnum):
     CANCEL = "cancel"
 
 
-#: `type` of failures that originate in the terminal: the terminal platform's name (spec 7).
+#: `type` of failures that originate in the terminal: the terminal platform's name (terminal API, Refusals).
 PLATFORM = "SIMULATOR"
 NO_CARD_PRESENTED = Failure(PLATFORM, "CARD_WAIT_EXHAUSTED", "No card was presented in time")
 NO_PIN_ENTERED = Failure(PLATFORM, "PIN_WAIT_EXHAUSTED", "The PIN was not entered in time")

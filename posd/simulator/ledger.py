@@ -94,7 +94,7 @@ class Ledger:
             listener(entry)
 
     def add_final(self, operation: str, event: Mapping[str, Any]) -> None:
-        """Record the end of a payment, as its final event (spec 2.1) has it."""
+        """Record the end of a payment, as its final event (terminal API, Events) has it."""
         answer = event.get("raw_response", {})
         self.add(
             "final",

@@ -1,10 +1,10 @@
-"""The seven states of a payment, as the terminal goes through them (spec 3.1)."""
+"""The seven states of a payment, as the terminal goes through them (terminal API, Lifecycle)."""
 
 from enum import StrEnum
 
 
 class Status(StrEnum):
-    """The seven lifecycle states (spec 3.1)."""
+    """The seven lifecycle states (terminal API, Lifecycle)."""
 
     TERMINAL_ACKNOWLEDGED = "TERMINAL_ACKNOWLEDGED"
     TERMINAL_CANCELED = "TERMINAL_CANCELED"
@@ -15,11 +15,11 @@ class Status(StrEnum):
     APPROVAL = "APPROVAL"
 
 
-#: No event follows these (spec 3.1, rule 1).
+#: No event follows these (terminal API, Lifecycle).
 FINALS = frozenset({Status.APPROVAL, Status.DECLINED, Status.TERMINAL_REJECTED, Status.TERMINAL_CANCELED})
-#: From these on it is the acquirer's: APPROVAL_REQUESTED is the point of no return (spec 3.1, rule 2).
+#: From these on it is the acquirer's: APPROVAL_REQUESTED is the point of no return (terminal API, Lifecycle).
 SENT = frozenset({Status.APPROVAL_REQUESTED, Status.DECLINED, Status.APPROVAL})
 
-#: Values of `reading_type` (spec 2.1) that the simulator's own scenarios and hands use.
+#: Values of `reading_type` (terminal API, Events) that the simulator's own scenarios and hands use.
 CONTACTLESS = "CONTACTLESS"
 CHIP = "CHIP"

@@ -1,6 +1,8 @@
-"""What the terminal says: the acknowledgement (spec 2.2) and the transaction event (spec 2.1, 3.1, 6.1).
+"""What the terminal says: the acknowledgement and the transaction event (terminal API, Events, Lifecycle).
 
-The two have different shapes on purpose; each is built here field by field, as the spec's tables have it.
+The two have different shapes on purpose; each is built here field by field, as the terminal API's tables have it.
+
+Source: terminal API, Acknowledgement.
 """
 
 from collections.abc import Mapping
@@ -30,7 +32,7 @@ class Device:
     currency: str = "USD"
 
 
-#: The conditional fields of each state's event (spec 6.1 and 3.1, rules 7 and 8); `previous_status` stands in all but
+#: The conditional fields of each state's event (terminal API, Lifecycle); `previous_status` stands in all but
 #: the first, and a field without a value (no card was presented) is left out.
 CONDITIONAL_FIELDS: Mapping[str, tuple[str, ...]] = {
     Status.TERMINAL_ACKNOWLEDGED: (),
@@ -75,7 +77,7 @@ def new_uuid(rng: Random) -> str:
 
 
 def acknowledgement(device: Device, start: StartRequest, event_id: str) -> dict[str, Any]:
-    """Build the immediate answer of an asynchronous operation (spec 2.2)."""
+    """Build the immediate answer of an asynchronous operation (terminal API, Acknowledgement)."""
     return {
         "event_id": event_id,
         "status": Status.TERMINAL_ACKNOWLEDGED.value,
@@ -92,7 +94,7 @@ def acknowledgement(device: Device, start: StartRequest, event_id: str) -> dict[
 
 
 def transaction_event(device: Device, start: StartRequest, amount: Processed, event: Event) -> dict[str, Any]:
-    """Build the JSON of a transaction event (spec 2.1)."""
+    """Build the JSON of a transaction event (terminal API, Events)."""
     body: dict[str, Any] = {
         "event_id": event.event_id,
         "occurred_at": event.occurred_at,
@@ -115,7 +117,7 @@ def transaction_event(device: Device, start: StartRequest, amount: Processed, ev
 
 
 def operation(device: Device, start: StartRequest, amount: Processed) -> dict[str, Any]:
-    """Build the operation as the terminal processed it, for the final event (spec 2.1)."""
+    """Build the operation as the terminal processed it, for the final event (terminal API, Events)."""
     fields: dict[str, Any] = {
         "type": start.operation.reported_as,
         "amount": amount.reported,
@@ -133,7 +135,7 @@ def operation(device: Device, start: StartRequest, amount: Processed) -> dict[st
 
 
 def approval(start: StartRequest, authorized: Number, reading_type: str | None, rng: Random) -> dict[str, Any]:
-    """Make up the acquirer's answer to an approved operation: `raw_response` (spec 2.1).
+    """Make up the acquirer's answer to an approved operation: `raw_response` (terminal API, Events).
 
     Its reference is always a new one; the original's stands in the operation, where it stands at all.
     """

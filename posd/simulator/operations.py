@@ -1,14 +1,15 @@
 """The operations that the terminal runs, one row each: their words, their path, and what they are done to.
 
-The words of the first four are the spec's (2.1 and 2.2). What a post-tip and a void are called on the wire is not
-published: theirs are made up here. Of the paths the spec shows the charge's (4.1); the others are assumptions.
+The words of the first four are the terminal API's. What a post-tip and a void are called on the wire is not
+published: theirs are made up here. Of the paths the charge's is published; the others are assumptions.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-#: How the terminal is called: on its own network, or through the service, which names it by its serial (spec 1).
+#: How the terminal is called: on its own network, or through the service, which names it by its serial.
+#: Source: terminal API, Events.
 AccessMode = Literal["local", "cloud"]
 
 
@@ -16,11 +17,11 @@ AccessMode = Literal["local", "cloud"]
 class Operation:
     """One operation. `originals`, `not_after` and `renews` are read in `approvals`, where the rules stand."""
 
-    #: In the acknowledgement (spec 2.2).
+    #: In the acknowledgement (terminal API, Acknowledgement).
     name: str
-    #: In the final event (spec 2.1).
+    #: In the final event (terminal API, Events).
     reported_as: str
-    #: Below `/terminal/v1/`, and below the serial in the cloud (spec 4.1).
+    #: Below `/terminal/v1/`, and below the serial in the cloud (terminal API, Calls to a terminal).
     path: str
     #: What has become of an original to which it was done.
     done: str = ""
@@ -30,7 +31,7 @@ class Operation:
     not_after: tuple[str, ...] = ()
     #: Its own reference takes the place of the original's.
     renews: bool = False
-    #: Its final event has the reference that the request sent (spec 2.1).
+    #: Its final event has the reference that the request sent (terminal API, Events).
     reports_reference: bool = False
     #: Without an amount in the request the original's counts.
     needs_amount: bool = True

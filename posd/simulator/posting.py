@@ -1,4 +1,7 @@
-"""One POST to a webhook receiver, and what came of it; what follows is each channel's own policy (spec 6.2, 6.4)."""
+"""One POST to a webhook receiver, and what came of it; what follows is each channel's own policy.
+
+Source: terminal API, Delivery, Printing.
+"""
 
 import asyncio
 import socket
@@ -18,9 +21,9 @@ class Lost(StrEnum):
     TIMEOUT = "timeout"
     RESET = "connection_reset"
     DNS = "dns_failure"
-    #: Refused or without a route: the consumer is away. The spec does not name it; it is a lost connection.
+    #: Refused or without a route: the consumer is away. The terminal API does not name it; it is a lost connection.
     UNREACHABLE = "unreachable"
-    #: The receiver's certificate is not trusted: nothing was sent. The spec does not name it.
+    #: The receiver's certificate is not trusted: nothing was sent. The terminal API does not name it.
     TLS = "tls_failure"
 
 

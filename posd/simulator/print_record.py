@@ -45,7 +45,7 @@ class Job:
         return prints()[self.taken.scenario]
 
     def told(self) -> dict[str, str]:
-        """What is told of it, by webhook and to who asks (spec 2.3)."""
+        """What is told of it, by webhook and to who asks (terminal API, Printing)."""
         said = {
             "printJobId": self.taken.print_job_id,
             "status": self.status.value,

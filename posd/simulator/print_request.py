@@ -1,4 +1,4 @@
-"""The request that creates a print job (spec 2.3, 4.3), and its document as a person reads it on paper.
+"""The request that creates a print job (terminal API, Printing), and its document as a person reads it on paper.
 
 The body of the creation is not published beyond its ids and `webhookUrl`; that the document stands under `document` is
 an assumption. Where nothing stands there, the members beside the published ones are the document.

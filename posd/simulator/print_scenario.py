@@ -1,7 +1,7 @@
-"""A print scenario: what becomes of a print job at the terminal; one TOML file each (spec 2.3, 3.2 and 6.4).
+"""A print scenario: what becomes of a print job at the terminal; one TOML file each (terminal API, Printing).
 
-A job goes PENDING -> IN_PROGRESS -> COMPLETED or FAILED; its transitions are not published (spec 3.2), these are the
-obvious ones. The file is the table below, and nothing else, as that of a payment scenario is.
+A job goes PENDING -> IN_PROGRESS -> COMPLETED or FAILED; its transitions are not published (terminal API, Printing),
+these are the obvious ones. The file is the table below, and nothing else, as that of a payment scenario is.
 """
 
 from enum import StrEnum
@@ -13,7 +13,7 @@ from posd.simulator.scenario import Reply, Span, Strict
 
 
 class PrintStatus(StrEnum):
-    """The four states (spec 3.2)."""
+    """The four states (terminal API, Printing)."""
 
     PENDING = "PENDING"
     IN_PROGRESS = "IN_PROGRESS"
@@ -21,7 +21,7 @@ class PrintStatus(StrEnum):
     FAILED = "FAILED"
 
 
-#: Nothing happens to a job after these, and only these are told by webhook (spec 6.4).
+#: Nothing happens to a job after these, and only these are told by webhook (terminal API, Printing).
 ENDS = frozenset({PrintStatus.COMPLETED, PrintStatus.FAILED})
 
 
@@ -56,7 +56,7 @@ class Memory(StrEnum):
 
 
 class PrinterFault(Strict, frozen=True):
-    """Why a job failed (spec 2.3); the codes are not published, so these are the simulator's own."""
+    """Why a job failed (terminal API, Printing); the codes are not published, so these are the simulator's own."""
 
     code: str
     message: str

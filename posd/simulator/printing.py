@@ -1,4 +1,4 @@
-"""The terminal's printer: takes jobs, prints them one after the other, tells their end once (spec 2.3, 3.2, 6.4).
+"""The terminal's printer: takes jobs, prints them one after the other, tells their end once (terminal API, Printing).
 
 It runs beside the payments, and shares nothing with them. An end is told by one POST without a retry: whoever needs
 to know asks.
@@ -26,7 +26,7 @@ from posd.simulator.print_scenario import ENDS, Call, Jam, Memory, PrintStatus
 from posd.simulator.request import Refused, read_object
 from posd.simulator.scenario import Reply, draw
 
-#: Real seconds that a webhook receiver has to answer (spec 6.4 and 8).
+#: Real seconds that a webhook receiver has to answer (terminal API, Printing, Delivery).
 WEBHOOK_SECONDS = 15.0
 #: Webhooks that are called at once: a device has few sockets, and a receiver that never answers holds each for 15 s.
 MAX_CALLS = 8
@@ -205,7 +205,10 @@ class Printer:
             _add_printed(self._ledger, job)
 
     async def _tell(self, job: Job) -> None:
-        """Call the webhook as often as the scenario says; every call is made once, whatever comes of it (spec 6.4)."""
+        """Call the webhook as often as the scenario says; every call is made once, whatever comes of it.
+
+        Source: terminal API, Printing.
+        """
         rng = self._random(job.taken.print_job_id, "webhook")
         url = job.taken.webhook_url
         for number, call in enumerate(job.scenario.webhooks if url else (), start=1):

@@ -1,4 +1,4 @@
-"""The persistent queue of events that wait for their delivery: a journal of JSON lines (spec 6.2).
+"""The persistent queue of events that wait for their delivery: a journal of JSON lines (terminal API, Delivery).
 
 Each line is one change: `put`, `attempt`, `again` or `done`. The journal is emptied whenever nothing is left in it.
 """

@@ -1,8 +1,8 @@
 """The record of finals: what the terminal knows of its payments, and what a search tells, over restarts.
 
 Each line is how a payment ended, of every one that did, whether or not its request asked for events. It is the truth
-about the money: it is written before anything else is told of a final. The final event (spec 2.1) stands in it byte
-for byte as it is delivered; beside it stands what not every final event tells, the operation and its original.
+about the money: it is written before anything else is told of a final. The final event (terminal API, Events) stands in
+it byte for byte as it is delivered; beside it stands what not every final event tells, the operation and its original.
 """
 
 from collections.abc import Iterator

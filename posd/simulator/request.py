@@ -1,4 +1,7 @@
-"""The requests: of an asynchronous operation (spec 2.4) and of a search. Bytes in, a request or a refusal out."""
+"""The requests: of an asynchronous operation and of a search. Bytes in, a request or a refusal out.
+
+Source: terminal API, Start request.
+"""
 
 import re
 from collections.abc import Mapping
@@ -52,7 +55,7 @@ class Refused(Exception):
 def read_start(raw: bytes, operation: Operation, scenarios: Mapping[str, Scenario]) -> StartRequest:
     """Read and check a request body.
 
-    Raises Refused: 400 where the body is not a JSON object, 422 where a field is not as the spec has it (2.4) or the
+    Raises Refused: 400 where the body is not a JSON object, 422 where a field is not as the terminal API has it or the
     operation needs it, the message naming the field.
     """
     body = read_object(raw)

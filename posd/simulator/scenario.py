@@ -58,7 +58,10 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Failure(Strict, frozen=True):
-    """A `failure_reason` (spec 7); the catalogue of codes is not published, so these are the simulator's own."""
+    """A `failure_reason`; the catalogue of codes is not published, so these are the simulator's own.
+
+    Source: terminal API, Refusals.
+    """
 
     type: str
     code: str

@@ -17,7 +17,10 @@ from posd.simulator.queue import Item, Queue
 
 
 class Sender:
-    """Carries out the delivery policy (spec 6.2): persistent, in order within a transaction, lanes independent."""
+    """Carries out the delivery policy: persistent, in order within a transaction, lanes independent.
+
+    Source: terminal API, Delivery.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The terminal itself: one payment at a time, which takes the course of its scenario (spec 3.1)."""
+"""The terminal itself: one payment at a time, which takes the course of its scenario (terminal API, Lifecycle)."""
 
 import asyncio
 import logging
@@ -126,10 +126,12 @@ class Terminal:
         await self._choice.begin()
 
     def start(self, body: bytes, operation: Operation, access_mode: AccessMode) -> Answer:
-        """Answer an asynchronous operation: 200 with the acknowledgement, 400, 409 or 422 (spec 4.1), or otherwise.
+        """Answer an asynchronous operation: 200 with the acknowledgement, 400, 409 or 422, or otherwise.
 
-        An id that was used before is taken again: the spec promises no deduplication, and a caller that sends a
+        An id that was used before is taken again: the terminal API promises no deduplication, and a caller that sends a
         request twice shall see in the ledger what it has done.
+
+        Source: terminal API, Calls to a terminal.
         """
         asked = {"operation": operation.name, "access_mode": access_mode, **claims(body)}
         try:
@@ -198,7 +200,7 @@ class Terminal:
         """Answer an abort: 200 where it will end in TERMINAL_CANCELED, 409 where nothing can be aborted, or otherwise.
 
         What an abort after APPROVAL_REQUESTED is answered is not published; here it is a 409 like that of an idle
-        terminal, with its own code, and the payment goes on (spec 3.1, rule 2).
+        terminal, with its own code, and the payment goes on (terminal API, Lifecycle).
         """
         course = self._course
         if course is None:

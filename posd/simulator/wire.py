@@ -31,5 +31,5 @@ def encode(value: Any) -> bytes:
 
 
 def timestamp() -> str:
-    """Now, as events bear it: ISO 8601, UTC, milliseconds, `Z` (spec 2.1)."""
+    """Now, as events bear it: ISO 8601, UTC, milliseconds, `Z` (terminal API, Events)."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Online backup: a consistent copy of the database in one file, with the callback keys in it (design 9).
+"""Online backup: a consistent copy of the database in one file, with the callback keys in it.
 
 The copy is of one moment. It reads on a connection of its own, in WAL mode: the writer neither waits for it nor
 disturbs it. It is written under another name, checked, synced, and then renamed: whatever had the name before stays

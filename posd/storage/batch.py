@@ -1,4 +1,4 @@
-"""One transaction of the writer: the functions that gathered, in their order, and one COMMIT (design 9).
+"""One transaction of the writer: the functions that gathered, in their order, and one COMMIT.
 
 The functions run on the event loop, a few at a time: on a thread of their own, each of their statements would give the
 interpreter away and have to get it back from a busy loop. What waits for the disk, which is the COMMIT, or for another

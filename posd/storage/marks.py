@@ -1,4 +1,4 @@
-"""Marks: what happened to the database as a whole and a person should know (design 1: a restore)."""
+"""Marks: what happened to the database as a whole and a person should know (architecture, Promises)."""
 
 import sqlite3
 from enum import StrEnum

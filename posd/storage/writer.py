@@ -1,4 +1,4 @@
-"""The single writer with group commit (design 9).
+"""The single writer with group commit.
 
 Callers hand over functions. Whatever has gathered while the last COMMIT was syncing runs inside one `BEGIN IMMEDIATE`,
 and the callers are answered after the COMMIT: a burst costs one sync, and state is decided in one place in one order.

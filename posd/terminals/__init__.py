@@ -1,1 +1,4 @@
-"""Outgoing: trust in terminals, authentication, the HTTP client, discovery, the fleet (design 4, 7 and 8)."""
+"""Outgoing: trust in terminals, authentication, the HTTP client, discovery, the fleet.
+
+Source: terminal API, Calls to a terminal.
+"""

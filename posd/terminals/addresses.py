@@ -1,4 +1,4 @@
-"""Which of the addresses that a terminal announces are used, and in which order (design 8).
+"""Which of the addresses that a terminal announces are used, and in which order.
 
 mDNS hands on whatever a device says of itself, whatever interface it was heard on: loopback, link-local addresses,
 nonsense. An address is a candidate where it can be a device on this network; loopback and link-local ones only where

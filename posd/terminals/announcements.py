@@ -1,4 +1,4 @@
-"""What an announcement over mDNS says of a terminal: a serial, addresses, a port (design 8).
+"""What an announcement over mDNS says of a terminal: a serial, addresses, a port.
 
 Anybody on the network can announce anything. What is not whole and plain is no announcement.
 """

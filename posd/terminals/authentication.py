@@ -1,8 +1,8 @@
 """Authentication of calls to terminals: a request goes in, the request that is sent comes out.
 
-The spec shows no scheme (section 5). A further one, such as a signature over method, path and body, is a function here
-and a line in `of`; who makes calls does not change. It sees all that is sent but Host and Content-Length, which follow
-from the URL and the body.
+No scheme is published in full (terminal API, Authentication). A further one, such as a signature over method, path and
+body, is a function here and a line in `of`; who makes calls does not change. It sees all that is sent but Host and
+Content-Length, which follow from the URL and the body.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Who claims to be a terminal of the fleet, and which of them is believed (design 8). No I/O.
+"""Who claims to be a terminal of the fleet, and which of them is believed. No I/O.
 
 Each announcement of a serial is a claim, with one candidate for each of its addresses. Whether a candidate is right is
 found out by a connection: TCP, and TLS as the configuration says for that terminal. Then:

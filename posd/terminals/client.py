@@ -1,4 +1,4 @@
-"""The HTTP client for terminals: one fresh connection a call, and exact knowledge of what was sent (design 4).
+"""The HTTP client for terminals: one fresh connection a call, and exact knowledge of what was sent.
 
 A stale kept-alive connection would make doubt of routine, so none is kept. The trace of the HTTP library tells when
 the first byte of the request is about to be written: before that a failure is `NotSent`, after it `Lost`.

@@ -1,4 +1,4 @@
-"""Discovery over mDNS/DNS-SD: announcements of terminals, by serial (design 8).
+"""Discovery over mDNS/DNS-SD: announcements of terminals, by serial.
 
 Trouble here never hurts payments to configured addresses: it is logged, and tried again. The library does not follow
 interfaces that come, go or change, so that it is started anew for those that there are; what was announced before stays

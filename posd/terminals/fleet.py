@@ -1,4 +1,4 @@
-"""The fleet: the terminals that the configuration names, and what is known of each now (design 2 and 8).
+"""The fleet: the terminals that the configuration names, and what is known of each now.
 
 A terminal is its serial. Its address comes from the configuration, which always wins, or from an announcement, and may
 change at any time: the next request uses the newest that is right (see `claims`). An announced serial outside the fleet

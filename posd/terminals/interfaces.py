@@ -1,4 +1,4 @@
-"""The network interfaces of this machine: its addresses, and word of every change (design 8).
+"""The network interfaces of this machine: its addresses, and word of every change.
 
 The kernel tells of changes over a netlink socket, so nothing is polled; where a sandbox has none, a slow tick compares.
 Who listens is called in the event loop, after the dust has settled: an interface that comes up reports several times.

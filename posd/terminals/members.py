@@ -1,4 +1,4 @@
-"""One terminal of the fleet: its configuration, where it is, and what is known of it now (design 2 and 8)."""
+"""One terminal of the fleet: its configuration, where it is, and what is known of it now."""
 
 import functools
 import importlib

@@ -1,4 +1,4 @@
-"""On which interfaces mDNS is spoken, from the interfaces that there are: no I/O (design 8).
+"""On which interfaces mDNS is spoken, from the interfaces that there are: no I/O.
 
 Those that the configuration chose by their addresses, without a choice all but loopback; only what is up, with a
 carrier. The library takes IPv4 addresses as text and, for IPv6, the index of the interface.

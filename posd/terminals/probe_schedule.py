@@ -1,4 +1,4 @@
-"""When a terminal is looked at by itself, from what is known of it: no I/O (design 8).
+"""When a terminal is looked at by itself, from what is known of it: no I/O.
 
 mDNS tells that a terminal has come, and often that it goes, but not that its plug was pulled: its records live for an
 hour and more. So posd looks by itself, and only where there is a reason to: what is announced anew, somebody who asks

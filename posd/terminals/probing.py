@@ -1,4 +1,4 @@
-"""Looking whether a terminal is there: TCP, TLS as for a payment, and goodbye. No request is sent (design 8)."""
+"""Looking whether a terminal is there: TCP, TLS as for a payment, and goodbye. No request is sent."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""TLS towards terminals: a CA, or a pinned fingerprint; verification is never off (design 8).
+"""TLS towards terminals: a CA, or a pinned fingerprint; verification is never off.
 
 A connection that fails here carries no request: it is provably not sent. Why it failed is told in words that a person
 in the shop can act on, which takes a look at the certificate that was refused; OpenSSL does not hand that one out, so

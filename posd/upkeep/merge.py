@@ -1,4 +1,4 @@
-"""Two databases of one schema side by side: rows of the replaced one (`old`) into the one that replaces it (design 1).
+"""Two databases of one schema side by side: rows of the replaced one (`old`) into the one that replaces it.
 
 Rows get new numbers above all that either database gave out, in the old order: whoever follows the feed or a stream
 may see a row twice, and misses none.

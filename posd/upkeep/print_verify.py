@@ -1,4 +1,4 @@
-"""Checking the print jobs of a database: each can be read, is consistent, and follows from its record (design 9)."""
+"""Checking the print jobs of a database: each can be read, is consistent, and follows from its record."""
 
 import sqlite3
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Restore: a backup in place of the database, which is kept; what that one still tells is taken over (design 1 and 9).
+"""Restore: a backup in place of the database, which is kept; what that one still tells is taken over.
 
 Everything is prepared in a file of its own beside the database, checked and synced; nothing that is there changes
 before `commit`. The lock is held meanwhile, so that no daemon runs on it.

@@ -1,4 +1,4 @@
-"""Reading a damaged database page by page: what can be recognised as a row of posd's is kept (design 1).
+"""Reading a damaged database page by page: what can be recognised as a row of posd's is kept (architecture, Promises).
 
 The file is not opened as a database: no header, no tree and no free list has to be whole. Each page is looked at by
 itself, in the state of the last commit that the WAL has. A row is known by its shape: how many columns, of which types,

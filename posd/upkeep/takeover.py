@@ -1,4 +1,4 @@
-"""Taking over from the database that a restore replaces: what was started once is never forgotten (design 1).
+"""Taking over from the database that a restore replaces: what was started once is never forgotten.
 
 Print jobs are taken over in the same way, in `posd.upkeep.print_takeover`.
 

@@ -1,4 +1,4 @@
-"""Checking a database: SQLite's own tests, and what posd promises of its rows. Nothing is changed (design 9)."""
+"""Checking a database: SQLite's own tests, and what posd promises of its rows. Nothing is changed."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator

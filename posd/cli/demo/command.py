@@ -31,7 +31,7 @@ PLANS = (
     Plan("canceled", "cancel-by-cardholder", {"subtotal_iva0": Decimal("10.10")}),
 )
 
-#: a payment with a person takes 8 to 33 s (spec 3.1, rule 6); this makes it 1 to 3.
+#: a payment with a person takes 8 to 33 s (terminal API, Lifecycle); this makes it 1 to 3.
 DEFAULT_SPEED = 10.0
 #: seconds at speed 1: the longest that a simulated payment can take, with a margin; by then something is wrong.
 LONGEST_CHARGE_SECONDS = 60.0

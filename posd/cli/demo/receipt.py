@@ -1,4 +1,7 @@
-"""The receipt of the demo: printed on the terminal that took the payment, as a till does it (spec 2.3 and 6.4)."""
+"""The receipt of the demo: printed on the terminal that took the payment, as a till does it.
+
+Source: terminal API, Printing.
+"""
 
 import uuid
 from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ from posd.cli.app.output import Output, escaped, inline, moment
 
 #: seconds: posd derives every transaction again; far above what the largest database needs, so that a fault ends too.
 REPROCESS_SECONDS = 3600.0
-#: `channel` of a message -> its name in the table (spec 1).
+#: `channel` of a message -> its name in the table (terminal API, Events).
 CHANNELS: Mapping[str, str] = {"transactions": "payment", "print-jobs": "print"}
 #: characters of an id in the table on a terminal, which has no room for more.
 SHORT_ID = 8

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 VOID_IT = "void the second approval if there are two (posd void --reference UUID)"
 ASK_ACQUIRER = "have the acquirer put right what was done twice"
 
-#: `outcome.reversal` of an approved void -> what it did (spec 3.1, rule 3).
+#: `outcome.reversal` of an approved void -> what it did (terminal API, Lifecycle).
 REVERSALS: Mapping[str | None, str] = {
     "cancellation": "The original was reversed on its own day: a cancellation.",
     "refund": "The original was reversed after its day had ended: a refund.",
@@ -20,7 +20,8 @@ class Operation(NamedTuple):
 
     An approval means that `subject` was `done`; `approved` says it in full, and what it does not mean. `undone` is the
     half sentence for every other end. `followed_by`: what has to name its reference; empty where nothing can.
-    `twice`: what to do about two approvals. `card`: whether the terminal is known to ask for the card (spec 3.1).
+    `twice`: what to do about two approvals. `card`: whether the terminal is known to ask for the card (terminal API,
+    Lifecycle).
     """
 
     noun: str

@@ -74,7 +74,8 @@ class Start(NamedTuple):
         return "\n\n".join(filter(None, (self.does, original, self.amount, WAITS)))
 
 
-#: What the amount of a re-authorization or a tip means to the terminal is not published (spec 4.1): it goes as given.
+#: What the amount of a re-authorization or a tip means to the terminal is not published: it goes as given.
+#: Source: terminal API, Calls to a terminal.
 STARTS = (
     Start("charge", "charge", "Charge a card."),
     Start("preauth", "pre-auth", "Reserve an amount on a card, to capture it later."),

@@ -8,7 +8,7 @@ from typing import Any
 
 from posd.cli.payments.operations import approval, words_of
 
-#: lifecycle state -> what happens now and what the cashier can do (spec 3.1).
+#: lifecycle state -> what happens now and what the cashier can do (terminal API, Lifecycle).
 STATUS_HINTS: Mapping[str | None, str] = {
     None: "asking the terminal",
     "TERMINAL_ACKNOWLEDGED": "the terminal has it: look at its screen, it may ask for the card",

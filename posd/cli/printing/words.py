@@ -5,7 +5,7 @@ from typing import Any
 
 from posd.cli.app.advice import UNKNOWN_ATTENTION, Advice
 
-#: status of an open print job -> what happens now (spec 3.2; what PENDING means is not shown there).
+#: status of an open print job -> what happens now (terminal API, Printing; what PENDING means is not shown there).
 STATUS_HINTS: Mapping[str | None, str] = {
     None: "asking the terminal",
     "PENDING": "the terminal has it and has not begun to print",

@@ -57,6 +57,7 @@ def test_the_readme_is_short() -> None:
     words = (ROOT / "README.md").read_text("utf-8").split()
     assert len(words) <= MAX_README_WORDS
 
+
 #: How comments of the code cite a heading of a document.
 CITED = re.compile(r"\b(architecture|terminal API), ([A-Z][^();:.`]*)")
 CITED_IN = {"architecture": ROOT / "docs/architecture.md", "terminal API": ROOT / "docs/terminal-api.md"}

@@ -65,7 +65,9 @@ class Inbox:
         merchant_id: str,
         outstanding: Outstanding,
         now: Callable[[], datetime],
+        on_unusable: Callable[[str], None] = lambda _identity: None,
     ) -> None:
+        """`on_unusable`: called with the id of a transaction of which a callback could not be used."""
         self._store = store
         self._fleet = fleet
         self._merchant_id = merchant_id
@@ -73,8 +75,7 @@ class Inbox:
         self._now = now
         #: Events that came again since the start of the process: the terminal had not heard the answer.
         self.repeated = 0
-        #: Called with the id of a transaction of which a callback could not be used.
-        self.on_unusable: Callable[[str], None] = lambda _identity: None
+        self._on_unusable = on_unusable
 
     async def receive(self, client_transaction_id: str, body: bytes, peer: str) -> int:
         """Take the body of a callback and return the HTTP status to answer with: 200, 400, 403 or 503."""
@@ -97,7 +98,7 @@ class Inbox:
         crash_point("event.committed")
         self._tell(client_transaction_id, receipt)
         if receipt.reason is not None:
-            self.on_unusable(client_transaction_id)
+            self._on_unusable(client_transaction_id)
         return receipt.status
 
     async def broke_off(self, client_transaction_id: str) -> None:
@@ -127,7 +128,7 @@ class Inbox:
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
             return 503
-        self.on_unusable(client_transaction_id)
+        self._on_unusable(client_transaction_id)
         return 413
 
     def _note_sign_of_life(self, event: TransactionEvent, at: datetime) -> None:

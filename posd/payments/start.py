@@ -58,7 +58,9 @@ class Payments:
         callback_urls: CallbackUrls,
         outstanding: Outstanding,
         now: Callable[[], datetime],
+        on_called_back_at: Callable[[str], None] = lambda _host: None,
     ) -> None:
+        """`on_called_back_at`: called with the address of this machine in a callback URL, once that is recorded."""
         self._store = store
         self._fleet = fleet
         self._intents = intents
@@ -68,8 +70,7 @@ class Payments:
         self._running = Running()
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
         self._draining = False
-        #: Called with the address of this machine that stands in a callback URL, once that is recorded.
-        self.on_called_back_at: Callable[[str], None] = lambda _host: None
+        self._on_called_back_at = on_called_back_at
 
     async def start(
         self, client_transaction_id: str, body: bytes, refusal: Problem | None = None
@@ -205,7 +206,7 @@ class Payments:
             del self._newest[draft.client_transaction_id]
         crash_point("start.intended")
         if isinstance(intended, Intended) and intended.transaction.callback_host is not None:
-            self.on_called_back_at(intended.transaction.callback_host)
+            self._on_called_back_at(intended.transaction.callback_host)
         return intended
 
     async def _send(self, intended: Intended) -> Attempt:

@@ -56,14 +56,20 @@ class Receipt(msgspec.Struct, frozen=True):
 class PrintInbox:
     """Takes print webhooks whose token was checked."""
 
-    def __init__(self, store: Store, fleet: Fleet, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        fleet: Fleet,
+        now: Callable[[], datetime],
+        on_unusable: Callable[[str], None] = lambda _identity: None,
+    ) -> None:
+        """`on_unusable`: called with the id of a job of which a webhook could not be used: it will not come again."""
         self._store = store
         self._fleet = fleet
         self._now = now
         #: Webhooks that came again since the start of the process.
         self.repeated = 0
-        #: Called with the id of a job of which a webhook could not be used: it will not come again.
-        self.on_unusable: Callable[[str], None] = lambda _identity: None
+        self._on_unusable = on_unusable
 
     async def receive(self, print_job_id: str, body: bytes, peer: str) -> int:
         """Take the body of a webhook and return the HTTP status to answer with: 200, 400 or 503."""
@@ -84,17 +90,17 @@ class PrintInbox:
                 error=str(error),
                 detail="the terminal does not send it again; a poll will find it when the disk takes it",
             )
-            self.on_unusable(print_job_id)
+            self._on_unusable(print_job_id)
             return 503
         crash_point("print_event.committed")
         self._tell(print_job_id, receipt)
         if receipt.reason is not None:
-            self.on_unusable(print_job_id)
+            self._on_unusable(print_job_id)
         return receipt.status
 
     async def broke_off(self, print_job_id: str) -> None:
         """Ask for the job: an authentic webhook began, did not become whole, and will not come again."""
-        self.on_unusable(print_job_id)
+        self._on_unusable(print_job_id)
 
     async def too_large(self, print_job_id: str, limit: int, peer: str) -> int:
         """Note on the job that an authentic body was over the limit and could not be read.
@@ -109,7 +115,7 @@ class PrintInbox:
             log.warning("webhook.not_stored", print_job=print_job_id, error=str(error))
             return 503
         finally:
-            self.on_unusable(print_job_id)
+            self._on_unusable(print_job_id)
         return 413
 
     def reapply(self, unit: Unit, item: QuarantinedBody) -> str | None:

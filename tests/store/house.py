@@ -1,7 +1,7 @@
 """The parts of a daemon around a real database file, in this process, with a network that does what a test says.
 
 `Network` stands for the devices: it counts what is sent to them and answers as told. `House` is one life of a daemon:
-everything that works on the database, wired as `posd.daemon.main` wires it, without listeners and without a clock that
+everything that works on the database, wired as `posd.daemon.build` wires it, without listeners and without a clock that
 runs by itself. A crash is `leave_to` and `die`: the files as they are on disk at that instant are all that is left.
 """
 

@@ -1,0 +1,345 @@
+"""The parts of the daemon, built and wired: nothing else constructs them. What starts and stops is in `daemon.main`."""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from posd import tls
+from posd.api import routes, webhooks
+from posd.api.backup import BackupCalls
+from posd.api.certificate import Pair, ServedCertificate
+from posd.api.metrics.tally import Tally
+from posd.api.quarantine import QuarantineCalls
+from posd.api.retention import RetentionCalls
+from posd.api.service import ServiceCalls
+from posd.api.webhooks import WebhookApp
+from posd.base.callback_tokens import Channel
+from posd.calls.app import LocalApp
+from posd.calls.context import Context
+from posd.calls.route import served
+from posd.config import Config, HeaderError
+from posd.daemon import metrics_serving
+from posd.daemon.health import Health
+from posd.daemon.metrics import Metrics, Parts
+from posd.daemon.presence import Clock, Presence
+from posd.httpd import sockets
+from posd.httpd.alerts import Distrust
+from posd.httpd.gate import Gate
+from posd.httpd.rejected_traffic import Noise
+from posd.httpd.server import Listener
+from posd.payments import log as payment_log
+from posd.payments.abort import Aborts
+from posd.payments.address_changes import AddressChanges
+from posd.payments.calls_in_flight import Outstanding
+from posd.payments.decide import Operators
+from posd.payments.handlers import TransactionCalls
+from posd.payments.inbox import Inbox
+from posd.payments.intent import Intents
+from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.reprocess import PaymentRecords
+from posd.payments.schedule import Limits
+from posd.payments.search import Searching
+from posd.payments.start import Payments
+from posd.printing import log as print_log
+from posd.printing import schedule
+from posd.printing.decide import PrintOperators
+from posd.printing.handlers import PrintJobCalls
+from posd.printing.inbox import PrintInbox
+from posd.printing.poll import Spooler
+from posd.printing.reprocess import PrintRecords
+from posd.printing.start import Printing
+from posd.printing.turns import Turns
+from posd.records.callback_urls import CallbackUrls
+from posd.records.reprocess import Reprocessing
+from posd.storage.store import Store
+from posd.terminals.discovery import Discovery
+from posd.terminals.fleet import Fleet
+from posd.terminals.interfaces import Interfaces
+from posd.terminals.liveness import Liveness
+from posd.upkeep.retention import Retention
+
+#: Connections of the LAN: many terminals, each with one or two.
+MAX_LAN_CONNECTIONS: Final = 512
+#: A terminal sends an event every few seconds of a payment; an idle connection is closed after this. Seconds.
+LAN_KEEP_ALIVE_SECONDS: Final = 15.0
+#: Waiting tills and streams on the local sockets.
+MAX_LOCAL_CONNECTIONS: Final = 4096
+LOCAL_KEEP_ALIVE_SECONDS: Final = 75.0
+
+
+class CannotStart(Exception):
+    """The daemon cannot start; the message says why and what to do."""
+
+
+def now() -> datetime:
+    """Return the wall clock; nothing is ever ordered by it."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalParts:
+    """The fleet, and what tells where it is; `discovery` is None where it is switched off."""
+
+    fleet: Fleet
+    interfaces: Interfaces
+    discovery: Discovery | None
+
+
+def terminals(config: Config) -> TerminalParts:
+    """Build what knows the terminals. Raise CannotStart."""
+    try:
+        fleet = Fleet(config.terminals, config.profile, now)
+    except (OSError, HeaderError) as error:
+        raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
+    if not config.discovery.enabled:
+        fleet.no_address = "discovery is switched off, and the configuration gives it no base_url"
+    interfaces = Interfaces()
+    interfaces.listen(fleet.network_changed)
+    discovery = Discovery(config.discovery, fleet, interfaces, now) if config.discovery.enabled else None
+    return TerminalParts(fleet, interfaces, discovery)
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentParts:
+    """The use cases of payments."""
+
+    outstanding: Outstanding
+    payments: Payments
+    aborts: Aborts
+    searching: Searching
+    reconciler: Reconciler
+    inbox: Inbox
+    operators: Operators
+    address_changes: AddressChanges
+    records: PaymentRecords
+
+
+def payments(config: Config, store: Store, around: TerminalParts, callback_urls: CallbackUrls) -> PaymentParts:
+    """Build the use cases of payments."""
+    fleet, outstanding = around.fleet, Outstanding()
+    address_changes = AddressChanges(store, around.interfaces, outstanding, now)
+    intents = Intents(fleet, outstanding, ZoneInfo(config.merchant.timezone))
+    aborts = Aborts(store, fleet, outstanding, now)
+    searching = Searching(store, fleet, config.merchant.id, outstanding, now)
+    reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
+    inbox = Inbox(store, fleet, config.merchant.id, outstanding, now, on_unusable=reconciler.unusable)
+    store.hub.listen(payment_log.hear)
+    return PaymentParts(
+        outstanding,
+        Payments(store, fleet, intents, callback_urls, outstanding, now, address_changes.called_back_at),
+        aborts,
+        searching,
+        reconciler,
+        inbox,
+        Operators(store, outstanding, now),
+        address_changes,
+        PaymentRecords(inbox, outstanding),
+    )
+
+
+def _reconciling(config: Config) -> Settings:
+    given = config.reconcile
+    return Settings(
+        Limits(given.first_event_grace_seconds, given.stall_seconds, given.stall_after_request_seconds),
+        settle=given.settle_seconds,
+        probe_with_abort=given.probe_with_abort,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PrintParts:
+    """The use cases of print jobs."""
+
+    printing: Printing
+    spooler: Spooler
+    inbox: PrintInbox
+    operators: PrintOperators
+    records: PrintRecords
+
+
+def printing(config: Config, store: Store, around: TerminalParts, callback_urls: CallbackUrls) -> PrintParts:
+    """Build the use cases of print jobs."""
+    turns, given = Turns(), config.print_
+    jobs = Printing(store, around.fleet, callback_urls, turns, given.document_member, now)
+    limits = schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
+    spooler = Spooler(store, around.fleet, turns, limits, now)
+    inbox = PrintInbox(store, around.fleet, now, on_unusable=spooler.unusable)
+    store.hub.listen(print_log.hear)
+    return PrintParts(jobs, spooler, inbox, PrintOperators(store, jobs, now), PrintRecords(inbox))
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDoor:
+    """The door of the terminals, and what guards it."""
+
+    listener: Listener
+    app: WebhookApp
+    certificate: ServedCertificate
+    distrust: Distrust
+
+
+def webhook_door(
+    config: Config,
+    certificate: ServedCertificate,
+    around: TerminalParts,
+    paying: PaymentParts,
+    prints: PrintParts,
+    listening: socket.socket,
+    callback_urls: CallbackUrls,
+    noise: Noise,
+) -> WebhookDoor:
+    """Build the listener that terminals call, on that socket."""
+    channels = (
+        webhooks.transactions(paying.inbox, config.webhooks.max_body_bytes),
+        webhooks.print_jobs(prints.inbox),
+    )
+    app = WebhookApp(channels, callback_urls, noise)
+    distrust = Distrust(now)
+    listener = Listener(
+        app,
+        listening,
+        name="webhooks",
+        noise=noise,
+        keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
+        max_connections=MAX_LAN_CONNECTIONS,
+        in_turn=True,
+        gate=Gate(around.fleet.hosts),
+        tls=certificate.served.context,
+        distrust=distrust,
+    )
+    certificate.on_change = lambda served: listener.use_tls(served.context)
+    around.interfaces.listen(certificate.look)
+    return WebhookDoor(listener, app, certificate, distrust)
+
+
+def pair(config: Config) -> Pair:
+    """Return the files of the webhook listener's certificate; what posd made itself it renews itself."""
+    made = tls.files(config.database.tls_directory)
+    given = config.webhooks
+    return Pair(
+        given.certificate or made.certificate,
+        given.private_key or made.private_key,
+        None if given.certificate else config.file,
+        partial(tls.called_as, given.host, given.advertise_host),
+    )
+
+
+def presence(config: Config, store: Store, door: WebhookDoor) -> Presence:
+    """Build what notices whether terminals could call."""
+    return Presence(store, config.database.alive, lambda: door.listener.accepting, Clock(now))
+
+
+def liveness(config: Config, around: TerminalParts, paying: PaymentParts, prints: PrintParts) -> Liveness:
+    """Build what looks at the terminals by itself; a terminal that is back is asked for what is open on it."""
+
+    def returned(terminal: str) -> None:
+        paying.reconciler.returned(terminal)
+        prints.spooler.returned(terminal)
+
+    around.fleet.on_return = returned
+    return Liveness(around.fleet, config.discovery.check_seconds, paying.reconciler.open_terminals)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDoors:
+    """The doors of tills and operators, all listeners, and what they alone use."""
+
+    listeners: list[Listener]
+    metrics: Metrics
+    backups: BackupCalls
+    retention: Retention
+
+
+def local_doors(
+    config: Config,
+    store: Store,
+    around: TerminalParts,
+    paying: PaymentParts,
+    prints: PrintParts,
+    door: WebhookDoor,
+    there: Presence,
+    tally: Tally,
+    keys: tuple[bytes, ...],
+    inherited: sockets.Inherited,
+    noise: Noise,
+) -> LocalDoors:
+    """Build the local API on its sockets, and the listener of the metrics where there is one. Raise SocketError."""
+    context = Context(store, now)
+    database = config.database
+    retention = Retention(store, database.path, database.retention_days, _busy(paying, prints), now)
+    backups = BackupCalls(context, store, database.path, keys)
+    health = Health(context, door.listener, around.discovery, door.certificate, door.distrust, there, now)
+    calls = TransactionCalls(
+        context,
+        paying.payments,
+        paying.aborts,
+        paying.reconciler,
+        paying.operators,
+        config.reconcile.first_event_grace_seconds,
+    )
+    listeners = [door.listener]
+    metrics = Metrics(
+        Parts(
+            context=context,
+            store=store,
+            database=database.path,
+            backups=database.backups,
+            fleet=around.fleet,
+            health=health,
+            presence=there,
+            tally=tally,
+            calls=calls,
+            webhooks=door.app,
+            inboxes={Channel.TRANSACTION: paying.inbox, Channel.PRINT: prints.inbox},
+            searching=paying.searching,
+            spooler=prints.spooler,
+            noise=noise,
+            certificate=door.certificate,
+            distrust=door.distrust,
+            listeners=listeners,
+            now=now,
+        )
+    )
+    app = LocalApp(
+        served(
+            routes.ALL,
+            calls,
+            PrintJobCalls(context, prints.printing, prints.operators),
+            QuarantineCalls(context, Reprocessing(store, (prints.records, paying.records))),
+            backups,
+            RetentionCalls(retention),
+            ServiceCalls(context, around.fleet, health.checks),
+            metrics_serving.MetricsCalls(metrics),
+        )
+    )
+    listeners += _local_listeners(config, app, inherited, noise)
+    listeners += metrics_serving.listeners(config.metrics, metrics, noise)
+    return LocalDoors(listeners, metrics, backups, retention)
+
+
+def _busy(paying: PaymentParts, prints: PrintParts) -> Callable[[str], bool]:
+    """Return what tells whether a call about an id is under way, so that retention leaves it alone."""
+    return lambda identity: bool(paying.outstanding.of(identity)) or prints.printing.under_way(identity)
+
+
+def _local_listeners(config: Config, app: LocalApp, inherited: sockets.Inherited, noise: Noise) -> list[Listener]:
+    api = config.local_api
+    return [
+        Listener(
+            app,
+            inherited.take(path) or sockets.unix_socket(path, group),
+            name=path.name,
+            noise=noise,
+            keep_alive_seconds=LOCAL_KEEP_ALIVE_SECONDS,
+            max_connections=MAX_LOCAL_CONNECTIONS,
+            state={"admin": admin},
+        )
+        for path, group, admin in (
+            (api.till_socket, api.till_group, False),
+            (api.admin_socket, api.admin_group, True),
+        )
+    ]

@@ -1,4 +1,4 @@
-"""Placing what is to be started in its chain, inside the commit of its intent (core.chains has the rules)."""
+"""Placing what is to be started in its chain, inside the commit of its intent (the rules: `payments.chains`)."""
 
 from contextlib import suppress
 from datetime import tzinfo

@@ -48,28 +48,16 @@ class Intents:
     def record(self, unit: Unit, draft: Transaction, callback_url: str) -> Intended | Existing:
         """Take the terminal and record the transaction, or return what is known under its id.
 
-        Raise Problem pruned, unknown_original, already_derived, sale_conflict or terminal_busy: nothing is recorded.
+        Raise Problem where one of the guards refuses it: nothing is recorded.
         """
         existing = rows.get(unit.db, draft.client_transaction_id)
         if existing is not None:
             return Existing(existing)
-        pruned.refuse_payment(unit.db, draft.client_transaction_id)
-        transaction = place(unit, draft, self._zone)
+        pruned.refuse_payment(unit.db, draft.client_transaction_id)  # pruned
+        transaction = place(unit, draft, self._zone)  # unknown_original, already_derived
         intended = self._request(transaction, callback_url)  # nothing of it can fail once the intent is on disk
-        self._guard_sale(unit, transaction)
-        holder = leases.holder(unit.db, transaction.terminal)
-        blocking = rows.get(unit.db, holder) if holder else None
-        if blocking is not None and (
-            blocking.phase is not Phase.FINAL or self._outstanding.of(blocking.client_transaction_id)
-        ):
-            raise Problem(
-                "terminal_busy",
-                f"cannot start: terminal {transaction.terminal} is still busy with {blocking.client_transaction_id} "
-                f"({blocking.status or blocking.phase} since {blocking.updated_at}); wait for it, abort it "
-                f"(posd abort {blocking.client_transaction_id}) or free the terminal "
-                f"(posd release {blocking.client_transaction_id})",
-                blocking_transaction=blocking.client_transaction_id,
-            )
+        self._refuse_sale(unit, transaction)  # sale_conflict
+        self._refuse_busy(unit, transaction)  # terminal_busy
         begin(unit, transaction, "intent")
         leases.take(unit, transaction.terminal, transaction.client_transaction_id)
         return intended
@@ -81,7 +69,7 @@ class Intents:
         path = resolve_path(row, terminal_serial=transaction.terminal)
         return Intended(transaction, row.method, f"{transaction.sent_to}{path}", start_body(transaction, callback_url))
 
-    def _guard_sale(self, unit: Unit, transaction: Transaction) -> None:
+    def _refuse_sale(self, unit: Unit, transaction: Transaction) -> None:
         """Raise Problem where another transaction of the sale is open, approved or unsettled, on any terminal.
 
         Those of its own chain are of the same sale and no second payment for it; `place` guards them.
@@ -102,4 +90,20 @@ class Intents:
                 f"({', '.join(others)}); look at it first. If this is a further payment for the same sale, say so "
                 'with "repeat": true',
                 transactions=others,
+            )
+
+    def _refuse_busy(self, unit: Unit, transaction: Transaction) -> None:
+        """Raise Problem where another transaction holds the terminal, and is open or has a call under way."""
+        holder = leases.holder(unit.db, transaction.terminal)
+        blocking = rows.get(unit.db, holder) if holder else None
+        if blocking is None:
+            return
+        identity = blocking.client_transaction_id
+        if blocking.phase is not Phase.FINAL or self._outstanding.of(identity):
+            raise Problem(
+                "terminal_busy",
+                f"cannot start: terminal {transaction.terminal} is still busy with {identity} "
+                f"({blocking.status or blocking.phase} since {blocking.updated_at}); wait for it, abort it "
+                f"(posd abort {identity}) or free the terminal (posd release {identity})",
+                blocking_transaction=identity,
             )

@@ -23,7 +23,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.meters import Histogram
 from posd.base.uuids import canonical_uuid, is_print_job_id
 from posd.httpd import bodies
-from posd.httpd.rejected_traffic import Noise
+from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.request_cycle import WHOLE
 from posd.payments.inbox import Inbox
 from posd.printing.inbox import PrintInbox
@@ -86,7 +86,7 @@ def _print_job_id(text: str) -> str | None:
 class WebhookApp:
     """ASGI app of the webhook listener."""
 
-    def __init__(self, channels: Sequence[ChannelRow], callback_urls: CallbackUrls, noise: Noise) -> None:
+    def __init__(self, channels: Sequence[ChannelRow], callback_urls: CallbackUrls, noise: RejectedTraffic) -> None:
         self._channels: Mapping[str, ChannelRow] = {row.channel: row for row in channels}
         self._callback_urls = callback_urls
         self._noise = noise

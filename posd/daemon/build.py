@@ -27,14 +27,14 @@ from posd.daemon.health import Health
 from posd.daemon.metrics import Metrics, Parts
 from posd.daemon.presence import Clock, Presence
 from posd.httpd import sockets
-from posd.httpd.alerts import Distrust
+from posd.httpd.alerts import CertificateRefusals
 from posd.httpd.gate import Gate
-from posd.httpd.rejected_traffic import Noise
+from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
 from posd.payments import log as payment_log
 from posd.payments.abort import Aborts
 from posd.payments.address_changes import AddressChanges
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.decide import Operators
 from posd.payments.handlers import TransactionCalls
 from posd.payments.inbox import Inbox
@@ -107,7 +107,7 @@ def terminals(config: Config) -> TerminalParts:
 class PaymentParts:
     """The use cases of payments."""
 
-    outstanding: Outstanding
+    outstanding: CallsInFlight
     payments: Payments
     aborts: Aborts
     searching: Searching
@@ -120,7 +120,7 @@ class PaymentParts:
 
 def payments(config: Config, store: Store, around: TerminalParts, callback_urls: CallbackUrls) -> PaymentParts:
     """Build the use cases of payments."""
-    fleet, outstanding = around.fleet, Outstanding()
+    fleet, outstanding = around.fleet, CallsInFlight()
     address_changes = AddressChanges(store, around.interfaces, outstanding, now)
     intents = Intents(fleet, outstanding, ZoneInfo(config.merchant.timezone))
     aborts = Aborts(store, fleet, outstanding, now)
@@ -179,7 +179,7 @@ class WebhookDoor:
     listener: Listener
     app: WebhookApp
     certificate: ServedCertificate
-    distrust: Distrust
+    distrust: CertificateRefusals
 
 
 def webhook_door(
@@ -190,7 +190,7 @@ def webhook_door(
     prints: PrintParts,
     listening: socket.socket,
     callback_urls: CallbackUrls,
-    noise: Noise,
+    noise: RejectedTraffic,
 ) -> WebhookDoor:
     """Build the listener that terminals call, on that socket."""
     channels = (
@@ -198,7 +198,7 @@ def webhook_door(
         webhooks.print_jobs(prints.inbox),
     )
     app = WebhookApp(channels, callback_urls, noise)
-    distrust = Distrust(now)
+    distrust = CertificateRefusals(now)
     listener = Listener(
         app,
         listening,
@@ -265,7 +265,7 @@ def local_doors(
     tally: Tally,
     keys: tuple[bytes, ...],
     inherited: sockets.Inherited,
-    noise: Noise,
+    noise: RejectedTraffic,
 ) -> LocalDoors:
     """Build the local API on its sockets, and the listener of the metrics where there is one. Raise SocketError."""
     context = Context(store, now)
@@ -326,7 +326,9 @@ def _busy(paying: PaymentParts, prints: PrintParts) -> Callable[[str], bool]:
     return lambda identity: bool(paying.outstanding.of(identity)) or prints.printing.under_way(identity)
 
 
-def _local_listeners(config: Config, app: LocalApp, inherited: sockets.Inherited, noise: Noise) -> list[Listener]:
+def _local_listeners(
+    config: Config, app: LocalApp, inherited: sockets.Inherited, noise: RejectedTraffic
+) -> list[Listener]:
     api = config.local_api
     return [
         Listener(

@@ -10,7 +10,7 @@ from posd.base.times import iso, parse_iso
 from posd.calls.context import Context
 from posd.daemon import downtime
 from posd.daemon.presence import Presence
-from posd.httpd.alerts import Distrust
+from posd.httpd.alerts import CertificateRefusals
 from posd.httpd.server import Listener
 from posd.storage import changes, marks
 from posd.terminals.discovery import Discovery
@@ -25,7 +25,7 @@ class Health:
         lan: Listener,
         discovery: Discovery | None,
         certificate: ServedCertificate,
-        distrust: Distrust,
+        distrust: CertificateRefusals,
         presence: Presence,
         now: Callable[[], datetime],
     ) -> None:
@@ -96,7 +96,7 @@ class Health:
         return Check("ok", iso(now))
 
 
-def _refused_by(distrust: Distrust) -> list[Refusals]:
+def _refused_by(distrust: CertificateRefusals) -> list[Refusals]:
     """Return the recent refusals of the certificate, the newest last."""
     return [
         Refusals(address, item.alert, item.count, iso(item.first_at), iso(item.last_at))

@@ -26,7 +26,7 @@ from posd.daemon.notify import notify
 from posd.daemon.presence import Presence
 from posd.daemon.reload import Reloading
 from posd.httpd import sockets
-from posd.httpd.rejected_traffic import Noise
+from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
 from posd.logs import output
 from posd.payments import recovery
@@ -82,7 +82,7 @@ async def serve(config: Config) -> None:
     """Start everything, wait for a signal, stop everything in order."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    noise = Noise()
+    noise = RejectedTraffic()
     loop.set_exception_handler(_exception_handler(noise))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _told_to_stop, stop, number)
@@ -95,7 +95,7 @@ async def serve(config: Config) -> None:
     log.info("posd.stopped")
 
 
-async def _start(config: Config, noise: Noise, stack: AsyncExitStack) -> None:
+async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) -> None:
     """Build and start all parts, in this order; what has to be undone is pushed to the stack."""
     inherited = sockets.Inherited()
     certificate = await ServedCertificate.open(build.pair(config), now)
@@ -241,7 +241,7 @@ def _told_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
     stop.set()
 
 
-def _exception_handler(noise: Noise) -> Any:
+def _exception_handler(noise: RejectedTraffic) -> Any:
     """Return the loop's handler: what strangers cause is counted, what is ours is logged once with its id."""
 
     def handle(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:

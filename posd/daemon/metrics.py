@@ -23,8 +23,8 @@ from posd.base.times import parse_iso
 from posd.calls.context import Context
 from posd.daemon.health import Health
 from posd.daemon.presence import Presence
-from posd.httpd.alerts import Distrust
-from posd.httpd.rejected_traffic import Noise
+from posd.httpd.alerts import CertificateRefusals
+from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
 from posd.payments.handlers import TransactionCalls
 from posd.payments.inbox import Inbox
@@ -59,9 +59,9 @@ class Parts(msgspec.Struct, frozen=True):
     inboxes: Mapping[str, Inbox | PrintInbox]
     searching: Searching
     spooler: Spooler
-    noise: Noise
+    noise: RejectedTraffic
     certificate: ServedCertificate
-    distrust: Distrust
+    distrust: CertificateRefusals
     listeners: list[Listener]
     now: Callable[[], datetime]
 

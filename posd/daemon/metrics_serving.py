@@ -15,7 +15,7 @@ from posd.api.metrics.text import CONTENT_TYPE
 from posd.config.schema import MetricsConfig
 from posd.daemon.metrics import Metrics
 from posd.httpd import bodies, sockets
-from posd.httpd.rejected_traffic import Noise
+from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
 
 #: Connections to the loopback listener: Prometheus has one.
@@ -39,7 +39,7 @@ class MetricsCalls:
         return Response(await self._metrics.text(), headers={"content-type": CONTENT_TYPE})
 
 
-def listeners(config: MetricsConfig, metrics: Metrics, noise: Noise) -> list[Listener]:
+def listeners(config: MetricsConfig, metrics: Metrics, noise: RejectedTraffic) -> list[Listener]:
     """Return the loopback listener, bound, where the configuration wants one. Raise SocketError."""
     if config.listen is None:
         return []

@@ -66,7 +66,7 @@ class Refusals:
     told_at: float | None = None
 
 
-class Distrust:
+class CertificateRefusals:
     """Counts refusals per address, in a bounded table, and tells of them now and then."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:

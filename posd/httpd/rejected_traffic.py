@@ -12,7 +12,7 @@ LINE_EVERY_SECONDS = 60.0
 log = structlog.get_logger("posd.listener")
 
 
-class Noise:
+class RejectedTraffic:
     """Counts refused connections and requests, and tells of them now and then.
 
     The first of a kind is told at once; what follows is told as a number when its minute is over.

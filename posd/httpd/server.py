@@ -16,11 +16,11 @@ from typing import Any
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.typing import ASGIFramework
 
-from posd.httpd.alerts import Distrust, refusal
+from posd.httpd.alerts import CertificateRefusals, refusal
 from posd.httpd.connection import Connection, Context, http_config
 from posd.httpd.gate import Gate, Place
 from posd.httpd.memory import Trimmer
-from posd.httpd.rejected_traffic import Noise
+from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.slow_client import untaken
 
 #: A terminal's handshake takes well under a second; a half one must not hold a place longer. Seconds.
@@ -68,13 +68,13 @@ class Listener:
         sock: socket.socket,
         *,
         name: str,
-        noise: Noise,
+        noise: RejectedTraffic,
         keep_alive_seconds: float,
         max_connections: int,
         in_turn: bool = False,
         gate: Gate | None = None,
         tls: ssl.SSLContext | None = None,
-        distrust: Distrust | None = None,
+        distrust: CertificateRefusals | None = None,
         state: dict[str, Any] | None = None,
     ) -> None:
         """`gate` says who may connect; a place of it is the request's state `place`, None without a gate.

@@ -19,7 +19,7 @@ from posd.base.problems import Problem
 from posd.config.profile import resolve_path
 from posd.payments import leases, rows
 from posd.payments.abort_replies import AbortAnswer, judge_abort
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import AbortAnswered, AbortRequested
 from posd.payments.model import Transaction, past_point_of_no_return
 from posd.payments.record import free_if_ended, record
@@ -37,7 +37,7 @@ log = structlog.get_logger("posd.aborts")
 class Aborts:
     """Use case of the till: abort. The reconciler uses it as a probe."""
 
-    def __init__(self, store: Store, fleet: Fleet, outstanding: Outstanding, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, fleet: Fleet, outstanding: CallsInFlight, now: Callable[[], datetime]) -> None:
         self._store = store
         self._fleet = fleet
         self._outstanding = outstanding
@@ -131,7 +131,7 @@ class Aborts:
             same_as=same if isinstance(same, str) else None,
             connected=shown.append,
         )
-        self._fleet.called(terminal, newest[0], attempt, connected=bool(shown))
+        self._fleet.note_result(terminal, newest[0], attempt, connected=bool(shown))
         return attempt
 
     def _fence(self, unit: Unit, client_transaction_id: str, request: AbortRequested) -> Transaction:

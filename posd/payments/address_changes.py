@@ -18,7 +18,7 @@ from functools import partial
 import structlog
 
 from posd.payments import rows
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import AddressBack, AddressLost
 from posd.payments.record import record
 from posd.records.model import Phase
@@ -37,7 +37,7 @@ class AddressChanges:
     """Marks the payments whose callbacks cannot come. Run `run` as a task; cancel it to stop."""
 
     def __init__(
-        self, store: Store, interfaces: Interfaces, outstanding: Outstanding, now: Callable[[], datetime]
+        self, store: Store, interfaces: Interfaces, outstanding: CallsInFlight, now: Callable[[], datetime]
     ) -> None:
         self._store = store
         self._interfaces = interfaces

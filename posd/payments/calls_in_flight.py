@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Outstanding:
+class CallsInFlight:
     """Counts calls by transaction. Changed on the loop, read by the writer's functions too."""
 
     def __init__(self) -> None:

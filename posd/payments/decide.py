@@ -12,7 +12,7 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.payments import leases, rows
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import Transaction
 from posd.payments.record import record
@@ -30,7 +30,7 @@ Decision = Released | Resolved | Dismissed
 class Operators:
     """Use cases of people."""
 
-    def __init__(self, store: Store, outstanding: Outstanding, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, outstanding: CallsInFlight, now: Callable[[], datetime]) -> None:
         self._store = store
         self._outstanding = outstanding
         self._now = now

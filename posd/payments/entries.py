@@ -1,6 +1,6 @@
 """The journal: what posd learnt and what people did about a transaction, beside its events.
 
-Each entry is an input, kept as it came; `follow` is its effect. The transaction as it stands is never changed in any
+Each entry is an input, kept as it came; `apply` is its effect. The transaction as it stands is never changed in any
 other way than by an event (`decisions.advance`) or an entry, so that it can be derived again from both: `replay`.
 """
 
@@ -56,14 +56,14 @@ class Quarantined(msgspec.Struct, frozen=True, tag="quarantined", tag_field="kin
     reason: str
 
 
-class Silent(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
+class NothingHeard(msgspec.Struct, frozen=True, tag="silent", tag_field="kind"):
     """Nothing came for some seconds; `code` is `no_callback` or `stalled`."""
 
     code: AttentionCode
     seconds: float
 
 
-class Proved(msgspec.Struct, frozen=True, tag="proof", tag_field="kind"):
+class ProvedNotStarted(msgspec.Struct, frozen=True, tag="proof", tag_field="kind"):
     """The full proof that it never started (architecture, Doubt)."""
 
     evidence: tuple[Evidence, ...]
@@ -96,7 +96,7 @@ class Dismissed(msgspec.Struct, frozen=True, tag="acknowledge", tag_field="kind"
     code: AttentionCode
 
 
-class Touched(msgspec.Struct, frozen=True, tag="callback_broke_off", tag_field="kind"):
+class CallbackBrokeOff(msgspec.Struct, frozen=True, tag="callback_broke_off", tag_field="kind"):
     """The connection of an authentic callback broke off before its body was whole."""
 
 
@@ -129,12 +129,12 @@ Entry = (
     | AbortRequested
     | AbortAnswered
     | Quarantined
-    | Silent
-    | Proved
+    | NothingHeard
+    | ProvedNotStarted
     | Released
     | Resolved
     | Dismissed
-    | Touched
+    | CallbackBrokeOff
     | TakenOver
     | Reapplied
     | AddressLost
@@ -142,7 +142,7 @@ Entry = (
 )
 
 
-def follow(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
+def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
     """Return the transaction as it stands after the entry."""
     match entry:
         case Attempted(attempt=attempt):
@@ -156,13 +156,13 @@ def follow(transaction: Transaction, entry: Entry, now: datetime) -> Transaction
             return transitions.touched(transaction, now)
         case AbortRequested() | AbortAnswered():
             return transaction  # an abort is a request: what the terminal makes of it, its events say
-        case Touched():
+        case CallbackBrokeOff():
             return transitions.touched(transaction, now)
         case Quarantined(reason=reason):
             return transitions.quarantined(transaction, reason, now)
-        case Silent(code=code, seconds=seconds):
+        case NothingHeard(code=code, seconds=seconds):
             return transitions.silent(transaction, code, seconds, now)
-        case Proved(evidence=evidence):
+        case ProvedNotStarted(evidence=evidence):
             return transitions.proved(transaction, evidence, now)
         case Released():
             return transitions.released(transaction, now)
@@ -182,7 +182,7 @@ def follow(transaction: Transaction, entry: Entry, now: datetime) -> Transaction
             assert_never(entry)
 
 
-def word_of(entry: Entry, client_transaction_id: str) -> str:
+def feed_word(entry: Entry, client_transaction_id: str) -> str:
     """Return the word of the feed for an entry: `acknowledged`, `search:none`, `abort:nothing_running`, `release`."""
     match entry:
         case Attempted(attempt=attempt):
@@ -193,7 +193,7 @@ def word_of(entry: Entry, client_transaction_id: str) -> str:
             return f"abort:{judge_abort(attempt)}"
         case AbortRequested(probe=True):
             return "probe_requested"
-        case Silent(code=code):
+        case NothingHeard(code=code):
             return code
         case _:
             return str(entry.__struct_config__.tag)
@@ -211,5 +211,5 @@ def replay(
             transaction, verdict = transitions.advance(transaction, event, seen=seen, now=at)
             verdicts.append(verdict)
         else:
-            transaction = follow(transaction, item, at)
+            transaction = apply(transaction, item, at)
     return transaction, verdicts

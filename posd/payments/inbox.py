@@ -16,8 +16,8 @@ from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.payments import event_rows, rows
-from posd.payments.calls_in_flight import Outstanding
-from posd.payments.entries import Quarantined, Reapplied, Touched
+from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments.entries import CallbackBrokeOff, Quarantined, Reapplied
 from posd.payments.events import NotAnEvent, TransactionEvent, read_event
 from posd.payments.lifecycle import Verdict
 from posd.payments.outcomes import contradicts
@@ -63,7 +63,7 @@ class Inbox:
         store: Store,
         fleet: Fleet,
         merchant_id: str,
-        outstanding: Outstanding,
+        outstanding: CallsInFlight,
         now: Callable[[], datetime],
         on_unusable: Callable[[str], None] = lambda _identity: None,
     ) -> None:
@@ -112,7 +112,7 @@ class Inbox:
     def _touch(self, unit: Unit, identity: str, at: datetime) -> None:
         before = rows.get(unit.db, identity)
         if before is not None and before.phase in (Phase.STARTING, Phase.IN_DOUBT):
-            record(unit, before, Touched(), at, self._outstanding)
+            record(unit, before, CallbackBrokeOff(), at, self._outstanding)
 
     async def too_large(self, client_transaction_id: str, limit: int, peer: str) -> int:
         """Note on the transaction that an authentic body was over the limit and could not be read.

@@ -8,7 +8,7 @@ import msgspec
 from posd.base.problems import Problem
 from posd.config.profile import resolve_path
 from posd.payments import chain_rows, leases, rows
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.chain_guards import place
 from posd.payments.model import OperationType, Transaction, may_be_paid
 from posd.payments.record import begin
@@ -40,7 +40,7 @@ class Existing(msgspec.Struct, frozen=True):
 class Intents:
     """Records intents, inside a commit. `zone` is the merchant's: its calendar decides what a void is."""
 
-    def __init__(self, fleet: Fleet, outstanding: Outstanding, zone: tzinfo) -> None:
+    def __init__(self, fleet: Fleet, outstanding: CallsInFlight, zone: tzinfo) -> None:
         self._fleet = fleet
         self._outstanding = outstanding
         self._zone = zone

@@ -19,7 +19,7 @@ from posd.payments.abort_replies import AbortAnswer
 from posd.payments.model import SearchResult
 
 
-class Rounds(msgspec.Struct, frozen=True):
+class NotStartedProof(msgspec.Struct, frozen=True):
     """When the terminal was asked, in seconds of the monotonic clock; None: not yet. `settle` is in seconds too."""
 
     settle: float
@@ -39,7 +39,7 @@ class Rounds(msgspec.Struct, frozen=True):
         return self.second_none is not None
 
 
-def aborted(rounds: Rounds, answer: AbortAnswer, asked: float) -> Rounds:
+def aborted(rounds: NotStartedProof, answer: AbortAnswer, asked: float) -> NotStartedProof:
     """Count the answer to an abort that was sent at `asked`; one that may have found something begins anew."""
     match answer:
         case AbortAnswer.NOTHING_RUNNING:
@@ -47,12 +47,12 @@ def aborted(rounds: Rounds, answer: AbortAnswer, asked: float) -> Rounds:
                 return msgspec.structs.replace(rounds, first_abort=asked)
             return msgspec.structs.replace(rounds, second_abort=asked) if asked >= rounds.second_due else rounds
         case AbortAnswer.TAKEN | AbortAnswer.UNKNOWN:
-            return Rounds(rounds.settle)
+            return NotStartedProof(rounds.settle)
         case _:
             return rounds
 
 
-def searched(rounds: Rounds, result: SearchResult, asked: float) -> Rounds:
+def searched(rounds: NotStartedProof, result: SearchResult, asked: float) -> NotStartedProof:
     """Count the result of a search that was sent at `asked`: after the abort of its round. A find begins anew."""
     match result:
         case SearchResult.NONE:
@@ -62,6 +62,6 @@ def searched(rounds: Rounds, result: SearchResult, asked: float) -> Rounds:
                 return msgspec.structs.replace(rounds, first_none=asked)
             return rounds
         case SearchResult.FOUND:
-            return Rounds(rounds.settle)
+            return NotStartedProof(rounds.settle)
         case _:
             return rounds

@@ -26,14 +26,22 @@ from posd.base.times import iso
 from posd.payments import lifecycle, not_started, rows, schedule
 from posd.payments.abort import Aborts
 from posd.payments.abort_replies import NOTHING_RUNNING_STATUS, AbortAnswer, judge_abort
-from posd.payments.calls_in_flight import Outstanding
-from posd.payments.entries import AbortAnswered, AbortRequested, AddressBack, AddressLost, Proved, Resolved, Silent
+from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments.entries import (
+    AbortAnswered,
+    AbortRequested,
+    AddressBack,
+    AddressLost,
+    NothingHeard,
+    ProvedNotStarted,
+    Resolved,
+)
 from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
-from posd.payments.not_started import Rounds
+from posd.payments.not_started import NotStartedProof
 from posd.payments.record import Moved, Received, record
 from posd.payments.schedule import Limits, Watch
-from posd.payments.search import Asked, Searching
+from posd.payments.search import AskedDevice, Searching
 from posd.payments.search_replies import RESULTS
 from posd.records import pruned
 from posd.records.model import Phase
@@ -70,8 +78,8 @@ class _Watched(msgspec.Struct):
 
     watch: Watch
     attention: frozenset[str]
-    rounds: Rounds
-    silence: Silent | None = None
+    rounds: NotStartedProof
+    silence: NothingHeard | None = None
     asked: float = -NEVER  # when it was asked for last
     abort_asked: float | None = None  # None: before it was in doubt, so that nothing follows from the answer
     probing: bool = False
@@ -85,7 +93,7 @@ class Reconciler:
         store: Store,
         searching: Searching,
         aborts: Aborts,
-        outstanding: Outstanding,
+        outstanding: CallsInFlight,
         settings: Settings,
         now: Callable[[], datetime],
     ) -> None:
@@ -204,7 +212,7 @@ class Reconciler:
             self._keep(change.id, watch, change.attention)
             return
         if after.phase is not item.watch.phase:
-            item.rounds, item.abort_asked = Rounds(self._settings.settle), None
+            item.rounds, item.abort_asked = NotStartedProof(self._settings.settle), None
         gap = event and AttentionCode.GAP in change.attention
         item.watch = schedule.news(item.watch, after.phase, after.status, now, event=event, gap=gap)
         item.attention = frozenset(change.attention)
@@ -248,7 +256,7 @@ class Reconciler:
             item.watch = schedule.want(item.watch, now)
 
     def _keep(self, identity: str, watch: Watch, attention: Sequence[str]) -> None:
-        self._watched[identity] = _Watched(watch, frozenset(attention), Rounds(self._settings.settle))
+        self._watched[identity] = _Watched(watch, frozenset(attention), NotStartedProof(self._settings.settle))
 
     def _call(
         self, identity: str, terminal: str, fleet_turn: AbstractAsyncContextManager[None], *, own: bool
@@ -345,12 +353,12 @@ class Reconciler:
         if silence is not None:
             item.watch = msgspec.structs.replace(silence, search_at=None)  # it is being asked for
             if silence.phase is Phase.ACTIVE:
-                item.silence = Silent(silence.silence, schedule.patience(silence, self._settings.limits))
+                item.silence = NothingHeard(silence.silence, schedule.patience(silence, self._settings.limits))
         if item.silence is not None:
             await self._record(identity, item.silence)
             item.silence = None
 
-    def _provable(self, transaction: Transaction, device: Asked) -> bool:
+    def _provable(self, transaction: Transaction, device: AskedDevice) -> bool:
         """Whether an answer of that device may still prove that it never started: see `payments.not_started`."""
         return (
             self._searching.confirmed(transaction.terminal)
@@ -376,9 +384,9 @@ class Reconciler:
                     return
                 item.rounds = not_started.searched(item.rounds, RESULTS[type(answer)], asked)
         if item.rounds.complete and await self._searching.known_to_work(terminal, identity):
-            await self._record(identity, Proved(self._evidence(item.rounds)))
+            await self._record(identity, ProvedNotStarted(self._evidence(item.rounds)))
 
-    def _evidence(self, rounds: Rounds) -> tuple[Evidence, ...]:
+    def _evidence(self, rounds: NotStartedProof) -> tuple[Evidence, ...]:
         """Return the proof piece by piece, in order, by the wall clock."""
         passed, wall = time.monotonic(), self._now()
         asked = [
@@ -395,7 +403,7 @@ class Reconciler:
             for at, kind in sorted((at, kind) for at, kind in asked if at is not None)
         )
 
-    async def _record(self, identity: str, entry: Silent | Proved) -> None:
+    async def _record(self, identity: str, entry: NothingHeard | ProvedNotStarted) -> None:
         def work(unit: Unit) -> None:
             before = rows.get(unit.db, identity)
             if before is not None and before.phase is not Phase.FINAL:

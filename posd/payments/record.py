@@ -11,7 +11,7 @@ import msgspec
 
 from posd.base.times import iso
 from posd.payments import event_rows, journal, leases, rows
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -21,8 +21,8 @@ from posd.payments.entries import (
     Released,
     Resolved,
     Searched,
-    follow,
-    word_of,
+    apply,
+    feed_word,
 )
 from posd.payments.event_rows import StoredEvent
 from posd.payments.events import TransactionEvent, read_event
@@ -77,12 +77,12 @@ def begin(unit: Unit, transaction: Transaction, word: str) -> None:
     _publish(unit, None, transaction, Begun(word), transaction.updated_at)
 
 
-def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstanding: Outstanding) -> Transaction:
+def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstanding: CallsInFlight) -> Transaction:
     """Apply an entry, with its row of the journal; return what the payment is now.
 
     Nothing is written of an entry that changes nothing, unless it tells what was done. Raise StaleState.
     """
-    after = follow(before, entry, now)
+    after = apply(before, entry, now)
     if isinstance(entry, Searched) and _repeats(before, after):
         rows.keep_search(unit, after)
         return after
@@ -96,7 +96,7 @@ def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstan
     return move(unit, before, after, entry, outstanding)
 
 
-def move(unit: Unit, before: Transaction, after: Transaction, cause: Cause, outstanding: Outstanding) -> Transaction:
+def move(unit: Unit, before: Transaction, after: Transaction, cause: Cause, outstanding: CallsInFlight) -> Transaction:
     """Change a payment from what it was to what it is now, with all that belongs to it. Raise StaleState."""
     changed = rows.update(unit, before, after)
     _note_events(unit, changed, cause)
@@ -112,7 +112,7 @@ def note(unit: Unit, transaction: Transaction, word: str, at: str) -> None:
     _publish(unit, transaction, transaction, Begun(word), at)
 
 
-def free_if_ended(unit: Unit, transaction: Transaction, outstanding: Outstanding) -> None:
+def free_if_ended(unit: Unit, transaction: Transaction, outstanding: CallsInFlight) -> None:
     """Free the terminal of a transaction that is final, unless a call of it is under way."""
     if transaction.phase is Phase.FINAL and not outstanding.of(transaction.client_transaction_id):
         leases.give_up(unit, transaction.terminal, transaction.client_transaction_id)
@@ -172,7 +172,7 @@ def _word(cause: Cause, client_transaction_id: str) -> str:
         case Received(event=event):
             return f"event:{event.status}"
         case _:
-            return word_of(cause, client_transaction_id)
+            return feed_word(cause, client_transaction_id)
 
 
 def _repeats(before: Transaction, after: Transaction) -> bool:

@@ -10,7 +10,7 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.payments import journal, leases, rows
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Interrupted
 from posd.payments.model import Transaction
 from posd.payments.record import record
@@ -33,7 +33,7 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction
         taken_over = []
         for found in rows.open_ones(unit.db):
             starting = found.phase is Phase.STARTING
-            taken_over.append(record(unit, found, Interrupted(), now(), Outstanding()) if starting else found)
+            taken_over.append(record(unit, found, Interrupted(), now(), CallsInFlight()) if starting else found)
         leases.give_up_ended(unit)
         return taken_over
 

@@ -14,7 +14,7 @@ from posd.base.json_types import Uuid
 from posd.base.times import parse_iso
 from posd.payments import event_rows, journal
 from posd.payments import rows as transactions
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Entry, TakenOver, replay
 from posd.payments.event_rows import StoredEvent
 from posd.payments.events import TransactionEvent, read_event
@@ -86,7 +86,7 @@ class PaymentRecords:
 
     channel = Channel.TRANSACTION
 
-    def __init__(self, inbox: Inbox, outstanding: Outstanding) -> None:
+    def __init__(self, inbox: Inbox, outstanding: CallsInFlight) -> None:
         self._outstanding = outstanding
         self.reapply = inbox.reapply
         self.begins_after = journal.begins_after

@@ -12,7 +12,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.config.profile import Row, resolve_path
 from posd.payments import proven_searches, rows, search_replies
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Searched
 from posd.payments.events import NotAnEvent, TransactionEvent, read_event
 from posd.payments.model import SearchResult, Transaction
@@ -28,7 +28,7 @@ FOREIGN = "what it found is of another merchant, or of a terminal not in the fle
 log = structlog.get_logger("posd.searching")
 
 
-class Asked(msgspec.Struct):
+class AskedDevice(msgspec.Struct):
     """The device that was asked: where, and the fingerprint of its certificate; no address where none was asked."""
 
     base_url: str | None = None
@@ -43,7 +43,7 @@ class Searching:
         store: Store,
         fleet: Fleet,
         merchant_id: str,
-        outstanding: Outstanding,
+        outstanding: CallsInFlight,
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
@@ -66,7 +66,7 @@ class Searching:
         row = self._row(terminal)
         return f"{row.method} {row.path} {row.pointer}".rstrip()
 
-    def reached(self, transaction: Transaction, asked: Asked) -> bool:
+    def reached(self, transaction: Transaction, asked: AskedDevice) -> bool:
         """Whether the device that was asked is the one that the start was sent to: another may claim its serial."""
         return (
             asked.base_url is not None
@@ -76,12 +76,12 @@ class Searching:
             )
         )
 
-    async def search(self, client_transaction_id: str, terminal: str) -> tuple[Transaction | None, Answer, Asked]:
+    async def search(self, client_transaction_id: str, terminal: str) -> tuple[Transaction | None, Answer, AskedDevice]:
         """Ask, and record what came; return the transaction as it then stands, the answer, and who was asked.
 
         Raise StorageUnavailable or CommitUncertain where it could not be recorded: it is asked again.
         """
-        asked = Asked()
+        asked = AskedDevice()
         answer = await self._ask(client_transaction_id, terminal, asked)
         self.results[search_replies.RESULTS[type(answer)]] += 1
         after = await self._store.write(
@@ -115,13 +115,13 @@ class Searching:
         control = await self._store.read(partial(proven_searches.control, terminal=terminal))
         if control is None:
             return False
-        answer = await self._ask(control, terminal, Asked())
+        answer = await self._ask(control, terminal, AskedDevice())
         if not self._shows_terminal(answer, terminal):
             return False
         await self._store.write(partial(self._remember, terminal=terminal, client_transaction_id=control))
         return True
 
-    async def _ask(self, client_transaction_id: str, terminal: str, asked: Asked) -> Answer:
+    async def _ask(self, client_transaction_id: str, terminal: str, asked: AskedDevice) -> Answer:
         """Ask; note in `asked` who it is that answers, for what is announced may be another device by then."""
         if terminal not in self._fleet:
             return NoAnswer(f"terminal {terminal} is not in the fleet")
@@ -134,12 +134,12 @@ class Searching:
 
         def connected(certificate: str | None) -> None:
             asked.base_url, asked.certificate = address[0], certificate
-            self._fleet.shows(terminal, address[0], certificate)
+            self._fleet.note_certificate(terminal, address[0], certificate)
 
         crash_point("search.before_send")
         attempt = await self._fleet.device(terminal).call(row.method, f"{address[0]}{path}", body, connected=connected)
         crash_point("search.replied")
-        self._fleet.called(terminal, address[0], attempt)
+        self._fleet.note_result(terminal, address[0], attempt)
         return self._welcome(read_reply(attempt, row.pointer, client_transaction_id), terminal)
 
     def _welcome(self, answer: Answer, terminal: str) -> Answer:

@@ -22,7 +22,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import rows
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Attempted
 from posd.payments.intent import Existing, Intended, Intents
 from posd.payments.model import Transaction
@@ -56,7 +56,7 @@ class Payments:
         fleet: Fleet,
         intents: Intents,
         callback_urls: CallbackUrls,
-        outstanding: Outstanding,
+        outstanding: CallsInFlight,
         now: Callable[[], datetime],
         on_called_back_at: Callable[[str], None] = lambda _host: None,
     ) -> None:
@@ -219,10 +219,10 @@ class Payments:
             intended.url,
             intended.body,
             written=partial(_written, transaction),
-            connected=partial(self._fleet.starts, terminal, sent_to),
+            connected=partial(self._fleet.note_start, terminal, sent_to),
         )
         crash_point("start.replied")
-        self._fleet.called(terminal, sent_to, attempt)
+        self._fleet.note_result(terminal, sent_to, attempt)
         return attempt
 
     async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:

@@ -11,7 +11,7 @@ import msgspec
 from posd.payments import chain_rows, documents, entries, event_rows, journal
 from posd.payments import final_event as finals
 from posd.payments.abort_replies import judge_abort
-from posd.payments.entries import AbortAnswered, Attempted, Entry, Searched, Silent
+from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
 from posd.payments.event_rows import StoredEvent
 from posd.payments.history import (
     AbortAnsweredLine,
@@ -108,11 +108,11 @@ LINES: Mapping[type[Entry], Callable[..., HistoryLine]] = {
     entries.Interrupted: InterruptedLine,
     entries.AbortRequested: AbortRequestedLine,
     entries.Quarantined: QuarantinedLine,
-    entries.Proved: ProofLine,
+    entries.ProvedNotStarted: ProofLine,
     entries.Released: ReleaseLine,
     entries.Resolved: ResolveLine,
     entries.Dismissed: AcknowledgeLine,
-    entries.Touched: BrokeOffLine,
+    entries.CallbackBrokeOff: BrokeOffLine,
     entries.TakenOver: TakenOverLine,
     entries.Reapplied: ReappliedLine,
     entries.AddressLost: partial(AddressLine, kind="address_changed"),
@@ -131,9 +131,9 @@ def line(at: str, entry: Entry, transaction: Transaction) -> HistoryLine:
         case Searched(answer=answer):
             reason, status = (answer.reason, answer.status) if isinstance(answer, NoAnswer) else (None, None)
             return SearchLine(at=at, result=RESULTS[type(answer)], http_status=status, reason=reason)
-        case Silent(code=AttentionCode.NO_CALLBACK, seconds=seconds):
+        case NothingHeard(code=AttentionCode.NO_CALLBACK, seconds=seconds):
             return SilentLine(at=at, kind="no_callback", seconds=seconds)
-        case Silent(seconds=seconds):
+        case NothingHeard(seconds=seconds):
             return SilentLine(at=at, kind="stalled", seconds=seconds)
         case _:
             return LINES[type(entry)](at=at, **msgspec.structs.asdict(entry))

@@ -1,4 +1,4 @@
-"""The journal of a print job: every input of it as it came, in one order; `follow` is its effect.
+"""The journal of a print job: every input of it as it came, in one order; `apply` is its effect.
 
 A job as it stands is never changed in any other way, so that it can be derived again from its first row and its
 journal: `replay`. The raw bytes of each webhook are in it.
@@ -98,7 +98,7 @@ Entry = (
 )
 
 
-def follow(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
+def apply(job: PrintJob, entry: Entry, now: datetime) -> PrintJob:
     """Return the job as it stands after the entry."""
     match entry:
         case Turn(sent_to=sent_to):
@@ -138,14 +138,14 @@ def repeats(job: PrintJob, body: bytes, recorded: Sequence[bytes], now: datetime
     """
     if body in recorded:
         return True
-    after = follow(job, Called(body), now)
+    after = apply(job, Called(body), now)
     if len(recorded) >= MAX_CALLBACKS:
         return (after.decided_by, after.status) == (job.decided_by, job.status)
     # Inside a commit, so that payments wait for it: of what is recorded nothing but the status is read again.
     return after == job and read_status(body) in map(read_status, recorded)
 
 
-def reason(entry: Entry) -> str:
+def feed_word(entry: Entry) -> str:
     """Return the word of the feed for an entry: `accepted`, `webhook:COMPLETED`, `poll:IN_PROGRESS`, `resolve`."""
     match entry:
         case Created(attempt=attempt):
@@ -164,5 +164,5 @@ def replay(initial: PrintJob, inputs: Iterable[tuple[datetime, Entry]]) -> Print
     """Derive a job again from its beginning and all that came, in order."""
     job = initial
     for at, entry in inputs:
-        job = follow(job, entry, at)
+        job = apply(job, entry, at)
     return job

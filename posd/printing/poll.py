@@ -223,7 +223,7 @@ class Spooler:
             await self._store.write(partial(_record, identity=identity, entry=Polled(answer), now=self._now()))
             crash_point("print_poll.recorded")
         self._log(identity, terminal, answer)
-        self._fleet.called(terminal, address[0], attempt)
+        self._fleet.note_result(terminal, address[0], attempt)
         return reached
 
     def _log(self, identity: str, terminal: str, answer: Answer) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from posd.base.json_text import encode
 from posd.base.times import iso
-from posd.printing.entries import Called, Created, Dismissed, Entry, Resolved, follow, reason
+from posd.printing.entries import Called, Created, Dismissed, Entry, Resolved, apply, feed_word
 from posd.printing.model import DecidedBy, PrintAttention, PrintJob, PrintStatus
 from posd.records.model import Phase
 from posd.storage.batch import Change, Unit
@@ -136,14 +136,14 @@ def record(unit: Unit, before: PrintJob, entry: Entry, now: datetime) -> PrintJo
 
     Nothing is written of an entry that changes nothing, unless it tells what was done or came. Raise StaleState.
     """
-    after = follow(before, entry, now)
+    after = apply(before, entry, now)
     if after == before and not isinstance(entry, ALWAYS):
         return before
     append(unit, before.print_job_id, entry, iso(now))
     if after == before:
-        _publish(unit, before, before, reason(entry), iso(now))
+        _publish(unit, before, before, feed_word(entry), iso(now))
         return before
-    return move(unit, before, after, reason(entry))
+    return move(unit, before, after, feed_word(entry))
 
 
 def move(unit: Unit, before: PrintJob, after: PrintJob, word: str) -> PrintJob:

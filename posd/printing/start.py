@@ -284,7 +284,7 @@ class Printing:
         crash_point("print.replied")
         if isinstance(attempt, NotSent):
             ticket.failed(attempt.reason)
-        self._fleet.called(terminal, job.sent_to or "", attempt)
+        self._fleet.note_result(terminal, job.sent_to or "", attempt)
         return attempt
 
     async def _conclude(self, identity: str, attempt: Attempt) -> PrintJob | None:

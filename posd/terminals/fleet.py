@@ -259,13 +259,13 @@ class Fleet:
             member.model = model or member.model
             self.on_news(serial, News.HEARD)
 
-    def starts(self, serial: str, base_url: str, certificate: str | None) -> None:
+    def note_start(self, serial: str, base_url: str, certificate: str | None) -> None:
         """Note that a start goes to the device at that address, which showed this certificate (fingerprint)."""
         member = self._member(serial)
         member.started = Started(base_url, certificate)
-        self.shows(serial, base_url, certificate)
+        self.note_certificate(serial, base_url, certificate)
 
-    def shows(self, serial: str, base_url: str, certificate: str | None) -> None:
+    def note_certificate(self, serial: str, base_url: str, certificate: str | None) -> None:
         """Note the certificate (fingerprint) that verified at an address of a terminal."""
         for candidate in self._member(serial).find(base_url):
             candidate.certificate = certificate
@@ -284,7 +284,7 @@ class Fleet:
             member.judge(base_url or best.base_url, verdict, words, at, time.monotonic())
         self.on_news(serial, News.REACHED if reachable else News.MISSED)
 
-    def called(self, serial: str, base_url: str, attempt: Attempt, *, connected: bool = False) -> None:
+    def note_result(self, serial: str, base_url: str, attempt: Attempt, *, connected: bool = False) -> None:
         """Note what came of a call to an address of a terminal; `connected`: it got through, whatever was not sent."""
         reason = attempt.reason if isinstance(attempt, NotSent) and not connected else None
         self.reached(serial, reason is None, iso(self._now()), base_url=base_url, reason=reason)
@@ -384,7 +384,7 @@ class Fleet:
         with self._watched(member):
             match seen:
                 case Reached(certificate):
-                    self.shows(serial, base_url, certificate)
+                    self.note_certificate(serial, base_url, certificate)
                     member.judge(base_url, Verdict.ANSWERS, None, at, tried)
                 case Unreached(reason, refused):
                     member.judge(base_url, Verdict.REFUSED if refused else Verdict.SILENT, reason, at, tried)

@@ -17,7 +17,7 @@ import msgspec
 
 from posd.base.times import iso
 from posd.payments import event_rows, reprocess, rows
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import TakenOver
 from posd.payments.events import read_event
 from posd.payments.model import Transaction
@@ -137,7 +137,7 @@ class _TakeOver:
             phase=Phase.STARTING,
         )
         begin(self._unit, found, "taken_over")
-        record(self._unit, found, TakenOver(reason), self._now, Outstanding())
+        record(self._unit, found, TakenOver(reason), self._now, CallsInFlight())
 
     def _note(self, identity: str) -> None:
         found = rows.get(self._db, identity)
@@ -160,7 +160,7 @@ class _TakeOver:
             return False
         stored = item.stored
         after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
-        move(self._unit, stored, after, Rederived("taken_over", item.events, item.verdicts), Outstanding())
+        move(self._unit, stored, after, Rederived("taken_over", item.events, item.verdicts), CallsInFlight())
         return True
 
     def _holding(self, taken: Collection[str]) -> Iterator[tuple[str, str]]:

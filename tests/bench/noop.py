@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from posd.httpd.gate import Gate
-from posd.httpd.rejected_traffic import Noise
+from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
 from tests.bench.stock import KEEP_ALIVE_SECONDS, serve_stock
 
@@ -47,7 +47,7 @@ async def main(certificate: Path, key: Path, stock: bool, known: Sequence[str]) 
         app,
         sock,
         name="noop",
-        noise=Noise(),
+        noise=RejectedTraffic(),
         keep_alive_seconds=KEEP_ALIVE_SECONDS,
         max_connections=MAX_CONNECTIONS,
         gate=Gate(lambda: known),

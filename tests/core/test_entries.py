@@ -15,21 +15,21 @@ from posd.payments.entries import (
     AddressBack,
     AddressLost,
     Attempted,
+    CallbackBrokeOff,
     Dismissed,
     Entry,
     Interrupted,
-    Proved,
+    NothingHeard,
+    ProvedNotStarted,
     Quarantined,
     Reapplied,
     Released,
     Resolved,
     Searched,
-    Silent,
     TakenOver,
-    Touched,
-    follow,
+    apply,
+    feed_word,
     replay,
-    word_of,
 )
 from posd.payments.events import TransactionEvent
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
@@ -83,16 +83,16 @@ ENTRIES = [
     (AbortAnswered(Lost("reset")), "abort:unknown", lambda was: was),
     (Quarantined("not JSON"), "quarantined", lambda was: transitions.quarantined(was, "not JSON", NOW)),
     (
-        Silent(AttentionCode.STALLED, 60.0),
+        NothingHeard(AttentionCode.STALLED, 60.0),
         "stalled",
         lambda was: transitions.silent(was, AttentionCode.STALLED, 60.0, NOW),
     ),
     (
-        Silent(AttentionCode.NO_CALLBACK, 10.0),
+        NothingHeard(AttentionCode.NO_CALLBACK, 10.0),
         "no_callback",
         lambda was: transitions.silent(was, AttentionCode.NO_CALLBACK, 10.0, NOW),
     ),
-    (Proved((PIECE, PIECE)), "proof", lambda was: transitions.proved(was, (PIECE, PIECE), NOW)),
+    (ProvedNotStarted((PIECE, PIECE)), "proof", lambda was: transitions.proved(was, (PIECE, PIECE), NOW)),
     (Released("Ana", "slip", None), "release", lambda was: transitions.released(was, NOW)),
     (
         Resolved("Ana", "slip", 1000, Result.APPROVED, "r-1"),
@@ -104,7 +104,7 @@ ENTRIES = [
         "acknowledge",
         lambda was: transitions.dismissed(was, AttentionCode.IN_DOUBT, NOW),
     ),
-    (Touched(), "callback_broke_off", lambda was: transitions.touched(was, NOW)),
+    (CallbackBrokeOff(), "callback_broke_off", lambda was: transitions.touched(was, NOW)),
     (TakenOver("torn"), "taken_over", lambda was: transitions.taken_over(was, "torn", NOW)),
     (Reapplied(), "reapplied", lambda was: transitions.dismissed(was, AttentionCode.QUARANTINED_EVENT, NOW)),
     (AddressLost("10.0.0.7"), "address_changed", lambda was: transitions.address_lost(was, "10.0.0.7", NOW)),
@@ -133,14 +133,14 @@ def test_every_kind_of_entry_is_here() -> None:
 def test_an_entry_has_its_effect_and_its_word_also_when_it_is_read_back(entry, word, effect) -> None:  # type: ignore[no-untyped-def]
     back = written_down(entry)
     assert back == entry
-    assert word_of(back, IDENTITY) == word
+    assert feed_word(back, IDENTITY) == word
     for beginning in BEGINNINGS:
-        assert follow(beginning, back, NOW) == effect(beginning)
+        assert apply(beginning, back, NOW) == effect(beginning)
 
 
 @every("entry", [entry for entry, _, _ in ENTRIES], ids=[word for _, word, _ in ENTRIES])
 def test_an_entry_changes_something_somewhere_unless_it_is_about_an_abort(entry: Entry) -> None:
-    changed = any(follow(beginning, entry, NOW) != beginning for beginning in BEGINNINGS)
+    changed = any(apply(beginning, entry, NOW) != beginning for beginning in BEGINNINGS)
     taken = entry == AbortAnswered(Replied(200, b"{}"))
     assert changed is (taken or not isinstance(entry, AbortRequested | AbortAnswered))
 
@@ -168,7 +168,7 @@ def test_what_was_recorded_replayed_gives_what_was_lived(things: list[bytes | En
     for number, thing in enumerate(things):
         at = NOW + timedelta(seconds=number)
         if not isinstance(thing, bytes):
-            lived = follow(lived, thing, at)
+            lived = apply(lived, thing, at)
             record.append((at, written_down(thing)))
             continue
         event = read(thing)

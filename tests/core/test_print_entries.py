@@ -23,8 +23,8 @@ from posd.printing.entries import (
     Stuck,
     TakenOver,
     Turn,
-    follow,
-    reason,
+    apply,
+    feed_word,
     repeats,
     replay,
 )
@@ -56,7 +56,7 @@ def walk(job: PrintJob, entries: tuple[Entry, ...]) -> list[PrintJob]:
     """Return the job after each entry."""
     states = []
     for entry in entries:
-        job = follow(job, entry, NOW)
+        job = apply(job, entry, NOW)
         states.append(job)
     return states
 
@@ -128,13 +128,13 @@ def test_whatever_comes_the_promises_hold_and_it_is_derived_again(entries: list[
 
 
 def test_what_is_put_back_into_its_place() -> None:
-    job = follow(active(), Quarantined("no JSON"), NOW)
-    assert follow(job, Reapplied(), NOW).attention == ()
-    assert follow(starting(), TakenOver("half of it could be read"), NOW).phase == "in_doubt"
+    job = apply(active(), Quarantined("no JSON"), NOW)
+    assert apply(job, Reapplied(), NOW).attention == ()
+    assert apply(starting(), TakenOver("half of it could be read"), NOW).phase == "in_doubt"
 
 
 def test_an_answer_that_is_none_changes_nothing() -> None:
-    assert follow(active(), Polled(NoAnswer("404", 404)), NOW) == active()
+    assert apply(active(), Polled(NoAnswer("404", 404)), NOW) == active()
 
 
 @pytest.mark.parametrize(
@@ -153,18 +153,18 @@ def test_an_answer_that_is_none_changes_nothing() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_words_of_the_feed(entry: Entry, word: str) -> None:
-    assert reason(entry) == word
+    assert feed_word(entry) == word
 
 
 def test_what_is_a_repeat_of_a_webhook() -> None:
     first = called("COMPLETED")
-    job = follow(active(), first, NOW)
+    job = apply(active(), first, NOW)
     taken = [first.body]
     assert repeats(job, first.body, taken, NOW)
     assert repeats(job, called("COMPLETED", more="x").body, taken, NOW), "the same job, the same status"
     assert not repeats(job, called("FAILED").body, taken, NOW), "it contradicts"
     assert not repeats(active(), first.body, [], NOW)
-    by_poll = follow(active(), polled("COMPLETED"), NOW)
+    by_poll = apply(active(), polled("COMPLETED"), NOW)
     assert not repeats(by_poll, first.body, [], NOW), "the first webhook is kept, though a poll was faster"
 
 

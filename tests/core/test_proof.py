@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from posd.payments.abort_replies import AbortAnswer
 from posd.payments.model import SearchResult
-from posd.payments.not_started import Rounds, aborted, searched
+from posd.payments.not_started import NotStartedProof, aborted, searched
 
 SETTLE = 60.0
 IDLE, NONE = AbortAnswer.NOTHING_RUNNING, SearchResult.NONE
@@ -14,9 +14,9 @@ IDLE, NONE = AbortAnswer.NOTHING_RUNNING, SearchResult.NONE
 Answers = list[tuple[AbortAnswer | SearchResult, float]]
 
 
-def rounds(answers: Answers) -> Rounds:
+def rounds(answers: Answers) -> NotStartedProof:
     """Return what has been counted after these answers, each with the time at which it was asked for."""
-    counted = Rounds(SETTLE)
+    counted = NotStartedProof(SETTLE)
     for answer, asked in answers:
         if isinstance(answer, AbortAnswer):
             counted = aborted(counted, answer, asked)
@@ -68,7 +68,7 @@ def test_the_second_round_is_due_after_the_first_is_whole() -> None:
 @pytest.mark.parametrize("answer", [AbortAnswer.TAKEN, AbortAnswer.UNKNOWN, SearchResult.FOUND])
 def test_an_answer_that_may_mean_that_it_runs_begins_the_proof_anew(answer: AbortAnswer | SearchResult) -> None:
     for before in (FIRST, [*FIRST, (IDLE, 61.0)]):
-        assert rounds([*before, (answer, 62.0)]) == Rounds(SETTLE)
+        assert rounds([*before, (answer, 62.0)]) == NotStartedProof(SETTLE)
 
 
 @pytest.mark.parametrize("answer", [AbortAnswer.UNREACHABLE, AbortAnswer.NOT_TAKEN, SearchResult.NO_ANSWER])

@@ -9,7 +9,7 @@ from hypothesis.strategies import SearchStrategy
 
 from posd.base.json_text import decode, encode
 from posd.payments import entries
-from posd.payments.entries import Attempted, Searched, follow
+from posd.payments.entries import Attempted, Searched, apply
 from posd.payments.events import MAX_TEXT, NotAnEvent, TransactionEvent, read_event
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import RESULTS, Outcome, Transaction
@@ -140,9 +140,9 @@ def check_acknowledgement(case: Case) -> None:
                 assert echoed in (None, "") or str(echoed).lower() == IDENTITY, f"it echoes {echoed!r}"
     entry = msgspec.json.decode(encode(Attempted(attempt)), type=entries.Entry)
     for before in TRANSACTIONS:
-        after = follow(before, Attempted(attempt), NOW)
+        after = apply(before, Attempted(attempt), NOW)
         check_step(before, after)
-        assert follow(before, entry, NOW) == after, "what is recorded of the answer proves something else"
+        assert apply(before, entry, NOW) == after, "what is recorded of the answer proves something else"
         if before.outcome is None and after.outcome is not None:
             assert isinstance(judgement, Refused | Unsent)
 
@@ -193,7 +193,7 @@ def check_search(case: Case) -> None:
     for before in TRANSACTIONS:
         after = searched(before, answer, NOW)
         check_step(before, after)
-        assert follow(before, entry, NOW) == after, "what is recorded of the search says something else"
+        assert apply(before, entry, NOW) == after, "what is recorded of the search says something else"
         if not isinstance(answer, Found):
             assert after.outcome == before.outcome or answer.bears_id
 

@@ -8,7 +8,7 @@ from hypothesis.strategies import SearchStrategy
 
 from posd.base.json_text import encode
 from posd.printing import entries
-from posd.printing.entries import Called, Created, Polled, follow, repeats
+from posd.printing.entries import Called, Created, Polled, apply, repeats
 from posd.printing.events import Answered, NotAPrintEvent, judge, read_poll, read_status, read_webhook
 from posd.printing.model import FINALS, STATED, PrintAttentionCode, PrintJob, PrintStatus
 from posd.printing.replies import Accepted, Report
@@ -37,10 +37,10 @@ NEW = PrintJob(
 
 def _jobs() -> tuple[PrintJob, ...]:
     """Jobs in every phase, as a terminal's word may find them."""
-    taken = follow(NEW, Created(Replied(202, encode({"id": TERMINAL_JOB, "status": "PENDING"}))), NOW)
-    refused = follow(NEW, Created(Replied(422, b"no")), NOW)
-    doubtful = follow(NEW, Created(Lost("no reply in time")), NOW)
-    ended = [follow(taken, Called(encode(item)), NOW) for item in seeds.PRINT_WEBHOOKS]
+    taken = apply(NEW, Created(Replied(202, encode({"id": TERMINAL_JOB, "status": "PENDING"}))), NOW)
+    refused = apply(NEW, Created(Replied(422, b"no")), NOW)
+    doubtful = apply(NEW, Created(Lost("no reply in time")), NOW)
+    ended = [apply(taken, Called(encode(item)), NOW) for item in seeds.PRINT_WEBHOOKS]
     return (NEW, taken, refused, doubtful, *ended)
 
 
@@ -61,10 +61,10 @@ def check_webhook(case: Case) -> None:
     assert report.job_id
     assert report.status == read_status(case.body)
     for before in JOBS:
-        after = follow(before, Called(case.body), NOW)
+        after = apply(before, Called(case.body), NOW)
         check_step(before, after)
         assert repeats(after, case.body, [case.body], NOW)
-        assert follow(after, Called(case.body), NOW) == after, "the same webhook again changes something"
+        assert apply(after, Called(case.body), NOW) == after, "the same webhook again changes something"
 
 
 def check_step(before: PrintJob, after: PrintJob) -> None:
@@ -97,9 +97,9 @@ def check_creation(case: Case) -> None:
             assert any(_said_once(document, name, judgement.job_id) for name in ID_NAMES), "the id says several things"
     entry = msgspec.json.decode(encode(Created(attempt)), type=entries.Entry)
     for before in JOBS:
-        after = follow(before, Created(attempt), NOW)
+        after = apply(before, Created(attempt), NOW)
         check_step(before, after)
-        assert follow(before, entry, NOW) == after, "what is recorded of the answer proves something else"
+        assert apply(before, entry, NOW) == after, "what is recorded of the answer proves something else"
 
 
 def check_poll(case: Case) -> None:
@@ -118,9 +118,9 @@ def check_poll(case: Case) -> None:
                 said = [value for element in elements if _names(element, before) for value in element.all("status")]
                 assert {*map(str, said)} == {str(said[0])}, f"the elements of our job say {said}"
         entry = msgspec.json.decode(encode(Polled(answer)), type=entries.Entry)
-        after = follow(before, Polled(answer), NOW)
+        after = apply(before, Polled(answer), NOW)
         check_step(before, after)
-        assert follow(before, entry, NOW) == after, "what is recorded of the poll says something else"
+        assert apply(before, entry, NOW) == after, "what is recorded of the poll says something else"
 
 
 def _is_ours(element: object, job: PrintJob, word: str) -> bool:
@@ -159,7 +159,7 @@ def check_course(case: Case) -> None:
 
 
 def _word(job: PrintJob, word: str) -> PrintJob:
-    return follow(job, Called(encode({"printJobId": PRINT_JOB, "status": word, "externalReference": ""})), NOW)
+    return apply(job, Called(encode({"printJobId": PRINT_JOB, "status": word, "externalReference": ""})), NOW)
 
 
 def _webhooks(corpus: Sequence[bytes]) -> SearchStrategy[Case]:

@@ -15,7 +15,7 @@ from structlog.typing import EventDict
 from posd.config import load
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.intent import Intents
 from posd.payments.model import Transaction
 from posd.payments.start import Payments
@@ -107,7 +107,7 @@ async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Insi
         config = load(home / "config.toml")
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
         await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
-        fleet, outstanding, turns = Fleet(config.terminals, config.profile), Outstanding(), Turns()
+        fleet, outstanding, turns = Fleet(config.terminals, config.profile), CallsInFlight(), Turns()
         urls = CallbackUrls((b"k" * 32,), "", 1)
         payments = Payments(store, fleet, Intents(fleet, outstanding, UTC), urls, outstanding, now)
         aborts = Aborts(store, fleet, outstanding, now)

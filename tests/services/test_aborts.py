@@ -14,7 +14,7 @@ from posd.base.problems import Problem
 from posd.config import load
 from posd.payments import leases
 from posd.payments.abort import Aborts
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.inbox import Inbox
 from posd.payments.intent import Intents
 from posd.payments.start import Payments
@@ -39,7 +39,7 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
         (tmp_path / "config.toml").write_text(toml(tmp_path, terminal.toml))
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals, config.profile), Outstanding()
+        fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
         intents = Intents(fleet, outstanding, UTC)
         payments = Payments(store, fleet, intents, CallbackUrls((b"k" * 32,), "", 1), outstanding, now)
         inbox = Inbox(store, fleet, "", outstanding, now)

@@ -15,7 +15,7 @@ from structlog.typing import EventDict
 
 from posd.payments import journal, log, rows
 from posd.payments.address_changes import AddressChanges
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.model import AttentionCode, Result, Transaction
 from posd.payments.record import Begun, begin, move
 from posd.payments.transitions import dismissed, resolved
@@ -90,7 +90,7 @@ async def world(home: Path) -> AsyncIterator[World]:
     store.hub.listen(lambda _changes: news.set())
     store.hub.listen(log.hear)
     try:
-        yield World(home, store, AddressChanges(store, Interfaces(), Outstanding(), now), news)
+        yield World(home, store, AddressChanges(store, Interfaces(), CallsInFlight(), now), news)
     finally:
         await store.close()
 
@@ -158,7 +158,7 @@ async def test_what_a_person_has_closed_is_not_raised_again_for_the_same_address
         async with looking(here):
             before = await here.until(marked, lost)
         closed = dismissed(before, AttentionCode.ADDRESS_CHANGED, now())
-        await here.store.write(lambda unit: move(unit, before, closed, Begun("acknowledge"), Outstanding()))
+        await here.store.write(lambda unit: move(unit, before, closed, Begun("acknowledge"), CallsInFlight()))
         later = await here.add(payment(GONE))
         async with looking(here):
             await here.until(later, lost)  # it was recorded after the other, and is looked at after it

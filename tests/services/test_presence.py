@@ -15,7 +15,7 @@ from posd.base.times import iso
 from posd.daemon import presence
 from posd.daemon.downtime import Absence, Cause
 from posd.daemon.presence import BEAT_SECONDS, Clock, Presence
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.model import OperationType, Outcome, Result, Transaction
 from posd.payments.record import Begun, begin, move
 from posd.records.model import Phase
@@ -76,7 +76,7 @@ class Machine:
         nothing = dict.fromkeys(Outcome.__struct_fields__[:11])
         outcome = Outcome(**nothing | {"result": Result.CANCELED, "decided_at": iso(self.wall), "evidence": ()})  # type: ignore[arg-type]
         after = msgspec.structs.replace(payment, phase=Phase.FINAL, outcome=outcome, updated_at=iso(self.wall))
-        await store.write(lambda unit: move(unit, payment, after, Begun("event:TERMINAL_CANCELED"), Outstanding()))
+        await store.write(lambda unit: move(unit, payment, after, Begun("event:TERMINAL_CANCELED"), CallsInFlight()))
 
 
 @pytest.fixture

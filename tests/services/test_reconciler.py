@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from posd.config import load
 from posd.payments.abort import Aborts
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.events import read_event
 from posd.payments.reconcile import Reconciler, Settings
 from posd.payments.record import begin
@@ -35,7 +35,7 @@ async def asking(home: Path) -> AsyncIterator[Reconciler]:
     (home / "config.toml").write_text(toml(home, '[[terminals]]\nserial = "SN-TEST"\n'))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
-    fleet, outstanding = Fleet(config.terminals, config.profile), Outstanding()
+    fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
     searching = Searching(store, fleet, "", outstanding, now)
     aborts = Aborts(store, fleet, outstanding, now)
     settings = Settings(Limits(3600, 3600, 3600), settle=60, probe_with_abort=False)

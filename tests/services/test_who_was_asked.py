@@ -10,7 +10,7 @@ from posd.base.times import iso
 from posd.config import load
 from posd.payments import proven_searches
 from posd.payments.abort import Aborts
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.intent import Intents
 from posd.payments.reconcile import Reconciler, Settings
 from posd.payments.schedule import Limits
@@ -48,7 +48,7 @@ async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gon
         (tmp_path / "config.toml").write_text(toml(tmp_path, CONFIRMED + entry))
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals, config.profile), Outstanding()
+        fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
         intents = Intents(fleet, outstanding, UTC)
         payments = Payments(store, fleet, intents, CallbackUrls((b"k" * 32,), "", 1), outstanding, now)
         searching = Searching(store, fleet, "", outstanding, now)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from posd.base.times import iso
 from posd.payments import event_rows, journal, leases, rows
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Attempted, Quarantined
 from posd.payments.events import read_event
 from posd.payments.lifecycle import Status
@@ -74,7 +74,7 @@ class Filled:
 
     def attempt(self, identity: str, attempt: Replied | NotSent = ACKNOWLEDGED) -> None:
         """Record what came of the start."""
-        after = record(Unit(self.db), self.get(identity), Attempted(attempt), self.now(), Outstanding())
+        after = record(Unit(self.db), self.get(identity), Attempted(attempt), self.now(), CallsInFlight())
         self.free(after)
 
     def event(self, identity: str, status: str, **changes: object) -> bytes:
@@ -84,7 +84,7 @@ class Filled:
         event, now = read_event(content), self.now()
         after, verdict = advance(before, event, seen=Seen.NEW, now=now)
         seq = event_rows.append(unit, identity, event, verdict, iso(now), content)
-        after = move(unit, before, after, Begun(f"event:{status}"), Outstanding())
+        after = move(unit, before, after, Begun(f"event:{status}"), CallsInFlight())
         if status in (Status.APPROVAL, Status.DECLINED):
             event_rows.set_final(unit, identity, seq)
         self.free(after)
@@ -94,7 +94,7 @@ class Filled:
         """Refuse a callback of it."""
         unit = Unit(self.db)
         quarantine.put(unit, "transactions", identity, "no event", "127.0.0.1", iso(self.now()), content)
-        record(unit, self.get(identity), Quarantined("no event"), self.now(), Outstanding())
+        record(unit, self.get(identity), Quarantined("no event"), self.now(), CallsInFlight())
 
     def free(self, after: Transaction) -> None:
         if after.phase is Phase.FINAL:

@@ -22,9 +22,9 @@ from posd.config import load
 from posd.payments import event_rows, journal, leases
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.decide import Operators
-from posd.payments.entries import Entry, follow
+from posd.payments.entries import Entry, apply
 from posd.payments.event_rows import StoredEvent
 from posd.payments.events import read_event
 from posd.payments.inbox import Inbox
@@ -153,7 +153,7 @@ class House:
     def __init__(self, home: Path, network: Network, clock: Clock, store: Store) -> None:
         config = load(home / "config.toml")
         self.home, self.network, self.clock, self.store = home, network, clock, store
-        self.outstanding = Outstanding()
+        self.outstanding = CallsInFlight()
         self.fleet = WiredFleet(config.terminals, config.profile)
         self.fleet.network = network
         urls = CallbackUrls((bytes(32),), "127.0.0.1", 1)
@@ -250,7 +250,7 @@ class Record:
                 transaction, verdict = advance(transaction, event, seen=seen, now=at)
                 verdicts.append(str(verdict))
             else:
-                transaction = follow(transaction, item, at)
+                transaction = apply(transaction, item, at)
                 notes += transaction == before
             changes += transaction != before
         return Replayed(transaction, verdicts, changes, notes)

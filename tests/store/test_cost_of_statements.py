@@ -12,7 +12,7 @@ import pytest
 
 from posd.payments import chain_rows, event_rows, final_event, journal, leases, listing, proven_searches
 from posd.payments import rows as transactions
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Reapplied
 from posd.payments.record import Begun, move
 from posd.printing import listing as print_listing
@@ -126,7 +126,7 @@ WRITES: dict[str, Callable[[Unit], Any]] = {
     "lines removed": lambda unit: pruning.remove_lines(unit, [1, 2]),
     "refused bodies removed": lambda unit: pruning.remove_quarantined(unit, [1, 2]),
     "a change": lambda unit: move(
-        unit, payment(unit.db), msgspec.structs.replace(payment(unit.db), heard=False), Begun("r"), Outstanding()
+        unit, payment(unit.db), msgspec.structs.replace(payment(unit.db), heard=False), Begun("r"), CallsInFlight()
     ),
 }
 EVERYTHING: dict[str, Read] = READS | {

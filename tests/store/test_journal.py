@@ -8,7 +8,7 @@ import pytest
 
 from posd.base.times import iso
 from posd.payments import event_rows, journal, rows
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -16,15 +16,15 @@ from posd.payments.entries import (
     Dismissed,
     Entry,
     Interrupted,
-    Proved,
+    NothingHeard,
+    ProvedNotStarted,
     Quarantined,
     Reapplied,
     Released,
     Resolved,
     Searched,
-    Silent,
     TakenOver,
-    follow,
+    apply,
 )
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, SearchResult, Transaction
 from posd.payments.record import ALWAYS, Begun, begin, move, record
@@ -50,7 +50,7 @@ async def begun(store: Store) -> Transaction:
 
 
 async def write_down(store: Store, before: Transaction, entry: Entry, at: timedelta = timedelta()) -> Transaction:
-    return await store.write(partial(record, before=before, entry=entry, now=NOW + at, outstanding=Outstanding()))
+    return await store.write(partial(record, before=before, entry=entry, now=NOW + at, outstanding=CallsInFlight()))
 
 
 async def stored(store: Store) -> Transaction:
@@ -74,7 +74,7 @@ async def deliver(store: Store, before: Transaction, body: bytes) -> Transaction
 
     def work(unit: Unit) -> Transaction:
         event_rows.append(unit, IDENTITY, event, verdict, iso(NOW), body)
-        return move(unit, before, after, Begun("event"), Outstanding())
+        return move(unit, before, after, Begun("event"), CallsInFlight())
 
     return await store.write(work)
 
@@ -92,8 +92,8 @@ EVERY = (
     AbortRequested(probe=False, uid=0),
     AbortAnswered(Replied(200, b"{}")),
     Quarantined("not JSON"),
-    Silent(AttentionCode.STALLED, 60.5),
-    Proved((PIECE, PIECE)),
+    NothingHeard(AttentionCode.STALLED, 60.5),
+    ProvedNotStarted((PIECE, PIECE)),
     Released("Ana", "note", None),
     Resolved("Ana", "ñandú ✓", 1000, Result.APPROVED, "r-1"),
     Dismissed("Ana", "note", 1000, AttentionCode.GAP),
@@ -113,7 +113,7 @@ async def test_an_entry_comes_back_as_it_was_written(store: Store, begun: Transa
 @pytest.mark.parametrize("entry", EVERY, ids=lambda entry: type(entry).__name__)
 async def test_an_entry_and_its_effect_are_one_commit(store: Store, begun: Transaction, entry: Entry) -> None:
     after = await write_down(store, begun, entry)
-    assert msgspec.structs.replace(after, revision=0) == follow(begun, entry, NOW)
+    assert msgspec.structs.replace(after, revision=0) == apply(begun, entry, NOW)
     assert after == await stored(store)
     kept = [item.entry for item in await entries(store)]
     told = await history(store)
@@ -127,7 +127,7 @@ async def test_an_entry_and_its_effect_are_one_commit(store: Store, begun: Trans
 
 async def test_what_changes_nothing_is_not_written_down(store: Store, begun: Transaction) -> None:
     active = await deliver(store, begun, content(ACK))
-    for entry in (Proved((PIECE,)), Reapplied()):
+    for entry in (ProvedNotStarted((PIECE,)), Reapplied()):
         assert await write_down(store, active, entry) == active
     assert (await entries(store), len(await history(store))) == ([], 2)
 

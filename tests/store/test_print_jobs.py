@@ -26,7 +26,7 @@ from posd.printing.entries import (
     Stuck,
     TakenOver,
     Turn,
-    follow,
+    apply,
     replay,
 )
 from posd.printing.events import Answered, NoAnswer
@@ -258,6 +258,6 @@ async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> 
 async def test_a_row_holds_what_follows_from_its_entry(store: Store) -> None:
     job = await begin(store)
     for entry in (Turn("https://192.0.2.9"), ACCEPTED, called("IN_PROGRESS"), polled("COMPLETED")):
-        expected = follow(job, entry, NOW + timedelta(seconds=1))
+        expected = apply(job, entry, NOW + timedelta(seconds=1))
         job = await record(store, job, entry)
         assert msgspec.structs.replace(job, revision=0) == msgspec.structs.replace(expected, revision=0)

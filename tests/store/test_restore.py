@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from posd.payments import event_rows, journal, leases, proven_searches, reprocess, rows
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Released
 from posd.payments.model import AttentionCode, Result
 from posd.payments.record import record
@@ -222,7 +222,7 @@ def test_a_terminal_is_not_taken_from_who_holds_it(state: State, damaged: bool) 
         released = filled.pay(3, OPEN)
         db.execute("UPDATE transactions SET terminal = ? WHERE client_transaction_id = ?", (terminal(1), theirs))
         db.execute("UPDATE leases SET terminal = ? WHERE client_transaction_id = ?", (terminal(1), theirs))
-        record(Unit(db), filled.get(released), Released("Ana", "broken", 1), filled.now(), Outstanding())
+        record(Unit(db), filled.get(released), Released("Ana", "broken", 1), filled.now(), CallsInFlight())
         leases.give_up_all(Unit(db), released)
     if damaged:
         destroy(state.database, "leases")
@@ -236,7 +236,7 @@ def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> N
     with filling(state.database) as filled:
         stuck = filled.pay(1, OPEN)
         state.back_up()
-        record(Unit(filled.db), filled.get(stuck), Released("Ana", "broken", 1), filled.now(), Outstanding())
+        record(Unit(filled.db), filled.get(stuck), Released("Ana", "broken", 1), filled.now(), CallsInFlight())
         leases.give_up_all(Unit(filled.db), stuck)
     state.restore()
     with closing(connect_reader(state.database)) as db:

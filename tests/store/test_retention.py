@@ -13,7 +13,7 @@ import pytest
 
 from posd.base.problems import Problem
 from posd.payments import rows as transactions
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Dismissed
 from posd.payments.model import AttentionCode, OperationType
 from posd.payments.record import record
@@ -120,7 +120,7 @@ async def test_what_is_old_goes_whole_with_its_space_and_every_word_of_it(path: 
 
 def dismiss(filled: Filled, identity: str) -> None:
     entry = Dismissed("ada", "seen", None, AttentionCode.QUARANTINED_EVENT)
-    record(Unit(filled.db), filled.get(identity), entry, filled.now(), Outstanding())
+    record(Unit(filled.db), filled.get(identity), entry, filled.now(), CallsInFlight())
 
 
 def old(path: Path, work: Any) -> None:

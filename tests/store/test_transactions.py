@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from posd.base.times import iso
 from posd.payments import leases, listing
 from posd.payments import rows as transactions
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.listing import Page
 from posd.payments.model import Transaction
 from posd.payments.record import Begun, begin, move
@@ -39,7 +39,7 @@ async def test_a_transaction_comes_back_as_it_was_stored_at_every_step(store: St
     await store.write(inserting(transaction))
     transaction = conclude_start(transaction, Refused(409, "busy"), NOW)
     before = starting(metadata=b'{"a": 1.10}', options=b'{"b": true}', sale="s", repeat=True)
-    transaction = await store.write(lambda unit: move(unit, before, transaction, Begun("refused"), Outstanding()))
+    transaction = await store.write(lambda unit: move(unit, before, transaction, Begun("refused"), CallsInFlight()))
     for data in event_bodies(SCENARIOS[name][0]):
         after, _ = advance(transaction, read(data), seen=Seen.NEW, now=NOW)
         stored = await store.write(partial(_move, before=transaction, after=after))
@@ -50,7 +50,7 @@ async def test_a_transaction_comes_back_as_it_was_stored_at_every_step(store: St
 
 
 def _move(unit: Unit, before: Transaction, after: Transaction) -> Transaction:
-    return move(unit, before, after, Begun("event"), Outstanding())
+    return move(unit, before, after, Begun("event"), CallsInFlight())
 
 
 async def test_a_change_from_another_state_than_the_row_has_is_refused(store: Store) -> None:

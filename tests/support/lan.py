@@ -18,9 +18,9 @@ from posd.base.callback_tokens import Channel
 from posd.config import load
 from posd.httpd import sockets
 from posd.httpd.gate import Gate
-from posd.httpd.rejected_traffic import Noise
+from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.inbox import Inbox
 from posd.records.callback_urls import CallbackUrls
 from posd.storage.store import Store
@@ -42,7 +42,7 @@ class Lan:
     """A listener in this process, with everything behind it."""
 
     listener: Listener
-    noise: Noise
+    noise: RejectedTraffic
     ca: Path
 
     @property
@@ -98,8 +98,8 @@ async def listening(home: Path, gate: Gate | None = None, **limits: Any) -> Asyn
         stack.push_async_callback(fleet.close)
         sock = sockets.tcp_socket("127.0.0.1", 0)
         urls = CallbackUrls((KEY,), "127.0.0.1", sock.getsockname()[1])
-        inbox = Inbox(store, fleet, "", Outstanding(), lambda: datetime.now(UTC))
-        noise = Noise()
+        inbox = Inbox(store, fleet, "", CallsInFlight(), lambda: datetime.now(UTC))
+        noise = RejectedTraffic()
         listener = Listener(
             WebhookApp((transactions(inbox, 100_000),), urls, noise),
             sock,

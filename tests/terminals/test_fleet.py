@@ -307,9 +307,9 @@ async def test_the_device_that_was_sent_a_payment_is_known_again_by_its_certific
     fleet.announce(announced("a", right))
     device, sent_to, elsewhere = fleet.device(SERIAL), right.base_urls[0], right.base_urls[1]
     attempt = await device.call(
-        "POST", f"{sent_to}/x", connected=lambda certificate: fleet.starts(SERIAL, sent_to, certificate)
+        "POST", f"{sent_to}/x", connected=lambda certificate: fleet.note_start(SERIAL, sent_to, certificate)
     )
-    fleet.called(SERIAL, sent_to, attempt)
+    fleet.note_result(SERIAL, sent_to, attempt)
     assert shown(fleet)["reachable"] is True
     assert fleet.same_device(SERIAL, sent_to, elsewhere) == right.fingerprint
     assert fleet.same_device(SERIAL, sent_to, sent_to) == right.fingerprint
@@ -343,7 +343,7 @@ def test_without_a_certificate_the_same_address_is_the_same_device(
     here, there = f"{scheme}://192.0.2.1:6869", f"{scheme}://192.0.2.2:6869"
     fleet.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
     if started:
-        fleet.starts(SERIAL, here, None)
+        fleet.note_start(SERIAL, here, None)
     assert (fleet.same_device(SERIAL, here, here), fleet.same_device(SERIAL, here, there)) == expected
     assert fleet.was_same_device(SERIAL, here, here, None)
     assert fleet.was_same_device(SERIAL, here, there, None) == expected[1]
@@ -390,7 +390,7 @@ async def test_what_is_known_of_a_terminal_stays_known_when_the_configuration_is
 ) -> None:
     fleet.announce(announced("one", right))
     await fleet.check(SERIAL)
-    fleet.starts(SERIAL, right.base_url, right.fingerprint)
+    fleet.note_start(SERIAL, right.base_url, right.fingerprint)
     before = shown(fleet)
     assert before["reachable"] is True
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from posd.config import load
-from posd.payments.calls_in_flight import Outstanding
+from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.intent import Intents
 from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
@@ -29,7 +29,7 @@ async def test_a_call_that_looks_up_the_id_in_the_middle_of_its_start_joins_it(t
         (home / "config.toml").write_text(toml(home, terminal.toml))
         config = load(home / "config.toml")
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
-        fleet, outstanding = Fleet(config.terminals, config.profile), Outstanding()
+        fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
         urls = CallbackUrls((b"k" * 32,), "", 1)
         payments = Payments(
             store, fleet, Intents(fleet, outstanding, UTC), urls, outstanding, lambda: datetime.now(UTC)

@@ -9,7 +9,7 @@ from posd.base import callback_tokens
 from posd.base.callback_tokens import Channel
 from posd.payments import request as requests
 from posd.payments.abort_replies import judge_abort
-from posd.payments.entries import Attempted, Searched, follow
+from posd.payments.entries import Attempted, Searched, apply
 from posd.payments.events import NotAnEvent, TransactionEvent, read_event
 from posd.payments.model import OperationType, Transaction, next_step
 from posd.payments.search_replies import RESULTS, Found, read_reply, request_body
@@ -94,7 +94,7 @@ def _starting() -> Transaction:
 
 
 def _start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
-    after = follow(_starting(), Attempted(_attempt(given)), NOW)
+    after = apply(_starting(), Attempted(_attempt(given)), NOW)
     found: dict[str, Any] = {
         "phase": after.phase,
         "status": after.status,
@@ -109,8 +109,8 @@ def _start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _search_reply(given: Mapping[str, Any]) -> dict[str, Any]:
     answer = read_reply(_attempt(given), given["pointer"], given["client_transaction_id"])
-    doubtful = follow(_starting(), Attempted(Lost("reset")), NOW)
-    after = follow(doubtful, Searched(answer), NOW)
+    doubtful = apply(_starting(), Attempted(Lost("reset")), NOW)
+    after = apply(doubtful, Searched(answer), NOW)
     return {
         "answer": RESULTS[type(answer)],
         "elements": len(answer.elements) if isinstance(answer, Found) else 0,
@@ -142,7 +142,7 @@ def _job(phase: Phase = Phase.STARTING) -> PrintJob:
 def _taken(own: str | None) -> PrintJob:
     """Return a job that the terminal has taken, and named so, where it has a name of its own for it."""
     named = f'{{"printJobId": "{own or "job-1042"}"}}'.encode()
-    return entries.follow(_job(), entries.Created(Replied(202, named)), NOW)
+    return entries.apply(_job(), entries.Created(Replied(202, named)), NOW)
 
 
 def _stands(job: PrintJob) -> dict[str, Any]:
@@ -161,10 +161,10 @@ def _print_webhook(given: Mapping[str, Any]) -> dict[str, Any]:
     try:
         report = read_webhook(body)
     except NotAPrintEvent as error:
-        refused = entries.follow(job, entries.Quarantined(str(error)), NOW)
+        refused = entries.apply(job, entries.Quarantined(str(error)), NOW)
         return {"reply": 400, "after": _stands(refused)}
     if not belongs(job, report.job_id or ""):
-        refused = entries.follow(job, entries.Quarantined("another job"), NOW)
+        refused = entries.apply(job, entries.Quarantined("another job"), NOW)
         return {"reply": 400, "after": _stands(refused)}
     read = {
         "printJobId": report.job_id,
@@ -173,19 +173,19 @@ def _print_webhook(given: Mapping[str, Any]) -> dict[str, Any]:
         "errorCode": report.error_code,
         "errorMessage": report.error_message,
     }
-    after = entries.follow(job, entries.Called(body), NOW)
+    after = entries.apply(job, entries.Called(body), NOW)
     return {"reply": 200, "reads": _there(read), "after": _stands(after)}
 
 
 def _print_start_reply(given: Mapping[str, Any]) -> dict[str, Any]:
-    after = entries.follow(_job(), entries.Created(_attempt(given)), NOW)
+    after = entries.apply(_job(), entries.Created(_attempt(given)), NOW)
     return {"after": _stands(after), "terminal_job_id": after.terminal_job_id}
 
 
 def _print_poll_reply(given: Mapping[str, Any]) -> dict[str, Any]:
     job = _taken(given["terminal_job_id"])
     answer = read_poll(_attempt(given), job)
-    after = entries.follow(job, entries.Polled(answer), NOW)
+    after = entries.apply(job, entries.Polled(answer), NOW)
     return {"status": answer.report.status if isinstance(answer, Answered) else None, "after": _stands(after)}
 
 
@@ -196,10 +196,10 @@ def _sequence(given: Mapping[str, Any]) -> dict[str, Any]:
         ((kind, file),) = step.items()
         inner = load(HERE / file).given
         if kind == "start":
-            after = follow(after, Attempted(_attempt(inner)), NOW)
+            after = apply(after, Attempted(_attempt(inner)), NOW)
         elif kind == "search":
             answer = read_reply(_attempt(inner), inner["pointer"], inner["client_transaction_id"])
-            after = follow(after, Searched(answer), NOW)
+            after = apply(after, Searched(answer), NOW)
         else:
             body = content(inner["body"])
             event = read_event(body)

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from posd.base.times import iso
 from posd.httpd import alerts
-from posd.httpd.alerts import Distrust, refusal
+from posd.httpd.alerts import CertificateRefusals, refusal
 
 START = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 
@@ -56,7 +56,7 @@ def test_other_errors_are_no_refusal() -> None:
 
 
 def test_one_line_an_hour_for_an_address_and_every_refusal_counts(clock: Clock) -> None:
-    distrust = Distrust(clock.now)
+    distrust = CertificateRefusals(clock.now)
     with capture_logs() as lines:
         for _ in range(50):
             distrust.note("10.0.0.7", "unknown_ca")
@@ -72,7 +72,7 @@ def test_one_line_an_hour_for_an_address_and_every_refusal_counts(clock: Clock) 
 
 
 def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None:
-    distrust = Distrust(clock.now)
+    distrust = CertificateRefusals(clock.now)
     with capture_logs() as lines:
         for number in range(10_000):
             distrust.note(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}", "unknown_ca")
@@ -86,7 +86,7 @@ def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None
 
 
 def test_it_is_shown_for_a_day_after_the_newest(clock: Clock) -> None:
-    distrust = Distrust(clock.now)
+    distrust = CertificateRefusals(clock.now)
     assert (distrust.words(), distrust.recent()) == (None, {})
     distrust.note("10.0.0.7", "unknown_ca")
     clock.passed = 86_399

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from posd.httpd import bodies
 from posd.httpd.connection import Connection, Http11, Idle
 from posd.httpd.pieces import Pieces
-from posd.httpd.rejected_traffic import Noise
+from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.request_cycle import Exchange
 from posd.httpd.requests import MAX_AT_ONCE, Requests
 from posd.httpd.server import Listener
@@ -33,7 +33,7 @@ class House:
     """A listener without TLS, its app, and what the app and the loop heard."""
 
     def __init__(self, *, in_turn: bool, keep_alive_seconds: float = PATIENCE) -> None:
-        self.noise = Noise()
+        self.noise = RejectedTraffic()
         #: Paths of requests whose body came whole, with the body; with None where the client went before it was.
         self.heard: list[tuple[str, bytes | None]] = []
         #: Set when the app hears the next thing, and when it may answer at /wait.

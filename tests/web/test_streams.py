@@ -23,7 +23,7 @@ from posd.calls.context import Context
 from posd.calls.route import Call, Route
 from posd.httpd import slow_client, sockets
 from posd.httpd.accept import wants_stream
-from posd.httpd.rejected_traffic import Noise
+from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import WRITE_AHEAD_BYTES, Listener
 from posd.payments.event_stream import name
 from posd.records import feed_cursor
@@ -51,7 +51,7 @@ class House:
     context: Context
     socket: Path
     listener: Listener
-    noise: Noise
+    noise: RejectedTraffic
     reads: list[object] = field(default_factory=list)
 
     async def record(self, count: int, reason: str = "event") -> None:
@@ -100,7 +100,7 @@ def _record(unit: Unit, count: int, reason: str) -> None:
 async def house() -> AsyncIterator[House]:
     with TemporaryDirectory(prefix="posd-") as home:
         store = await Store.open(Path(home) / "posd.db", Path(home) / "posd.db.lock")
-        context, noise, path = Context(store, lambda: datetime.now(UTC)), Noise(), Path(home) / "till.sock"
+        context, noise, path = Context(store, lambda: datetime.now(UTC)), RejectedTraffic(), Path(home) / "till.sock"
         app = LocalApp(
             (
                 Call(next(row for row in service.ROUTES if row.path == "/v1/feed"), Feed(context).answer),

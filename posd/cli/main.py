@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from posd import __version__
-from posd.cli.app.completing import files
+from posd.cli.app.completion_words import files
 from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE, Context, context
 from posd.cli.app.lazy import LazyGroup
 
@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "capture": "posd.cli.payments.start:capture",
     "tip": "posd.cli.payments.start:tip",
     "void": "posd.cli.payments.start:void",
-    "await": "posd.cli.payments.awaiting:await_",
+    "await": "posd.cli.payments.await_outcome:await_",
     "abort": "posd.cli.payments.abort:abort",
     "show": "posd.cli.payments.show:show",
     "list": "posd.cli.payments.listing:list_",

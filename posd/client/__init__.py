@@ -13,7 +13,7 @@ repeat the same call with the same id. It imports nothing else of posd, and http
 
 from typing import TYPE_CHECKING, Any
 
-from posd.client.asking import Amount
+from posd.client.calls import Amount
 from posd.client.errors import (
     AlreadyDerived,
     AlreadyFinal,

@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from posd.client import asking, plans, wire
-from posd.client.asking import Call
+from posd.client import calls, plans, wire
 from posd.client.async_connection import AsyncConnection
+from posd.client.calls import Call
 from posd.client.errors import OutcomeUnknown, Problem
 from posd.client.outcomes import Outcome
 from posd.client.plans import PATIENCE_SECONDS, Away, Latest, OnAway, OnNotice, Place, R
@@ -49,7 +49,7 @@ class AsyncPayment(PaymentCalls[Answer[Transaction]]):
 
         Raise UnknownResult or OutcomeUnknown.
         """
-        path = asking.transaction_path(self.id, "/events")
+        path = calls.transaction_path(self.id, "/events")
         place = Place(self._posd.socket, path, Change, 0, self._posd.on_away)
         try:
             async with aclosing(self._posd.connection.follow(place)) as items:
@@ -77,7 +77,7 @@ class AsyncPrint:
 
     async def state(self) -> PrintJob:
         """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""
-        call = asking.get(asking.print_job_path(self.id))
+        call = calls.get(calls.print_job_path(self.id))
         return await self._posd._look(call, PrintJob, self._latest)
 
     async def outcome(self, timeout: float | None = None) -> PrintJob:
@@ -128,11 +128,11 @@ class AsyncPosd(
 
     def transaction(self, id: Id) -> AsyncPayment:  # noqa: A002 - the field's name
         """Return the handle of a payment by its id; posd is not asked yet."""
-        return AsyncPayment(self, asking.transaction_id(id))
+        return AsyncPayment(self, calls.transaction_id(id))
 
     def printed(self, id: str) -> AsyncPrint:  # noqa: A002 - the field's name
         """Return the handle of a print job by its id; posd is not asked yet."""
-        return AsyncPrint(self, asking.print_job_id(id))
+        return AsyncPrint(self, calls.print_job_id(id))
 
     async def feed(
         self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
@@ -153,21 +153,21 @@ class AsyncPosd(
 
         With `check` posd looks first at those that it has not looked at just now.
         """
-        call = asking.get("/terminals", {"all": everything or None, "check": check or None})
+        call = calls.get("/terminals", {"all": everything or None, "check": check or None})
         terminals, _ = await self.connection.run(plans.page(call, "terminals", Terminal, self._away()))
         return terminals
 
     async def terminal(self, serial: str) -> Terminal:
         """Return one terminal. Raise NotFound."""
-        return await self._one(asking.get(asking.terminal_path(serial)), Terminal)
+        return await self._one(calls.get(calls.terminal_path(serial)), Terminal)
 
     async def health(self) -> Health:
         """Return how posd is; a posd that fails still answers."""
-        return await self._one(asking.HEALTH, Health)
+        return await self._one(calls.HEALTH, Health)
 
     async def version(self) -> Version:
         """Return which posd this is."""
-        return await self._one(asking.get("/version"), Version)
+        return await self._one(calls.get("/version"), Version)
 
     def _away(self) -> Away:
         return Away(self.patience, self.on_away)

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from posd.client import wire
-from posd.client.asking import Call, Reply, StreamItem
+from posd.client.calls import Call, Reply, StreamItem
 from posd.client.errors import Problem, Unreachable
 from posd.client.plans import RETRY_SECONDS, Place, Plan, R
 

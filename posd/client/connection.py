@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from posd.client import wire
-from posd.client.asking import Call, Reply, StreamItem
+from posd.client.calls import Call, Reply, StreamItem
 from posd.client.errors import Problem, Unreachable
 from posd.client.plans import RETRY_SECONDS, Place, Plan, R
 

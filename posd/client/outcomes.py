@@ -6,8 +6,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar, TypeAlias
 
-from posd.client import reading
-from posd.client.reading import Document
+from posd.client import documents
+from posd.client.documents import Document
 
 #: Types of transaction by which, once approved, the card is charged. Others reserve (pre-auth, re-auth) or give back.
 CHARGING = frozenset({"charge", "capture", "post-tip"})
@@ -139,55 +139,55 @@ def read_outcome(transaction: Document) -> Outcome | None:
 
     Raise UnknownResult, or ValueError where it is no such document.
     """
-    outcome = reading.maybe_document(transaction, "outcome")
-    return None if outcome is None else _read(transaction, outcome, reading.text(transaction, "next_step"))
+    outcome = documents.maybe_document(transaction, "outcome")
+    return None if outcome is None else _read(transaction, outcome, documents.text(transaction, "next_step"))
 
 
 def _read(transaction: Document, outcome: Document, next_step: str) -> Outcome:
-    identity = reading.text(transaction, "client_transaction_id")
-    kind = TYPES.get(result := reading.text(outcome, "result"))
+    identity = documents.text(transaction, "client_transaction_id")
+    kind = TYPES.get(result := documents.text(outcome, "result"))
     if kind is None:
         raise UnknownResult(identity, result, transaction)
-    older = reading.maybe_document(outcome, "supersedes")
+    older = documents.maybe_document(outcome, "supersedes")
     common: dict[str, Any] = {
         "id": identity,
-        "type": reading.maybe(transaction, "type"),
+        "type": documents.maybe(transaction, "type"),
         "next_step": next_step,
-        "status": reading.maybe(outcome, "status"),
-        "reached_acquirer": reading.maybe_flag(outcome, "reached_acquirer"),
-        "reading_type": reading.maybe(outcome, "reading_type"),
-        "failure_reason": _failure(reading.maybe_document(outcome, "failure_reason")),
-        "decided_at": reading.moment(outcome, "decided_at"),
-        "evidence": tuple(map(_evidence, reading.items(outcome, "evidence"))),
+        "status": documents.maybe(outcome, "status"),
+        "reached_acquirer": documents.maybe_flag(outcome, "reached_acquirer"),
+        "reading_type": documents.maybe(outcome, "reading_type"),
+        "failure_reason": _failure(documents.maybe_document(outcome, "failure_reason")),
+        "decided_at": documents.moment(outcome, "decided_at"),
+        "evidence": tuple(map(_evidence, documents.items(outcome, "evidence"))),
         # What was corrected is nothing to act on: posd's advice is about the one that stands.
         "supersedes": None if older is None else _read(transaction, older, "ask_person"),
-        "final_event": reading.maybe_document(outcome, "final_event"),
+        "final_event": documents.maybe_document(outcome, "final_event"),
         "document": outcome,
     }
     if kind is not Approved:
         return kind(**common)
     return Approved(
         **common,
-        transaction_reference=reading.maybe(outcome, "transaction_reference"),
-        ticket_number=reading.maybe(outcome, "ticket_number"),
-        authorized_amount=reading.amount(outcome, "authorized_amount"),
-        receipt=_receipt(reading.maybe_document(outcome, "receipt")),
-        reversal=reading.maybe(outcome, "reversal"),
+        transaction_reference=documents.maybe(outcome, "transaction_reference"),
+        ticket_number=documents.maybe(outcome, "ticket_number"),
+        authorized_amount=documents.amount(outcome, "authorized_amount"),
+        receipt=_receipt(documents.maybe_document(outcome, "receipt")),
+        reversal=documents.maybe(outcome, "reversal"),
     )
 
 
 def _evidence(item: object) -> Evidence:
-    source = reading.document(item)
-    return Evidence(reading.text(source, "kind"), reading.moment(source, "at"), source)
+    source = documents.document(item)
+    return Evidence(documents.text(source, "kind"), documents.moment(source, "at"), source)
 
 
 def _failure(source: Document | None) -> Failure | None:
-    return None if source is None else Failure(*(reading.maybe(source, name) for name in ("type", "code", "message")))
+    return None if source is None else Failure(*(documents.maybe(source, name) for name in ("type", "code", "message")))
 
 
 def _receipt(source: Document | None) -> Receipt | None:
     names = ("authorization_code", "franchise", "card_type", "cvm_type")
-    return None if source is None else Receipt(*(reading.maybe(source, name) for name in names))
+    return None if source is None else Receipt(*(documents.maybe(source, name) for name in names))
 
 
 class UnknownResult(Exception):

@@ -9,8 +9,9 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 
-from posd.client import asking, exact, reading
-from posd.client.asking import Call, Reply, StreamItem
+from posd.client import calls, documents, exact
+from posd.client.calls import Call, Reply, StreamItem
+from posd.client.documents import Document
 from posd.client.errors import (
     Draining,
     ForeignAnswer,
@@ -23,7 +24,6 @@ from posd.client.errors import (
     Unreachable,
 )
 from posd.client.outcomes import Outcome, read_outcome
-from posd.client.reading import Document
 from posd.client.states import Notice, PrintJob, Transaction
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ def steady(call: Call, away: Away, *, once: bool = False) -> Plan[Reply]:
 def one(call: Call, kind: type[R], away: Away, *, once: bool = False) -> Plan[R]:
     """Make a call that answers a document."""
     reply = yield from steady(call, away, once=once)
-    return kind.read(reading.document(reply.body))
+    return kind.read(documents.document(reply.body))
 
 
 def look(socket: str, call: Call, kind: type[R], away: Away, latest: Latest[R]) -> Plan[R]:
@@ -164,15 +164,15 @@ def look(socket: str, call: Call, kind: type[R], away: Away, latest: Latest[R]) 
 def page(call: Call, member: str, kind: type[R], away: Away) -> Plan[tuple[list[R], str | None]]:
     """Read a page of a list: its rows, and the cursor of the next one."""
     reply = yield from steady(call, away)
-    body = reading.document(reply.body)
-    rows = [kind.read(reading.document(row)) for row in reading.items(body, member)]
-    return rows, reading.maybe(body, "next_cursor")
+    body = documents.document(reply.body)
+    rows = [kind.read(documents.document(row)) for row in documents.items(body, member)]
+    return rows, documents.maybe(body, "next_cursor")
 
 
 def begin(socket: str, call: Call, kind: type[R], patience: float, on_away: OnAway | None) -> Plan[R]:
     """Start something, and return how it then stands: see `start`."""
     reply = yield from start(socket, call, patience, on_away, unsent_patience=patience)
-    return kind.read(reading.document(reply.body))
+    return kind.read(documents.document(reply.body))
 
 
 def start(
@@ -209,12 +209,12 @@ def outcome(identity: str, timeout: float | None, latest: Latest[Transaction], o
     deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
     while True:
         try:
-            reply = yield _holding(asking.transaction_path(identity, "/outcome"), deadline, pause)
+            reply = yield _holding(calls.transaction_path(identity, "/outcome"), deadline, pause)
             if reply.status == 200:
-                reply = yield asking.get(asking.transaction_path(identity))
+                reply = yield calls.get(calls.transaction_path(identity))
             away.back()
             pause = 0.0
-            document = reading.document(reply.body)
+            document = documents.document(reply.body)
             if (found := read_outcome(document)) is not None:
                 return found
             latest.state = Transaction.read(document)
@@ -234,10 +234,10 @@ def print_outcome(
     deadline, away, pause = Deadline(timeout), Away(None, on_away, TROUBLED), 0.0
     while True:
         try:
-            reply = yield _holding(asking.print_job_path(identity, "/outcome"), deadline, pause)
+            reply = yield _holding(calls.print_job_path(identity, "/outcome"), deadline, pause)
             away.back()
             pause = 0.0
-            latest.state = state = PrintJob.read(reading.document(reply.body))
+            latest.state = state = PrintJob.read(documents.document(reply.body))
             if state.final:
                 return state
         except (Unreachable, Problem) as error:
@@ -288,7 +288,7 @@ class Place(Generic[R]):
             if item.name in OWN_NAMES:
                 notice = Notice.read(source) if item.name == NOTICE_ITEM else None
             elif seq > self._seq:
-                found = self._kind.read(reading.document(source))
+                found = self._kind.read(documents.document(source))
         except ValueError as error:
             reason = f"an item of its stream is not as this client knows it: {error}; is it posd, and how new?"
             raise ForeignAnswer(self._socket, reason, status=200, raw=item.data.encode()) from error

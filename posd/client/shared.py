@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
-from posd.client import asking
-from posd.client.asking import Amount, Call
+from posd.client import calls
+from posd.client.calls import Amount, Call
 
 Started = TypeVar("Started", covariant=True)
 Printed = TypeVar("Printed", covariant=True)
@@ -50,8 +50,8 @@ class Starts(ABC, Generic[Started, Printed]):
         """Make the call that starts a print job."""
 
     def _start(self, kind: str, given: Id, amount: Amount | None, **fields: object) -> Started:
-        identity = asking.transaction_id(given)
-        return self._begin(identity, asking.start(identity, kind, amount, fields))
+        identity = calls.transaction_id(given)
+        return self._begin(identity, calls.start(identity, kind, amount, fields))
 
     def charge(
         self,
@@ -117,7 +117,7 @@ class Starts(ABC, Generic[Started, Printed]):
             "re-auth",
             id,
             amount,
-            original=original and asking.transaction_id(original),
+            original=original and calls.transaction_id(original),
             transaction_reference=transaction_reference and str(transaction_reference),
             terminal=terminal,
             sale=sale,
@@ -144,7 +144,7 @@ class Starts(ABC, Generic[Started, Printed]):
             "capture",
             id,
             amount,
-            original=original and asking.transaction_id(original),
+            original=original and calls.transaction_id(original),
             transaction_reference=transaction_reference and str(transaction_reference),
             terminal=terminal,
             sale=sale,
@@ -171,7 +171,7 @@ class Starts(ABC, Generic[Started, Printed]):
             "post-tip",
             id,
             amount,
-            original=original and asking.transaction_id(original),
+            original=original and calls.transaction_id(original),
             transaction_reference=transaction_reference and str(transaction_reference),
             terminal=terminal,
             sale=sale,
@@ -198,7 +198,7 @@ class Starts(ABC, Generic[Started, Printed]):
             "void",
             id,
             amount,
-            original=original and asking.transaction_id(original),
+            original=original and calls.transaction_id(original),
             transaction_reference=transaction_reference and str(transaction_reference),
             terminal=terminal,
             sale=sale,
@@ -217,14 +217,14 @@ class Starts(ABC, Generic[Started, Printed]):
         reprint_of: str | None = None,
     ) -> Printed:
         """Print a document, which goes to the terminal as it is. `id`: 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'."""
-        identity = asking.print_job_id(id)
+        identity = calls.print_job_id(id)
         fields = {
             "document": document,
             "terminal": terminal,
             "external_reference": external_reference,
             "reprint_of": reprint_of,
         }
-        return self._begin_print(identity, asking.put(asking.print_job_path(identity), fields))
+        return self._begin_print(identity, calls.put(calls.print_job_path(identity), fields))
 
 
 class Lists(ABC, Generic[Payments, PrintJobs]):
@@ -265,7 +265,7 @@ class Lists(ABC, Generic[Payments, PrintJobs]):
             "until": until,
             "limit": page_size,
         }
-        return self._payments(asking.get("/transactions", filters | asking.metadata_filters(metadata)))
+        return self._payments(calls.get("/transactions", filters | calls.metadata_filters(metadata)))
 
     def print_jobs(
         self,
@@ -290,7 +290,7 @@ class Lists(ABC, Generic[Payments, PrintJobs]):
             "until": until,
             "limit": page_size,
         }
-        return self._print_jobs(asking.get("/print-jobs", filters))
+        return self._print_jobs(calls.get("/print-jobs", filters))
 
 
 class PaymentCalls(ABC, Generic[State]):
@@ -313,18 +313,18 @@ class PaymentCalls(ABC, Generic[State]):
 
     def state(self) -> State:
         """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""
-        return self._look(asking.get(asking.transaction_path(self.id)))
+        return self._look(calls.get(calls.transaction_path(self.id)))
 
     def abort(self) -> State:
         """Ask the terminal to stop it; the outcome still has to be awaited: an approval can be faster.
 
         Raise PastPointOfNoReturn, AlreadyFinal, NotAbortable, NothingRunning, TerminalOffline or Unreachable.
         """
-        return self._state(asking.post(asking.transaction_path(self.id, "/abort")))
+        return self._state(calls.post(calls.transaction_path(self.id, "/abort")))
 
     def reconcile(self) -> State:
         """Ask the terminal now what became of it (posd does so by itself, too)."""
-        return self._state(asking.post(asking.transaction_path(self.id, "/reconcile")))
+        return self._state(calls.post(calls.transaction_path(self.id, "/reconcile")))
 
     def release(self, operator: str, note: str) -> State:
         """Free its terminal, by a person's word; it stays open. Raise CallOutstanding or AlreadyFinal."""
@@ -343,4 +343,4 @@ class PaymentCalls(ABC, Generic[State]):
         return self._decide("/acknowledge", code=code, operator=operator, note=note)
 
     def _decide(self, call: str, **fields: Any) -> State:
-        return self._state(asking.post(asking.transaction_path(self.id, call), fields), once=True)
+        return self._state(calls.post(calls.transaction_path(self.id, call), fields), once=True)

@@ -6,9 +6,9 @@ Each keeps the document that it was read from (`document`), with what this clien
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from posd.client import reading
+from posd.client import documents
+from posd.client.documents import Document
 from posd.client.outcomes import Outcome, read_outcome
-from posd.client.reading import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +63,24 @@ class Transaction:
     def read(cls, source: Document) -> "Transaction":
         """Read the document. Raise ValueError."""
         return cls(
-            id=reading.text(source, "client_transaction_id"),
-            terminal=reading.text(source, "terminal"),
-            type=reading.maybe(source, "type"),
-            sale=reading.maybe(source, "sale"),
-            phase=reading.text(source, "phase"),
-            status=reading.maybe(source, "status"),
-            reading_type=reading.maybe(source, "reading_type"),
-            next_step=reading.text(source, "next_step"),
-            abortable=reading.flag(source, "abortable"),
-            released=reading.flag(source, "released"),
-            amount=reading.document(source.get("amount")),
-            metadata=reading.document(source.get("metadata")),
-            options=reading.document(source.get("options")),
-            transaction_reference=reading.maybe(source, "transaction_reference"),
-            original=reading.maybe(source, "original"),
-            derived=tuple(map(str, reading.items(source, "derived"))),
-            created_at=reading.moment(source, "created_at"),
-            updated_at=reading.moment(source, "updated_at"),
+            id=documents.text(source, "client_transaction_id"),
+            terminal=documents.text(source, "terminal"),
+            type=documents.maybe(source, "type"),
+            sale=documents.maybe(source, "sale"),
+            phase=documents.text(source, "phase"),
+            status=documents.maybe(source, "status"),
+            reading_type=documents.maybe(source, "reading_type"),
+            next_step=documents.text(source, "next_step"),
+            abortable=documents.flag(source, "abortable"),
+            released=documents.flag(source, "released"),
+            amount=documents.document(source.get("amount")),
+            metadata=documents.document(source.get("metadata")),
+            options=documents.document(source.get("options")),
+            transaction_reference=documents.maybe(source, "transaction_reference"),
+            original=documents.maybe(source, "original"),
+            derived=tuple(map(str, documents.items(source, "derived"))),
+            created_at=documents.moment(source, "created_at"),
+            updated_at=documents.moment(source, "updated_at"),
             attention=read_attention(source),
             document=source,
         )
@@ -100,12 +100,12 @@ class Change:
     @classmethod
     def read(cls, source: Document) -> "Change":
         """Read an item of the event stream. Raise ValueError."""
-        event = reading.document(source.get("event"))
+        event = documents.document(source.get("event"))
         return cls(
-            seq=reading.whole(source, "seq"),
-            received_at=reading.moment(source, "received_at"),
+            seq=documents.whole(source, "seq"),
+            received_at=documents.moment(source, "received_at"),
             status=status if isinstance(status := event.get("status"), str) else None,
-            verdict=reading.text(source, "verdict"),
+            verdict=documents.text(source, "verdict"),
             event=event,
             document=source,
         )
@@ -133,16 +133,16 @@ class FeedChange:
     def read(cls, source: Document) -> "FeedChange":
         """Read an item of the feed. Raise ValueError."""
         return cls(
-            seq=reading.whole(source, "seq"),
-            at=reading.moment(source, "at"),
-            kind=reading.text(source, "kind"),
-            id=reading.text(source, "id"),
-            reason=reading.text(source, "reason"),
-            phase=reading.text(source, "phase"),
-            status=reading.maybe(source, "status"),
-            result=reading.maybe(source, "result"),
-            attention=tuple(map(str, reading.items(source, "attention"))),
-            terminal=reading.maybe(source, "terminal"),
+            seq=documents.whole(source, "seq"),
+            at=documents.moment(source, "at"),
+            kind=documents.text(source, "kind"),
+            id=documents.text(source, "id"),
+            reason=documents.text(source, "reason"),
+            phase=documents.text(source, "phase"),
+            status=documents.maybe(source, "status"),
+            result=documents.maybe(source, "result"),
+            attention=tuple(map(str, documents.items(source, "attention"))),
+            terminal=documents.maybe(source, "terminal"),
             document=source,
         )
 
@@ -163,7 +163,9 @@ class Notice:
     def read(cls, source: Document) -> "Notice":
         """Read a notice of the feed. Raise ValueError."""
         return cls(
-            code=reading.text(source, "code"), detail=reading.text(source, "detail"), seq=reading.whole(source, "seq")
+            code=documents.text(source, "code"),
+            detail=documents.text(source, "detail"),
+            seq=documents.whole(source, "seq"),
         )
 
 
@@ -203,18 +205,18 @@ class PrintJob:
     def read(cls, source: Document) -> "PrintJob":
         """Read the document. Raise ValueError."""
         return cls(
-            id=reading.text(source, "print_job_id"),
-            terminal=reading.text(source, "terminal"),
-            external_reference=reading.text(source, "external_reference"),
-            reprint_of=reading.maybe(source, "reprint_of"),
-            status=reading.maybe(source, "status"),
-            phase=reading.text(source, "phase"),
-            error_code=reading.maybe(source, "error_code"),
-            error_message=reading.maybe(source, "error_message"),
-            reason=reading.maybe(source, "reason"),
-            created_at=reading.moment(source, "created_at"),
-            updated_at=reading.moment(source, "updated_at"),
-            decided_by=reading.maybe(source, "decided_by"),
+            id=documents.text(source, "print_job_id"),
+            terminal=documents.text(source, "terminal"),
+            external_reference=documents.text(source, "external_reference"),
+            reprint_of=documents.maybe(source, "reprint_of"),
+            status=documents.maybe(source, "status"),
+            phase=documents.text(source, "phase"),
+            error_code=documents.maybe(source, "error_code"),
+            error_message=documents.maybe(source, "error_message"),
+            reason=documents.maybe(source, "reason"),
+            created_at=documents.moment(source, "created_at"),
+            updated_at=documents.moment(source, "updated_at"),
+            decided_by=documents.maybe(source, "decided_by"),
             attention=read_attention(source),
             document=source,
         )
@@ -239,14 +241,14 @@ class Terminal:
     def read(cls, source: Document) -> "Terminal":
         """Read the document. Raise ValueError."""
         return cls(
-            serial=reading.text(source, "serial"),
-            brand=reading.maybe(source, "brand"),
-            model=reading.maybe(source, "model"),
-            base_url=reading.maybe(source, "base_url"),
-            source=reading.maybe(source, "source"),
-            reachable=reading.maybe_flag(source, "reachable"),
-            last_seen=reading.maybe_moment(source, "last_seen"),
-            transaction=reading.maybe(source, "transaction"),
+            serial=documents.text(source, "serial"),
+            brand=documents.maybe(source, "brand"),
+            model=documents.maybe(source, "model"),
+            base_url=documents.maybe(source, "base_url"),
+            source=documents.maybe(source, "source"),
+            reachable=documents.maybe_flag(source, "reachable"),
+            last_seen=documents.maybe_moment(source, "last_seen"),
+            transaction=documents.maybe(source, "transaction"),
             in_fleet=source.get("in_fleet") is not False,
             document=source,
         )
@@ -271,11 +273,11 @@ class Health:
     @classmethod
     def read(cls, source: Document) -> "Health":
         """Read the document. Raise ValueError."""
-        checks = {name: reading.document(check) for name, check in reading.document(source.get("checks")).items()}
+        checks = {name: documents.document(check) for name, check in documents.document(source.get("checks")).items()}
         return cls(
-            status=reading.text(source, "status"),
+            status=documents.text(source, "status"),
             checks={
-                name: Check(reading.text(check, "status"), reading.text(check, "detail"))
+                name: Check(documents.text(check, "status"), documents.text(check, "detail"))
                 for name, check in checks.items()
             },
             document=source,
@@ -295,14 +297,14 @@ class Version:
     def read(cls, source: Document) -> "Version":
         """Read the document. Raise ValueError."""
         return cls(
-            reading.text(source, "version"), reading.text(source, "api"), reading.whole(source, "schema"), source
+            documents.text(source, "version"), documents.text(source, "api"), documents.whole(source, "schema"), source
         )
 
 
 def read_attention(source: Document) -> tuple[Attention, ...]:
     """Read the `attention` of a document. Raise ValueError."""
-    found = map(reading.document, reading.items(source, "attention"))
+    found = map(documents.document, documents.items(source, "attention"))
     return tuple(
-        Attention(reading.text(item, "code"), reading.moment(item, "since"), reading.text(item, "detail"))
+        Attention(documents.text(item, "code"), documents.moment(item, "since"), documents.text(item, "detail"))
         for item in found
     )

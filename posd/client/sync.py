@@ -6,8 +6,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from posd.client import asking, plans, wire
-from posd.client.asking import Call
+from posd.client import calls, plans, wire
+from posd.client.calls import Call
 from posd.client.connection import Connection
 from posd.client.errors import OutcomeUnknown, Problem
 from posd.client.outcomes import Outcome
@@ -43,7 +43,7 @@ class Payment(PaymentCalls[Transaction]):
 
         Raise UnknownResult or OutcomeUnknown.
         """
-        path = asking.transaction_path(self.id, "/events")
+        path = calls.transaction_path(self.id, "/events")
         place = Place(self._posd.socket, path, Change, 0, self._posd.on_away)
         try:
             for item, change in self._posd.connection.follow(place):
@@ -70,7 +70,7 @@ class Print:
 
     def state(self) -> PrintJob:
         """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""
-        call = asking.get(asking.print_job_path(self.id))
+        call = calls.get(calls.print_job_path(self.id))
         return self._posd._look(call, PrintJob, self._latest)
 
     def outcome(self, timeout: float | None = None) -> PrintJob:
@@ -117,11 +117,11 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
 
     def transaction(self, id: Id) -> Payment:  # noqa: A002 - the field's name
         """Return the handle of a payment by its id; posd is not asked yet."""
-        return Payment(self, asking.transaction_id(id))
+        return Payment(self, calls.transaction_id(id))
 
     def printed(self, id: str) -> Print:  # noqa: A002 - the field's name
         """Return the handle of a print job by its id; posd is not asked yet."""
-        return Print(self, asking.print_job_id(id))
+        return Print(self, calls.print_job_id(id))
 
     def feed(
         self, after: int | str = plans.START, *, on_notice: OnNotice | None = None
@@ -141,20 +141,20 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
 
         With `check` posd looks first at those that it has not looked at just now.
         """
-        call = asking.get("/terminals", {"all": everything or None, "check": check or None})
+        call = calls.get("/terminals", {"all": everything or None, "check": check or None})
         return self.connection.run(plans.page(call, "terminals", Terminal, self._away()))[0]
 
     def terminal(self, serial: str) -> Terminal:
         """Return one terminal. Raise NotFound."""
-        return self._one(asking.get(asking.terminal_path(serial)), Terminal)
+        return self._one(calls.get(calls.terminal_path(serial)), Terminal)
 
     def health(self) -> Health:
         """Return how posd is; a posd that fails still answers."""
-        return self._one(asking.HEALTH, Health)
+        return self._one(calls.HEALTH, Health)
 
     def version(self) -> Version:
         """Return which posd this is."""
-        return self._one(asking.get("/version"), Version)
+        return self._one(calls.get("/version"), Version)
 
     def _away(self) -> Away:
         return Away(self.patience, self.on_away)

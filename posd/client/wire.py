@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from posd.client import exact
-from posd.client.asking import Call, Reply
+from posd.client.calls import Call, Reply
 from posd.client.errors import ForeignAnswer, Problem, Unreachable, problem_of
 
 if TYPE_CHECKING:

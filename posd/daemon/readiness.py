@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from posd.api import answering
+from posd.api import self_check
 from posd.api.certificate import ServedCertificate
 from posd.base.callback_tokens import Channel
 from posd.payments.reconcile import Reconciler
@@ -23,7 +23,7 @@ async def until_it_answers(host: str, port: int, certificate: ServedCertificate,
     """Return when the webhook listener answers as terminals call it: posd is not ready before."""
     path = urls.path(Channel.TRANSACTION, NO_PAYMENT)
     told = None
-    while (trouble := await answering.trouble(host, port, certificate.served, path)) is not None:
+    while (trouble := await self_check.trouble(host, port, certificate.served, path)) is not None:
         if trouble != told:
             log.error(
                 "listener.no_answer",

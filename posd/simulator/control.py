@@ -19,11 +19,11 @@ from posd.simulator.control_bodies import HELP, BodyFault
 from posd.simulator.control_documents import listed_scenarios, state_of
 from posd.simulator.control_guard import Guard, Problem, is_loopback, json_answer, told
 from posd.simulator.errors import SettingsError
-from posd.simulator.hands import Hand
 from posd.simulator.listener import Listener, bind
 from posd.simulator.shop import Shop
 from posd.simulator.simulator import Simulator
 from posd.simulator.switches import NotPossible
+from posd.simulator.user_actions import Hand
 
 #: Bytes of a body that are read.
 MAX_BODY_BYTES = 65_536

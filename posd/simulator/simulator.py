@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from posd.simulator.app import make_app
 from posd.simulator.catalogue import payments, read
 from posd.simulator.clock import Clock, VirtualClock
+from posd.simulator.devices import Workings
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Device
 from posd.simulator.network import Network
@@ -23,7 +24,6 @@ from posd.simulator.settings import Settings, SettingsError
 from posd.simulator.switchboard import Switchboard
 from posd.simulator.switches import NotPossible
 from posd.simulator.terminal import Terminal
-from posd.simulator.workings import Workings
 
 _Part = TypeVar("_Part")
 

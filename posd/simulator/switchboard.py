@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from starlette.applications import Starlette
 
 from posd.simulator.clock import Clock
+from posd.simulator.devices import Workings
 from posd.simulator.errors import SettingsError
 from posd.simulator.ledger import Ledger
 from posd.simulator.network import Network
 from posd.simulator.printing import Printer
 from posd.simulator.scenario import Certificate
-from posd.simulator.workings import Workings
 
 
 class Switchboard:

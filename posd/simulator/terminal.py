@@ -17,18 +17,18 @@ from posd.simulator.amounts import Processed, process
 from posd.simulator.answers import Answer, Usual
 from posd.simulator.choice import Choice
 from posd.simulator.clock import Clock
-from posd.simulator.course import Course
-from posd.simulator.hands import Hand
+from posd.simulator.event_log import Notices
 from posd.simulator.ledger import Entry, Ledger
 from posd.simulator.messages import Device
-from posd.simulator.notices import Notices
 from posd.simulator.operations import AccessMode, Operation
 from posd.simulator.payment import Payment
+from posd.simulator.payment_run import Course
 from posd.simulator.record import Record
 from posd.simulator.request import Refused, StartRequest, claims, read_search, read_start
 from posd.simulator.scenario import AbortEffect, Scenario, Search, Start
 from posd.simulator.searches import find
 from posd.simulator.switches import Outbox, Switches
+from posd.simulator.user_actions import Hand
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from posd.base import locks
-from posd.storage import atomic_replace, files, shrinking
+from posd.storage import atomic_replace, auto_vacuum, files
 from posd.storage.errors import StoreError
 
 #: How long a statement waits for a lock that another process holds, in milliseconds; then callers hear 503.
@@ -178,9 +178,9 @@ def open_database(path: Path) -> sqlite3.Connection:
         raise unusable(path, error) from error
     try:
         migrate(db, path)
-        if path.stat().st_size <= shrinking.SMALL_BYTES:
+        if path.stat().st_size <= auto_vacuum.SMALL_BYTES:
             with suppress(sqlite3.Error):  # the disk is nearly full: it works as it is
-                shrinking.make_shrinkable(db)
+                auto_vacuum.make_shrinkable(db)
     except sqlite3.Error as error:
         db.close()
         raise unusable(path, error) from error

@@ -13,8 +13,8 @@ from pathlib import Path
 from posd.tls.files import SubjectError, TlsError, TlsFiles, files, given
 from posd.tls.information import CertificateInfo
 from posd.tls.machine import HOST_NAME, called_as, local_addresses, local_names
+from posd.tls.required_names import RENEWAL_DAYS, Subjects, missing, renewal_reasons
 from posd.tls.serving import Expired, Served, load, server_context
-from posd.tls.subjects import RENEWAL_DAYS, Subjects, missing, renewal_reasons
 
 __all__ = [
     "HOST_NAME",

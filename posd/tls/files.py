@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from posd.base import locks
-from posd.tls.subjects import Subjects
+from posd.tls.required_names import Subjects
 
 #: What a file or pair that cannot be used leaves to do.
 CURE = "give the matching pair in [webhooks] certificate and private_key, or make one with: posd tls init"

@@ -4,7 +4,7 @@ import ipaddress
 import re
 import socket
 
-from posd.tls.subjects import Subjects
+from posd.tls.required_names import Subjects
 
 #: One host name as it can stand in a certificate: labels of letters, digits, hyphen and underscore.
 HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*")

@@ -38,7 +38,7 @@ from posd.tls.files import (
 )
 from posd.tls.information import CertificateInfo
 from posd.tls.machine import HOST_NAME, is_address, local_addresses, local_names
-from posd.tls.subjects import Subjects
+from posd.tls.required_names import Subjects
 
 #: Terminals are handed the CA once, by hand: it outlives the POS machine.
 CA_LIFETIME = timedelta(days=3652)

@@ -17,7 +17,7 @@ from typing import Any
 
 from posd.tls.files import CURE, TlsError, read
 from posd.tls.information import CertificateInfo
-from posd.tls.subjects import canonical
+from posd.tls.required_names import canonical
 
 # OpenSSL's X509_V_ERR numbers (x509_vfy.h); Python's ssl passes them on without naming them.
 _NOT_YET_VALID = 9

@@ -18,7 +18,7 @@ from posd.base import locks
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.records.callback_urls import KeyFileError, load_keys
-from posd.storage import atomic_replace, backup, files, marks, shrinking
+from posd.storage import atomic_replace, auto_vacuum, backup, files, marks
 from posd.storage.backup import Contents, NotABackup
 from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile, Restored
@@ -171,7 +171,7 @@ class Restore:
                 )
         db.execute("PRAGMA journal_mode = DELETE").close()
         migrate(db, self._fresh)
-        shrinking.make_shrinkable(db)
+        auto_vacuum.make_shrinkable(db)
         db.execute(f"DROP TABLE IF EXISTS {KEY_TABLE}")
 
     def _take_over(self, db: sqlite3.Connection, look: Look) -> tuple[OldFile, Taken]:

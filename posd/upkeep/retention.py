@@ -22,7 +22,7 @@ from msgspec import Meta
 from posd.base.crashpoints import crash_point
 from posd.base.json_types import Moment
 from posd.base.times import iso, parse_iso
-from posd.storage import changes, shrinking, space
+from posd.storage import auto_vacuum, changes, space
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -295,7 +295,7 @@ class _Run:
     async def cut(self) -> None:
         """Give the space back, and empty the log, so that nothing of what was removed is left in the files."""
         self._of.progress = ("returning the space", 0)
-        if await self._store.read(shrinking.can_shrink):
+        if await self._store.read(auto_vacuum.can_shrink):
             left = await self._store.read(space.free_pages)
             while left:
                 began = time.monotonic()

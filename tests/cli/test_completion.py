@@ -225,7 +225,7 @@ print(json.dumps(loaded), file=sys.stderr)
     assert set(json.loads(done.stderr)) == {
         "posd.cli",
         "posd.cli.app",
-        "posd.cli.app.completing",
+        "posd.cli.app.completion_words",
         "posd.cli.app.context",
         "posd.cli.entry",
         "posd.cli.app.lazy",

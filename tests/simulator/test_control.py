@@ -15,8 +15,8 @@ from posd.simulator import Settings, SettingsError, Shop
 from posd.simulator.catalogue import payments
 from posd.simulator.control import Control
 from posd.simulator.control_bodies import HELP
-from posd.simulator.hands import Hand
 from posd.simulator.print_catalogue import prints
+from posd.simulator.user_actions import Hand
 from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver, Till, request
 from tests.simulator.printers import PrintTill
 from tests.simulator.processes import simulate, until

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from posd.client import wire
-from posd.client.asking import REPLY_SECONDS, Call, Reply, StreamItem
+from posd.client.calls import REPLY_SECONDS, Call, Reply, StreamItem
 from posd.client.connection import Connection
 from posd.client.errors import ForeignAnswer, Problem, Unreachable
 from posd.client.exact import decode, encode

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from posd.cli.app.api import Api, Unreachable, probe
-from posd.cli.app.completing import payments
+from posd.cli.app.completion_words import payments
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
 

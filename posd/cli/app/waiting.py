@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from posd.cli.app.api import Api, Call, ForeignAnswer, Problem, Reply, Unreachable
-from posd.client import asking, plans
+from posd.client import calls, plans
 from posd.client.errors import InternalError
 from posd.client.exact import encode
 from posd.client.plans import Place
@@ -185,7 +185,7 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
                 if event is not None:
                     updates.put(Arrived(event.source))
             away = plans.Away(None, told, plans.TROUBLED)
-            updates.put(Snapshot(api.run(plans.steady(asking.get(path), away))))
+            updates.put(Snapshot(api.run(plans.steady(calls.get(path), away))))
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it
             updates.put(error)
 

@@ -6,8 +6,8 @@ import pwd
 import stat
 from pathlib import Path
 
+from posd.cli.doctor.context import AS_ROOT, NotForMe, Shop, allowed, me
 from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
-from posd.cli.doctor.shop import AS_ROOT, NotForMe, Shop, allowed, me
 from posd.httpd.sockets import SOCKET_MODE
 
 

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 from posd.base.problems import Problem
 from posd.cli.app.output import moment
 from posd.cli.doctor import trust
+from posd.cli.doctor.context import Shop, me
 from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
-from posd.cli.doctor.shop import Shop, me
 from posd.httpd.alerts import WORDS
-from posd.tls import asking
+from posd.tls import fetch_certificate
 
 #: How long a connection to this machine's own address may take, in seconds.
 CONNECT_SECONDS = 10.0
@@ -69,8 +69,8 @@ def _distrust(shop: Shop) -> Findings:
 
 def _own(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
     try:
-        shown = asking.shown(host, port, seconds=CONNECT_SECONDS)
-    except asking.NotShown as error:
+        shown = fetch_certificate.shown(host, port, seconds=CONNECT_SECONDS)
+    except fetch_certificate.NotShown as error:
         return failure(
             subject,
             f"{who} will call this address; what should be posd {error}",

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from posd import tls
 from posd.base.problems import Problem
 from posd.cli.doctor import trust
+from posd.cli.doctor.context import AS_ROOT, NotForMe, Shop, allowed
 from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
-from posd.cli.doctor.shop import AS_ROOT, NotForMe, Shop, allowed
 from posd.tls.report import CA_WARNING_DAYS
 
 NEW = "posd tls renew; posd takes it up by itself, and nothing is to be done on the terminals: the CA stays"

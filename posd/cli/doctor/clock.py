@@ -6,9 +6,9 @@ from collections import defaultdict
 from contextlib import closing
 
 from posd.base.times import parse_iso
+from posd.cli.doctor.context import Shop
 from posd.cli.doctor.database import open_unchanged
 from posd.cli.doctor.findings import Findings, failure, ok, warning
-from posd.cli.doctor.shop import Shop
 from posd.payments.events import read_event
 
 #: A Date header has whole seconds, and terminals are set by hand: this far apart is usual. Seconds.

@@ -25,8 +25,8 @@ def doctor(ctx: click.Context, output: Output) -> None:
     """
     # Here and not above: this loads more than any other command needs.
     from posd.cli.doctor import show
-    from posd.cli.doctor.examining import CHECKS, examine
-    from posd.cli.doctor.shop import Shop
+    from posd.cli.doctor.checks import CHECKS, examine
+    from posd.cli.doctor.context import Shop
     from posd.config import examine as read
 
     file = Path(context(ctx).config_path)

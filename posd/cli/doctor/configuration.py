@@ -4,8 +4,8 @@ import errno
 import os
 import stat
 
+from posd.cli.doctor.context import AS_ROOT, Shop, me
 from posd.cli.doctor.findings import Findings, failure, ok, warning
-from posd.cli.doctor.shop import AS_ROOT, Shop, me
 from posd.config import examine
 
 

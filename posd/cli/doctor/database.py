@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from posd.base.times import parse_iso
+from posd.cli.doctor.context import AS_ROOT, NotForMe, Shop, allowed
 from posd.cli.doctor.findings import Findings, failure, ok, warning
-from posd.cli.doctor.shop import AS_ROOT, NotForMe, Shop, allowed
 from posd.storage import atomic_replace, changes, marks
 from posd.storage.errors import StoreError
 from posd.storage.opening import KEY_TABLE, RESTORE, is_damage, refuse_lost, schema_version

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
+from posd.cli.doctor.context import AS_ROOT, NotForMe, Shop, allowed
 from posd.cli.doctor.findings import Findings, failure, ok, warning
-from posd.cli.doctor.shop import AS_ROOT, NotForMe, Shop, allowed
 
 #: Below this, in bytes: the WAL (4 MiB and a checkpoint beside it) and some large events may not find room any more.
 LEAST_BYTES = 32 * 1024 * 1024

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from posd import tls
 from posd.cli.app.users import user_name
+from posd.cli.doctor.context import AS_ROOT, NotForMe, Shop, allowed, daemon_uid
 from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
-from posd.cli.doctor.shop import AS_ROOT, NotForMe, Shop, allowed, daemon_uid
 
 Tell = Callable[[str, str, str], Said]
 

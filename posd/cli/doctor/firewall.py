@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from posd.cli.doctor.context import Shop
 from posd.cli.doctor.findings import Findings, ok, warning
-from posd.cli.doctor.shop import Shop
 
 #: How long a tool may take to list its rules, in seconds.
 TOOL_SECONDS = 5.0

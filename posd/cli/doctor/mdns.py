@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from posd.base.times import iso
+from posd.cli.doctor.context import Address, Shop
 from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
 from posd.cli.doctor.multicast import Ear, is_up, listen
-from posd.cli.doctor.shop import Address, Shop
 from posd.terminals import announcements
 from posd.terminals.announcements import Announcement, Malformed, Rules
 

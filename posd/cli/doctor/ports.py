@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from posd.cli.app.users import user_name
+from posd.cli.doctor.context import Shop, me
 from posd.cli.doctor.findings import Findings, failure, ok, warning
-from posd.cli.doctor.shop import Shop, me
 
 #: State of a listening socket in /proc/net/tcp (net/tcp_states.h).
 _LISTENING = "0A"

@@ -9,8 +9,8 @@ from pathlib import Path
 from posd import __version__
 from posd.cli.app.api import Api, Problem, Unreachable
 from posd.cli.app.users import user_name
+from posd.cli.doctor.context import Address, Shop, me
 from posd.cli.doctor.findings import Findings, failure, ok, warning
-from posd.cli.doctor.shop import Address, Shop, me
 from posd.storage.opening import schema_version
 
 #: Checks of the health resource that no check here looks at by itself; the others would be told twice.

@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from urllib.parse import unquote, urlsplit
 
 from posd.cli.doctor import trust as judging
+from posd.cli.doctor.context import Shop
 from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
-from posd.cli.doctor.shop import Shop
 from posd.config import TerminalConfig
 from posd.terminals import trust
 

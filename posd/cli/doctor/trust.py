@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from posd import tls
 from posd.base.callback_tokens import Channel
-from posd.cli.doctor.shop import Shop
+from posd.cli.doctor.context import Shop
 from posd.config import TerminalConfig
 from posd.records.callback_urls import CallbackUrls
 

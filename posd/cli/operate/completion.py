@@ -2,7 +2,7 @@
 
 import click
 
-from posd.cli.app.completing import SHELLS
+from posd.cli.app.completion_words import SHELLS
 
 
 @click.command()

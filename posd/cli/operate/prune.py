@@ -8,7 +8,7 @@ import click
 
 from posd.cli.app.api import Api
 from posd.cli.app.connection import connect, json_option
-from posd.cli.app.deciding import asks
+from posd.cli.app.decisions import asks
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, moment
 from posd.cli.operate.data_words import payments, print_jobs, size

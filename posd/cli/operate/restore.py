@@ -10,7 +10,7 @@ import msgspec
 
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
-from posd.cli.app.deciding import asks
+from posd.cli.app.decisions import asks
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, moment
 from posd.cli.app.users import caller

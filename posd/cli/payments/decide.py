@@ -10,9 +10,9 @@ import click
 from posd.base.uuids import canonical_uuid
 from posd.cli.app.advice import next_step
 from posd.cli.app.api import Api, Reply
-from posd.cli.app.completing import attention_codes, payments
+from posd.cli.app.completion_words import attention_codes, payments
 from posd.cli.app.connection import connect, id_argument, json_option
-from posd.cli.app.deciding import agree, decide, not_open, refuse, signed
+from posd.cli.app.decisions import agree, decide, not_open, refuse, signed
 from posd.cli.app.exit_codes import ExitCode, for_transaction
 from posd.cli.app.output import Output, asked, moment
 from posd.cli.payments.operations import words_of

@@ -11,12 +11,12 @@ import click
 
 from posd.cli.app import parameters
 from posd.cli.app.api import Api, Reply
-from posd.cli.app.completing import Complete, payments, serials
+from posd.cli.app.completion_words import Complete, payments, serials
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
-from posd.cli.payments.awaiting import DOUBTFUL, begin, deadline_in, finish, leave_open, timeout_option, wait
+from posd.cli.payments.await_outcome import DOUBTFUL, begin, deadline_in, finish, leave_open, timeout_option, wait
 from posd.cli.payments.operations import OPERATIONS, words_of
 from posd.cli.payments.progress import Progress
 from posd.cli.payments.words import hint

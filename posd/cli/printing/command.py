@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 import click
 
 from posd.cli.app.api import Api, Problem, Reply, Unreachable
-from posd.cli.app.completing import files, serials
+from posd.cli.app.completion_words import files, serials
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode, for_print_job
 from posd.cli.app.output import Output
 from posd.cli.app.waiting import Snapshot, TimedOut, follow_print_job
-from posd.cli.payments.awaiting import DOUBTFUL, begin, deadline_in, not_known, timeout_option
+from posd.cli.payments.await_outcome import DOUBTFUL, begin, deadline_in, not_known, timeout_option
 from posd.cli.printing.progress import GOES_ON, PrintProgress, show_attention, show_end
 from posd.cli.printing.source import job_id, read_document
 from posd.cli.printing.words import hint

@@ -7,7 +7,7 @@ import click
 
 from posd.cli.app.api import Api
 from posd.cli.app.connection import connect
-from posd.cli.app.deciding import agree, decide, not_open, refuse
+from posd.cli.app.decisions import agree, decide, not_open, refuse
 from posd.cli.app.output import Output
 from posd.cli.printing import words
 from posd.cli.printing.progress import job_pairs, show_attention, show_end

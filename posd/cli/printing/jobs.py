@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from posd.cli.app.completing import print_jobs as jobs_to_name
-from posd.cli.app.completing import serials
+from posd.cli.app.completion_words import print_jobs as jobs_to_name
+from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output, moment
 from posd.cli.payments import history
-from posd.cli.payments.awaiting import look
+from posd.cli.payments.await_outcome import look
 from posd.cli.payments.listing import MORE, read_pages, show_what_to_do
 from posd.cli.printing.command import finish, leave_open, wait
 from posd.cli.printing.progress import PrintProgress, job_pairs, show_attention, show_end

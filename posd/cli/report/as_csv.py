@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
 
-from posd.cli.report.counting import Payment
 from posd.cli.report.exact import money
+from posd.cli.report.sections import Payment
 from posd.cli.report.sums import Report
 
 #: A text that begins with one of these would be run as a formula by a spreadsheet.

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from posd.cli.report import figures, sums
-from posd.cli.report.counting import Payment, Section
 from posd.cli.report.exact import money
+from posd.cli.report.sections import Payment, Section
 from posd.cli.report.sums import Report, Sum
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")

@@ -17,10 +17,10 @@ from posd.cli.app.api import Api
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
-from posd.cli.report import as_csv, as_json, reading, sums, table
+from posd.cli.report import as_csv, as_json, fetch, sums, table
 from posd.cli.report.days import Span, read_day
+from posd.cli.report.fetch import Progress
 from posd.cli.report.html import page
-from posd.cli.report.reading import Progress
 from posd.cli.report.sums import Report
 from posd.cli.report.words import number
 from posd.config import ConfigError, load
@@ -63,7 +63,7 @@ def report(
     now = datetime.now(UTC)
     span = _span(day, first, last, now.astimezone(zone).date(), zone)
     with connect(ctx) as api, _progress(output) as progress:
-        found = reading.read_days(api, span, metadata=metadata, progress=progress)
+        found = fetch.read_days(api, span, metadata=metadata, progress=progress)
         made = _make(found, span, now, terminal)
         unknown = terminal is not None and not made.payments and not _in_fleet(api, terminal)
     if unknown:
@@ -83,7 +83,7 @@ def report(
         table.show(output, made, metadata=metadata)
 
 
-def _make(found: reading.Found, span: Span, now: datetime, terminal: str | None) -> Report:
+def _make(found: fetch.Found, span: Span, now: datetime, terminal: str | None) -> Report:
     inside = {item.id for item in found.payments.values() if sums.belongs(item, span)}
     elsewhere = len(found.in_attention - inside)
     return sums.make(span, found.payments.values(), found.others, now, terminal=terminal, elsewhere=elsewhere)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 
-from posd.cli.report.counting import Payment, Section
+from posd.cli.report.sections import Payment, Section
 from posd.cli.report.sums import Report, Sum, summed
 
 #: What can have become of a payment, in the order in which it is shown.

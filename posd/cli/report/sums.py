@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from posd.cli.report.counting import Payment, Section, count, unsplit
 from posd.cli.report.days import Span
 from posd.cli.report.exact import ZERO, add, total
 from posd.cli.report.facts import Facts
+from posd.cli.report.sections import Payment, Section, count, unsplit
 
 #: What stands for a name that was not said.
 UNNAMED = "not said"

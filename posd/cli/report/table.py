@@ -6,8 +6,8 @@ from textwrap import wrap
 from posd.cli.app.output import Output
 from posd.cli.payments.listing import show_what_to_do
 from posd.cli.report import figures, sums
-from posd.cli.report.counting import Payment, Section
 from posd.cli.report.exact import money
+from posd.cli.report.sections import Payment, Section
 from posd.cli.report.sums import Report, Sum
 from posd.cli.report.words import (
     PART_NAMES,

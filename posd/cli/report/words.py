@@ -6,9 +6,9 @@ from decimal import Decimal
 
 from posd.cli.app.advice import Advice, attention_advice
 from posd.cli.payments.operations import words_of
-from posd.cli.report.counting import Basis, Payment, Section
 from posd.cli.report.days import Span
 from posd.cli.report.exact import money
+from posd.cli.report.sections import Basis, Payment, Section
 from posd.cli.report.sums import Report
 
 #: kind -> its name in the singular; what is not here is written as it is.

@@ -15,10 +15,10 @@ import click
 from posd import tls
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.parameters import amount
+from posd.cli.simulate.catalogue import show_file, show_list
 from posd.cli.simulate.keys import Keys
 from posd.cli.simulate.lines import Lines
 from posd.cli.simulate.machines import HTTP_PORT, HTTPS_PORT, Machine, Place, make, split_address
-from posd.cli.simulate.showing import show_file, show_list
 from posd.cli.simulate.words import as_json as line_as_json
 from posd.cli.simulate.words import as_words
 from posd.simulator import SettingsError, Shop

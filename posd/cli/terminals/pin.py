@@ -12,7 +12,7 @@ import msgspec
 
 from posd import tls
 from posd.cli.app.api import Problem, Unreachable
-from posd.cli.app.completing import serials
+from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
@@ -22,7 +22,7 @@ from posd.cli.tls.settings import fail, grouped
 from posd.config import Config, TerminalConfig, values
 from posd.config.problems import UnusableValueError
 from posd.config.values import Base
-from posd.tls.asking import NotShown, shown
+from posd.tls.fetch_certificate import NotShown, shown
 
 #: Where terminals listen unless something says otherwise.
 DEFAULT_PORT = 6869

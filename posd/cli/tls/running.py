@@ -18,7 +18,7 @@ from posd import tls
 from posd.cli.app.api import Problem, Unreachable
 from posd.cli.app.connection import connect
 from posd.config import Config
-from posd.tls.asking import NotShown, shown
+from posd.tls.fetch_certificate import NotShown, shown
 
 #: Longest for the listener's answer, in seconds; it is on this machine.
 ASK_SECONDS = 5.0

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posd.cli.report import as_csv, as_json, figures, sums
-from posd.cli.report.counting import Section
 from posd.cli.report.days import Span
 from posd.cli.report.exact import money
 from posd.cli.report.facts import read
+from posd.cli.report.fetch import window
 from posd.cli.report.html import page
-from posd.cli.report.reading import window
+from posd.cli.report.sections import Section
 from posd.cli.report.sums import Report, make
 from tests.cli.documents import attention
 from tests.cli.report.shopday import day, identity, payment, trouble

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from posd.cli.report.counting import Payment
 from posd.cli.report.html.details import clock
 from posd.cli.report.html.markup import Safe, amount, cell, table, tag
+from posd.cli.report.sections import Payment
 from posd.cli.report.sums import Report
 from posd.cli.report.words import advice, in_totals, kind_name, notes, open_line, question, wrong_clocks
 

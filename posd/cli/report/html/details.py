@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from posd.cli.report.counting import Payment, Section
 from posd.cli.report.html.markup import Safe, amount, cell, join, table, tag
+from posd.cli.report.sections import Payment, Section
 from posd.cli.report.sums import Report, summed
 from posd.cli.report.words import kind_name, notes, result_name
 

@@ -8,12 +8,12 @@ from decimal import Decimal
 from importlib.resources import files
 
 from posd.cli.report import figures, sums
-from posd.cli.report.counting import Section
 from posd.cli.report.exact import money
 from posd.cli.report.html import charts
 from posd.cli.report.html.alert import alert
 from posd.cli.report.html.details import details
 from posd.cli.report.html.markup import Safe, amount, cell, join, table, tag
+from posd.cli.report.sections import Section
 from posd.cli.report.sums import Report, Sum
 from posd.cli.report.words import PART_NAMES, RULES, days, kind_name, number, result_name
 

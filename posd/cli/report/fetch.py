@@ -6,9 +6,9 @@ from datetime import datetime
 
 from posd.base.times import iso
 from posd.cli.app.api import Api, Problem
-from posd.cli.report.counting import related
 from posd.cli.report.days import Span
 from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, read
+from posd.cli.report.sections import related
 
 #: Payments asked for at a time: the most that the API gives.
 PAGE = 500

@@ -7,12 +7,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any, assert_never
 
 from posd.simulator.clock import Clock
-from posd.simulator.hands import Hand, remainder
+from posd.simulator.event_log import Notices
 from posd.simulator.lifecycle import Status
-from posd.simulator.notices import Notices
 from posd.simulator.payment import Payment
 from posd.simulator.scenario import Deed, Span, Step, Wait, draw
 from posd.simulator.switches import NotPossible, Switches
+from posd.simulator.user_actions import Hand, remainder
 
 _log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from posd.cli.doctor import (
     service,
     terminals,
 )
+from posd.cli.doctor.context import Shop
 from posd.cli.doctor.findings import Finding, Findings, Said, failure
-from posd.cli.doctor.shop import Shop
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,15 +85,14 @@ def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstan
     after = apply(before, entry, now)
     if isinstance(entry, Searched) and _repeats(before, after):
         rows.keep_search(unit, after)
-        return after
-    if after == before and not isinstance(entry, ALWAYS):
-        return before
-    journal.append(unit, before.client_transaction_id, entry, iso(now))
-    if after == before:
+    elif after != before:
+        journal.append(unit, before.client_transaction_id, entry, iso(now))
+        return move(unit, before, after, entry, outstanding)
+    elif isinstance(entry, ALWAYS):
+        journal.append(unit, before.client_transaction_id, entry, iso(now))
         _publish(unit, before, before, entry, iso(now))
-        free_if_ended(unit, before, outstanding)
-        return before
-    return move(unit, before, after, entry, outstanding)
+    free_if_ended(unit, after, outstanding)  # it may have ended while the call that brought this held the terminal
+    return after
 
 
 def move(unit: Unit, before: Transaction, after: Transaction, cause: Cause, outstanding: CallsInFlight) -> Transaction:

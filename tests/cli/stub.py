@@ -1,6 +1,7 @@
 """A tiny real HTTP server on a Unix socket that answers by script: for what only a daemon in trouble does."""
 
 import socketserver
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -75,6 +76,10 @@ class Stub:
 
         class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             daemon_threads = True
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                if not isinstance(sys.exc_info()[1], BrokenPipeError):
+                    super().handle_error(request, client_address)  # else a command that did not wait for its answer
 
         self.socket.unlink(missing_ok=True)
         self._server = Server(str(self.socket), Handler)

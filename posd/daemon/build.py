@@ -22,11 +22,10 @@ from posd.calls.app import LocalApp
 from posd.calls.context import Context
 from posd.calls.route import served
 from posd.config import Config, HeaderError
-from posd.daemon import metrics_serving
+from posd.daemon import metrics_serving, sockets
 from posd.daemon.health import Health
 from posd.daemon.metrics import Metrics, Parts
 from posd.daemon.presence import Clock, Presence
-from posd.httpd import sockets
 from posd.httpd.alerts import CertificateRefusals
 from posd.httpd.gate import Gate
 from posd.httpd.rejected_traffic import RejectedTraffic

@@ -20,12 +20,11 @@ from posd.api.backup import tell_restores
 from posd.api.certificate import ServedCertificate
 from posd.api.metrics.tally import Tally
 from posd.config import Config
-from posd.daemon import build, metrics_serving, readiness, watchdog
+from posd.daemon import build, metrics_serving, readiness, sockets, watchdog
 from posd.daemon.build import CannotStart, now
 from posd.daemon.notify import notify
 from posd.daemon.presence import Presence
 from posd.daemon.reload import Reloading
-from posd.httpd import sockets
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
 from posd.logs import output

@@ -13,8 +13,9 @@ from starlette.responses import Response
 
 from posd.api.metrics.text import CONTENT_TYPE
 from posd.config.schema import MetricsConfig
+from posd.daemon import sockets
 from posd.daemon.metrics import Metrics
-from posd.httpd import bodies, sockets
+from posd.httpd import bodies
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
 

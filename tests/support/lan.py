@@ -16,7 +16,7 @@ from posd.api.webhooks import WebhookApp, transactions
 from posd.base import callback_tokens
 from posd.base.callback_tokens import Channel
 from posd.config import load
-from posd.httpd import sockets
+from posd.daemon import sockets
 from posd.httpd.gate import Gate
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener

@@ -21,7 +21,8 @@ from posd.calls import streams
 from posd.calls.app import LocalApp, json_response
 from posd.calls.context import Context
 from posd.calls.route import Call, Route
-from posd.httpd import slow_client, sockets
+from posd.daemon import sockets
+from posd.httpd import slow_client
 from posd.httpd.accept import wants_stream
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import WRITE_AHEAD_BYTES, Listener

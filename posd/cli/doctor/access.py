@@ -8,7 +8,7 @@ from pathlib import Path
 
 from posd.cli.doctor.context import AS_ROOT, NotForMe, Shop, allowed, me
 from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
-from posd.httpd.sockets import SOCKET_MODE
+from posd.daemon.sockets import SOCKET_MODE
 
 
 def check(shop: Shop) -> Findings:

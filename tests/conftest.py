@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make what surrounds the tests the same everywhere; what they write goes to a directory that is removed."""
     global held
     settings.load_profile("whole" if config.getoption("--whole") else "quick")
-    if config.getoption("--whole"):
+    if config.getoption("--whole") or any(SCHEMATHESIS in argument for argument in config.args):
         config.pluginmanager.register(importlib.import_module("schemathesis.pytest.plugin"))
     # In the background, under nohup and in CI they may be ignored, which every process here would inherit.
     for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):

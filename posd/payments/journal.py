@@ -25,8 +25,8 @@ def append(unit: Unit, client_transaction_id: str, entry: Entry, at: str) -> Non
     """Write an entry down."""
     unit.db.execute(
         "INSERT INTO journal (client_transaction_id, at, events_before, entry)"
-        " VALUES (?1, ?2, (SELECT count(*) FROM events WHERE client_transaction_id = ?1), ?3)",
-        (client_transaction_id, at, _ENCODE(entry).decode()),
+        " VALUES (:id, :at, (SELECT count(*) FROM events WHERE client_transaction_id = :id), :entry)",
+        {"id": client_transaction_id, "at": at, "entry": _ENCODE(entry).decode()},
     )
 
 

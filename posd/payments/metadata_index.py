@@ -11,8 +11,9 @@ LENGTH = 100
 
 #: As migration 0007 has it, of one transaction: the words, by its metadata, `created_at` and id.
 _WORDS = f"""
-SELECT substr(e.key || '=' || CASE e.type WHEN 'text' THEN e.atom ELSE ?1 -> e.fullkey END, 1, {LENGTH}), ?2, ?3
-  FROM json_each(CASE WHEN json_valid(?1) THEN ?1 ELSE '{{}}' END) e
+SELECT substr(e.key || '=' || CASE e.type WHEN 'text' THEN e.atom ELSE :metadata -> e.fullkey END, 1, {LENGTH}),
+       :at, :id
+  FROM json_each(CASE WHEN json_valid(:metadata) THEN :metadata ELSE '{{}}' END) e
  WHERE instr(e.key, '"') = 0 AND instr(e.key, '\\') = 0
 """  # noqa: S608 - a constant of this file
 _KEEP = f"INSERT OR IGNORE INTO transaction_words (word, at, id) {_WORDS}"
@@ -27,13 +28,14 @@ def word(key: str, text: str) -> str:
 def keep(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
     """Write down the words of a new transaction. Nothing is written where it has no metadata."""
     if metadata != b"{}":
-        db.execute(_KEEP, (_text(metadata), created_at, identity)).close()
+        db.execute(_KEEP, _values(identity, created_at, metadata)).close()
 
 
 def drop(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
     """Take the words of a transaction out: what it has now is to be kept anew, or it goes itself."""
-    db.execute(_DROP, (_text(metadata), created_at, identity)).close()
+    db.execute(_DROP, _values(identity, created_at, metadata)).close()
 
 
-def _text(metadata: bytes) -> str:
-    return metadata.decode(errors="replace")  # they are UTF-8, except in a damaged file
+def _values(identity: str, created_at: str, metadata: bytes) -> dict[str, str]:
+    # It is UTF-8, except in a damaged file.
+    return {"metadata": metadata.decode(errors="replace"), "at": created_at, "id": identity}

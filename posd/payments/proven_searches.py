@@ -11,9 +11,10 @@ REMEMBERED = 2
 def remember(unit: Unit, terminal: str, search: str, client_transaction_id: str, at: str) -> None:
     """Note that a search (method, path, pointer) found a transaction of a terminal."""
     unit.db.execute(
-        "INSERT OR IGNORE INTO proven_searches (terminal, search, client_transaction_id, at) SELECT ?1, ?2, ?3, ?4"
-        " WHERE (SELECT count(*) FROM proven_searches WHERE terminal = ?1 AND search = ?2) < ?5",
-        (terminal, search, client_transaction_id, at, REMEMBERED),
+        "INSERT OR IGNORE INTO proven_searches (terminal, search, client_transaction_id, at)"
+        " SELECT :terminal, :search, :id, :at"
+        " WHERE (SELECT count(*) FROM proven_searches WHERE terminal = :terminal AND search = :search) < :most",
+        {"terminal": terminal, "search": search, "id": client_transaction_id, "at": at, "most": REMEMBERED},
     )
 
 

@@ -195,14 +195,14 @@ def in_old(db: sqlite3.Connection, identity: str) -> bool:
 def copy_row(db: sqlite3.Connection, identity: str) -> None:
     """Put the row of `old` in place of the one here, or add it; `final_event` is a matter of its own."""
     columns = ", ".join(transactions.COLUMNS)
-    source = f"SELECT {columns} FROM old.transactions WHERE client_transaction_id = ?1"
+    source = f"SELECT {columns} FROM old.transactions WHERE client_transaction_id = :id"
     if here := _of_words(db, identity):
         metadata_index.drop(db, identity, *here)
         db.execute(
-            f"UPDATE main.transactions SET ({columns}) = ({source}) WHERE client_transaction_id = ?1", (identity,)
+            f"UPDATE main.transactions SET ({columns}) = ({source}) WHERE client_transaction_id = :id", {"id": identity}
         )
     else:
-        db.execute(f"INSERT INTO main.transactions ({columns}) {source}", (identity,))
+        db.execute(f"INSERT INTO main.transactions ({columns}) {source}", {"id": identity})
     if copied := _of_words(db, identity):
         metadata_index.keep(db, identity, *copied)
 

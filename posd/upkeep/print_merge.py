@@ -83,11 +83,13 @@ def copy_rows(db: sqlite3.Connection, ids: Iterable[str]) -> None:
     """Put the rows of `old` in place of those here, or add them."""
     columns = ", ".join(print_jobs.COLUMNS)
     for identity in ids:
-        source = f"SELECT {columns} FROM old.print_jobs WHERE print_job_id = ?1"
+        source = f"SELECT {columns} FROM old.print_jobs WHERE print_job_id = :id"
         if rowid(db, identity) is None:
-            db.execute(f"INSERT INTO main.print_jobs ({columns}) {source}", (identity,))
+            db.execute(f"INSERT INTO main.print_jobs ({columns}) {source}", {"id": identity})
         else:
-            db.execute(f"UPDATE main.print_jobs SET ({columns}) = ({source}) WHERE print_job_id = ?1", (identity,))
+            db.execute(
+                f"UPDATE main.print_jobs SET ({columns}) = ({source}) WHERE print_job_id = :id", {"id": identity}
+            )
 
 
 def number_below(db: sqlite3.Connection, identity: str) -> None:

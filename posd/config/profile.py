@@ -41,7 +41,7 @@ class Row:
 
     @property
     def assumption(self) -> bool:
-        """Whether nobody has vouched for this row yet: its answers are no proof."""
+        """Whether no person has confirmed this row: its answers are no proof."""
         return not self.confirmed
 
 

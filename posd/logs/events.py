@@ -1,7 +1,7 @@
 """Every line that the daemon can log: its event's name, its levels and fields, what it says and what to do.
 
 To add a line: log it with a literal name and keywords (`log.warning("payment.attention", transaction=…)`), add its row
-here, a new field to `posd.logs.FIELDS`, and write the page anew (`python -m tests.logs`). A test holds the three
+here, a new field to `posd.logs.output.FIELDS`, and write the page anew (`python -m tests.logs`). A test holds the three
 together. The daemon does not import this; `posd logs` does.
 """
 

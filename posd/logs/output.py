@@ -2,7 +2,7 @@
 
 A field that is not in `FIELDS` is dropped and named in `dropped`, so that no token, header, metadata, e-mail or raw
 body can slip into a log by a careless call. Nor do exceptions and libraries, which quote what they are about. Every
-event that is logged has its row in `posd.log_events`.
+event that is logged has its row in `posd.logs.events`.
 """
 
 import asyncio

@@ -8,13 +8,13 @@ import msgspec
 from msgspec import Meta, Raw
 
 from posd.base.json_types import Amount, Moment, Uuid, Wire
-from posd.payments import model as core
+from posd.payments import model
 from posd.payments.lifecycle import Status, Verdict
 from posd.payments.model import Attention, LastSearch, NextStep, OperationType
 from posd.records.model import Phase
 
 
-class Outcome(core.Outcome, frozen=True):
+class Outcome(model.Outcome, frozen=True):
     """How a transaction ended, and the evidence for it."""
 
     supersedes: Annotated[Outcome | None, Meta(description="the outcome that this one corrected")] = None

@@ -1,7 +1,7 @@
 """The journal: what posd learnt and what people did about a transaction, beside its events.
 
 Each entry is an input, kept as it came; `apply` is its effect. The transaction as it stands is never changed in any
-other way than by an event (`decisions.advance`) or an entry, so that it can be derived again from both: `replay`.
+other way than by an event (`transitions.advance`) or an entry, so that it can be derived again from both: `replay`.
 """
 
 from collections.abc import Iterable

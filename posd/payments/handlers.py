@@ -17,8 +17,7 @@ from posd.calls import parameters, waiting
 from posd.calls.app import json_response
 from posd.calls.context import Context
 from posd.httpd.accept import wants_stream
-from posd.payments import documents, event_rows, event_stream, listing, views
-from posd.payments import rows as transactions
+from posd.payments import documents, event_rows, event_stream, listing, rows, views
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
 from posd.payments.decision_requests import read_decision
@@ -158,8 +157,8 @@ class TransactionCalls:
         now = self._context.now()
 
         def read(db: sqlite3.Connection) -> TransactionPage:
-            rows, cursor = listing.read_page(db, page)
-            return TransactionPage([self._view(db, row, now) for row in rows], cursor)
+            found, cursor = listing.read_page(db, page)
+            return TransactionPage([self._view(db, row, now) for row in found], cursor)
 
         return json_response(await self._context.read(read))
 
@@ -197,7 +196,7 @@ def _final_outcome(db: sqlite3.Connection, identity: str) -> documents.Outcome |
 
 def _known(db: sqlite3.Connection, identity: str) -> Transaction:
     """Return the transaction of that id. Raise Problem."""
-    found = transactions.get(db, identity)
+    found = rows.get(db, identity)
     if found is None:
         raise pruned.missing_payment(db, identity)
     return found

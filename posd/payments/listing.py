@@ -3,8 +3,7 @@
 import sqlite3
 from collections.abc import Mapping
 
-from posd.payments import metadata_index
-from posd.payments import rows as transactions
+from posd.payments import metadata_index, rows
 from posd.payments.model import Transaction
 from posd.records.paging import Filters, encode_cursor, joined
 
@@ -38,9 +37,9 @@ def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[Transaction], st
             conditions.append(("(metadata ->> ? = ? OR metadata -> ? = ?)", (path, text, path, text)))
     if page.index() in _LONG and page.metadata:
         word, places = metadata_index.word(*next(iter(page.metadata.items()))), page.places("w.at", "w.id")
-        found = transactions.select_by_word(db, word, *joined([*places, *conditions]), page.limit + 1)
+        found = rows.select_by_word(db, word, *joined([*places, *conditions]), page.limit + 1)
     else:
-        found = transactions.select(db, page.index(), *joined(conditions), page.limit + 1)
-    rows = found[: page.limit]
+        found = rows.select(db, page.index(), *joined(conditions), page.limit + 1)
+    shown = found[: page.limit]
     more = len(found) > page.limit
-    return rows, encode_cursor(rows[-1].created_at, rows[-1].client_transaction_id) if more else None
+    return shown, encode_cursor(shown[-1].created_at, shown[-1].client_transaction_id) if more else None

@@ -1,13 +1,10 @@
 """Log new attentions and new outcomes of payments, whatever brought them: it listens to the hub."""
 
-import asyncio
-from collections.abc import Sequence
-
 import structlog
 
-from posd.payments.model import AttentionCode, Transaction
+from posd.payments.model import AttentionCode
 from posd.payments.record import Moved
-from posd.storage.batch import Change
+from posd.records.told import listener
 
 log = structlog.get_logger("posd.payments")
 
@@ -15,23 +12,9 @@ log = structlog.get_logger("posd.payments")
 ERRORS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
-def hear(changes: Sequence[Change]) -> None:
-    """Take the changes of one COMMIT, on the loop.
-
-    Whoever waited for the COMMIT goes on first, and logs what it was about: then come its effects.
-    """
-    moved = [change for change in changes if isinstance(change, Moved)]
-    if moved:
-        asyncio.get_running_loop().call_soon(_tell_all, moved)
-
-
-def _tell_all(moved: Sequence[Moved]) -> None:
-    for change in moved:
-        _tell(change.before, change.after)
-
-
-def _tell(before: Transaction | None, after: Transaction) -> None:
-    """Log what a person should know of the step from `before` (None: it was not known) to `after`."""
+def _tell(change: Moved) -> None:
+    """Log what a person should know of a change."""
+    before, after = change.before, change.after
     identity, terminal = after.client_transaction_id, after.terminal
     known = {item.code for item in before.attention} if before else set()
     for item in after.attention:
@@ -48,3 +31,7 @@ def _tell(before: Transaction | None, after: Transaction) -> None:
             result=new.result,
             evidence=new.evidence[0].kind,
         )
+
+
+#: Listens to the hub.
+hear = listener(Moved, _tell)

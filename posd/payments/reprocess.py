@@ -12,8 +12,7 @@ from msgspec import Meta
 from posd.base.callback_tokens import Channel
 from posd.base.json_types import Uuid
 from posd.base.times import parse_iso
-from posd.payments import event_rows, journal
-from posd.payments import rows as transactions
+from posd.payments import event_rows, journal, rows
 from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Entry, TakenOver, replay
 from posd.payments.event_rows import StoredEvent
@@ -101,12 +100,12 @@ class PaymentRecords:
 
     def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
         """Return the next transactions by rowid: their id, and whether they differ from what follows."""
-        rows = transactions.by_rowid(db, after, limit)
-        return [(rowid, row.client_transaction_id, bool(difference(derive(db, row)))) for rowid, row in rows]
+        stored = rows.by_rowid(db, after, limit)
+        return [(rowid, row.client_transaction_id, bool(difference(derive(db, row)))) for rowid, row in stored]
 
     def correct(self, unit: Unit, identity: str) -> Differing | None:
         """Store what follows from the record of a transaction, and return in what it differed."""
-        row = transactions.get(unit.db, identity)
+        row = rows.get(unit.db, identity)
         if row is None:
             return None
         item = derive(unit.db, row)

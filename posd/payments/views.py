@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from posd.payments import chain_rows, documents, entries, event_rows, journal
-from posd.payments import final_event as finals
+from posd.payments import chain_rows, documents, entries, event_rows, final_event, journal
 from posd.payments.abort_replies import judge_abort
 from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
 from posd.payments.event_rows import StoredEvent
@@ -40,7 +39,7 @@ def outcome_document(db: sqlite3.Connection | None, transaction: Transaction) ->
     """Return the outcome with its final event verbatim, None while there is none (`db` is not needed then)."""
     if transaction.outcome is None:
         return None
-    final = finals.final_event(db, transaction) if db is not None else None
+    final = final_event.final_event(db, transaction) if db is not None else None
     return _outcome(transaction.outcome, final)
 
 

@@ -10,8 +10,7 @@ from posd.base.problems import Problem
 from posd.calls import parameters, waiting
 from posd.calls.app import json_response
 from posd.calls.context import Context
-from posd.printing import documents, listing, views
-from posd.printing import rows as print_jobs
+from posd.printing import documents, listing, rows, views
 from posd.printing.decide import PrintOperators
 from posd.printing.documents import PrintHistory, PrintJobPage
 from posd.printing.listing import Page
@@ -95,8 +94,8 @@ class PrintJobCalls:
         page = Page(**request.state.query)
 
         def read(db: sqlite3.Connection) -> PrintJobPage:
-            rows, cursor = listing.read_page(db, page)
-            return PrintJobPage([views.job_document(db, row) for row in rows], cursor)
+            found, cursor = listing.read_page(db, page)
+            return PrintJobPage([views.job_document(db, row) for row in found], cursor)
 
         return json_response(await self._context.read(read))
 
@@ -112,7 +111,7 @@ class PrintJobCalls:
 
 
 def _get(db: sqlite3.Connection, identity: str) -> PrintJob:
-    job = print_jobs.get(db, identity)
+    job = rows.get(db, identity)
     if job is None:
         raise pruned.missing_print_job(db, identity)
     return job

@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from posd.printing import rows as print_jobs
+from posd.printing import rows
 from posd.printing.model import PrintJob
 from posd.records.paging import Filters, encode_cursor, joined
 
@@ -24,7 +24,7 @@ def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[PrintJob], str |
         conditions.append(("external_reference = ?", (page.external_reference,)))
         if page.external_reference:
             conditions.append(("external_reference <> ''", ()))
-    found = print_jobs.select(db, page.index(), *joined(conditions), page.limit + 1)
-    rows = found[: page.limit]
+    found = rows.select(db, page.index(), *joined(conditions), page.limit + 1)
+    shown = found[: page.limit]
     more = len(found) > page.limit
-    return rows, encode_cursor(rows[-1].created_at, rows[-1].print_job_id) if more else None
+    return shown, encode_cursor(shown[-1].created_at, shown[-1].print_job_id) if more else None

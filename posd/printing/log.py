@@ -1,13 +1,10 @@
 """Log new attentions and new ends of print jobs, whatever brought them: it listens to the hub."""
 
-import asyncio
-from collections.abc import Sequence
-
 import structlog
 
-from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.model import PrintAttentionCode, PrintStatus
 from posd.printing.rows import Moved
-from posd.storage.batch import Change
+from posd.records.told import listener
 
 log = structlog.get_logger("posd.printing")
 
@@ -15,20 +12,9 @@ log = structlog.get_logger("posd.printing")
 ERRORS = frozenset({PrintAttentionCode.CONFLICTING_FINAL})
 
 
-def hear(changes: Sequence[Change]) -> None:
-    """Take the changes of one COMMIT, on the loop; see `posd.payments.log.hear`."""
-    moved = [change for change in changes if isinstance(change, Moved)]
-    if moved:
-        asyncio.get_running_loop().call_soon(_tell_all, moved)
-
-
-def _tell_all(moved: Sequence[Moved]) -> None:
-    for change in moved:
-        _tell(change.before, change.after)
-
-
-def _tell(before: PrintJob | None, after: PrintJob) -> None:
-    """Log what a person should know of the step from `before` (None: it was not known) to `after`."""
+def _tell(change: Moved) -> None:
+    """Log what a person should know of a change."""
+    before, after = change.before, change.after
     identity, terminal = after.print_job_id, after.terminal
     known = {item.code for item in before.attention} if before else set()
     for item in after.attention:
@@ -46,3 +32,7 @@ def _tell(before: PrintJob | None, after: PrintJob) -> None:
             evidence=after.decided_by,
             code=after.error_code,
         )
+
+
+#: Listens to the hub.
+hear = listener(Moved, _tell)

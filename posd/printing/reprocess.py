@@ -8,7 +8,7 @@ import structlog
 from msgspec import Meta
 
 from posd.base.callback_tokens import Channel
-from posd.printing import rows as print_jobs
+from posd.printing import rows
 from posd.printing.inbox import PrintInbox
 from posd.printing.record import derive, difference
 from posd.records.reprocess import MAX_SHOWN, Differing, Done
@@ -65,19 +65,19 @@ class PrintRecords:
 
     def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, str, bool]]:
         """Return the next jobs by rowid: their id, and whether they differ from what follows."""
-        rows = print_jobs.by_rowid(db, after, limit)
-        return [(rowid, row.print_job_id, bool(difference(row, derive(db, row)))) for rowid, row in rows]
+        stored = rows.by_rowid(db, after, limit)
+        return [(rowid, row.print_job_id, bool(difference(row, derive(db, row)))) for rowid, row in stored]
 
     def correct(self, unit: Unit, identity: str) -> Differing | None:
         """Store what follows from the record of a job, and return in what it differed."""
-        stored = print_jobs.get(unit.db, identity)
+        stored = rows.get(unit.db, identity)
         if stored is None:
             return None
         derived = derive(unit.db, stored)
         differing = difference(stored, derived)
         if not differing:
             return None
-        print_jobs.move(unit, stored, msgspec.structs.replace(derived, revision=stored.revision), "reprocessed")
+        rows.move(unit, stored, msgspec.structs.replace(derived, revision=stored.revision), "reprocessed")
         return differing
 
 

@@ -120,7 +120,8 @@ class Reprocessing:
     async def _derive(self, kind: Derivable, done: Done) -> None:
         after = done.skipped = await self._store.read(kind.begins_after)
         while chunk := await self._store.read(partial(kind.chunk, after=after, limit=CHUNK)):
-            for after, identity, differs in chunk:  # noqa: B007 - the last one is where the next chunk begins
+            after = chunk[-1][0]
+            for _, identity, differs in chunk:
                 done.derived += 1
                 if differs:
                     await self._correct(kind, identity, done)

@@ -3,7 +3,7 @@
 Which request is harmless? The terminal API shows none that is. A GET is not: abort is one by default, and the
 configuration may put any path of the profile anywhere. So posd sends `OPTIONS /`: the method is safe by HTTP's own
 rules (RFC 9110, 9.3.7), and none of the profile's rows can have it, so that no terminal takes it for a payment or an
-abort. Whatever comes back, an error too, shows that HTTP is spoken there; its Date header shows the terminal's clock.
+abort. Any reply, an error too, shows that HTTP is spoken there; its Date header shows the terminal's clock.
 No credential goes with it.
 """
 

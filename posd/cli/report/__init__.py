@@ -4,7 +4,7 @@
 | ------------ | --------------------------------------------------------------------- |
 | `days`       | days of the merchant, of 23 to 25 hours                               |
 | `facts`      | a document of the local API -> what a report needs of it              |
-| `counting`   | facts -> where a payment stands in the report, and with which amount  |
+| `sections`   | facts -> where a payment stands in the report, and with which amount  |
 | `sums`       | payments -> totals; every one exact, every one the sum of its rows    |
 | `figures`    | payments -> what the charts show                                      |
 | `reading`    | the local API -> facts (the only one that talks to anybody)           |

@@ -137,7 +137,7 @@ def make(
 ) -> Report:
     """Make the report of some days from payments of more: what is of other days, or of other terminals, is left out.
 
-    What is open belongs to every day since it began. `others` are the payments that `counting.related` named.
+    What is open belongs to every day since it began. `others` are the payments that `sections.related` named.
     """
     known = {item.id: item for item in facts}
     lookup = ChainMap(known, dict(others))

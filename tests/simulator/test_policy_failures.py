@@ -14,6 +14,7 @@ import pytest
 from posd.simulator.clock import VirtualClock
 from tests.simulator.conftest import Receiver
 from tests.simulator.policy import START, Delivering, delivering
+from tests.support.connections import Connections
 from tests.support.ports import reserve
 
 #: The delay after the first, second, third attempt, and the longest jitter (spec 8).
@@ -94,16 +95,14 @@ async def failing(behaviour: Behaviour, context: ssl.SSLContext | None) -> Async
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):
             await behaviour(reader, writer)
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
+    connections = Connections(connected)
+    server = await asyncio.start_server(connections, "127.0.0.1", 0, ssl=context)
     try:
         yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook"
     finally:
         server.close()
-        await server.wait_closed()
+        await connections.close()
 
 
 async def assert_retried(post: Delivering, url: str, word: str, **fields: Any) -> None:

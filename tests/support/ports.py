@@ -5,6 +5,7 @@ this machine could get the same one between the two, and the second start would 
 claims a block of ports, also against another run of the tests beside it: it binds the first port of the block.
 """
 
+import atexit
 import functools
 import itertools
 import random
@@ -48,5 +49,6 @@ def _claimed() -> tuple[socket.socket, Iterator[int]]:
         except OSError:
             claim.close()
         else:
+            atexit.register(claim.close)  # else the end of the process would be told of a socket that is not closed
             return claim, itertools.cycle(range(first + 1, first + BLOCK))
     raise AssertionError(f"{BLOCKS} processes on this machine have ports for tests already")

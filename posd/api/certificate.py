@@ -20,7 +20,7 @@ from time import monotonic
 import structlog
 
 from posd import tls
-from posd.api import service_documents as documents
+from posd.api import documents
 from posd.base.times import iso
 
 #: How often the files and this machine's addresses are looked at, in seconds; SIGHUP makes it at once.

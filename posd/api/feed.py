@@ -12,12 +12,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.api.service_documents import Change, FeedPage
+from posd.api.documents import Change, FeedPage
 from posd.calls import parameters, streams
 from posd.calls.app import json_response
 from posd.calls.context import Context
-from posd.calls.stream_documents import Notice
-from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, Batch, message
+from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, Batch, Notice, message
 from posd.httpd.accept import wants_stream
 from posd.records import feed_cursor
 from posd.records.feed_cursor import Place

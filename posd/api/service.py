@@ -8,14 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd import __version__
-from posd.api import service_documents as documents
+from posd.api import documents
+from posd.api.documents import Check, Checks, State, Terminals
 from posd.api.feed import Feed
-from posd.api.service_documents import Check, Checks, State, Terminals
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.app import json_response
 from posd.calls.context import Context
-from posd.payments import leases
+from posd.payments import rows
 from posd.storage.opening import schema_version
 from posd.terminals.fleet import Fleet
 
@@ -50,14 +50,14 @@ class ServiceCalls:
             await self._fleet.check_stale(CHECK_SECONDS)
         else:
             self._fleet.asked_for()
-        held = await self._context.read(leases.all_held)
+        held = await self._context.read(rows.leases)
         return json_response(Terminals(list(self._fleet.documents(held, everything=query["all"]))))
 
     async def get_terminal(self, request: Request) -> Response:
         """`GET /terminals/{serial}`."""
         serial = parameters.path(request, parameters.SERIAL)
         self._fleet.asked_for()
-        held = await self._context.read(leases.all_held)
+        held = await self._context.read(rows.leases)
         for document in self._fleet.documents(held, everything=True):
             if document.serial == serial:
                 return json_response(document)

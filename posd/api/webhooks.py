@@ -18,10 +18,9 @@ import msgspec
 import structlog
 from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
 
-from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
-from posd.base.meters import Histogram
-from posd.base.uuids import canonical_uuid, is_print_job_id
+from posd.base.ids import Channel, canonical_uuid, is_print_job_id
+from posd.base.locks import Histogram
 from posd.httpd import bodies
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.request_cycle import WHOLE

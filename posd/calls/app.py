@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from posd.base.crashpoints import crash_point
-from posd.base.json_text import encode
+from posd.base.json_types import encode
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.route import Call

@@ -4,16 +4,14 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import TypeVar
 
 from posd.base.problems import Problem
 from posd.calls.streams import Streams
+from posd.calls.waiting import T
 from posd.storage.batch import Unit
 from posd.storage.changes import Hub
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-
-T = TypeVar("T")
 
 
 class Context:

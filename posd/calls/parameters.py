@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from posd.base.ids import ID_PATTERN, ID_RULE, canonical_uuid, is_print_job_id
 from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
-from posd.base.uuids import ID_PATTERN, ID_RULE, canonical_uuid, is_print_job_id
 from posd.records import feed_cursor, paging
 from posd.records.model import Phase
 

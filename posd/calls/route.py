@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.calls.parameters import Parameter
-from posd.calls.stream_documents import CutOff, Ended
+from posd.calls.streams import CutOff, Ended
 
 Handler = Callable[[Request], Awaitable[Response]]
 

@@ -5,25 +5,59 @@ is the buffer, and what is held for a client is a batch and what the transport h
 `TAKE_SECONDS` is cut off (see `posd.httpd.connection`). Every end of a stream that posd makes is told by a last event.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import structlog
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.base.json_text import encode
+from posd.base.json_types import OPEN, encode
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.parameters import Parameter
-from posd.calls.stream_documents import CutOff
 from posd.calls.waiting import DRAINING
 from posd.httpd.accept import STREAM
 from posd.httpd.slow_client import TAKE_SECONDS, Taking
 from posd.storage.changes import Hub
+
+# The documents of posd's own messages in event streams (docs/streams.md).
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Why a reader may have missed something."""
+
+    code: Annotated[
+        Literal["changes_removed", "place_unknown"],
+        OPEN,
+        Meta(description="`changes_removed`: those up to `seq` are not all there any more; `place_unknown`: a restore"),
+    ]
+    detail: Annotated[str, Meta(description="what it means, and what to do; for people")]
+    seq: Annotated[int, Meta(description="up to where changes are removed, or after which the reader goes on")]
+
+
+class CutOff(msgspec.Struct, frozen=True):
+    """The stream was cut off because nothing of it was taken."""
+
+    code: Annotated[Literal["cut_off"], Meta(description="always this")]
+    detail: Annotated[str, Meta(description="for how long, and how to resume; for people")]
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The problem that ended the stream (RFC 9457), as it stands in a refusal."""
+
+    type: Annotated[str, Meta(description="`urn:posd:problem:CODE`")]
+    title: Annotated[str, Meta(description="the same for every problem of the code")]
+    status: Annotated[int, Meta(description="the HTTP status that it has in a refusal")]
+    detail: Annotated[str, Meta(description="what happened, and what to do; for people")]
+    code: Annotated[str, Meta(description="what a program looks at")]
+
 
 #: A comment this often keeps the connection visibly alive, in seconds; proxies and clients give up after 30 or 60.
 HEARTBEAT_SECONDS = 15.0
@@ -103,7 +137,7 @@ class Streams:
         subject: str,
         read: Callable[[], Awaitable[Batch]],
         transaction: str | None = None,
-    ) -> "EventStream":
+    ) -> EventStream:
         """Return a stream of what `read` gives, which is called again after each change of the subject.
 
         `kind` is one of `KINDS`, `transaction` the one that it is of. Raise Problem draining where posd stops.

@@ -10,6 +10,7 @@ from posd.storage.changes import Hub, Waiter
 
 T = TypeVar("T")
 
+
 DRAINING = "posd is stopping; ask again in a moment: nothing is lost, and the payment goes on"
 
 
@@ -17,7 +18,7 @@ class HungUp(Exception):
     """The client has gone; nobody is there to answer."""
 
 
-async def until(
+async def wait_until(
     pieces: Pieces, woken: Waiter, hub: Hub, look: Callable[[], Awaitable[T | None]], timeout: float | None
 ) -> T | None:
     """Return what `look` gives as soon as it gives something, None when the time-out (seconds) has passed.

@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, str] = {
     "tip": "posd.cli.payments.start:tip",
     "void": "posd.cli.payments.start:void",
     "await": "posd.cli.payments.await_outcome:await_",
-    "abort": "posd.cli.payments.abort:abort",
+    "abort": "posd.cli.payments.decide:abort",
     "show": "posd.cli.payments.show:show",
     "list": "posd.cli.payments.listing:list_",
     "report": "posd.cli.report.command:report",
@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, str] = {
     "watch": "posd.cli.watch.command:watch",
     "status": "posd.cli.operate.status:status",
     "logs": "posd.cli.operate.logs:logs",
-    "metrics": "posd.cli.operate.metrics:metrics",
+    "metrics": "posd.cli.operate.printed:metrics",
     "config": "posd.cli.operate.config:config",
     "tls": "posd.cli.tls:tls",
     "backup": "posd.cli.operate.backup:backup",
@@ -51,8 +51,8 @@ COMMANDS: Mapping[str, str] = {
     "verify": "posd.cli.operate.verify:verify",
     "prune": "posd.cli.operate.prune:prune",
     "doctor": "posd.cli.doctor.command:doctor",
-    "openapi": "posd.cli.operate.openapi:openapi",
-    "completion": "posd.cli.operate.completion:completion",
+    "openapi": "posd.cli.operate.printed:openapi",
+    "completion": "posd.cli.operate.printed:completion",
 }
 
 

@@ -14,6 +14,7 @@ repeat the same call with the same id. It imports nothing else of posd, and http
 from typing import TYPE_CHECKING, Any
 
 from posd.client.calls import Amount
+from posd.client.connection import DEFAULT_SOCKET
 from posd.client.errors import (
     AlreadyDerived,
     AlreadyFinal,
@@ -48,32 +49,29 @@ from posd.client.errors import (
     Unreachable,
     UnsupportedMediaType,
 )
-from posd.client.outcomes import (
+from posd.client.states import (
     Approved,
+    Attention,
     Canceled,
+    Change,
+    Check,
     Declined,
     Evidence,
     Failure,
-    NotStarted,
-    Outcome,
-    Receipt,
-    Rejected,
-    UnknownResult,
-)
-from posd.client.states import (
-    Attention,
-    Change,
-    Check,
     FeedChange,
     Health,
     Notice,
+    NotStarted,
+    Outcome,
     PrintJob,
+    Receipt,
+    Rejected,
     Terminal,
     Transaction,
+    UnknownResult,
     Version,
 )
 from posd.client.sync import Payment, Posd, Print
-from posd.client.wire import DEFAULT_SOCKET
 
 if TYPE_CHECKING:
     from posd.client.async_ import AsyncPayment, AsyncPosd, AsyncPrint

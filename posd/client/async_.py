@@ -1,5 +1,6 @@
 """The async client (asyncio): `AsyncPosd`, and the handles of what it started."""
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import aclosing
@@ -7,16 +8,105 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-from posd.client import calls, plans, wire
-from posd.client.async_connection import AsyncConnection
-from posd.client.calls import Call
-from posd.client.errors import OutcomeUnknown, Problem
-from posd.client.outcomes import Outcome
-from posd.client.plans import PATIENCE_SECONDS, Away, Latest, OnAway, OnNotice, Place, R
+from posd.client import calls, connection, plans
+from posd.client.calls import Call, Reply, StreamItem
+from posd.client.connection import (
+    BASE_URL,
+    is_stream,
+    lost,
+    misread,
+    not_a_stream,
+    probe,
+    reply_of,
+    request_options,
+    stream_options,
+    transport_options,
+)
+from posd.client.errors import OutcomeUnknown, Problem, Unreachable
+from posd.client.plans import PATIENCE_SECONDS, RETRY_SECONDS, Away, Latest, OnAway, OnNotice, Place, Plan, R
 from posd.client.shared import Id, Lists, PaymentCalls, Starts
-from posd.client.states import Change, FeedChange, Health, PrintJob, Terminal, Transaction, Version
+from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, Terminal, Transaction, Version
 
 T = TypeVar("T")
+
+
+class AsyncConnection:
+    """The local API behind one Unix socket."""
+
+    def __init__(self, socket: str) -> None:
+        import httpx2
+
+        self.socket = socket
+        transport = httpx2.AsyncHTTPTransport(**transport_options(socket))
+        self._http = httpx2.AsyncClient(transport=transport, base_url=BASE_URL, trust_env=False)
+
+    async def close(self) -> None:
+        """End it."""
+        await self._http.aclose()
+
+    async def call(self, call: Call) -> Reply:
+        """Make one call. Raise Problem or Unreachable."""
+        import httpx2
+
+        if call.pause:
+            await asyncio.sleep(call.pause)
+        probe(self.socket)
+        try:
+            response = await self._http.request(**request_options(call))
+        except httpx2.TransportError as error:
+            raise lost(self.socket, error, call.seconds) from error
+        return reply_of(self.socket, call, response)
+
+    async def run(self, plan: Plan[T]) -> T:
+        """Carry a plan out."""
+        reply = None
+        try:
+            call = next(plan)
+            while True:
+                try:
+                    reply = await self.call(call)
+                except (Unreachable, Problem) as error:
+                    reply = None  # a ValueError that comes of this is the till's own, of its on_away
+                    call = plan.throw(error)
+                else:
+                    call = plan.send(reply)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+        except ValueError as error:
+            if reply is None:
+                raise
+            raise misread(self.socket, error, reply) from error
+
+    async def stream(self, path: str, after: int | str = 0) -> AsyncGenerator[StreamItem, None]:
+        """Yield the server-sent events of `path` behind that number or id, until posd ends them.
+
+        Raise Problem or Unreachable; a stream that breaks off raises Unreachable too.
+        """
+        import httpx2
+
+        probe(self.socket)
+        try:
+            async with self._http.sse(**stream_options(path, after)) as source:
+                if not is_stream(source.response):
+                    raise not_a_stream(self.socket, source.response.status_code, await source.response.aread())
+                async for item in source:
+                    yield StreamItem(item.id, item.event, item.data)
+        except httpx2.TransportError as error:
+            raise lost(self.socket, error) from error
+
+    async def follow(self, place: Place[R]) -> AsyncGenerator[tuple[StreamItem, R | None], None]:
+        """Yield the items of a stream for ever, over restarts of posd, each with what is new in it."""
+        while True:
+            pause = RETRY_SECONDS  # posd has ended it: it stops
+            try:
+                async with aclosing(self.stream(place.path, place.resume)) as items:
+                    async for item in items:
+                        yield item, place.take(item)
+            except (Unreachable, Problem) as error:
+                pause = place.broken(error)
+            await asyncio.sleep(pause)
+
 
 #: What a method answers that is awaited.
 Answer: TypeAlias = Coroutine[Any, Any, T]
@@ -109,7 +199,7 @@ class AsyncPosd(
         patience: float = PATIENCE_SECONDS,
         on_away: OnAway | None = None,
     ) -> None:
-        self.socket = wire.socket_path(socket)
+        self.socket = connection.socket_path(socket)
         self.patience = patience
         self.on_away = on_away
         self.connection = AsyncConnection(self.socket)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 from uuid import UUID
 
-from posd.client.exact import encode
+from posd.client.documents import encode
 
 #: An amount: its parts, or one number that means `subtotal_iva0`.
 Number: TypeAlias = Decimal | int | str

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 
-from posd.client import calls, documents, exact
+from posd.client import calls, documents
 from posd.client.calls import Call, Reply, StreamItem
 from posd.client.documents import Document
 from posd.client.errors import (
@@ -23,8 +23,7 @@ from posd.client.errors import (
     StorageUnavailable,
     Unreachable,
 )
-from posd.client.outcomes import Outcome, read_outcome
-from posd.client.states import Notice, PrintJob, Transaction
+from posd.client.states import Notice, Outcome, PrintJob, Transaction, read_outcome
 
 T = TypeVar("T")
 Plan: TypeAlias = Generator[Call, Reply, T]
@@ -282,7 +281,7 @@ class Place(Generic[R]):
         self._away.back()
         notice = found = None
         try:
-            source = exact.decode(item.data) if item.data else None
+            source = documents.decode(item.data) if item.data else None
             if not isinstance(source, Mapping) or not isinstance(seq := source.get("seq"), int):
                 return None
             if item.name in OWN_NAMES:

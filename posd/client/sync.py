@@ -6,14 +6,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from posd.client import calls, plans, wire
+from posd.client import calls, connection, plans
 from posd.client.calls import Call
 from posd.client.connection import Connection
 from posd.client.errors import OutcomeUnknown, Problem
-from posd.client.outcomes import Outcome
 from posd.client.plans import PATIENCE_SECONDS, Away, Latest, OnAway, OnNotice, Place, R
 from posd.client.shared import Id, Lists, PaymentCalls, Starts
-from posd.client.states import Change, FeedChange, Health, PrintJob, Terminal, Transaction, Version
+from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, Terminal, Transaction, Version
 
 
 class Payment(PaymentCalls[Transaction]):
@@ -100,7 +99,7 @@ class Posd(Starts[Payment, Print], Lists[Iterator[Transaction], Iterator[PrintJo
         patience: float = PATIENCE_SECONDS,
         on_away: OnAway | None = None,
     ) -> None:
-        self.socket = wire.socket_path(socket)
+        self.socket = connection.socket_path(socket)
         self.patience = patience
         self.on_away = on_away
         self.connection = Connection(self.socket)

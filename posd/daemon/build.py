@@ -10,40 +10,37 @@ from zoneinfo import ZoneInfo
 
 from posd import tls
 from posd.api import routes, webhooks
-from posd.api.backup import BackupCalls
 from posd.api.certificate import Pair, ServedCertificate
-from posd.api.metrics.tally import Tally
-from posd.api.quarantine import QuarantineCalls
-from posd.api.retention import RetentionCalls
+from posd.api.maintenance import BackupCalls, QuarantineCalls, RetentionCalls
+from posd.api.metrics import Tally
 from posd.api.service import ServiceCalls
 from posd.api.webhooks import WebhookApp
-from posd.base.callback_tokens import Channel
+from posd.base.ids import Channel
 from posd.calls.app import LocalApp
 from posd.calls.context import Context
 from posd.calls.route import served
 from posd.config import Config, HeaderError
-from posd.daemon import metrics_serving, sockets
+from posd.daemon import sockets
 from posd.daemon.health import Health
-from posd.daemon.metrics import Metrics, Parts
+from posd.daemon.metrics import Metrics, MetricsCalls, Parts, metrics_listeners
 from posd.daemon.presence import Clock, Presence
 from posd.httpd.alerts import CertificateRefusals
 from posd.httpd.gate import Gate
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
-from posd.payments import log as payment_log
+from posd.payments import record as payment_log
 from posd.payments.abort import Aborts
 from posd.payments.address_changes import AddressChanges
-from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.decide import Operators
 from posd.payments.handlers import TransactionCalls
 from posd.payments.inbox import Inbox
-from posd.payments.intent import Intents
 from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.record import CallsInFlight
 from posd.payments.reprocess import PaymentRecords
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
-from posd.payments.start import Payments
-from posd.printing import log as print_log
+from posd.payments.start import Intents, Payments
+from posd.printing import record as print_log
 from posd.printing import schedule
 from posd.printing.decide import PrintOperators
 from posd.printing.handlers import PrintJobCalls
@@ -53,7 +50,7 @@ from posd.printing.reprocess import PrintRecords
 from posd.printing.start import Printing
 from posd.printing.turns import Turns
 from posd.records.callback_urls import CallbackUrls
-from posd.records.reprocess import Reprocessing
+from posd.records.quarantine import Reprocessing
 from posd.storage.store import Store
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
@@ -312,11 +309,11 @@ def local_doors(
             backups,
             RetentionCalls(retention),
             ServiceCalls(context, around.fleet, health.checks),
-            metrics_serving.MetricsCalls(metrics),
+            MetricsCalls(metrics),
         )
     )
     listeners += _local_listeners(config, app, inherited, noise)
-    listeners += metrics_serving.listeners(config.metrics, metrics, noise)
+    listeners += metrics_listeners(config.metrics, metrics, noise)
     return LocalDoors(listeners, metrics, backups, retention)
 
 

@@ -16,15 +16,15 @@ from typing import Any
 import structlog
 
 from posd import __version__, tls
-from posd.api.backup import tell_restores
 from posd.api.certificate import ServedCertificate
-from posd.api.metrics.tally import Tally
+from posd.api.maintenance import tell_restores
+from posd.api.metrics import Tally
 from posd.config import Config
-from posd.daemon import build, metrics_serving, readiness, sockets, watchdog
+from posd.daemon import build, metrics, sockets, systemd, watchdog
 from posd.daemon.build import CannotStart, now
-from posd.daemon.notify import notify
 from posd.daemon.presence import Presence
 from posd.daemon.reload import Reloading
+from posd.daemon.systemd import notify
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
 from posd.logs import output
@@ -141,13 +141,13 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
         listener.start()
     at = f"{config.webhooks.host}:{door.listener.port}"
     notify(STATUS=f"starting: waiting until {at} answers")
-    await readiness.until_it_answers(config.webhooks.host, door.listener.port, certificate, callback_urls)
+    await systemd.until_it_answers(config.webhooks.host, door.listener.port, certificate, callback_urls)
 
-    status = partial(readiness.status, at, around.fleet, paying.reconciler)
+    status = partial(systemd.status, at, around.fleet, paying.reconciler)
     reloading = Reloading(config, around.fleet, callback_urls, certificate, build.pair, status)
     _in_background(stack, "reloading", reloading.run(reload))
     _at_the_stop(stack, presence.end)
-    textfile = metrics_serving.textfile(config.metrics, doors.metrics)
+    textfile = metrics.textfile(config.metrics, doors.metrics)
     for name, work in (
         ("presence", presence.run),
         ("metrics-textfile", textfile.run if textfile else None),

@@ -1,7 +1,10 @@
 """Where the values of the metrics come from; read when somebody asks, from the parts that know them."""
 
+import asyncio
+import ipaddress
 import os
 import resource
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,18 +14,24 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+import structlog
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, HTTPScope, Scope
+from starlette.requests import Request
+from starlette.responses import Response
 
 from posd import __version__
 from posd.api.certificate import ServedCertificate
-from posd.api.metrics.tally import OTHER, Tally
-from posd.api.metrics.text import Sample, Samples, render
+from posd.api.metrics import CONTENT_TYPE, OTHER, Sample, Samples, Tally, render
 from posd.api.service import STATES, each
 from posd.api.webhooks import WebhookApp
 from posd.base.problems import Problem
 from posd.base.times import parse_iso
 from posd.calls.context import Context
+from posd.config.schema import MetricsConfig
+from posd.daemon import sockets
 from posd.daemon.health import Health
 from posd.daemon.presence import Presence
+from posd.httpd import bodies
 from posd.httpd.alerts import CertificateRefusals
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
@@ -33,12 +42,56 @@ from posd.payments.search import Searching
 from posd.printing.inbox import PrintInbox
 from posd.printing.model import PrintAttentionCode
 from posd.printing.poll import Spooler
-from posd.records import figures
-from posd.records.figures import Figures
 from posd.records.model import Phase
+from posd.storage import changes
 from posd.storage.opening import schema_version
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
+
+# What the metrics say of the database: numbers of what is open and of what a person should look at.
+
+_OPEN = (
+    "SELECT phase, count(*), min(created_at) FROM transactions INDEXED BY transactions_open"
+    " WHERE phase <> 'final' GROUP BY phase"
+)
+_OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
+#: Counted by SQLite itself, beside the loop: what nobody has looked at for years can be many.
+_ATTENTION = (
+    "SELECT json_extract(a.value, '$.code'), count(*) FROM transactions INDEXED BY transactions_attention,"
+    " json_each(attention) a WHERE attention <> '[]' GROUP BY 1"
+)
+_PRINT_ATTENTION = _ATTENTION.replace("transactions", "print_jobs")
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Open ones by phase, the `created_at` of the oldest of each phase, attention by code, bodies in quarantine."""
+
+    seq: int
+    open: dict[str, int]
+    oldest: dict[str, str]
+    attention: dict[str, int]
+    open_prints: dict[str, int]
+    print_attention: dict[str, int]
+    quarantined: int
+
+
+def read(db: sqlite3.Connection, known: Figures | None = None) -> Figures:
+    """Read the figures; what a change would have changed is taken from those that are known, where none came since."""
+    seq = changes.newest_seq(db)
+    quarantined = db.execute("SELECT count(*) FROM quarantine").fetchone()[0]
+    if known is not None and known.seq == seq:
+        return msgspec.structs.replace(known, quarantined=quarantined)
+    opened = db.execute(_OPEN).fetchall()
+    return Figures(
+        seq=seq,
+        open={phase: count for phase, count, _ in opened},
+        oldest={phase: at for phase, _, at in opened},
+        attention=dict(db.execute(_ATTENTION).fetchall()),
+        open_prints=dict(db.execute(_OPEN_PRINTS).fetchall()),
+        print_attention=dict(db.execute(_PRINT_ATTENTION).fetchall()),
+        quarantined=quarantined,
+    )
+
 
 OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
 
@@ -79,7 +132,7 @@ class Metrics:
         parts = self._parts
         health = await parts.health.checks()
         try:
-            self._figures = await parts.context.read(partial(figures.read, known=self._figures))
+            self._figures = await parts.context.read(partial(read, known=self._figures))
         except Problem:
             self._figures = None
         absence = await parts.presence.look()
@@ -212,3 +265,145 @@ def _age_seconds() -> float:
         ticks = int(fields[19]) / os.sysconf("SC_CLK_TCK")
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks)
     return 0.0
+
+
+# The ways to the metrics: a call of the local API, a listener on this machine's loopback address, a text file.
+
+#: Connections to the loopback listener: Prometheus has one.
+MAX_CONNECTIONS = 8
+#: How long a connection may say nothing, in seconds; after an answer it is closed.
+KEEP_ALIVE_SECONDS = 10.0
+
+_TEXT = (b"content-type", b"text/plain; charset=utf-8")
+
+log = structlog.get_logger("posd.metrics")
+
+
+class MetricsCalls:
+    """The handler of /metrics on the sockets."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    async def get_metrics(self, _request: Request) -> Response:
+        """`GET /metrics`."""
+        return Response(await self._metrics.text(), headers={"content-type": CONTENT_TYPE})
+
+
+def metrics_listeners(config: MetricsConfig, metrics: Metrics, noise: RejectedTraffic) -> list[Listener]:
+    """Return the loopback listener, bound, where the configuration wants one. Raise SocketError."""
+    if config.listen is None:
+        return []
+    sock = sockets.tcp_socket(config.listen.host, config.listen.port, "metrics.listen")
+    app = MetricsApp(metrics)
+    return [
+        Listener(
+            app,
+            sock,
+            name="metrics",
+            noise=noise,
+            keep_alive_seconds=KEEP_ALIVE_SECONDS,
+            max_connections=MAX_CONNECTIONS,
+        )
+    ]
+
+
+def textfile(config: MetricsConfig, metrics: Metrics) -> "Textfile | None":
+    """Return what writes the text file, where the configuration wants one."""
+    return Textfile(metrics, config.textfile, config.textfile_seconds) if config.textfile is not None else None
+
+
+class MetricsApp:
+    """ASGI app of the loopback listener: nothing but GET /metrics.
+
+    The host that a request names has to be this machine: a web page, opened on it, must not read the metrics by a name
+    of its own that leads here.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        refused = _refusal(scope)
+        if refused is not None:
+            status, words, headers = refused
+            await bodies.answer_early(receive, send, status, f"{words}\n".encode(), (_TEXT, *headers))
+            return
+        try:
+            status, text, kind = 200, (await self._metrics.text()).encode(), CONTENT_TYPE.encode()
+        except Exception:
+            log.exception("metrics.failed")
+            status, text, kind = 500, b"posd failed; its log says how\n", _TEXT[1]
+        await bodies.answer_early(receive, send, status, text, ((b"content-type", kind),))
+
+
+def _refusal(scope: HTTPScope) -> tuple[int, str, tuple[tuple[bytes, bytes], ...]] | None:
+    """Return status, words and headers where a request is not for the metrics."""
+    host = dict(scope["headers"]).get(b"host")
+    if host is not None and not _is_here(host.decode("latin-1")):
+        return 421, "call this listener by its loopback address, as in http://127.0.0.1:9464/metrics", ()
+    if scope["path"] != "/metrics":
+        return 404, "there is nothing here but /metrics", ()
+    if scope["method"] != "GET":
+        return 405, "only GET is possible", ((b"allow", b"GET"),)
+    return None
+
+
+def _is_here(host: str) -> bool:
+    """Whether a Host header names this machine: a loopback address or localhost, with any port."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class Textfile:
+    """Rewrites a file for node_exporter. Run `run` as a task; cancel it to stop.
+
+    Under another name, then renamed: a reader finds the old text or the new one, whole. node_exporter reads `*.prom`
+    only, and runs as a user of its own.
+    """
+
+    def __init__(self, metrics: Metrics, path: Path, seconds: float) -> None:
+        self._metrics = metrics
+        self._path = path
+        self._seconds = seconds
+        self._failing = False
+
+    async def run(self) -> None:
+        """Write it now and then, until cancelled. A failure is told once, until it goes again."""
+        while True:
+            text = await self._metrics.text()
+            try:
+                replace(self._path, text)
+            except OSError as error:
+                if not self._failing:
+                    detail = "the directory has to be there, and writable for posd; it is tried again all the time"
+                    reason = f"cannot write {self._path} ({error.strerror or error})"
+                    log.warning("metrics.not_written", error=reason, detail=detail)
+                self._failing = True
+            else:
+                if self._failing:
+                    log.info("metrics.written", detail=str(self._path))
+                self._failing = False
+            await asyncio.sleep(self._seconds)
+
+
+def replace(path: Path, text: str) -> None:
+    """Replace a file as a whole, readable for all. Raise OSError."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text)
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise

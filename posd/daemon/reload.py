@@ -10,8 +10,8 @@ import structlog
 
 from posd.api.certificate import Pair, ServedCertificate
 from posd.config import Config, ConfigError, HeaderError, load
-from posd.config.changes import needs_restart, taken_up
-from posd.daemon.notify import notify
+from posd.config.show import needs_restart, taken_up
+from posd.daemon.systemd import notify
 from posd.logs import output
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals import members

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from posd.daemon.notify import notify
+from posd.daemon.systemd import notify
 from posd.storage.errors import StorageUnavailable
 
 #: Signs in the time within which one has to come: one that is late by a slow disk must not be the last.

@@ -23,8 +23,7 @@ from typing import Any, ClassVar, TextIO
 import msgspec
 import structlog
 
-from posd.logs import faults
-from posd.logs.floods import SEVERE, Windows, limit_of
+from posd.logs.floods import SEVERE, Windows, limit_of, place, told
 
 #: Every field that a log line may have, beside event, level, logger, timestamp and exception.
 FIELDS = frozenset(
@@ -235,7 +234,7 @@ def exceptions(_logger: Any, _level: str, fields: MutableMapping[str, Any]) -> M
     given = fields.pop("exc_info", None)
     error = sys.exception() if given is True else given
     if isinstance(error, BaseException):
-        fields["exception"] = faults.told(error)
+        fields["exception"] = told(error)
     return fields
 
 
@@ -281,7 +280,7 @@ def warned(
     line: str | None = None,  # noqa: ARG001
 ) -> None:
     """Tell of a warning of Python's: of what kind, and where."""
-    log.warning("posd.library", kind=f"{category.__name__} ({faults.place(filename)}:{lineno})")
+    log.warning("posd.library", kind=f"{category.__name__} ({place(filename)}:{lineno})")
 
 
 def crashed(error: BaseException, detail: str) -> None:

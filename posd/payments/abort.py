@@ -17,12 +17,11 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.config.profile import resolve_path
-from posd.payments import leases, rows
-from posd.payments.abort_replies import AbortAnswer, judge_abort
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import rows
 from posd.payments.entries import AbortAnswered, AbortRequested
 from posd.payments.model import Transaction, past_point_of_no_return
-from posd.payments.record import free_if_ended, record
+from posd.payments.record import CallsInFlight, free_if_ended, record
+from posd.payments.wire import AbortAnswer, judge_abort
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.storage.batch import Unit
@@ -157,7 +156,7 @@ class Aborts:
                 f"cannot abort: the configuration says that a {transaction.type} on terminal {transaction.terminal} "
                 "cannot be aborted (abortable = false in its row of the profile); wait for the outcome",
             )
-        if leases.holder(unit.db, transaction.terminal) != client_transaction_id:
+        if rows.lease_holder(unit.db, transaction.terminal) != client_transaction_id:
             raise Problem(
                 "not_abortable",
                 f"cannot abort: this payment no longer holds terminal {transaction.terminal}, and an abort would hit "

@@ -18,9 +18,8 @@ from functools import partial
 import structlog
 
 from posd.payments import rows
-from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import AddressBack, AddressLost
-from posd.payments.record import record
+from posd.payments.record import CallsInFlight, record
 from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable

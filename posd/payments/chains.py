@@ -1,78 +1,226 @@
-"""Chains: what may be derived from what, under which reference, and what stands in the way of paying twice.
+"""Which transactions derive from which."""
 
-A chain begins with a charge or a pre-authorization. Its re-authorizations derive from the pre-authorization, each gives
-a new reference, and the newest is the one that counts.
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import tzinfo
+from itertools import islice
 
-Source: terminal API, Events.
-"""
+import msgspec
 
-from collections.abc import Sequence
-from typing import assert_never
+from posd.base.problems import Problem
+from posd.base.times import iso, parse_iso
+from posd.payments import journal, rows
+from posd.payments import operations as rules
+from posd.payments.model import OperationType, Outcome, Transaction
+from posd.payments.operations import OPERATIONS, end_of_day
+from posd.payments.wire import NotAnEvent, read_event
+from posd.records import pruned
+from posd.storage.batch import Unit
 
-from posd.payments.model import OperationType, Result, Transaction, may_be_paid, undecided
-from posd.payments.operations import OPERATIONS, Operation, Stands, Takes
+#: What was sent under a reference, in upper case; the second half is what lets SQLite use the index.
+_SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT NULL"
 
 
-class Misfit(ValueError):
-    """Nothing can be derived so; the message says why and what to do."""
+def with_reference(db: sqlite3.Connection, reference: str) -> Transaction | None:
+    """Return the oldest transaction whose outcome gave that reference, None where no one here did."""
+    return next(rows.where(db, "given_reference = upper(?) ORDER BY rowid LIMIT 1", (reference,)), None)
 
 
-def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
-    """Say why an operation of that type cannot be derived from this transaction, None where it can.
+def derived_ids(db: sqlite3.Connection, client_transaction_id: str, given_reference: str | None = None) -> list[str]:
+    """Return the ids of what derives from a transaction, oldest first.
 
-    By its reference a re-authorization stands for what it re-authorized, which may not be known here.
+    With the reference that it gave, what was sent under it before it was known here counts too.
     """
-    outcome, name = original.outcome, original.client_transaction_id
-    stands_for = OperationType.PRE_AUTH if by_reference and original.type is OperationType.RE_AUTH else original.type
-    if stands_for not in OPERATIONS[kind].originals:
-        fitting = " or ".join(sorted(OPERATIONS[kind].originals))
-        return f"{name} is a {original.type or 'payment of unknown type'}; {kind} is for a {fitting}"
-    if outcome is None:
-        return f"{name} is not approved: it is still open; wait for its outcome"
-    if outcome.result is not Result.APPROVED:
-        return f"{name} is not approved: it ended as {outcome.result}"
-    return None
+    found = _ids(db, "derives_from = ?", client_transaction_id)
+    if given_reference is not None:
+        found |= _ids(db, f"{_SENT_UNDER} AND derives_from IS NULL", given_reference)
+    return [found[rowid] for rowid in sorted(found)]
 
 
-def reference(kind: OperationType, original: Transaction, members: Sequence[Transaction]) -> str:
-    """Return the reference to send for an original that fits; `members` is all that derives from it, oldest first.
+def _ids(db: sqlite3.Connection, condition: str, parameter: str) -> dict[int, str]:
+    """Return rowid -> id of what meets one condition that an index serves: SQLite would look for two among all."""
+    query = f"SELECT rowid, client_transaction_id FROM transactions WHERE {condition}"  # noqa: S608 - of this file
+    return dict(db.execute(query, (parameter,)).fetchall())
 
-    Raise Misfit where the one that counts is not known.
-    """
-    source = original
-    if OPERATIONS[kind].takes is Takes.NEWEST:
-        approved = [item for item in members if item.type is OperationType.RE_AUTH and _approved(item)]
-        source = approved[-1] if approved else original
-    found = source.outcome.transaction_reference if source.outcome else None
+
+def original_of(db: sqlite3.Connection, transaction: Transaction) -> str | None:
+    """Return the id of what a transaction derives from: as the till named it, else as its reference tells."""
+    named = transaction.original or transaction.derives_from
+    if named is not None or transaction.transaction_reference is None:
+        return named
+    found = with_reference(db, transaction.transaction_reference)
     if found is None:
-        raise Misfit(
-            f"{source.client_transaction_id} was approved without a transaction_reference; if you have it from the "
-            "receipt or the acquirer, give it as `transaction_reference` instead"
+        return None
+    above = found.derives_from if found.type is OperationType.RE_AUTH else None
+    return above or found.client_transaction_id
+
+
+def members(db: sqlite3.Connection, original: Transaction | None, reference: str | None = None) -> list[Transaction]:
+    """Return what derives from an original, oldest first: by its id, or by a reference that it or a re-authorization
+    of it gave, whether or not the original was known here by then. Where it is not known, by the reference alone.
+    """
+    identity = None if original is None else original.client_transaction_id
+    known = [reference]
+    if original is not None:
+        known.append(original.given_reference)
+        # A re-authorization of what is not known here: what it was sent for is all that is left of that.
+        known.append(original.transaction_reference if original.type is OperationType.RE_AUTH else None)
+    references = {item.upper() for item in known if item}
+    while True:
+        ids = {} if identity is None else _ids(db, "derives_from = ?", identity)
+        for known_as in references:
+            ids |= _ids(db, _SENT_UNDER, known_as)
+        found = [item for rowid in sorted(ids) if (item := rows.get(db, ids[rowid]))]
+        given = {item.given_reference for item in found if item.type is OperationType.RE_AUTH and item.given_reference}
+        if given <= references:
+            return found
+        references |= given
+
+
+def root(db: sqlite3.Connection, transaction: Transaction) -> str:
+    """Return the id of the transaction with which the chain begins, as far as this database knows it."""
+    seen = {transaction.client_transaction_id}
+    while transaction.derives_from is not None and transaction.derives_from not in seen:
+        above = rows.get(db, transaction.derives_from)
+        if above is None:
+            return transaction.derives_from
+        seen.add(above.client_transaction_id)
+        transaction = above
+    return transaction.client_transaction_id
+
+
+def family(db: sqlite3.Connection, transaction: Transaction) -> Iterator[str]:
+    """Yield the ids of the whole chain that a transaction is to join."""
+    waiting, seen = [root(db, transaction)], set[str]()
+    while waiting:
+        identity = waiting.pop()
+        if identity not in seen:
+            seen.add(identity)
+            yield identity
+            waiting += derived_ids(db, identity)
+
+
+def whole(db: sqlite3.Connection, transaction: Transaction, most: int) -> list[Transaction]:
+    """Return all that a transaction is linked with, itself first: by original, or by a reference that one of them gave
+    or was sent under. Of more than `most` no more are looked for.
+    """
+    found, waiting = {transaction.client_transaction_id: transaction}, [transaction]
+    while waiting and len(found) <= most:
+        item = waiting.pop()
+        for identity in _beside(db, item):
+            if identity not in found and (other := rows.get(db, identity)) is not None:
+                found[identity] = other
+                waiting.append(other)
+    return list(found.values())
+
+
+def _beside(db: sqlite3.Connection, item: Transaction) -> Iterator[str]:
+    """Yield the ids next to a transaction in its chain."""
+    yield from (name for name in (item.original, item.derives_from) if name is not None)
+    yield from _ids(db, "derives_from = ?", item.client_transaction_id).values()
+    for reference in {name.upper() for name in (item.given_reference, item.transaction_reference) if name}:
+        yield from _ids(db, "given_reference = ?", reference).values()
+        yield from _ids(db, _SENT_UNDER, reference).values()
+
+
+# Placing what is to be started in its chain, inside the commit of its intent (the rules: `payments.chains`).
+
+#: Transactions that an `already_derived` names.
+MAX_SHOWN = 20
+
+
+def place(unit: Unit, transaction: Transaction, zone: tzinfo) -> Transaction:
+    """Return it with the reference to send and with what it derives from.
+
+    Raise Problem unknown_original or already_derived: nothing is sent.
+    """
+    kind = transaction.type or OperationType.CHARGE
+    if not OPERATIONS[kind].originals:
+        return transaction
+    placed = _under_original(unit, transaction, kind)
+    if not transaction.repeat:
+        _refuse_another(unit, placed, kind)
+    if kind is not OperationType.VOID or placed.derives_from is None:
+        return placed
+    original = rows.get(unit.db, placed.derives_from)
+    if original is None or original.outcome is None or original.type is OperationType.RE_AUTH:
+        return placed  # a re-authorization is of another day than what it re-authorized
+    return msgspec.structs.replace(placed, same_day_until=_same_day_until(unit, original, original.outcome, zone))
+
+
+def _under_original(unit: Unit, transaction: Transaction, kind: OperationType) -> Transaction:
+    if transaction.original is None:
+        return _under_reference(unit, transaction, kind)
+    original = rows.get(unit.db, transaction.original)
+    if original is None:
+        if (removed := pruned.payment(unit.db, transaction.original)) is not None:
+            raise _unknown(
+                kind,
+                f"{transaction.original} ended {removed.result} on {removed.ended_on}, and its record was removed when "
+                "the days passed for which records are kept; give its `transaction_reference` instead",
+            )
+        raise _unknown(
+            kind, f"no transaction {transaction.original} is known here; check the id, or give `transaction_reference`"
         )
-    return found
+    if fault := rules.misfit(kind, original):
+        raise _unknown(kind, fault + _named_instead(unit, kind, original))
+    try:
+        reference = rules.reference(kind, original, members(unit.db, original))
+    except rules.Misfit as error:
+        raise _unknown(kind, str(error)) from error
+    return msgspec.structs.replace(
+        transaction, transaction_reference=reference, derives_from=original.client_transaction_id
+    )
 
 
-def in_the_way(kind: OperationType, members: Sequence[Transaction]) -> list[Transaction]:
-    """Return those, of all that derives from the same original, because of which another one may pay twice."""
-    operation = OPERATIONS[kind]
-    return [item for item in members if _stands(operation, kind, item)]
+def _named_instead(unit: Unit, kind: OperationType, original: Transaction) -> str:
+    """Say what to name instead of a re-authorization: its pre-authorization."""
+    fits = OperationType.PRE_AUTH in OPERATIONS[kind].originals
+    if not fits or original.type is not OperationType.RE_AUTH or original.derives_from is None:
+        return ""
+    above = rows.get(unit.db, original.derives_from)
+    known = above is not None and above.type is OperationType.PRE_AUTH
+    return f"; name its pre-auth, {original.derives_from}" if known else ""
 
 
-def _stands(operation: Operation, kind: OperationType, other: Transaction) -> bool:
-    if other.type is OperationType.RE_AUTH and operation.takes is Takes.NEWEST:
-        return undecided(other)  # which reference counts is not known before it has ended
-    if other.type is not kind:
-        return False
-    match operation.another:
-        case Stands.NEVER:
-            return False
-        case Stands.OPEN:
-            return undecided(other)
-        case Stands.OPEN_OR_APPROVED:
-            return may_be_paid(other)
-        case _:
-            assert_never(operation.another)
+def _under_reference(unit: Unit, transaction: Transaction, kind: OperationType) -> Transaction:
+    """The till names the reference itself: it is sent as it is; what it belongs to is found where it is known here."""
+    original = with_reference(unit.db, transaction.transaction_reference or "")
+    if original is None:
+        return transaction
+    if original.type is not None and (fault := rules.misfit(kind, original, by_reference=True)):
+        raise _unknown(kind, fault)
+    above = original.derives_from if original.type is OperationType.RE_AUTH else None
+    return msgspec.structs.replace(transaction, derives_from=above or original.client_transaction_id)
 
 
-def _approved(transaction: Transaction) -> bool:
-    return transaction.outcome is not None and transaction.outcome.result is Result.APPROVED
+def _refuse_another(unit: Unit, transaction: Transaction, kind: OperationType) -> None:
+    original = rows.get(unit.db, transaction.derives_from) if transaction.derives_from else None
+    blocking = rules.in_the_way(kind, members(unit.db, original, transaction.transaction_reference))
+    if not blocking:
+        return
+    others = [item.client_transaction_id for item in islice(blocking, MAX_SHOWN)]
+    words = ", ".join(f"{item.type} {item.client_transaction_id} ({_standing(item)})" for item in blocking[:MAX_SHOWN])
+    raise Problem(
+        "already_derived",
+        f"cannot start: for the same original there is already {words}; look at it first. If this {kind} is meant "
+        'beside it, say so with "repeat": true',
+        transactions=others,
+    )
+
+
+def _standing(transaction: Transaction) -> str:
+    return transaction.outcome.result if transaction.outcome else "open"
+
+
+def _same_day_until(unit: Unit, original: Transaction, outcome: Outcome, zone: tzinfo) -> str:
+    """Return when the day ends on which it was approved, by the terminal: it can have told posd much later."""
+    body = journal.final_event(unit.db, original)
+    with suppress(NotAnEvent, ValueError, OverflowError):  # the latter: a day that no calendar has
+        return iso(end_of_day(parse_iso(read_event(body or b"").occurred_at), zone))
+    return iso(end_of_day(parse_iso(outcome.decided_at), zone))
+
+
+def _unknown(kind: OperationType, reason: str) -> Problem:
+    return Problem("unknown_original", f"cannot start: {reason}. No {kind} was sent")

@@ -11,11 +11,10 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
-from posd.payments import leases, rows
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import rows
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import Transaction
-from posd.payments.record import record
+from posd.payments.record import CallsInFlight, record
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.storage.batch import Unit
@@ -67,7 +66,7 @@ class Operators:
             self._require_open_and_quiet(before)
         after = record(unit, before, decision, self._now(), self._outstanding)
         if isinstance(decision, Released):
-            leases.give_up_all(unit, client_transaction_id)
+            rows.give_up_leases(unit, client_transaction_id)
         return after
 
     def _require_open_and_quiet(self, transaction: Transaction) -> None:

@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from posd.base.json_text import Object, decode
-from posd.base.json_types import Uuid
-from posd.base.uuids import canonical_uuid
+from posd.base.ids import canonical_uuid
+from posd.base.json_types import Object, Uuid, decode
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, Result
 from posd.records.request import (

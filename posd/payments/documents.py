@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sqlite3
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Raw
 
-from posd.base.json_types import Amount, Moment, Uuid, Wire
-from posd.payments import model
+from posd.base.json_types import OPEN, Amount, Moment, Uuid, Wire
+from posd.payments import chains, entries, journal, model, rows
+from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
+from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Status, Verdict
-from posd.payments.model import Attention, LastSearch, NextStep, OperationType
-from posd.records.model import Phase
+from posd.payments.model import (
+    Attention,
+    AttentionCode,
+    Evidence,
+    LastSearch,
+    NextStep,
+    OperationType,
+    Result,
+    SearchResult,
+    next_step,
+)
+from posd.payments.wire import NAMES, RESULTS, AbortAnswer, NoAnswer, judge, judge_abort
+from posd.records.model import (
+    AttemptLine,
+    DecisionLine,
+    IntentLine,
+    Line,
+    Phase,
+    QuarantinedLine,
+    ReappliedLine,
+    TakenOverLine,
+)
+from posd.records.paging import Filters, encode_cursor, joined
+from posd.terminals.attempt import Attempt, Replied
 
 
 class Outcome(model.Outcome, frozen=True):
@@ -81,3 +109,274 @@ class Events(msgspec.Struct, frozen=True):
     """The events of one transaction; exact repeats are not listed."""
 
     events: Annotated[list[Event], Meta(description="in the order of arrival")]
+
+
+# The lines of a transaction's history: what happened to it, and who did what (local API, history).
+#
+# Each kind has fields of its own. `kind` is first but for `at`, so that it is no tag of msgspec's.
+
+
+class EventLine(Line, frozen=True, kw_only=True):
+    """An event of the terminal came."""
+
+    kind: Literal["event"] = "event"
+    seq: Annotated[int, Meta(description="its place in `events`")]
+    status: Annotated[str, Meta(description="the state that it states, known or not")]
+    verdict: Annotated[str, Wire(Verdict), Meta(description="what became of it")]
+
+
+class InterruptedLine(Line, frozen=True, kw_only=True):
+    """A daemon started, and found that the one before had ended while it sent the request."""
+
+    kind: Literal["interrupted"] = "interrupted"
+
+
+class SearchLine(Line, frozen=True, kw_only=True):
+    """The terminal was asked what became of it."""
+
+    kind: Literal["search"] = "search"
+    result: Annotated[SearchResult, Meta(description="what came")]
+    http_status: Annotated[int | None, Meta(description="the terminal's, where it was no answer")]
+    reason: Annotated[str | None, Meta(description="why it was no answer")]
+
+
+class AbortRequestedLine(Line, frozen=True, kw_only=True):
+    """An abort is about to be sent."""
+
+    kind: Literal["abort_requested"] = "abort_requested"
+    probe: Annotated[bool, Meta(description="posd asks by itself whether anything runs")]
+    uid: Annotated[int | None, Meta(description="user id of the process that asked for it")]
+
+
+class AbortAnsweredLine(Line, frozen=True, kw_only=True):
+    """What came of the abort."""
+
+    kind: Literal["abort_answered"] = "abort_answered"
+    answer: Annotated[AbortAnswer, Meta(description="what the terminal makes of it")]
+    http_status: Annotated[int | None, Meta(description="the terminal's, null where no whole reply came")]
+    reason: Annotated[str | None, Meta(description="why there was no reply")]
+
+
+class SilentLine(Line, frozen=True, kw_only=True):
+    """Nothing came of the terminal."""
+
+    kind: Literal["no_callback", "stalled"]
+    seconds: Annotated[float, Meta(description="for so long")]
+
+
+class ProofLine(Line, frozen=True, kw_only=True):
+    """It was proved that it never started."""
+
+    kind: Literal["proof"] = "proof"
+    evidence: Annotated[tuple[Evidence, ...], Meta(description="by what")]
+
+
+class ReleaseLine(DecisionLine, frozen=True, kw_only=True):
+    """A person freed its terminal."""
+
+    kind: Literal["release"] = "release"
+
+
+class ResolveLine(DecisionLine, frozen=True, kw_only=True):
+    """A person said how it ended."""
+
+    kind: Literal["resolve"] = "resolve"
+    result: Annotated[Result, Meta(description="how")]
+    transaction_reference: Annotated[Uuid | None, Meta(description="the acquirer's, of an approval")]
+
+
+class AcknowledgeLine(DecisionLine, frozen=True, kw_only=True):
+    """A person closed an attention."""
+
+    kind: Literal["acknowledge"] = "acknowledge"
+    code: Annotated[AttentionCode, Meta(description="which")]
+
+
+class BrokeOffLine(Line, frozen=True, kw_only=True):
+    """The connection of an authentic callback broke off before its body was whole."""
+
+    kind: Literal["callback_broke_off"] = "callback_broke_off"
+
+
+class AddressLine(Line, frozen=True, kw_only=True):
+    """This machine lost the address in its callback URL, or has it again."""
+
+    kind: Literal["address_changed", "address_back"]
+    host: Annotated[str, Meta(description="the address")]
+
+
+HistoryLine = (
+    IntentLine
+    | EventLine
+    | AttemptLine
+    | InterruptedLine
+    | SearchLine
+    | AbortRequestedLine
+    | AbortAnsweredLine
+    | QuarantinedLine
+    | SilentLine
+    | ProofLine
+    | ReleaseLine
+    | ResolveLine
+    | AcknowledgeLine
+    | BrokeOffLine
+    | TakenOverLine
+    | ReappliedLine
+    | AddressLine
+)
+
+
+class History(msgspec.Struct, frozen=True):
+    """All that happened to a transaction, in order."""
+
+    history: Annotated[list[Annotated[HistoryLine, OPEN]], Meta(description="in the order in which posd learnt of it")]
+
+
+# The documents of the local API, made from transactions and rows (local API; names are exact).
+
+
+def outcome_document(db: sqlite3.Connection | None, transaction: model.Transaction) -> Outcome | None:
+    """Return the outcome with its final event verbatim, None while there is none (`db` is not needed then)."""
+    if transaction.outcome is None:
+        return None
+    final = journal.final_event(db, transaction) if db is not None else None
+    return _outcome(transaction.outcome, final)
+
+
+def _outcome(outcome: model.Outcome, final_event: bytes | None) -> Outcome:
+    fields = msgspec.structs.asdict(outcome)
+    fields["supersedes"] = _outcome(outcome.supersedes, None) if outcome.supersedes else None
+    return Outcome(**fields, final_event=msgspec.Raw(final_event) if final_event else None)
+
+
+def transaction_document(
+    db: sqlite3.Connection | None, transaction: model.Transaction, now: datetime, grace: timedelta, *, abortable: bool
+) -> Transaction:
+    """Return a transaction as the local API shows it."""
+    identity = transaction.client_transaction_id
+    return Transaction(
+        client_transaction_id=identity,
+        terminal=transaction.terminal,
+        type=transaction.type,
+        sale=transaction.sale,
+        phase=transaction.phase,
+        status=transaction.status,
+        reading_type=transaction.reading_type,
+        next_step=next_step(transaction, now, grace),
+        abortable=abortable,
+        released=transaction.released,
+        amount=msgspec.Raw(transaction.amount),
+        metadata=msgspec.Raw(transaction.metadata),
+        options=msgspec.Raw(transaction.options),
+        transaction_reference=transaction.transaction_reference,
+        original=transaction.original or transaction.derives_from
+        if db is None
+        else chains.original_of(db, transaction),
+        derived=[] if db is None else chains.derived_ids(db, identity, transaction.given_reference),
+        created_at=transaction.created_at,
+        updated_at=transaction.updated_at,
+        last_search=transaction.last_search,
+        outcome=outcome_document(db, transaction),
+        attention=transaction.attention,
+    )
+
+
+def event_document(item: StoredEvent) -> Event:
+    """Return a recorded event, verbatim, with its place and what became of it."""
+    return Event(seq=item.seq, received_at=item.received_at, verdict=item.verdict, event=msgspec.Raw(item.body))
+
+
+def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> History:
+    """Return all that happened to a transaction, in order: its start, its events, and the entries of its journal."""
+    lines: list[tuple[int, HistoryLine]] = [
+        (2 * item.events_before, line(item.at, item.entry, transaction))
+        for item in journal.entries(db, transaction.client_transaction_id)
+    ]
+    for count, event in enumerate(journal.events(db, transaction.client_transaction_id)):
+        came = EventLine(at=event.received_at, seq=event.seq, status=event.status, verdict=event.verdict)
+        lines.append((2 * count + 1, came))
+    lines.sort(key=lambda item: item[0])
+    first = IntentLine(at=transaction.created_at, terminal=transaction.terminal)
+    return History([*([] if transaction.orphan else [first]), *(item for _, item in lines)])
+
+
+#: Lines that have the fields of their entry.
+LINES: Mapping[type[Entry], Callable[..., HistoryLine]] = {
+    entries.Interrupted: InterruptedLine,
+    entries.AbortRequested: AbortRequestedLine,
+    entries.Quarantined: QuarantinedLine,
+    entries.ProvedNotStarted: ProofLine,
+    entries.Released: ReleaseLine,
+    entries.Resolved: ResolveLine,
+    entries.Dismissed: AcknowledgeLine,
+    entries.CallbackBrokeOff: BrokeOffLine,
+    entries.TakenOver: TakenOverLine,
+    entries.Reapplied: ReappliedLine,
+    entries.AddressLost: partial(AddressLine, kind="address_changed"),
+    entries.AddressBack: partial(AddressLine, kind="address_back"),
+}
+
+
+def line(at: str, entry: Entry, transaction: model.Transaction) -> HistoryLine:
+    """Return the line of the history for an entry of the journal."""
+    match entry:
+        case Attempted(attempt=attempt):
+            judgement = judge(attempt, transaction.client_transaction_id)
+            return AttemptLine(at=at, judgement=NAMES[type(judgement)], **_attempt(attempt))
+        case AbortAnswered(attempt=attempt):
+            return AbortAnsweredLine(at=at, answer=judge_abort(attempt), **_attempt(attempt))
+        case Searched(answer=answer):
+            reason, status = (answer.reason, answer.status) if isinstance(answer, NoAnswer) else (None, None)
+            return SearchLine(at=at, result=RESULTS[type(answer)], http_status=status, reason=reason)
+        case NothingHeard(code=AttentionCode.NO_CALLBACK, seconds=seconds):
+            return SilentLine(at=at, kind="no_callback", seconds=seconds)
+        case NothingHeard(seconds=seconds):
+            return SilentLine(at=at, kind="stalled", seconds=seconds)
+        case _:
+            return LINES[type(entry)](at=at, **msgspec.structs.asdict(entry))
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    if isinstance(attempt, Replied):
+        return {"http_status": attempt.status, "reason": None}
+    return {"http_status": None, "reason": attempt.reason}
+
+
+# The list of transactions (local API, GET /transactions).
+
+
+class Page(Filters, frozen=True, kw_only=True):
+    """What to list. `metadata` is key (without quotes or backslashes) -> text."""
+
+    sale: str | None = None
+    metadata: Mapping[str, str] = {}
+
+    def index(self) -> str:
+        """See `Filters.index`."""
+        return super().index() if self.sale is None else "sale"
+
+
+#: Indices that hold most of what is stored: a word of the metadata is the better one to walk.
+_LONG = frozenset({"newest", "terminal"})
+
+
+def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[model.Transaction], str | None]:
+    """Return one page, newest first (`created_at`, then id), and the cursor of the next one."""
+    conditions = page.conditions("client_transaction_id")
+    if page.sale is not None:
+        conditions.append(("sale = ?", (page.sale,)))
+    for key, text in page.metadata.items():
+        # A text by its value; a number, true or false as it stands in the till's JSON.
+        path = f'$."{key}"'
+        if text.startswith('"'):
+            conditions.append(("metadata ->> ? = ?", (path, text)))
+        else:
+            conditions.append(("(metadata ->> ? = ? OR metadata -> ? = ?)", (path, text, path, text)))
+    if page.index() in _LONG and page.metadata:
+        word, places = rows.word(*next(iter(page.metadata.items()))), page.places("w.at", "w.id")
+        found = rows.select_by_word(db, word, *joined([*places, *conditions]), page.limit + 1)
+    else:
+        found = rows.select(db, page.index(), *joined(conditions), page.limit + 1)
+    shown = found[: page.limit]
+    more = len(found) > page.limit
+    return shown, encode_cursor(shown[-1].created_at, shown[-1].client_transaction_id) if more else None

@@ -11,13 +11,10 @@ from typing import assert_never
 import msgspec
 
 from posd.payments import transitions
-from posd.payments.abort_replies import AbortAnswer, judge_abort
-from posd.payments.events import TransactionEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, Transaction
-from posd.payments.search_replies import RESULTS, Answer
-from posd.payments.start_replies import NAMES, judge
 from posd.payments.transitions import New
+from posd.payments.wire import NAMES, RESULTS, AbortAnswer, Answer, TransactionEvent, judge, judge_abort
 from posd.terminals.attempt import Attempt
 
 

@@ -4,31 +4,239 @@ import secrets
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from posd.base.meters import Histogram
+from posd.base.locks import Histogram
 from posd.base.problems import Problem
-from posd.calls import parameters, waiting
+from posd.calls import parameters, streams
+from posd.calls import parameters as at
 from posd.calls.app import json_response
 from posd.calls.context import Context
+from posd.calls.route import ENDS, Answer, Message, Route
+from posd.calls.streams import BATCH_BYTES, NOTICE, OUTCOME, OWN_NAMES, Batch, Notice, message
+from posd.calls.waiting import wait_until
 from posd.httpd.accept import wants_stream
-from posd.payments import documents, event_rows, event_stream, listing, rows, views
+from posd.payments import documents, journal, model, rows
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
-from posd.payments.decision_requests import read_decision
-from posd.payments.documents import Events, TransactionPage
-from posd.payments.listing import Page
-from posd.payments.model import Transaction
+from posd.payments.decision_requests import Acknowledgement, Resolution, read_decision
+from posd.payments.documents import Event, Events, History, Outcome, Page, Transaction, TransactionPage
 from posd.payments.reconcile import Reconciler
+from posd.payments.request import StartRequest
 from posd.payments.start import Payments
 from posd.records import pruned
-from posd.records.request import MalformedJson
+from posd.records.request import MalformedJson, Signed
 from posd.storage.batch import Change
+
+# Calls on transactions.
+
+ONE = "/v1/transactions/{client_transaction_id}"
+
+#: Codes of what looks for one transaction.
+KNOWN = ("not_found", "pruned", "storage_unavailable")
+#: Codes of what starts one.
+STARTS = (
+    "malformed_json",
+    "unknown_terminal",
+    "terminal_offline",
+    "terminal_busy",
+    "id_reused",
+    "sale_conflict",
+    "already_derived",
+    "unknown_original",
+    "pruned",
+    "storage_unavailable",
+    "draining",
+)
+ABORTS = (
+    "past_point_of_no_return",
+    "already_final",
+    "nothing_running",
+    "not_abortable",
+    "terminal_offline",
+    "not_configured",
+)
+DECIDES = ("malformed_json", "already_final", "call_outstanding", *KNOWN)
+
+#: A stream of a transaction's events.
+EVENTS = (
+    Message("STATUS", Event, "one event; it is called by its status, and its id is its seq"),
+    Message("outcome", Outcome, "the end: the outcome, after which the stream closes"),
+    Message("notice", Notice, "why the reader gets events that it did not expect; without an id"),
+    *ENDS,
+)
+
+_NOW = Answer("the transaction as it then stands", Transaction)
+
+ROUTES = (
+    Route(
+        "PUT",
+        ONE,
+        "start_transaction",
+        "Start a payment, once. Repeat the call as often as you like with the same id and body: it is sent once.",
+        {201: Answer("started now", Transaction), 200: Answer("was known already, by the same request", Transaction)},
+        STARTS,
+        body=StartRequest,
+        judges_refusal=True,
+    ),
+    Route("GET", ONE, "get_transaction", "Show a payment.", {200: Answer("the transaction", Transaction)}, KNOWN),
+    Route(
+        "GET",
+        f"{ONE}/outcome",
+        "await_outcome",
+        "Wait for the outcome. It is held until there is one, over everything but a restart of posd: then ask again.",
+        {200: Answer("the outcome", Outcome), 202: Answer("`timeout` passed: still open, nothing else", Transaction)},
+        (*KNOWN, "draining"),
+        query=(at.TIMEOUT,),
+    ),
+    Route(
+        "GET",
+        f"{ONE}/events",
+        "list_events",
+        "Show the terminal's events, verbatim; or follow them live until the outcome.",
+        {200: Answer("the events", Events, stream=EVENTS)},
+        (*KNOWN, "draining"),
+        headers=(at.LAST_EVENT_ID,),
+    ),
+    Route(
+        "GET",
+        f"{ONE}/history",
+        "get_history",
+        "Show all that happened to a payment, and who did what.",
+        {200: Answer("the history", History)},
+        KNOWN,
+    ),
+    Route(
+        "POST",
+        f"{ONE}/abort",
+        "abort_transaction",
+        "Ask the terminal to abort. The outcome still has to be awaited: an approval can be faster. No body.",
+        {202: Answer("the terminal took it, or may have", Transaction)},
+        (*ABORTS, *KNOWN),
+    ),
+    Route(
+        "POST",
+        f"{ONE}/reconcile",
+        "reconcile_transaction",
+        "Ask the terminal now what became of it; `last_search` tells what came. No body.",
+        {200: _NOW},
+        (*KNOWN, "draining"),
+    ),
+    Route(
+        "POST",
+        f"{ONE}/release",
+        "release_transaction",
+        "Free the terminal of a payment that will not end. The payment stays open and is still asked for.",
+        {200: _NOW},
+        DECIDES,
+        body=Signed,
+    ),
+    Route(
+        "POST",
+        f"{ONE}/resolve",
+        "resolve_transaction",
+        "Close an open payment by a person's word, audited. What the terminal says later supersedes it.",
+        {200: _NOW},
+        DECIDES,
+        body=Resolution,
+        admin=True,
+    ),
+    Route(
+        "POST",
+        f"{ONE}/acknowledge",
+        "acknowledge_transaction",
+        "Close one attention by a person's word, audited.",
+        {200: _NOW},
+        ("malformed_json", *KNOWN),
+        body=Acknowledgement,
+        admin=True,
+    ),
+    Route(
+        "GET",
+        "/v1/transactions",
+        "list_transactions",
+        "List payments, newest first.",
+        {200: Answer("a page", TransactionPage)},
+        ("storage_unavailable",),
+        query=(
+            at.LIMIT,
+            at.PHASE,
+            at.OPEN,
+            at.TERMINAL,
+            at.SALE,
+            at.ATTENTION,
+            at.SINCE,
+            at.UNTIL,
+            at.NEXT,
+            at.ANY_METADATA,
+        ),
+    ),
+)
+
+
+# The events of one payment as a stream, which ends with the outcome (local API, Transactions).
+
+#: Reads the outcome of a payment as the API shows it, None while there is none. May raise Problem.
+OutcomeOf = Callable[[sqlite3.Connection, str], Outcome | None]
+
+
+def stream(context: Context, request: Request, identity: str, outcome_of: OutcomeOf) -> Response:
+    """Return the stream of a payment that is known. Raise Problem."""
+    after = streams.resume_after(request, parameters.LAST_EVENT_ID) or 0
+    reader = _Reader(context, identity, outcome_of, after)
+    return context.streams.answer(request, "events", identity, reader.read, transaction=identity)
+
+
+class _Reader:
+    """Where one stream is among the events of its payment."""
+
+    def __init__(self, context: Context, identity: str, outcome_of: OutcomeOf, after: int) -> None:
+        self._context = context
+        self._identity = identity
+        self._outcome_of = outcome_of
+        self._after = after
+        self._looked = not after  # whether the payment has an event of that number
+
+    async def read(self) -> Batch:
+        """Return what comes next. Raise Problem."""
+        batch, self._after = await self._context.read(self._batch)
+        self._looked = True
+        return batch
+
+    def _batch(self, db: sqlite3.Connection) -> tuple[Batch, int]:
+        data, after = bytearray(), self._after
+        if not self._looked and not journal.holds_event(db, self._identity, after):
+            data += message(NOTICE, _unknown(after))
+            after = 0
+        for item in journal.each_event(db, self._identity, after):
+            data += message(name(item.status), documents.event_document(item), str(item.seq))
+            after = item.seq
+            if len(data) >= BATCH_BYTES:
+                return Batch(bytes(data), more=True), after
+        outcome = self._outcome_of(db, self._identity)
+        if outcome is not None:
+            data += message(OUTCOME, outcome)
+        return Batch(bytes(data), last=outcome is not None), after
+
+
+def name(status: str) -> str:
+    """Return the name of an event in the stream: its status, on one line; none that poses as one of posd's own."""
+    words = " ".join(status.split())
+    return f"unknown:{words}" if words in OWN_NAMES or not words else words
+
+
+def _unknown(after: int) -> Notice:
+    detail = (
+        f"the payment has no event {after}: that id is of another payment, or a backup was restored. All of its events "
+        "follow"
+    )
+    return Notice("place_unknown", detail, 0)
+
 
 #: Buckets of how long a till waits until its terminal has acknowledged, in seconds.
 START_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -81,7 +289,7 @@ class TransactionCalls:
 
         hub, look = self._context.hub, partial(self._context.look_up, partial(_final_outcome, identity=identity))
         woken = hub.subscribe(identity, _ended)
-        found = await waiting.until(request.state.pieces, woken, hub, look, timeout)
+        found = await wait_until(request.state.pieces, woken, hub, look, timeout)
         if found is not None:
             return json_response(found)
         return json_response(await self._document(await self._get(identity)), 202)
@@ -91,14 +299,14 @@ class TransactionCalls:
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         await self._get(identity)
         if wants_stream(request):
-            return event_stream.stream(self._context, request, identity, _final_outcome)
-        stored = await self._context.read(partial(event_rows.of_transaction, client_transaction_id=identity))
-        return json_response(Events([views.event_document(item) for item in stored]))
+            return stream(self._context, request, identity, _final_outcome)
+        stored = await self._context.read(partial(journal.events, client_transaction_id=identity))
+        return json_response(Events([documents.event_document(item) for item in stored]))
 
     async def get_history(self, request: Request) -> Response:
         """`GET /transactions/{id}/history`: all that happened to it, and who did what."""
         transaction = await self._get(parameters.path(request, parameters.TRANSACTION_ID))
-        return json_response(await self._context.read(partial(views.history_document, transaction=transaction)))
+        return json_response(await self._context.read(partial(documents.history_document, transaction=transaction)))
 
     async def abort_transaction(self, request: Request) -> Response:
         """`POST /transactions/{id}/abort`."""
@@ -140,7 +348,7 @@ class TransactionCalls:
             await self._document(await self._or_ended(identity, self._operators.decide(identity, decision)))
         )
 
-    async def _or_ended(self, identity: str, work: Awaitable[Transaction]) -> Transaction:
+    async def _or_ended(self, identity: str, work: Awaitable[model.Transaction]) -> model.Transaction:
         """Await a call; where the transaction has ended already, the problem says how."""
         try:
             return await work
@@ -157,15 +365,15 @@ class TransactionCalls:
         now = self._context.now()
 
         def read(db: sqlite3.Connection) -> TransactionPage:
-            found, cursor = listing.read_page(db, page)
+            found, cursor = documents.read_page(db, page)
             return TransactionPage([self._view(db, row, now) for row in found], cursor)
 
         return json_response(await self._context.read(read))
 
-    async def _get(self, identity: str) -> Transaction:
+    async def _get(self, identity: str) -> model.Transaction:
         return await self._context.look_up(partial(_known, identity=identity))
 
-    async def _document(self, transaction: Transaction) -> documents.Transaction:
+    async def _document(self, transaction: model.Transaction) -> documents.Transaction:
         now = self._context.now()
         without = self._view(None, transaction, now)
         if transaction.outcome is None and (transaction.derives_from or transaction.transaction_reference is None):
@@ -179,8 +387,10 @@ class TransactionCalls:
             detail = f"the transaction cannot be shown now: {problem.detail}"
             raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
 
-    def _view(self, db: sqlite3.Connection | None, transaction: Transaction, now: datetime) -> documents.Transaction:
-        return views.transaction_document(
+    def _view(
+        self, db: sqlite3.Connection | None, transaction: model.Transaction, now: datetime
+    ) -> documents.Transaction:
+        return documents.transaction_document(
             db, transaction, now, self._grace, abortable=self._aborts.possible(transaction)
         )
 
@@ -191,10 +401,10 @@ def _ended(change: Change) -> bool:
 
 
 def _final_outcome(db: sqlite3.Connection, identity: str) -> documents.Outcome | None:
-    return views.outcome_document(db, _known(db, identity))
+    return documents.outcome_document(db, _known(db, identity))
 
 
-def _known(db: sqlite3.Connection, identity: str) -> Transaction:
+def _known(db: sqlite3.Connection, identity: str) -> model.Transaction:
     """Return the transaction of that id. Raise Problem."""
     found = rows.get(db, identity)
     if found is None:

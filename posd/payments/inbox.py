@@ -12,21 +12,19 @@ from functools import partial
 import msgspec
 import structlog
 
-from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
+from posd.base.ids import Channel
 from posd.base.times import iso
-from posd.payments import event_rows, rows
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import journal, rows
 from posd.payments.entries import CallbackBrokeOff, Quarantined, Reapplied
-from posd.payments.events import NotAnEvent, TransactionEvent, read_event
 from posd.payments.lifecycle import Verdict
 from posd.payments.outcomes import contradicts
-from posd.payments.record import Received, begin, move, record
+from posd.payments.record import CallsInFlight, Received, begin, move, record
 from posd.payments.transitions import Seen, advance, rebuild, recognise
+from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records import pruned, quarantine
 from posd.records.model import Phase
-from posd.records.quarantine import QuarantinedBody
-from posd.records.reprocess import NotUsable
+from posd.records.quarantine import NotUsable, QuarantinedBody
 from posd.records.retention import Pruned
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -152,7 +150,7 @@ class Inbox:
         if before is None:
             begin(unit, stored, "orphan")
         after, verdict = advance(stored, event, seen=seen, now=at)
-        seq = event_rows.append(unit, identity, event, verdict, iso(at), body)
+        seq = journal.append_event(unit, identity, event, verdict, iso(at), body)
         after = move(unit, stored, after, Received(event, seq), self._outstanding)
         return Receipt(200, verdict, event.status, phase=after.phase)
 

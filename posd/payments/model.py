@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from posd.base.json_types import Exact, Moment
 from posd.base.money import ZERO, numbers, to_decimal
-from posd.base.times import parse_iso
+from posd.base.times import iso, parse_iso
 from posd.payments import lifecycle
 from posd.payments.lifecycle import Status, Trail
 from posd.records.model import Phase
@@ -322,3 +322,22 @@ def next_step(transaction: Transaction, now: datetime, grace: timedelta) -> Next
     if transaction.attention_of(AttentionCode.EVENT_ID_REUSED):
         return NextStep.ASK_PERSON  # what came under the used id was not applied, and may be the final
     return NextStep.WAIT
+
+
+# Raising and closing attentions: conditions that a person should look at; they never change an outcome.
+
+
+def attend(transaction: Transaction, code: AttentionCode, now: datetime, detail: str) -> Transaction:
+    """Raise an attention; one that is open keeps its beginning and takes the newer detail."""
+    old = transaction.attention_of(code)
+    item = Attention(code=code, since=old.since if old else iso(now), detail=detail)
+    others = tuple(other for other in transaction.attention if other.code is not code)
+    return msgspec.structs.replace(transaction, attention=(*others, item))
+
+
+def clear(transaction: Transaction, *codes: AttentionCode) -> Transaction:
+    """Close attentions, open or not."""
+    if not transaction.attention:
+        return transaction
+    kept = tuple(item for item in transaction.attention if item.code not in codes)
+    return msgspec.structs.replace(transaction, attention=kept)

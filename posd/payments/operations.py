@@ -3,18 +3,20 @@
 The terminal API shows the charge, and of the others their words and their references; their paths are
 assumptions (`posd.config.profile`). A further operation is a word of `OperationType`, a row here, and a path there;
 where its body is special, a function too. What a reply to the request means is the same for all of them:
-`posd.payments.start_replies`.
+`posd.payments.wire`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal, assert_never
 
 import msgspec
 
-from posd.payments.model import OperationType, Transaction
+from posd.base.times import parse_iso
+from posd.payments.model import OperationType, Result, Transaction, may_be_paid, undecided
 
 CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
 CAPTURE, POST_TIP, VOID = OperationType.CAPTURE, OperationType.POST_TIP, OperationType.VOID
@@ -104,3 +106,106 @@ OPERATIONS: Final[Mapping[OperationType, Operation]] = MappingProxyType(
 WIRE_TYPES: Final[Mapping[str, OperationType]] = MappingProxyType(
     {row.wire: kind for kind, row in OPERATIONS.items() if row.wire is not None}
 )
+
+
+# Chains: what may be derived from what, under which reference, and what stands in the way of paying twice.
+#
+# A chain begins with a charge or a pre-authorization. Its re-authorizations derive from the pre-authorization, each
+# gives a new reference, and the newest is the one that counts.
+#
+# Source: terminal API, Events.
+
+
+class Misfit(ValueError):
+    """Nothing can be derived so; the message says why and what to do."""
+
+
+def misfit(kind: OperationType, original: Transaction, *, by_reference: bool = False) -> str | None:
+    """Say why an operation of that type cannot be derived from this transaction, None where it can.
+
+    By its reference a re-authorization stands for what it re-authorized, which may not be known here.
+    """
+    outcome, name = original.outcome, original.client_transaction_id
+    stands_for = OperationType.PRE_AUTH if by_reference and original.type is OperationType.RE_AUTH else original.type
+    if stands_for not in OPERATIONS[kind].originals:
+        fitting = " or ".join(sorted(OPERATIONS[kind].originals))
+        return f"{name} is a {original.type or 'payment of unknown type'}; {kind} is for a {fitting}"
+    if outcome is None:
+        return f"{name} is not approved: it is still open; wait for its outcome"
+    if outcome.result is not Result.APPROVED:
+        return f"{name} is not approved: it ended as {outcome.result}"
+    return None
+
+
+def reference(kind: OperationType, original: Transaction, members: Sequence[Transaction]) -> str:
+    """Return the reference to send for an original that fits; `members` is all that derives from it, oldest first.
+
+    Raise Misfit where the one that counts is not known.
+    """
+    source = original
+    if OPERATIONS[kind].takes is Takes.NEWEST:
+        approved = [item for item in members if item.type is OperationType.RE_AUTH and _approved(item)]
+        source = approved[-1] if approved else original
+    found = source.outcome.transaction_reference if source.outcome else None
+    if found is None:
+        raise Misfit(
+            f"{source.client_transaction_id} was approved without a transaction_reference; if you have it from the "
+            "receipt or the acquirer, give it as `transaction_reference` instead"
+        )
+    return found
+
+
+def in_the_way(kind: OperationType, members: Sequence[Transaction]) -> list[Transaction]:
+    """Return those, of all that derives from the same original, because of which another one may pay twice."""
+    operation = OPERATIONS[kind]
+    return [item for item in members if _stands(operation, kind, item)]
+
+
+def _stands(operation: Operation, kind: OperationType, other: Transaction) -> bool:
+    if other.type is OperationType.RE_AUTH and operation.takes is Takes.NEWEST:
+        return undecided(other)  # which reference counts is not known before it has ended
+    if other.type is not kind:
+        return False
+    match operation.another:
+        case Stands.NEVER:
+            return False
+        case Stands.OPEN:
+            return undecided(other)
+        case Stands.OPEN_OR_APPROVED:
+            return may_be_paid(other)
+        case _:
+            assert_never(operation.another)
+
+
+def _approved(transaction: Transaction) -> bool:
+    return transaction.outcome is not None and transaction.outcome.result is Result.APPROVED
+
+
+# Whether a void is a cancellation or a refund: by calendar day in the merchant's time zone.
+#
+# Source: terminal API, Lifecycle.
+
+Reversal = Literal["cancellation", "refund"]
+
+
+def end_of_day(moment: datetime, zone: tzinfo) -> datetime:
+    """Return the midnight, in UTC, that ends the calendar day of a moment in that zone.
+
+    Days of daylight saving have 23 or 25 hours; where midnight itself is skipped, the first moment after it counts.
+    """
+    day = moment.astimezone(zone).date() + timedelta(days=1)
+    return datetime.combine(day, time.min, zone).astimezone(UTC)
+
+
+def reversal(same_day_until: str | None, occurred_at: str, received_at: datetime) -> Reversal | None:
+    """Tell what a void is that was approved at a moment (ISO 8601, of the terminal; else when posd heard of it).
+
+    None where the day of its original is not known.
+    """
+    if same_day_until is None:
+        return None
+    try:
+        at = parse_iso(occurred_at)
+    except ValueError:
+        at = received_at
+    return "cancellation" if at < parse_iso(same_day_until) else "refund"

@@ -14,8 +14,6 @@ import msgspec
 from posd.base.money import ZERO
 from posd.base.times import iso
 from posd.payments import lifecycle
-from posd.payments.attention import attend, clear
-from posd.payments.events import RawResponse, TransactionEvent
 from posd.payments.lifecycle import Status, Trail
 from posd.payments.model import (
     RESULTS,
@@ -28,12 +26,14 @@ from posd.payments.model import (
     Receipt,
     Result,
     Transaction,
+    attend,
+    clear,
 )
-from posd.payments.operations import OPERATIONS
-from posd.payments.reversals import Reversal, reversal
+from posd.payments.operations import OPERATIONS, Reversal, reversal
+from posd.payments.wire import RawResponse, TransactionEvent
 from posd.records.model import Phase
 from posd.records.retention import Pruned
-from posd.records.start_reply import Refused, Unsent
+from posd.terminals.attempt import Refused, Unsent
 
 _set = msgspec.structs.replace
 

@@ -23,10 +23,8 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.payments import lifecycle, not_started, rows, schedule
+from posd.payments import lifecycle, rows, schedule
 from posd.payments.abort import Aborts
-from posd.payments.abort_replies import NOTHING_RUNNING_STATUS, AbortAnswer, judge_abort
-from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -38,11 +36,10 @@ from posd.payments.entries import (
 )
 from posd.payments.lifecycle import Status
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
-from posd.payments.not_started import NotStartedProof
-from posd.payments.record import Moved, Received, record
-from posd.payments.schedule import Limits, Watch
+from posd.payments.record import CallsInFlight, Moved, Received, record
+from posd.payments.schedule import Limits, NotStartedProof, Watch
 from posd.payments.search import AskedDevice, Searching
-from posd.payments.search_replies import RESULTS
+from posd.payments.wire import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, judge_abort
 from posd.records import pruned
 from posd.records.model import Phase
 from posd.storage.batch import Change, Unit
@@ -251,7 +248,7 @@ class Reconciler:
     def _take_answer(self, item: _Watched, answer: AbortAnswer, now: float) -> None:
         """Take what an abort brought: a piece of the proof, or a reason to ask."""
         if item.abort_asked is not None and item.watch.phase is Phase.IN_DOUBT:
-            item.rounds = not_started.aborted(item.rounds, answer, item.abort_asked)
+            item.rounds = schedule.aborted(item.rounds, answer, item.abort_asked)
         if answer is AbortAnswer.NOTHING_RUNNING and not item.probing:
             item.watch = schedule.want(item.watch, now)
 
@@ -373,7 +370,7 @@ class Reconciler:
         item = self._watched.get(identity)
         if item is None:
             return
-        item.rounds = not_started.searched(item.rounds, result, asked)
+        item.rounds = schedule.searched(item.rounds, result, asked)
         if result is SearchResult.NONE and self._settings.probe_with_abort and not item.rounds.complete:
             before = item.rounds
             await self._aborts.probe(identity)  # `_take_answer` hears of it
@@ -382,7 +379,7 @@ class Reconciler:
                 again, answer, device = await self._searching.search(identity, terminal)
                 if again is None or not self._provable(again, device):
                     return
-                item.rounds = not_started.searched(item.rounds, RESULTS[type(answer)], asked)
+                item.rounds = schedule.searched(item.rounds, RESULTS[type(answer)], asked)
         if item.rounds.complete and await self._searching.known_to_work(terminal, identity):
             await self._record(identity, ProvedNotStarted(self._evidence(item.rounds)))
 

@@ -4,14 +4,16 @@ Each function runs inside a commit. Whoever listens to the hub hears of a `Moved
 before and after it and its cause; `payments.log` is one of them.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 import msgspec
+import structlog
 
 from posd.base.times import iso
-from posd.payments import event_rows, journal, leases, rows
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import journal, rows
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -24,13 +26,37 @@ from posd.payments.entries import (
     apply,
     feed_word,
 )
-from posd.payments.event_rows import StoredEvent
-from posd.payments.events import TransactionEvent, read_event
+from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
-from posd.payments.model import Transaction
+from posd.payments.model import AttentionCode, Transaction
+from posd.payments.wire import TransactionEvent, read_event
 from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.batch import Change, Unit
+from posd.storage.changes import listener
+
+
+class CallsInFlight:
+    """Counts calls by transaction. Changed on the loop, read by the writer's functions too."""
+
+    def __init__(self) -> None:
+        self._calls: Counter[str] = Counter()
+
+    @contextmanager
+    def call(self, client_transaction_id: str) -> Iterator[None]:
+        """Hold a call open for as long as the block runs."""
+        self._calls[client_transaction_id] += 1
+        try:
+            yield
+        finally:
+            self._calls[client_transaction_id] -= 1
+            if not self._calls[client_transaction_id]:
+                del self._calls[client_transaction_id]
+
+    def of(self, client_transaction_id: str) -> int:
+        """Return how many calls of that transaction are under way."""
+        return self._calls.get(client_transaction_id, 0)
+
 
 #: `kind` of a payment's lines in the feed.
 KIND = "transaction"
@@ -114,7 +140,7 @@ def note(unit: Unit, transaction: Transaction, word: str, at: str) -> None:
 def free_if_ended(unit: Unit, transaction: Transaction, outstanding: CallsInFlight) -> None:
     """Free the terminal of a transaction that is final, unless a call of it is under way."""
     if transaction.phase is Phase.FINAL and not outstanding.of(transaction.client_transaction_id):
-        leases.give_up(unit, transaction.terminal, transaction.client_transaction_id)
+        rows.give_up_lease(unit, transaction.terminal, transaction.client_transaction_id)
 
 
 def _note_events(unit: Unit, after: Transaction, cause: Cause) -> None:
@@ -124,7 +150,7 @@ def _note_events(unit: Unit, after: Transaction, cause: Cause) -> None:
             _note_final(unit, after, event, seq)
         case Rederived(events=events, verdicts=verdicts):
             for stored, verdict in zip(events, verdicts, strict=True):
-                event_rows.set_verdict(unit, stored.seq, verdict)
+                journal.set_verdict(unit, stored.seq, verdict)
                 _note_final(unit, after, read_event(stored.body), stored.seq)
         case _:
             pass
@@ -132,14 +158,14 @@ def _note_events(unit: Unit, after: Transaction, cause: Cause) -> None:
 
 def _note_final(unit: Unit, after: Transaction, event: TransactionEvent, seq: int) -> None:
     if after.outcome is not None and after.outcome.rests_on(event.event_id):
-        event_rows.set_final(unit, after.client_transaction_id, seq)
+        journal.set_final(unit, after.client_transaction_id, seq)
 
 
 def _hold_if_reopened(unit: Unit, before: Transaction, after: Transaction) -> None:
     """Take the terminal for a transaction that turned out to run after all, unless another one has it by now."""
     reopened = before.phase is Phase.FINAL and after.phase is not Phase.FINAL
-    if reopened and not after.released and not after.orphan and leases.holder(unit.db, after.terminal) is None:
-        leases.take(unit, after.terminal, after.client_transaction_id)
+    if reopened and not after.released and not after.orphan and rows.lease_holder(unit.db, after.terminal) is None:
+        rows.take_lease(unit, after.terminal, after.client_transaction_id)
 
 
 def _publish(unit: Unit, before: Transaction | None, after: Transaction, cause: Cause, at: str) -> None:
@@ -183,3 +209,36 @@ def _repeats(before: Transaction, after: Transaction) -> bool:
         and old.result is new.result
         and msgspec.structs.replace(after, last_search=old) == before
     )
+
+
+# Log new attentions and new outcomes of payments, whatever brought them: it listens to the hub.
+
+log = structlog.get_logger("posd.payments")
+
+#: Money may have moved otherwise than somebody believes: these are errors, all other attentions are warnings.
+ERRORS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
+
+
+def _tell(change: Moved) -> None:
+    """Log what a person should know of a change."""
+    before, after = change.before, change.after
+    identity, terminal = after.client_transaction_id, after.terminal
+    known = {item.code for item in before.attention} if before else set()
+    for item in after.attention:
+        if item.code not in known:
+            (log.error if item.code in ERRORS else log.warning)(
+                "payment.attention", transaction=identity, terminal=terminal, code=item.code, detail=item.detail
+            )
+    old, new = before.outcome if before else None, after.outcome
+    if new is not None and (old is None or (old.result, old.status) != (new.result, new.status)):
+        log.info(
+            "payment.outcome",
+            transaction=identity,
+            terminal=terminal,
+            result=new.result,
+            evidence=new.evidence[0].kind,
+        )
+
+
+#: Listens to the hub.
+hear = listener(Moved, _tell)

@@ -9,11 +9,10 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
-from posd.payments import journal, leases, rows
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import journal, rows
 from posd.payments.entries import Interrupted
 from posd.payments.model import Transaction
-from posd.payments.record import record
+from posd.payments.record import CallsInFlight, record
 from posd.payments.schedule import CLOSED_SECONDS
 from posd.records.model import Phase
 from posd.storage.batch import Unit
@@ -34,7 +33,7 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[Transaction
         for found in rows.open_ones(unit.db):
             starting = found.phase is Phase.STARTING
             taken_over.append(record(unit, found, Interrupted(), now(), CallsInFlight()) if starting else found)
-        leases.give_up_ended(unit)
+        rows.give_up_ended_leases(unit)
         return taken_over
 
     crash_point("recovery.before_commit")

@@ -1,4 +1,4 @@
-"""Payments derived again from their record, events and journal; what is done with that: `posd.records.reprocess`."""
+"""Payments derived again from their record, events and journal; what is done with that: `posd.records.quarantine`."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,21 +9,20 @@ import msgspec
 import structlog
 from msgspec import Meta
 
-from posd.base.callback_tokens import Channel
+from posd.base.ids import Channel
 from posd.base.json_types import Uuid
 from posd.base.times import parse_iso
-from posd.payments import event_rows, journal, rows
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import journal, rows
 from posd.payments.entries import Entry, TakenOver, replay
-from posd.payments.event_rows import StoredEvent
-from posd.payments.events import TransactionEvent, read_event
 from posd.payments.inbox import Inbox
+from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Outcome, Transaction
-from posd.payments.record import Rederived, move
+from posd.payments.record import CallsInFlight, Rederived, move
 from posd.payments.transitions import New, Seen, rebuild, recognise
+from posd.payments.wire import TransactionEvent, read_event
 from posd.records.model import Phase
-from posd.records.reprocess import MAX_SHOWN, Differing, Done
+from posd.records.quarantine import MAX_SHOWN, Differing, Done
 from posd.storage.batch import Unit
 
 #: What is derived: the times in it are not compared, for what was applied later bears a later time.
@@ -163,8 +162,8 @@ def _timeless(outcome: Outcome | None) -> Any:
 
 def derive(db: sqlite3.Connection, stored: Transaction) -> Derived:
     """Derive a transaction again from its events and its journal (blocking)."""
-    entries = list(journal.of_transaction(db, stored.client_transaction_id))
-    recorded = tuple(event_rows.of_transaction(db, stored.client_transaction_id))
+    entries = list(journal.entries(db, stored.client_transaction_id))
+    recorded = tuple(journal.events(db, stored.client_transaction_id))
     taken_over = any(isinstance(item.entry, TakenOver) and not item.events_before for item in entries)
     first = None if taken_over or not stored.orphan or not recorded else recorded[0]
     derived, verdicts = replay(_beginning(stored, first), _inputs(recorded, entries))

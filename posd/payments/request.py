@@ -10,10 +10,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_text import Object, TooDeep, decode, deeper_than, encode
-from posd.base.json_types import AskedAmount, Uuid, Wire
+from posd.base.ids import canonical_uuid
+from posd.base.json_types import AskedAmount, Object, TooDeep, Uuid, Wire, decode, deeper_than, encode
 from posd.base.money import ZERO, numbers, parse_money, to_decimal
-from posd.base.uuids import canonical_uuid
 from posd.payments.model import OperationType, Transaction
 from posd.payments.operations import OPERATIONS
 from posd.records.request import (

@@ -7,13 +7,52 @@ from typing import Any
 
 import msgspec
 
-from posd.base.json_text import encode
-from posd.payments import metadata_index
+from posd.base.json_types import encode
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Transaction
 from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
+
+# Words of the till's metadata, by which lists find their transactions: an index over what no column has.
+#
+# A word is the beginning of `key=value`: a text by its value, all else as it stands in the JSON. More than one key
+# or transaction may have it; who looks by it looks at the transactions too.
+
+#: Characters of a word that are kept.
+LENGTH = 100
+
+#: As migration 0007 has it, of one transaction: the words, by its metadata, `created_at` and id.
+_WORDS = f"""
+SELECT substr(e.key || '=' || CASE e.type WHEN 'text' THEN e.atom ELSE :metadata -> e.fullkey END, 1, {LENGTH}),
+       :at, :id
+  FROM json_each(CASE WHEN json_valid(:metadata) THEN :metadata ELSE '{{}}' END) e
+ WHERE instr(e.key, '"') = 0 AND instr(e.key, '\\') = 0
+"""  # noqa: S608 - a constant of this file
+_KEEP = f"INSERT OR IGNORE INTO transaction_words (word, at, id) {_WORDS}"
+_DROP = f"DELETE FROM transaction_words WHERE (word, at, id) IN ({_WORDS})"  # noqa: S608
+
+
+def word(key: str, text: str) -> str:
+    """Return the word of a key and its value."""
+    return f"{key}={text}"[:LENGTH]
+
+
+def keep_words(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
+    """Write down the words of a new transaction. Nothing is written where it has no metadata."""
+    if metadata != b"{}":
+        db.execute(_KEEP, _values(identity, created_at, metadata)).close()
+
+
+def drop_words(db: sqlite3.Connection, identity: str, created_at: str, metadata: bytes) -> None:
+    """Take the words of a transaction out: what it has now is to be kept anew, or it goes itself."""
+    db.execute(_DROP, _values(identity, created_at, metadata)).close()
+
+
+def _values(identity: str, created_at: str, metadata: bytes) -> dict[str, str]:
+    # It is UTF-8, except in a damaged file.
+    return {"metadata": metadata.decode(errors="replace"), "at": created_at, "id": identity}
+
 
 #: Columns in the order in which they are inserted; `_transaction` reads them back.
 COLUMNS = (
@@ -140,7 +179,7 @@ def get_with_bodies(
 def insert(unit: Unit, transaction: Transaction) -> None:
     """Insert a new transaction; called by `payments.record` alone, like `update`."""
     unit.db.execute(_INSERT, [_value(transaction, name) for name in COLUMNS])
-    metadata_index.keep(unit.db, transaction.client_transaction_id, transaction.created_at, transaction.metadata)
+    keep_words(unit.db, transaction.client_transaction_id, transaction.created_at, transaction.metadata)
 
 
 def update(unit: Unit, before: Transaction, after: Transaction) -> Transaction:
@@ -220,7 +259,7 @@ def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, 
 def select(
     db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any, ...], limit: int
 ) -> list[Transaction]:
-    """Return transactions by index and condition of `posd.payments.listing`, newest first."""
+    """Return transactions by index and condition of `posd.payments.documents`, newest first."""
     query = f"{SELECT} INDEXED BY transactions_{index} WHERE {where}"
     order = "ORDER BY created_at DESC, client_transaction_id DESC LIMIT ?"
     return [_transaction(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
@@ -229,7 +268,86 @@ def select(
 def select_by_word(
     db: sqlite3.Connection, word: str, where: str, parameters: tuple[Any, ...], limit: int
 ) -> list[Transaction]:
-    """Return transactions with a word of their metadata and a condition of `posd.payments.listing`, newest first."""
+    """Return transactions with a word of their metadata and a condition of `posd.payments.documents`, newest first."""
     walk = "FROM transaction_words w CROSS JOIN transactions ON client_transaction_id = w.id WHERE w.word = ?"
     query = f"SELECT {', '.join(COLUMNS)} {walk} AND {where} ORDER BY w.at DESC, w.id DESC LIMIT ?"
     return [_transaction(row) for row in db.execute(query, (word, *parameters, limit))]
+
+
+# Leases: the claim of one open transaction on its terminal (architecture, The way of a payment).
+
+
+def lease_holder(db: sqlite3.Connection, terminal: str) -> str | None:
+    """Return the id of the transaction that holds the terminal."""
+    row = db.execute("SELECT client_transaction_id FROM leases WHERE terminal = ?", (terminal,)).fetchone()
+    return row[0] if row else None
+
+
+def take_lease(unit: Unit, terminal: str, client_transaction_id: str) -> None:
+    """Give the terminal to a transaction; the caller has made sure that the holder, if any, is done with it."""
+    unit.db.execute(
+        "INSERT INTO leases (terminal, client_transaction_id) VALUES (?, ?)"
+        " ON CONFLICT (terminal) DO UPDATE SET client_transaction_id = excluded.client_transaction_id",
+        (terminal, client_transaction_id),
+    )
+
+
+def give_up_lease(unit: Unit, terminal: str, client_transaction_id: str) -> None:
+    """Free the terminal where the transaction holds it."""
+    unit.db.execute(
+        "DELETE FROM leases WHERE terminal = ? AND client_transaction_id = ?", (terminal, client_transaction_id)
+    )
+
+
+def give_up_leases(unit: Unit, client_transaction_id: str) -> None:
+    """Free whatever terminal the transaction holds: it should be its own alone."""
+    unit.db.execute("DELETE FROM leases WHERE client_transaction_id = ?", (client_transaction_id,))
+
+
+def leases(db: sqlite3.Connection) -> dict[str, str]:
+    """Return terminal -> id of the transaction that holds it."""
+    return dict(db.execute("SELECT terminal, client_transaction_id FROM leases").fetchall())
+
+
+def give_up_ended_leases(unit: Unit) -> None:
+    """Free the terminals whose holder is final."""
+    unit.db.execute(
+        "DELETE FROM leases WHERE client_transaction_id IN"
+        " (SELECT l.client_transaction_id FROM leases l JOIN transactions t USING (client_transaction_id)"
+        " WHERE t.phase = 'final')"
+    )
+
+
+# Which searches are known to work, because they have found a transaction: a condition of the proof.
+
+#: Of each search so many are remembered: the one that is asked for, and another.
+REMEMBERED = 2
+
+
+def remember_search(unit: Unit, terminal: str, search: str, client_transaction_id: str, at: str) -> None:
+    """Note that a search (method, path, pointer) found a transaction of a terminal."""
+    unit.db.execute(
+        "INSERT OR IGNORE INTO proven_searches (terminal, search, client_transaction_id, at)"
+        " SELECT :terminal, :search, :id, :at"
+        " WHERE (SELECT count(*) FROM proven_searches WHERE terminal = :terminal AND search = :search) < :most",
+        {"terminal": terminal, "search": search, "id": client_transaction_id, "at": at, "most": REMEMBERED},
+    )
+
+
+def search_found_another(db: sqlite3.Connection, terminal: str, search: str, client_transaction_id: str) -> bool:
+    """Tell whether that search has found another transaction of that terminal than this one."""
+    row = db.execute(
+        "SELECT 1 FROM proven_searches WHERE terminal = ? AND search = ? AND client_transaction_id <> ?",
+        (terminal, search, client_transaction_id),
+    ).fetchone()
+    return row is not None
+
+
+def search_control(db: sqlite3.Connection, terminal: str) -> str | None:
+    """Return the newest transaction of a terminal that the terminal itself ended, to try a search on."""
+    row = db.execute(
+        "SELECT client_transaction_id FROM transactions WHERE terminal = ? AND phase = 'final'"
+        " AND outcome ->> 'status' IN ('APPROVAL', 'DECLINED') ORDER BY created_at DESC LIMIT 1",
+        (terminal,),
+    ).fetchone()
+    return row[0] if row else None

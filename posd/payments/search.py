@@ -11,13 +11,11 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.config.profile import Row, resolve_path
-from posd.payments import proven_searches, rows, search_replies
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import rows, wire
 from posd.payments.entries import Searched
-from posd.payments.events import NotAnEvent, TransactionEvent, read_event
 from posd.payments.model import SearchResult, Transaction
-from posd.payments.record import record
-from posd.payments.search_replies import Answer, Found, NoAnswer, read_reply
+from posd.payments.record import CallsInFlight, record
+from posd.payments.wire import Answer, Found, NoAnswer, NotAnEvent, TransactionEvent, read_event, read_reply
 from posd.storage.batch import Unit
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
@@ -83,7 +81,7 @@ class Searching:
         """
         asked = AskedDevice()
         answer = await self._ask(client_transaction_id, terminal, asked)
-        self.results[search_replies.RESULTS[type(answer)]] += 1
+        self.results[wire.RESULTS[type(answer)]] += 1
         after = await self._store.write(
             partial(self._record, client_transaction_id=client_transaction_id, answer=answer)
         )
@@ -92,7 +90,7 @@ class Searching:
             "payment.search",
             transaction=client_transaction_id,
             terminal=terminal,
-            result=search_replies.RESULTS[type(answer)],
+            result=wire.RESULTS[type(answer)],
             reason=answer.reason if isinstance(answer, NoAnswer) else None,
         )
         return after, answer, asked
@@ -105,14 +103,14 @@ class Searching:
         if terminal not in self._fleet:
             return False
         found = partial(
-            proven_searches.has_found_another,
+            rows.search_found_another,
             terminal=terminal,
             search=self._name(terminal),
             client_transaction_id=client_transaction_id,
         )
         if await self._store.read(found):
             return True
-        control = await self._store.read(partial(proven_searches.control, terminal=terminal))
+        control = await self._store.read(partial(rows.search_control, terminal=terminal))
         if control is None:
             return False
         answer = await self._ask(control, terminal, AskedDevice())
@@ -130,7 +128,7 @@ class Searching:
             return NoAnswer(f"no address of terminal {terminal} is known")
         row = self._row(terminal)
         path = resolve_path(row, terminal_serial=terminal, client_transaction_id=client_transaction_id)
-        body = search_replies.request_body(client_transaction_id) if row.method == "POST" else None
+        body = wire.request_body(client_transaction_id) if row.method == "POST" else None
 
         def connected(certificate: str | None) -> None:
             asked.base_url, asked.certificate = address[0], certificate
@@ -171,7 +169,7 @@ class Searching:
         return record(unit, before, Searched(answer), self._now(), self._outstanding)
 
     def _remember(self, unit: Unit, terminal: str, client_transaction_id: str) -> None:
-        proven_searches.remember(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))
+        rows.remember_search(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))
 
 
 def _read(element: str) -> TransactionEvent | None:

@@ -12,8 +12,6 @@ import msgspec
 
 from posd.base.times import iso
 from posd.payments import lifecycle, outcomes
-from posd.payments.attention import attend, clear
-from posd.payments.events import NotAnEvent, TransactionEvent, read_event
 from posd.payments.lifecycle import Status, Step, Trail, Verdict
 from posd.payments.model import (
     AttentionCode,
@@ -23,13 +21,24 @@ from posd.payments.model import (
     LastSearch,
     Result,
     Transaction,
+    attend,
+    clear,
 )
 from posd.payments.operations import WIRE_TYPES
 from posd.payments.outcomes import Source
-from posd.payments.search_replies import RESULTS, Answer, Found, NoAnswer
-from posd.payments.start_replies import Acknowledged, Judgement
+from posd.payments.wire import (
+    RESULTS,
+    Acknowledged,
+    Answer,
+    Found,
+    Judgement,
+    NoAnswer,
+    NotAnEvent,
+    TransactionEvent,
+    read_event,
+)
 from posd.records.model import Phase
-from posd.records.start_reply import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Doubtful, Refused, Unsent
 
 _set = msgspec.structs.replace
 
@@ -154,7 +163,7 @@ def quarantined(transaction: Transaction, reason: str, now: datetime) -> Transac
 def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transaction:
     """Apply what a search brought. A state that it reports is applied like an event; nothing else is proof.
 
-    "None" and "no answer" conclude nothing here: see `posd.payments.not_started`.
+    "None" and "no answer" conclude nothing here: see `posd.payments.schedule`.
     """
     after = transaction
     for element in answer.elements if isinstance(answer, Found) else ():

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from posd.base.json_types import OPEN, Moment, Wire
-from posd.printing.events import NoAnswer
-from posd.printing.model import DecidedBy, PrintAttention, PrintAttentionCode, PrintStatus
-from posd.records.history import (
+from posd.printing import entries, model, rows
+from posd.printing.entries import Called, Created, Entry, Polled, Turn
+from posd.printing.model import NAMES, DecidedBy, PrintAttention, PrintAttentionCode, PrintStatus
+from posd.printing.wire import Answered, NoAnswer, judge, read_webhook
+from posd.records.model import (
     AttemptLine,
     DecisionLine,
     IntentLine,
     Line,
+    Phase,
     QuarantinedLine,
     ReappliedLine,
     TakenOverLine,
 )
-from posd.records.model import Phase
+from posd.records.paging import Filters, encode_cursor, joined
+from posd.terminals.attempt import Replied
 
 
 class PrintJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,3 +145,100 @@ class PrintHistory(msgspec.Struct, frozen=True):
     history: Annotated[
         list[Annotated[PrintHistoryLine, OPEN]], Meta(description="in the order in which posd learnt of it")
     ]
+
+
+# The documents of print jobs, made from jobs and rows (local API, Print jobs; names are exact).
+
+
+def job_document(db: sqlite3.Connection | None, job: model.PrintJob) -> PrintJob:
+    """Return a job as the local API shows it; the document is not shown again. Without `db` no reprints are known."""
+    return PrintJob(
+        print_job_id=job.print_job_id,
+        terminal=job.terminal,
+        external_reference=job.external_reference,
+        reprint_of=job.reprint_of,
+        reprints=[] if db is None else rows.reprints(db, job.print_job_id),
+        status=job.status,
+        phase=job.phase,
+        error_code=job.error_code,
+        error_message=job.error_message,
+        reason=job.reason,
+        terminal_job_id=job.terminal_job_id,
+        created_at=job.created_at,
+        updated_at=job.updated_at,
+        decided_by=job.decided_by,
+        attention=job.attention,
+    )
+
+
+def history_document(db: sqlite3.Connection, job: model.PrintJob) -> PrintHistory:
+    """Return all that happened to a job, in order: its start and the entries of its journal."""
+    first = IntentLine(at=job.created_at, terminal=job.terminal)
+    lines = [line(item.at, item.entry) for item in rows.journal(db, job.print_job_id)]
+    return PrintHistory(lines if job.orphan else [first, *lines])
+
+
+#: Lines that have the fields of their entry.
+LINES: Mapping[type[Entry], Callable[..., PrintHistoryLine]] = {
+    Polled: UnansweredPollLine,
+    entries.Interrupted: PrintInterruptedLine,
+    entries.Stuck: StuckLine,
+    entries.Quarantined: QuarantinedLine,
+    entries.Reapplied: ReappliedLine,
+    entries.Resolved: PrintResolveLine,
+    entries.Dismissed: PrintAcknowledgeLine,
+    entries.TakenOver: TakenOverLine,
+}
+
+
+def line(at: str, entry: Entry) -> PrintHistoryLine:
+    """Return the line of the history for an entry of the journal."""
+    match entry:
+        case Turn(sent_to=sent_to):
+            return TurnLine(at=at, sent_to=sent_to or msgspec.UNSET)
+        case Called(body=body):
+            said = read_webhook(body)
+            return WebhookLine(
+                at=at,
+                status=said.status,
+                error_code=said.error_code,
+                error_message=said.error_message,
+                body=msgspec.Raw(body),
+            )
+        case Created(attempt=attempt):
+            return AttemptLine(
+                at=at,
+                judgement=NAMES[type(judge(attempt))],
+                http_status=attempt.status if isinstance(attempt, Replied) else None,
+                reason=None if isinstance(attempt, Replied) else attempt.reason,
+            )
+        case Polled(answer=Answered(report=said)):
+            return PollLine(at=at, status=said.status, error_code=said.error_code, error_message=said.error_message)
+        case _:
+            return LINES[type(entry)](at=at, **msgspec.structs.asdict(entry))
+
+
+# The list of print jobs (local API, GET /print-jobs).
+
+
+class Page(Filters, frozen=True, kw_only=True):
+    """What to list."""
+
+    external_reference: str | None = None
+
+    def index(self) -> str:
+        """See `Filters.index`."""
+        return "external_reference" if self.external_reference else super().index()
+
+
+def read_page(db: sqlite3.Connection, page: Page) -> tuple[list[model.PrintJob], str | None]:
+    """Return one page, newest first (`created_at`, then id), and the cursor of the next one."""
+    conditions = page.conditions("print_job_id")
+    if page.external_reference is not None:
+        conditions.append(("external_reference = ?", (page.external_reference,)))
+        if page.external_reference:
+            conditions.append(("external_reference <> ''", ()))
+    found = rows.select(db, page.index(), *joined(conditions), page.limit + 1)
+    shown = found[: page.limit]
+    more = len(found) > page.limit
+    return shown, encode_cursor(shown[-1].created_at, shown[-1].print_job_id) if more else None

@@ -11,9 +11,8 @@ from typing import assert_never
 import msgspec
 
 from posd.printing import model
-from posd.printing.events import Answer, Answered, judge, read_status, read_webhook
-from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
-from posd.printing.replies import NAMES
+from posd.printing.model import NAMES, DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
+from posd.printing.wire import Answer, Answered, judge, read_status, read_webhook
 from posd.terminals.attempt import Attempt
 
 

@@ -7,15 +7,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.base.problems import Problem
-from posd.calls import parameters, waiting
+from posd.calls import parameters
+from posd.calls import parameters as at
 from posd.calls.app import json_response
 from posd.calls.context import Context
-from posd.printing import documents, listing, rows, views
+from posd.calls.route import Answer, Route
+from posd.calls.waiting import wait_until
+from posd.printing import documents, model, rows
 from posd.printing.decide import PrintOperators
-from posd.printing.documents import PrintHistory, PrintJobPage
-from posd.printing.listing import Page
-from posd.printing.model import PrintJob
-from posd.printing.request import read_decision
+from posd.printing.documents import Page, PrintHistory, PrintJob, PrintJobPage
+from posd.printing.request import PrintAcknowledgement, PrintRequest, PrintResolution, read_decision
 from posd.printing.start import Printing
 from posd.records import pruned
 from posd.records.model import Phase
@@ -48,7 +49,7 @@ class PrintJobCalls:
         timeout = request.state.query["timeout"]
 
         hub, look = self._context.hub, partial(self._context.look_up, partial(_ended, identity=identity))
-        found = await waiting.until(request.state.pieces, hub.subscribe(identity), hub, look, timeout)
+        found = await wait_until(request.state.pieces, hub.subscribe(identity), hub, look, timeout)
         if found is not None:
             return json_response(found)
         return json_response(await self._context.look_up(partial(_document, identity=identity)), 202)
@@ -58,7 +59,7 @@ class PrintJobCalls:
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
 
         def read(db: sqlite3.Connection) -> PrintHistory:
-            return views.history_document(db, _get(db, identity))
+            return documents.history_document(db, _get(db, identity))
 
         return json_response(await self._context.read(read))
 
@@ -94,23 +95,23 @@ class PrintJobCalls:
         page = Page(**request.state.query)
 
         def read(db: sqlite3.Connection) -> PrintJobPage:
-            found, cursor = listing.read_page(db, page)
-            return PrintJobPage([views.job_document(db, row) for row in found], cursor)
+            found, cursor = documents.read_page(db, page)
+            return PrintJobPage([documents.job_document(db, row) for row in found], cursor)
 
         return json_response(await self._context.read(read))
 
-    async def _document(self, job: PrintJob) -> documents.PrintJob:
+    async def _document(self, job: model.PrintJob) -> documents.PrintJob:
         """Return a job with the jobs that print it again, where they can be read now.
 
         Never a 503 in their place: after a start it would say that nothing was sent.
         """
         try:
-            return await self._context.look_up(partial(views.job_document, job=job))
+            return await self._context.look_up(partial(documents.job_document, job=job))
         except Problem:
-            return views.job_document(None, job)
+            return documents.job_document(None, job)
 
 
-def _get(db: sqlite3.Connection, identity: str) -> PrintJob:
+def _get(db: sqlite3.Connection, identity: str) -> model.PrintJob:
     job = rows.get(db, identity)
     if job is None:
         raise pruned.missing_print_job(db, identity)
@@ -118,9 +119,101 @@ def _get(db: sqlite3.Connection, identity: str) -> PrintJob:
 
 
 def _document(db: sqlite3.Connection, identity: str) -> documents.PrintJob:
-    return views.job_document(db, _get(db, identity))
+    return documents.job_document(db, _get(db, identity))
 
 
 def _ended(db: sqlite3.Connection, identity: str) -> documents.PrintJob | None:
     job = _get(db, identity)
-    return views.job_document(db, job) if job.phase is Phase.FINAL else None
+    return documents.job_document(db, job) if job.phase is Phase.FINAL else None
+
+
+# Calls on print jobs.
+
+ONE = "/v1/print-jobs/{print_job_id}"
+
+#: Codes of what looks for one print job.
+KNOWN = ("not_found", "pruned", "storage_unavailable")
+#: Codes of what starts one.
+STARTS = (
+    "malformed_json",
+    "unknown_terminal",
+    "terminal_offline",
+    "id_reused",
+    "unknown_original",
+    "queue_full",
+    "pruned",
+    "storage_unavailable",
+    "draining",
+)
+
+_NOW = Answer("the print job as it then stands", PrintJob)
+
+ROUTES = (
+    Route(
+        "PUT",
+        ONE,
+        "start_print_job",
+        "Print a document, once. Repeat the call as often as you like with the same id and body: it is sent once.",
+        {201: Answer("started now", PrintJob), 200: Answer("was known already, by the same request", PrintJob)},
+        STARTS,
+        body=PrintRequest,
+        judges_refusal=True,
+    ),
+    Route("GET", ONE, "get_print_job", "Show a print job.", {200: Answer("the print job", PrintJob)}, KNOWN),
+    Route(
+        "GET",
+        f"{ONE}/outcome",
+        "await_print_job",
+        "Wait for its end. It is held until then, over everything but a restart of posd: then ask again.",
+        {200: Answer("the print job, final", PrintJob), 202: Answer("`timeout` passed: still open", PrintJob)},
+        (*KNOWN, "draining"),
+        query=(at.TIMEOUT,),
+    ),
+    Route(
+        "GET",
+        f"{ONE}/history",
+        "get_print_history",
+        "Show all that happened to a print job, and who did what.",
+        {200: Answer("the history", PrintHistory)},
+        KNOWN,
+    ),
+    Route(
+        "POST",
+        f"{ONE}/resolve",
+        "resolve_print_job",
+        "Close an open print job by a person's word, audited. What the terminal says later supersedes it.",
+        {200: _NOW},
+        ("malformed_json", "already_final", "call_outstanding", *KNOWN),
+        body=PrintResolution,
+        admin=True,
+    ),
+    Route(
+        "POST",
+        f"{ONE}/acknowledge",
+        "acknowledge_print_job",
+        "Close one attention by a person's word, audited.",
+        {200: _NOW},
+        ("malformed_json", *KNOWN),
+        body=PrintAcknowledgement,
+        admin=True,
+    ),
+    Route(
+        "GET",
+        "/v1/print-jobs",
+        "list_print_jobs",
+        "List print jobs, newest first.",
+        {200: Answer("a page", PrintJobPage)},
+        ("storage_unavailable",),
+        query=(
+            at.LIMIT,
+            at.PHASE,
+            at.OPEN,
+            at.TERMINAL,
+            at.EXTERNAL_REFERENCE,
+            at.ATTENTION,
+            at.SINCE,
+            at.UNTIL,
+            at.NEXT,
+        ),
+    ),
+)

@@ -24,17 +24,15 @@ from functools import partial
 import msgspec
 import structlog
 
-from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
+from posd.base.ids import Channel
 from posd.base.times import iso
 from posd.printing import rows
 from posd.printing.entries import Called, Quarantined, Reapplied, repeats
-from posd.printing.events import NotAPrintEvent, read_webhook
-from posd.printing.model import PrintJob, belongs, rebuild
-from posd.printing.replies import Report
+from posd.printing.model import PrintJob, Report, belongs, rebuild
+from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import pruned, quarantine
-from posd.records.quarantine import QuarantinedBody
-from posd.records.reprocess import NotUsable
+from posd.records.quarantine import NotUsable, QuarantinedBody
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store

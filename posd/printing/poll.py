@@ -25,10 +25,10 @@ from posd.base.times import parse_iso
 from posd.config.profile import resolve_path
 from posd.printing import rows, schedule
 from posd.printing.entries import Polled, Stuck
-from posd.printing.events import Answer, Answered, NoAnswer, read_poll
 from posd.printing.model import PrintAttentionCode, PrintJob
 from posd.printing.schedule import NEVER, Away, Limits, Plan
 from posd.printing.turns import Turns
+from posd.printing.wire import Answer, Answered, NoAnswer, read_poll
 from posd.records.model import Phase
 from posd.storage.batch import Change, Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable

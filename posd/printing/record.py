@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import structlog
 
 from posd.base.times import parse_iso
 from posd.printing import rows
 from posd.printing.entries import Called, replay
-from posd.printing.events import read_webhook
-from posd.printing.model import PrintJob, rebuild
-from posd.printing.rows import Journaled
+from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus, rebuild
+from posd.printing.rows import Journaled, Moved
+from posd.printing.wire import read_webhook
 from posd.records.model import Phase
+from posd.storage.changes import listener
 
 #: What is derived: the times in it are not compared, for what was applied later bears a later time.
 DERIVED = (
@@ -65,3 +67,37 @@ def _beginning(stored: PrintJob, entries: Sequence[Journaled]) -> PrintJob:
         sent_to=stored.sent_to,  # its turn to be sent sets it, to the same
         queued=stored.queued,  # whatever happened to it ended that
     )
+
+
+# Log new attentions and new ends of print jobs, whatever brought them: it listens to the hub.
+
+log = structlog.get_logger("posd.printing")
+
+#: The terminal contradicts itself: an error. All other attentions are warnings.
+ERRORS = frozenset({PrintAttentionCode.CONFLICTING_FINAL})
+
+
+def _tell(change: Moved) -> None:
+    """Log what a person should know of a change."""
+    before, after = change.before, change.after
+    identity, terminal = after.print_job_id, after.terminal
+    known = {item.code for item in before.attention} if before else set()
+    for item in after.attention:
+        if item.code not in known:
+            (log.error if item.code in ERRORS else log.warning)(
+                "print.attention", print_job=identity, terminal=terminal, code=item.code, detail=item.detail
+            )
+    old = (before.decided_by, before.status) if before else (None, None)
+    if after.decided_by is not None and old != (after.decided_by, after.status):
+        (log.info if after.status is PrintStatus.COMPLETED else log.warning)(
+            "print.outcome",
+            print_job=identity,
+            terminal=terminal,
+            status=after.status,
+            evidence=after.decided_by,
+            code=after.error_code,
+        )
+
+
+#: Listens to the hub.
+hear = listener(Moved, _tell)

@@ -1,4 +1,4 @@
-"""Print jobs derived again from their journal; what is done with that: `posd.records.reprocess`."""
+"""Print jobs derived again from their journal; what is done with that: `posd.records.quarantine`."""
 
 import sqlite3
 from typing import Annotated, Any
@@ -7,11 +7,11 @@ import msgspec
 import structlog
 from msgspec import Meta
 
-from posd.base.callback_tokens import Channel
+from posd.base.ids import Channel
 from posd.printing import rows
 from posd.printing.inbox import PrintInbox
 from posd.printing.record import derive, difference
-from posd.records.reprocess import MAX_SHOWN, Differing, Done
+from posd.records.quarantine import MAX_SHOWN, Differing, Done
 from posd.storage.batch import Unit
 
 log = structlog.get_logger("posd.reprocess")

@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_text import Object, TooDeep, decode, deeper_than, encode
-from posd.base.json_types import Wire
-from posd.base.uuids import ID_RULE, PrintJobId, is_print_job_id
+from posd.base.ids import ID_RULE, PrintJobId, is_print_job_id
+from posd.base.json_types import Object, TooDeep, Wire, decode, deeper_than, encode
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
 from posd.records.request import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from posd.base.json_text import encode
+from posd.base.json_types import encode
 from posd.base.times import iso
 from posd.printing.entries import Called, Created, Dismissed, Entry, Resolved, apply, feed_word
 from posd.printing.model import DecidedBy, PrintAttention, PrintJob, PrintStatus
@@ -211,7 +211,7 @@ def by_rowid(db: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, 
 
 
 def select(db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any, ...], limit: int) -> list[PrintJob]:
-    """Return jobs by index and condition of `posd.printing.listing`, newest first, without their documents."""
+    """Return jobs by index and condition of `posd.printing.documents`, newest first, without their documents."""
     query = f"{_SELECT_MANY} INDEXED BY print_jobs_{index} WHERE {where}"
     order = "ORDER BY created_at DESC, print_job_id DESC LIMIT ?"
     return [_job(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]

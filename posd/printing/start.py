@@ -18,26 +18,62 @@ from functools import partial
 
 import structlog
 
-from posd.base.callback_tokens import Channel
 from posd.base.crashpoints import crash_point
+from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.config.profile import resolve_path
-from posd.printing import intent, rows
-from posd.printing.events import judge
-from posd.printing.model import PrintJob
-from posd.printing.replies import NAMES
+from posd.printing import rows
+from posd.printing.entries import Created, Turn
+from posd.printing.model import NAMES, PrintJob
 from posd.printing.request import PrintRequest, differing_fields, print_body, read_print
 from posd.printing.turns import MAX_HELD, MAX_WAITING, Ticket, Turns
+from posd.printing.wire import judge
 from posd.records import pruned
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.per_id_lock import Running
 from posd.records.request import Fault, MalformedJson
+from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from posd.terminals.fleet import Fleet
+
+# The commits of a print job that is sent: its intent, its turn, and what the attempt proves.
+
+
+def record_intent(unit: Unit, draft: PrintJob) -> bool:
+    """Record a new job (runs inside the commit); tell whether its id was free. Raise Problem unknown_original."""
+    if rows.get(unit.db, draft.print_job_id) is not None:
+        return False
+    pruned.refuse_print_job(unit.db, draft.print_job_id)
+    if draft.reprint_of is not None and rows.get(unit.db, draft.reprint_of) is None:
+        raise Problem(
+            "unknown_original",
+            f"cannot print: no print job {draft.reprint_of} is known here, which this one should print again "
+            "(reprint_of); check its id, or leave it out",
+        )
+    rows.insert(unit, draft, "intent")
+    return True
+
+
+def take_turn(unit: Unit, identity: str, sent_to: str | None, now: datetime) -> PrintJob | None:
+    """Note that the job is about to be sent, to where its terminal is now (runs inside the commit).
+
+    Return it, None where it is no longer to be sent.
+    """
+    job = rows.get(unit.db, identity)
+    if job is None or job.phase is not Phase.STARTING:
+        return None  # something of the terminal came for it
+    return rows.record(unit, job, Turn(sent_to), now)
+
+
+def record_attempt(unit: Unit, identity: str, attempt: Attempt, now: datetime) -> PrintJob | None:
+    """Record what the attempt proves; return the job, None where it had not come to disk."""
+    found = rows.get(unit.db, identity)
+    return rows.record(unit, found, Created(attempt), now) if found is not None else None
+
 
 #: While the disk is full, how often the judgement of a creation is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
@@ -180,7 +216,7 @@ class Printing:
         try:
             url = await self._callback_url(draft)
             crash_point("print.before_intent")
-            recorded = await self._store.write(partial(intent.record_intent, draft=draft))
+            recorded = await self._store.write(partial(record_intent, draft=draft))
         except CommitUncertain as error:
             self._turns.leave(draft.terminal)
             return await self._never_mind(draft, error)
@@ -263,9 +299,7 @@ class Printing:
             address = await self._fleet.choose(terminal)  # it may have moved while the job waited
             sent_to = address[0] if address else None
             try:
-                job = await self._store.write(
-                    partial(intent.take_turn, identity=identity, sent_to=sent_to, now=self._now())
-                )
+                job = await self._store.write(partial(take_turn, identity=identity, sent_to=sent_to, now=self._now()))
                 if job is None:
                     return None
                 url = await self._callback_url(job)
@@ -289,9 +323,7 @@ class Printing:
 
     async def _conclude(self, identity: str, attempt: Attempt) -> PrintJob | None:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
-        after = await self._store.write(
-            partial(intent.record_attempt, identity=identity, attempt=attempt, now=self._now())
-        )
+        after = await self._store.write(partial(record_attempt, identity=identity, attempt=attempt, now=self._now()))
         crash_point("print.concluded")
         judgement = judge(attempt)
         log.info(

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from posd.base import callback_tokens
-from posd.base.callback_tokens import Channel
+from posd.base import ids
+from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.config.profile import AccessMode
 
@@ -53,7 +53,7 @@ def load_keys(path: Path) -> tuple[bytes, ...]:
 
 
 def _make(path: Path) -> str:
-    text = secrets.token_hex(callback_tokens.KEY_BYTES) + "\n"
+    text = secrets.token_hex(ids.KEY_BYTES) + "\n"
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -101,7 +101,7 @@ class CallbackUrls:
 
     def path(self, channel: Channel, subject: str) -> str:
         """Return the path of the URL for one subject."""
-        return callback_tokens.path(channel, subject, callback_tokens.token(self._keys[0], channel, subject))
+        return ids.path(channel, subject, ids.token(self._keys[0], channel, subject))
 
     async def url(self, channel: Channel, subject: str, terminal_url: str, access_mode: AccessMode = "local") -> str:
         """Return the URL for one subject; see `give`."""
@@ -129,7 +129,7 @@ class CallbackUrls:
 
     def authentic(self, channel: Channel, subject: str, given: str) -> bool:
         """Tell whether the token belongs to that subject."""
-        return callback_tokens.verify(self._keys, channel, subject, given)
+        return ids.verify(self._keys, channel, subject, given)
 
 
 async def _facing(terminal_url: str) -> str:

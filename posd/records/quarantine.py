@@ -1,10 +1,15 @@
 """The quarantine: bodies of authentic callbacks that could not be used, kept for a person and for reprocessing."""
 
 import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import msgspec
 
+from posd.base.ids import Channel
 from posd.storage.batch import Unit
+from posd.storage.store import Store
 
 #: Refused bodies kept for one subject; a terminal that repeats one fault for ever must not fill the disk.
 MAX_KEPT = 100
@@ -65,3 +70,130 @@ def take_out(unit: Unit, item: QuarantinedBody) -> int:
         "SELECT count(*) FROM quarantine WHERE channel = ? AND subject = ?", (item.channel, item.subject)
     ).fetchone()
     return int(row[0])
+
+
+# Reprocessing: what can now be applied of the quarantine is applied, and all that is derived is derived again.
+#
+# What came, in raw bytes, and the journal are the record. A difference between what follows from them and what is
+# stored is a fault of this or an earlier version, or of the disk: it is corrected and reported.
+
+#: Records that are read at a time: payments wait no longer than for these.
+CHUNK = 50
+#: Differences that a report shows in full; the rest is counted.
+MAX_SHOWN = 500
+
+#: Field of a record -> what is stored in it, and what follows from what came.
+Differing = Mapping[str, tuple[Any, Any]]
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """A body of the quarantine that was applied: its id there, whose it is, what became of it."""
+
+    id: int
+    subject: str
+    verdict: str | None
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A record that was stored otherwise than it follows from what came."""
+
+    subject: str
+    fields: tuple[str, ...]
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class Done(msgspec.Struct):
+    """What was done with one kind of record; `differing` counts all differences."""
+
+    derived: int = 0
+    skipped: int = 0
+    applied: list[Applied] = []
+    differences: list[Difference] = []
+    differing: int = 0
+
+
+class Derivable(Protocol):
+    """One kind of record: payments, or print jobs."""
+
+    channel: Channel
+
+    def tell(self, derived: int, differing: int) -> None:
+        """Log how many were derived again, and how many differed."""
+        ...
+
+    def tell_difference(self, identity: str, fields: str) -> None:
+        """Log that one differed."""
+        ...
+
+    def begins_after(self, db: sqlite3.Connection) -> int:
+        """Return the rowid of the last record of before there was a journal, 0 where all have one."""
+        ...
+
+    def chunk(self, db: sqlite3.Connection, after: int, limit: int) -> Sequence[tuple[int, str, bool]]:
+        """Return the next records: rowid, id, and whether it differs from what follows."""
+        ...
+
+    def correct(self, unit: Unit, identity: str) -> Differing | None:
+        """Store what follows (runs inside a commit); return in what it differed, None where it does not any more."""
+        ...
+
+    def reapply(self, unit: Unit, item: QuarantinedBody) -> str | None:
+        """Apply a body of the quarantine (runs inside a commit); return its verdict. Raise NotUsable."""
+        ...
+
+
+class NotUsable(Exception):
+    """A body of the quarantine still cannot be used."""
+
+
+class Reprocessing:
+    """Use case of an operator."""
+
+    def __init__(self, store: Store, kinds: Collection[Derivable]) -> None:
+        self._store = store
+        self._kinds = {kind.channel: kind for kind in kinds}
+
+    async def run(self) -> tuple[Mapping[Channel, Done], int]:
+        """Do it; payments go on meanwhile. Return what was done of each kind, and how much stays in quarantine.
+
+        Raise StorageUnavailable or CommitUncertain.
+        """
+        done = {channel: Done() for channel in self._kinds}
+        await self._apply_quarantine(done)
+        for channel, kind in self._kinds.items():
+            await self._derive(kind, done[channel])
+        return done, await self._store.read(count)
+
+    async def _apply_quarantine(self, done: Mapping[Channel, Done]) -> None:
+        after = 0
+        while items := await self._store.read(partial(page, after=after, limit=CHUNK)):
+            for item in items:
+                after = item.id
+                channel = Channel(item.channel)
+                try:
+                    verdict = await self._store.write(partial(self._kinds[channel].reapply, item=item))
+                except NotUsable:
+                    continue
+                done[channel].applied.append(Applied(item.id, item.subject, verdict))
+
+    async def _derive(self, kind: Derivable, done: Done) -> None:
+        after = done.skipped = await self._store.read(kind.begins_after)
+        while chunk := await self._store.read(partial(kind.chunk, after=after, limit=CHUNK)):
+            after = chunk[-1][0]
+            for _, identity, differs in chunk:
+                done.derived += 1
+                if differs:
+                    await self._correct(kind, identity, done)
+        kind.tell(done.derived, done.differing)
+
+    async def _correct(self, kind: Derivable, identity: str, done: Done) -> None:
+        differing = await self._store.write(partial(kind.correct, identity=identity))
+        if differing is None:
+            return  # it was under way, and has changed meanwhile; or retention has removed it
+        done.differing += 1
+        kind.tell_difference(identity, ", ".join(differing))
+        if len(done.differences) < MAX_SHOWN:
+            before = {name: pair[0] for name, pair in differing.items()}
+            after = {name: pair[1] for name, pair in differing.items()}
+            done.differences.append(Difference(identity, tuple(differing), before, after))

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_text import decode
+from posd.base.json_types import decode
 
 #: Levels of arrays and objects in metadata, and in options: terminals and tills read it with what they have.
 MAX_FREE_FORM_DEPTH = 64

@@ -4,9 +4,9 @@ It stands alone: nothing of the rest of posd is imported here, so that a misread
 repeated, and thereby hidden, on the other.
 """
 
+from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Entry, Ledger
-from posd.simulator.settings import Settings, SettingsError
-from posd.simulator.shop import Shop
-from posd.simulator.simulator import Simulator
+from posd.simulator.settings import Settings
+from posd.simulator.simulator import Shop, Simulator
 
 __all__ = ["Entry", "Ledger", "Settings", "SettingsError", "Shop", "Simulator"]

@@ -13,10 +13,10 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
 from posd.simulator import wire
-from posd.simulator.answers import Answer
 from posd.simulator.clock import Clock
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import HANG_UP
+from posd.simulator.messages import Answer
 from posd.simulator.operations import OPERATIONS, AccessMode, Operation
 from posd.simulator.printing import Printer
 from posd.simulator.scenario import Fault

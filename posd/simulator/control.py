@@ -1,29 +1,249 @@
 """The control API: a developer's hands on the terminals, over HTTP and JSON on loopback."""
 
 import asyncio
+import ipaddress
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
+import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from posd.simulator import control_bodies as bodies
-from posd.simulator.control_bodies import HELP, BodyFault
-from posd.simulator.control_documents import listed_scenarios, state_of
-from posd.simulator.control_guard import Guard, Problem, is_loopback, json_answer, told
-from posd.simulator.errors import SettingsError
+from posd.simulator import wire
+from posd.simulator.journal import SettingsError
 from posd.simulator.listener import Listener, bind
-from posd.simulator.shop import Shop
-from posd.simulator.simulator import Simulator
+from posd.simulator.payment import Hand
+from posd.simulator.scenario import Certificate, Strict, payments, prints
+from posd.simulator.simulator import Shop, Simulator
 from posd.simulator.switches import NotPossible
-from posd.simulator.user_actions import Hand
+
+# What calls of the control API bring, and its help.
+
+#: Terminal seconds that a power cycle takes where nothing else is asked for.
+POWER_CYCLE_SECONDS = 5.0
+
+HELP = """\
+The control API of posd simulate. A POST needs content-type: application/json (curl --json '{}').
+
+GET  /scenarios                            what can happen: name, kind, summary, when, amount
+GET  /terminals                            all terminals, each as below
+GET  /terminals/SERIAL                     how it stands: payment, armed scenario, power, network, certificate, ...
+GET  /terminals/SERIAL/ledger              what really happened
+GET  /terminals/SERIAL/prints              what came out on paper
+POST /terminals/SERIAL/scenario            {"name": "decline"}: what happens to the next payment alone; null: as usual
+POST /terminals/SERIAL/present-card        the card is tapped; then it waits for approve or decline
+POST /terminals/SERIAL/insert-card         the chip is read, the PIN entered; then it waits for approve or decline
+POST /terminals/SERIAL/approve             the acquirer approves
+POST /terminals/SERIAL/decline             the acquirer declines
+POST /terminals/SERIAL/reject              the wait for the card, or for the PIN, has run out
+POST /terminals/SERIAL/cancel              the cardholder cancels
+POST /terminals/SERIAL/unplug              it loses the network; its events wait
+POST /terminals/SERIAL/plug                it is back on the network; its events set out
+POST /terminals/SERIAL/power-off           it loses power, and forgets the payment that runs
+POST /terminals/SERIAL/power-on            it starts again
+POST /terminals/SERIAL/power-cycle         {"seconds": 5}: off, and on again after so many terminal seconds
+POST /terminals/SERIAL/move                it gets another address (port), and announces it
+POST /terminals/SERIAL/certificate         {"which": "own" | "changed" | "expired" | "self-signed" | "wrong-name"}
+POST /terminals/SERIAL/paper               somebody puts paper in
+GET  /clock                                the time, and whether it is virtual
+POST /clock                                {"advance": 60}: with --virtual, let so many seconds pass
+"""
+
+#: Seconds that a caller may ask for: a day and more.
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+
+
+class BodyFault(ValueError):
+    """A body is not what the call takes; the message says why."""
+
+
+class Nothing(Strict, frozen=True):
+    """A body that says nothing."""
+
+
+class Arm(Strict, frozen=True):
+    """The scenario of the next payment; None: none is chosen so."""
+
+    name: str | None
+
+
+class PowerCycle(Strict, frozen=True):
+    """Terminal seconds without power."""
+
+    seconds: _Seconds = POWER_CYCLE_SECONDS
+
+
+class Show(Strict, frozen=True):
+    """The certificate that is shown."""
+
+    which: Certificate
+
+
+class Advance(Strict, frozen=True):
+    """Seconds that pass."""
+
+    advance: _Seconds
+
+
+_Body = TypeVar("_Body", bound=Strict)
+
+
+def nothing(raw: bytes) -> Nothing:
+    """Read the body of a call that needs none. Raises BodyFault."""
+    return _read_body(raw, Nothing)
+
+
+def arm(raw: bytes) -> Arm:
+    """Read which scenario is armed. Raises BodyFault."""
+    return _read_body(raw, Arm)
+
+
+def power_cycle(raw: bytes) -> PowerCycle:
+    """Read how long a power cycle takes. Raises BodyFault."""
+    return _read_body(raw, PowerCycle)
+
+
+def show(raw: bytes) -> Show:
+    """Read which certificate is to be shown. Raises BodyFault."""
+    return _read_body(raw, Show)
+
+
+def read_advance(raw: bytes) -> Advance:
+    """Read how far the clock is to go. Raises BodyFault."""
+    return _read_body(raw, Advance)
+
+
+def _read_body(raw: bytes, kind: type[_Body]) -> _Body:
+    """Read a body; none at all is an empty object."""
+    try:
+        return msgspec.json.decode(raw or b"{}", type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BodyFault(str(error)) from error
+
+
+# What the control API shows: the catalogue, and how a terminal stands.
+
+
+def listed_scenarios() -> list[dict[str, Any]]:
+    """Return the catalogue in brief: name, kind (payment or print), summary, when, and the amount that chooses it."""
+    return [
+        *(
+            {"name": name, "kind": "payment", "summary": item.summary, "when": item.when, "amount": item.amount}
+            for name, item in payments().items()
+        ),
+        *(
+            {"name": name, "kind": "print", "summary": item.summary, "when": item.when, "amount": None}
+            for name, item in prints().items()
+        ),
+    ]
+
+
+def state_of(terminal: Simulator) -> dict[str, Any]:
+    """Return how a terminal stands.
+
+    `payment` is the one that runs, or null; `armed` the scenario of the next one where somebody chose it live;
+    `scenario` that of payments which choose none; `waiting_events` how many events wait for their delivery.
+    """
+    running = terminal.terminal.running
+    return {
+        "serial": terminal.settings.serial,
+        "base_url": terminal.base_url,
+        "powered": terminal.powered,
+        "plugged": terminal.plugged,
+        "certificate": terminal.certificate,
+        "scenario": terminal.scenario,
+        "armed": terminal.terminal.armed,
+        "payment": None
+        if running is None
+        else {
+            "client_transaction_id": running.client_transaction_id,
+            "operation": running.operation,
+            "scenario": running.scenario,
+            "status": running.status,
+        },
+        "waiting_events": terminal.waiting_events,
+    }
+
+
+# What the control API answers whom: programs of this machine, and no page in a browser.
+#
+# It answers only calls to a loopback name (a foreign name that was made to point here is refused), none that a page
+# has sent, and a POST only with the content type that no form can send.
+
+
+class Problem(Exception):
+    """What a caller is told: HTTP status, code and words."""
+
+    def __init__(self, status: HTTPStatus, code: str, message: str) -> None:
+        """Say it."""
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+
+class Guard:
+    """Lets calls through that a developer's program can have made, and no page in a browser."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Stand before `app`."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one call."""
+        problem = _why_not(scope.get("method", "GET"), Headers(scope=scope))  # a WebSocket has none; none is served
+        if problem is None:
+            await self._app(scope, receive, send)
+        else:
+            await told(problem)(scope, receive, send)
+
+
+def _why_not(method: str, headers: Headers) -> Problem | None:
+    if not _names_loopback(headers.get("host", "")):
+        return Problem(HTTPStatus.MISDIRECTED_REQUEST, "FOREIGN_HOST", "call it by 127.0.0.1, [::1] or localhost")
+    if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
+        return Problem(HTTPStatus.FORBIDDEN, "FOREIGN_PAGE", "no web page may call this: use a program, such as curl")
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if method == "POST" and media_type != "application/json":
+        return Problem(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "NOT_JSON",
+            "a POST needs content-type: application/json, also where its body is empty (curl --json '{}')",
+        )
+    return None
+
+
+def _names_loopback(host: str) -> bool:
+    """Whether the Host header of a call is a loopback address or localhost, with or without a port."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return name.lower() == "localhost" or is_loopback(name)
+
+
+def is_loopback(text: str) -> bool:
+    """Whether a text is a loopback address."""
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def json_answer(value: object, status: int = 200) -> Response:
+    """Answer JSON."""
+    return Response(wire.encode(value), status, media_type="application/json")
+
+
+def told(problem: Problem) -> Response:
+    """Answer a problem: `code` and `message`."""
+    return json_answer({"code": problem.code, "message": problem.message}, problem.status)
+
 
 #: Bytes of a body that are read.
 MAX_BODY_BYTES = 65_536
@@ -98,7 +318,7 @@ async def _power_on(terminal: Simulator, _body: object, _begin: Begin) -> None:
     await terminal.power_on()
 
 
-async def _power_cycle(terminal: Simulator, body: bodies.PowerCycle, begin: Begin) -> None:
+async def _power_cycle(terminal: Simulator, body: PowerCycle, begin: Begin) -> None:
     await terminal.power_off()
     begin(_on_after(terminal, body.seconds))
 
@@ -112,7 +332,7 @@ async def _move(terminal: Simulator, _body: object, _begin: Begin) -> None:
     await terminal.move()
 
 
-async def _show_certificate(terminal: Simulator, body: bodies.Show, _begin: Begin) -> None:
+async def _show_certificate(terminal: Simulator, body: Show, _begin: Begin) -> None:
     await terminal.show_certificate(body.which)
 
 
@@ -120,7 +340,7 @@ async def _put_paper_in(terminal: Simulator, _body: object, _begin: Begin) -> No
     terminal.put_paper_in()
 
 
-async def _arm(terminal: Simulator, body: bodies.Arm, _begin: Begin) -> None:
+async def _arm(terminal: Simulator, body: Arm, _begin: Begin) -> None:
     try:
         terminal.terminal.arm(body.name)
     except LookupError:
@@ -136,21 +356,21 @@ def _hand(hand: Hand) -> _Deed:
                 HTTPStatus.CONFLICT, "NOT_NOW", f"{hand} is not possible as the terminal stands: GET /terminals/SERIAL"
             )
 
-    return _Deed(bodies.nothing, do)
+    return _Deed(nothing, do)
 
 
 #: What can be asked of a terminal, by the last part of the path.
 DEEDS: Mapping[str, _Deed] = {
     **{hand.value: _hand(hand) for hand in Hand},
-    "scenario": _Deed(bodies.arm, _arm),
-    "unplug": _Deed(bodies.nothing, _unplug),
-    "plug": _Deed(bodies.nothing, _plug),
-    "power-off": _Deed(bodies.nothing, _power_off),
-    "power-on": _Deed(bodies.nothing, _power_on),
-    "power-cycle": _Deed(bodies.power_cycle, _power_cycle),
-    "move": _Deed(bodies.nothing, _move),
-    "certificate": _Deed(bodies.show, _show_certificate),
-    "paper": _Deed(bodies.nothing, _put_paper_in),
+    "scenario": _Deed(arm, _arm),
+    "unplug": _Deed(nothing, _unplug),
+    "plug": _Deed(nothing, _plug),
+    "power-off": _Deed(nothing, _power_off),
+    "power-on": _Deed(nothing, _power_on),
+    "power-cycle": _Deed(power_cycle, _power_cycle),
+    "move": _Deed(nothing, _move),
+    "certificate": _Deed(show, _show_certificate),
+    "paper": _Deed(nothing, _put_paper_in),
 }
 
 
@@ -187,7 +407,7 @@ def _app(shop: Shop, begin: Begin) -> ASGIApp:
         return json_answer({"virtual": shop.virtual_clock is not None, "now": shop.clock.now()})
 
     async def advance(request: Request) -> Response:
-        body = bodies.advance(await _read(request))
+        body = read_advance(await _read(request))
         if shop.virtual_clock is None:
             raise Problem(HTTPStatus.CONFLICT, "REAL_TIME", "time passes by itself here: start with --virtual")
         await shop.virtual_clock.advance(body.advance)

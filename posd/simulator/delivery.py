@@ -15,12 +15,257 @@ A terminal preserves the order of a transaction's events; an unruly network does
 (at least once is all that is promised: terminal API, Delivery): see `Detour`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
+import asyncio
+import fcntl
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum, StrEnum
+from pathlib import Path
 from random import Random
+from typing import Any, BinaryIO
 
-from posd.simulator.posting import Lost, Outcome
+import httpx2
+
+from posd.simulator import wire
+from posd.simulator.clock import Clock
+from posd.simulator.journal import take_up
+from posd.simulator.ledger import Ledger
+
+# One POST to a webhook receiver, and what came of it; what follows is each channel's own policy.
+#
+# Source: terminal API, Delivery, Printing.
+
+
+class Lost(StrEnum):
+    """An attempt that brought no HTTP status; the words tell the reader of the ledger which it was."""
+
+    TIMEOUT = "timeout"
+    RESET = "connection_reset"
+    DNS = "dns_failure"
+    #: Refused or without a route: the consumer is away. The terminal API does not name it; it is a lost connection.
+    UNREACHABLE = "unreachable"
+    #: The receiver's certificate is not trusted: nothing was sent. The terminal API does not name it.
+    TLS = "tls_failure"
+
+
+#: How Python tells that the receiver hung up in the TLS handshake; older ones (Debian 12's) take it for an orderly end.
+HANDSHAKE_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
+
+#: The HTTP status, or how the attempt was lost.
+Outcome = int | Lost
+
+
+class Poster:
+    """Posts JSON; a connection per attempt: a kept one that went stale would look like a failure of the consumer."""
+
+    def __init__(self, tls: ssl.SSLContext, timeout: float, clock: Clock) -> None:
+        """`timeout` is in real seconds for a whole attempt; `tls` verifies the receivers' certificates."""
+        self._timeout = timeout
+        self._clock = clock
+        #: There is no network: nothing is tried.
+        self.offline = False
+        self._client = _client(tls)
+        # It trusts nobody: the handshake ends with the alert that the receiver's CA is unknown.
+        self._distrustful = _client(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+    async def post(self, url: str, body: bytes, *, distrusted: bool = False) -> Outcome:
+        """Make one attempt. Whatever goes wrong is an outcome.
+
+        `distrusted`: as a terminal that trusts no receiver's certificate. Over plain HTTP there is none to distrust.
+        """
+        with self._clock.held():
+            outcome = await self._attempt(self._distrustful if distrusted else self._client, url, body)
+        if outcome is Lost.TIMEOUT:
+            await self._clock.make_up(self._timeout)
+        return outcome
+
+    async def close(self) -> None:
+        """Close whatever is open."""
+        await self._client.aclose()
+        await self._distrustful.aclose()
+
+    async def _attempt(self, client: httpx2.AsyncClient, url: str, body: bytes) -> Outcome:
+        if self.offline:
+            return Lost.UNREACHABLE
+        opened = []
+
+        async def keep(name: str, info: Mapping[str, Any]) -> None:
+            if name == "connection.connect_tcp.complete":
+                opened.append(info["return_value"])
+
+        try:
+            async with asyncio.timeout(self._timeout):
+                # The answer's body is nobody's business, and can be endless: only its status is read.
+                watch = {"trace": keep}
+                async with client.stream("POST", url, content=body, extensions=watch) as response:
+                    return response.status_code
+        except (TimeoutError, httpx2.TimeoutException):
+            return Lost.TIMEOUT
+        except httpx2.ConnectError as error:
+            return _why_not_connected(error)
+        except httpx2.HTTPError:
+            return Lost.RESET
+        finally:
+            for connection in opened:  # the client leaves it open where it is canceled in the TLS handshake
+                await connection.aclose()
+
+
+def _client(tls: ssl.SSLContext) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        verify=tls,
+        trust_env=False,
+        follow_redirects=False,
+        timeout=None,
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
+        headers={"content-type": "application/json", "user-agent": "card-terminal"},
+    )
+
+
+def _why_not_connected(error: BaseException) -> Lost:
+    causes = list(_causes(error))
+    if any(isinstance(cause, HANDSHAKE_BROKEN_OFF) for cause in causes):
+        return Lost.RESET
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return Lost.TLS
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return Lost.DNS
+    return Lost.UNREACHABLE
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+# The persistent queue of events that wait for their delivery: a journal of JSON lines (terminal API, Delivery).
+#
+# Each line is one change: `put`, `attempt`, `again` or `done`. The journal is emptied whenever nothing is left in
+# it.
+
+
+@dataclass(slots=True)
+class Item:
+    """One event on its way. `body` is what is sent, JSON for the most part, on every attempt the same."""
+
+    event_id: str
+    client_transaction_id: str
+    status: str
+    url: str
+    body: str
+    attempts: int = 0
+    #: A moment of the terminal's clock, which keeps its meaning over a restart; None before the first attempt.
+    first_attempt_at: float | None = None
+    #: It was delivered, or set out before, and waits to be delivered once more.
+    again: bool = False
+    #: It keeps no order with the others of its transaction.
+    alone: bool = False
+    #: The moment of the terminal's clock before which it does not set out; `Clock.after` makes one. None: at once.
+    due: float | None = None
+    #: It goes out by a terminal that trusts nobody: each attempt ends in the TLS handshake. Nothing over plain HTTP.
+    distrusted: bool = False
+    #: Tells it from every other item that waits; given by `put`.
+    number: int = 0
+
+
+class QueueBusy(RuntimeError):
+    """Another simulator holds this queue."""
+
+
+class Queue:
+    """Items by transaction, each in the order in which it was put."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the journal at `path`, mode 0600. Raises OSError, QueueBusy."""
+        self._lanes: dict[str, dict[int, Item]] = {}
+        self._next = 0
+        path.touch(mode=0o600)
+        self._file: BinaryIO = path.open("ab")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
+            raise QueueBusy(f"{path} is in use by another simulator: stop it, or choose another --state") from error
+        for line in take_up(path):
+            self._apply(wire.decode(line))
+        if not self._lanes:
+            self._file.truncate(0)
+
+    def transactions(self) -> list[str]:
+        """Return the transactions that have something waiting."""
+        return list(self._lanes)
+
+    def items(self) -> Iterator[Item]:
+        """Return everything that waits, each transaction's in the order in which it was put."""
+        return (item for lane in list(self._lanes.values()) for item in list(lane.values()))
+
+    def first(self, client_transaction_id: str) -> Item | None:
+        """Return the oldest waiting item of a transaction, of those that keep its order."""
+        lane = self._lanes.get(client_transaction_id, {})
+        return next((item for item in lane.values() if not item.alone), None)
+
+    def put(self, item: Item) -> Item:
+        """Append an item to its transaction's lane; return it as it waits there, with its number."""
+        number = self._next
+        self._record({"op": "put", **asdict(item), "number": number})
+        return self._lanes[item.client_transaction_id][number]
+
+    def attempted(self, item: Item, *, at: float) -> None:
+        """Count an attempt that begins at `at`, a moment of the terminal's clock."""
+        self._record(_change("attempt", item) | {"at": at})
+
+    def again(self, item: Item) -> None:
+        """Let an item that was delivered wait for one more delivery, its attempts counted anew."""
+        self._record(_change("again", item))
+
+    def done(self, item: Item) -> None:
+        """Take an item out: delivered or given up."""
+        self._record(_change("done", item))
+        if not self._lanes:
+            self._file.truncate(0)
+
+    def close(self) -> None:
+        """Close the journal; what waits stays in it."""
+        self._file.close()
+
+    def _record(self, change: dict[str, Any]) -> None:
+        self._apply(change)
+        self._file.write(wire.encode(change) + b"\n")
+        self._file.flush()
+
+    def _apply(self, change: dict[str, Any]) -> None:
+        transaction, number = change["client_transaction_id"], change["number"]
+        match change["op"]:
+            case "put":
+                item = Item(**{name: value for name, value in change.items() if name != "op"})
+                item.first_attempt_at, item.due = _moment(item.first_attempt_at), _moment(item.due)
+                self._lanes.setdefault(transaction, {})[number] = item
+                self._next = number + 1
+            case "attempt":
+                item = self._lanes[transaction][number]
+                item.attempts += 1
+                if item.first_attempt_at is None:
+                    item.first_attempt_at = float(change["at"])
+            case "again":
+                item = self._lanes[transaction][number]
+                item.again, item.attempts, item.first_attempt_at = True, 0, None
+            case "done":
+                lane = self._lanes[transaction]
+                del lane[number]
+                if not lane:
+                    del self._lanes[transaction]
+
+
+def _moment(value: Any) -> float | None:
+    """Return a moment as the clock has it: from the journal it comes as the digits that stand there."""
+    return None if value is None else float(value)
+
+
+def _change(op: str, item: Item) -> dict[str, Any]:
+    return {"op": op, "client_transaction_id": item.client_transaction_id, "number": item.number}
+
 
 #: Attempts per event (terminal API, Delivery).
 MAX_ATTEMPTS = 10
@@ -133,7 +378,7 @@ class Detour:
     again_after: float
 
 
-def detour(rng: Random) -> Detour:
+def detoured(rng: Random) -> Detour:
     """Draw what happens to an event."""
     return Detour(rng.uniform(0, DETOUR_SECONDS), rng.random() < AGAIN_SHARE, rng.uniform(0, AGAIN_SECONDS))
 
@@ -145,3 +390,158 @@ def exhausted(*, attempts: int, elapsed: float) -> Drop | None:
     if elapsed > WINDOW_SECONDS:
         return Drop("window_exhausted")
     return None
+
+
+# Delivers the queue's events: one lane per transaction, in order; what to do after an attempt is decided elsewhere.
+#
+# An event that goes alone has a lane of its own. So has each event of an unruly sender, that keeps no order: it is
+# held up for a while, and some come twice.
+
+
+class Sender:
+    """Carries out the delivery policy: persistent, in order within a transaction, lanes independent.
+
+    Source: terminal API, Delivery.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        tls: ssl.SSLContext,
+        timeout: float,
+        seed: str,
+        unruly: bool,
+    ) -> None:
+        """`timeout` is in real seconds for a whole attempt; `tls` verifies the receivers' certificates."""
+        self._queue = queue
+        self._ledger = ledger
+        self._clock = clock
+        self._seed = seed
+        self._unruly = unruly
+        #: By transaction; of what goes alone by the item's number.
+        self._lanes: dict[str | int, asyncio.Task[None]] = {}
+        self._poster = Poster(tls, timeout, clock)
+        self._connected = asyncio.Event()
+        self._connected.set()
+
+    def start(self) -> None:
+        """Take up what an earlier run left in the queue."""
+        for item in self._queue.items():
+            self._send(item)
+
+    def submit(self, item: Item) -> None:
+        """Queue an event; it is on file when this returns, and on its way soon after."""
+        self._send(self._queue.put(item))
+
+    def pause(self) -> None:
+        """Lose the network: no attempt begins, and none is counted; one that is under way ends as it ends.
+
+        The 15 minutes of an event that was tried before go on.
+        """
+        self._connected.clear()
+
+    def resume(self) -> None:
+        """Have the network again: what waits goes on its way, each transaction's in its order."""
+        self._connected.set()
+
+    async def stop(self) -> None:
+        """Stop at once; what was not delivered stays queued."""
+        lanes = list(self._lanes.values())
+        for lane in lanes:
+            lane.cancel()
+        await asyncio.gather(*lanes, return_exceptions=True)
+        await self._poster.close()
+
+    def _send(self, item: Item) -> None:
+        """See to it that an item is on its way: in its transaction's lane, or alone where order is not kept."""
+        lane = item.number if self._unruly or item.alone else item.client_transaction_id
+        if lane in self._lanes:
+            return
+        self._lanes[lane] = asyncio.create_task(self._run(lane, item))
+
+    async def _run(self, lane: str | int, item: Item) -> None:
+        try:
+            if self._unruly:
+                await self._run_unruly(item)
+            elif item.alone:
+                await self._deliver(item)
+                self._queue.done(item)
+            else:
+                await self._run_lane(item.client_transaction_id)
+        finally:
+            del self._lanes[lane]
+
+    async def _run_lane(self, transaction: str) -> None:
+        while (item := self._queue.first(transaction)) is not None:
+            await self._deliver(item)
+            self._queue.done(item)
+
+    async def _run_unruly(self, item: Item) -> None:
+        rng = Random(f"{self._seed}/{item.event_id}/detour")  # noqa: S311 - reproducible, not secret
+        detour = detoured(rng)
+        if not item.again:
+            await self._clock.sleep(detour.delay)
+            if await self._deliver(item) and detour.again:
+                self._queue.again(item)
+        if item.again:
+            await self._clock.sleep(detour.again_after)
+            await self._deliver(item)
+        self._queue.done(item)
+
+    async def _deliver(self, item: Item) -> bool:
+        """Return when the item was delivered (True) or given up (False)."""
+        jitter = Random(f"{self._seed}/{item.event_id}/{item.attempts}")  # noqa: S311 - reproducible, not secret
+        if item.due is not None:
+            await self._clock.sleep(self._clock.until(item.due))
+        while True:
+            await self._connected.wait()
+            gone = self._gone(item)  # before a restart, or while the network was away
+            if gone is not None:
+                self._drop(item, gone)
+                return False
+            began = self._clock.now()
+            self._queue.attempted(item, at=began)  # before it is made: killed in between, it is not made once more
+            outcome = await self._poster.post(item.url, item.body.encode(), distrusted=item.distrusted)
+            decision = decide(
+                outcome,
+                attempts=item.attempts,
+                elapsed=self._clock.since(began if item.first_attempt_at is None else item.first_attempt_at),
+                jitter=jitter.random(),
+            )
+            self._ledger.add(
+                "attempt",
+                client_transaction_id=item.client_transaction_id,
+                event_id=item.event_id,
+                status=item.status,
+                again=item.again,
+                attempt=item.attempts,
+                result=outcome,
+                retry_in_seconds=round(decision.delay, 3) if isinstance(decision, Retry) else None,
+            )
+            match decision:
+                case Delivered():
+                    return True
+                case Drop():
+                    self._drop(item, decision)
+                    return False
+                case Retry():
+                    await self._clock.sleep(decision.delay)
+
+    def _gone(self, item: Item) -> Drop | None:
+        """Return why no attempt may be made any more, None where one may."""
+        if item.first_attempt_at is None:
+            return None
+        return exhausted(attempts=item.attempts, elapsed=self._clock.since(item.first_attempt_at))
+
+    def _drop(self, item: Item, drop: Drop) -> None:
+        self._ledger.add(
+            "dropped",
+            client_transaction_id=item.client_transaction_id,
+            event_id=item.event_id,
+            status=item.status,
+            again=item.again,
+            reason=drop.reason,
+        )

@@ -18,3 +18,10 @@ def take_up(path: Path) -> Iterator[bytes]:
                 return
             whole += len(line)
             yield line
+
+
+# What the simulator refuses before it runs.
+
+
+class SettingsError(ValueError):
+    """Something in the settings cannot be; the message says what, why and what to do."""

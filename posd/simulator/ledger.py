@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from posd.simulator import wire
-from posd.simulator.journal import take_up
-from posd.simulator.settings import SettingsError
+from posd.simulator.journal import SettingsError, take_up
 
 #: One line of the ledger: `at`, `kind`, and the kind's own fields (see the table in `Ledger`).
 Entry = dict[str, Any]

@@ -21,7 +21,7 @@ from hypercorn.config import Config
 from hypercorn.typing import LifespanState
 from starlette.types import ASGIApp
 
-from posd.simulator.settings import SettingsError
+from posd.simulator.journal import SettingsError
 
 #: Seconds that connections have to end after their transports were aborted; they need milliseconds.
 STOP_SECONDS = 0.5

@@ -1,19 +1,209 @@
 """Where a terminal can be called: its address, the listener there, its announcement and the certificate it shows."""
 
+import asyncio
 import ipaddress
 import itertools
 import socket
-from collections.abc import Iterator
+import ssl
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import ifaddr
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from starlette.applications import Starlette
+from zeroconf import Error, InterfaceChoice, NonUniqueNameException, ServiceInfo
+from zeroconf.asyncio import AsyncZeroconf
 
-from posd.simulator.announcer import Announcer, reachable_addresses
-from posd.simulator.certificates import Certificates
+from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Ledger
-from posd.simulator.listener import Listener, bind
+from posd.simulator.listener import Listener, bind, server_context
 from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
 from posd.simulator.switches import NotPossible
+
+# Announces the terminal over mDNS, and takes the announcement back.
+
+SERVICE_TYPE = "_card-terminal._tcp.local."
+
+
+class Announcer:
+    """One service instance, named by the serial number; registers in the background, for that takes over a second."""
+
+    def __init__(
+        self, ledger: Ledger, *, serial: str, brand: str, model: str, addresses: Sequence[str], port: int
+    ) -> None:
+        self._ledger = ledger
+        self._info = ServiceInfo(
+            SERVICE_TYPE,
+            f"{serial}.{SERVICE_TYPE}",
+            port=port,
+            properties={"serial": serial, "brand": brand, "model": model},
+            server=f"terminal-{serial}.local.",
+            parsed_addresses=list(addresses),
+        )
+        self._zeroconf: AsyncZeroconf | None = None
+        self._registering: asyncio.Task[None] | None = None
+
+    def start(self, interfaces: Sequence[str]) -> None:
+        """Begin to announce on the interfaces with these addresses; none given means all."""
+        self._registering = asyncio.create_task(self._register(list(interfaces)))
+
+    async def stop(self, *, goodbye: bool) -> None:
+        """Close; a terminal that has lost its power or its network says no goodbye."""
+        if self._registering is not None:
+            self._registering.cancel()
+            await asyncio.gather(self._registering, return_exceptions=True)
+        if self._zeroconf is not None:
+            registry = self._zeroconf.zeroconf.registry
+            if not goodbye:  # the close says it for what is still registered
+                registry.async_remove(registry.async_get_service_infos())
+            await self._zeroconf.async_close()
+
+    async def _register(self, interfaces: list[str]) -> None:
+        """Announce. A LAN without multicast is no fault of the terminal: it is reported and the terminal goes on."""
+        try:
+            for address in interfaces:
+                _check_local(address)
+            self._zeroconf = AsyncZeroconf(interfaces=interfaces or InterfaceChoice.All)
+            await (await self._zeroconf.async_register_service(self._info))
+        except NonUniqueNameException:
+            self._ledger.add("mdns", result="failed", detail="another terminal with this serial is on the LAN")
+        except (OSError, Error, RuntimeError) as error:
+            self._ledger.add("mdns", result="failed", detail=f"cannot announce over mDNS: {error}")
+        else:
+            self._ledger.add("mdns", result="announced", detail=self._info.name)
+
+
+def _check_local(address: str) -> None:
+    """Raise OSError where no interface has this address; zeroconf would find out too late to close its sockets."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind((address, 0))
+
+
+def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
+    """Return the addresses at which a listener on `host` can be called, the best first.
+
+    A listener on every address is called at those of the chosen interfaces, else at all of this machine's: loopback
+    comes last and link-local addresses not at all.
+    """
+    listening = ipaddress.ip_address(host)
+    if not listening.is_unspecified:
+        return [host]
+    if interfaces:
+        return list(interfaces)
+    mine = [entry for adapter in ifaddr.get_adapters() for entry in adapter.ips]
+    found = [ipaddress.ip_address(entry.ip if isinstance(entry.ip, str) else entry.ip[0]) for entry in mine]
+    usable = [address for address in found if address.version == listening.version and not address.is_link_local]
+    return [str(address) for address in sorted(usable, key=lambda address: address.is_loopback)] or [host]
+
+
+# The certificates that a terminal can show: its own, and those that nobody should trust, made when first asked for.
+
+#: The name in a certificate that is of another terminal.
+WRONG_NAME = "another-terminal.invalid"
+#: How long the made ones hold: within what strict clients take.
+LIFETIME = timedelta(days=397)
+#: How long an expired one has been so: longer than any clock is wrong.
+EXPIRED_FOR = timedelta(days=30)
+
+_Issuer = tuple[x509.Name, CertificateIssuerPrivateKeyTypes]
+
+
+class Certificates:
+    """TLS contexts by what they show. One that was made stays the same for as long as the process lives."""
+
+    def __init__(self, certificate: Path, private_key: Path, ca: tuple[Path, Path] | None) -> None:
+        """Load the terminal's own pair. `ca` is certificate and key of its CA; without it one is made to sign with.
+
+        Raises SettingsError.
+        """
+        self._own = server_context(certificate, private_key)
+        self._certificate = certificate
+        self._ca = ca
+        self._made: dict[Certificate, ssl.SSLContext] = {}
+
+    def context(self, which: Certificate) -> ssl.SSLContext:
+        """Return the context that shows this certificate. Raises SettingsError where the CA cannot be used."""
+        if which is Certificate.OWN:
+            return self._own
+        if which not in self._made:
+            self._made[which] = self._make(which)
+        return self._made[which]
+
+    def _make(self, which: Certificate) -> ssl.SSLContext:
+        try:
+            own = x509.load_pem_x509_certificate(self._certificate.read_bytes())
+            issuer = self._issuer()
+        except (OSError, ValueError, TypeError) as error:
+            raise SettingsError(f"no {which} certificate can be made: {error}") from error
+        key = ec.generate_private_key(ec.SECP256R1())
+        if which is Certificate.SELF_SIGNED:
+            issuer = own.subject, key
+        begin = datetime.now(UTC) - timedelta(days=1)
+        if which is Certificate.EXPIRED:
+            begin -= LIFETIME + EXPIRED_FOR
+        return _serving(_signed(own, key, issuer, begin, wrong_name=which is Certificate.WRONG_NAME), key)
+
+    def _issuer(self) -> _Issuer:
+        """Return the CA's name and key; of one that exists nowhere else, where none was given."""
+        if self._ca is None:
+            name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Simulated terminals CA")])
+            return name, ec.generate_private_key(ec.SECP256R1())
+        certificate, private_key = self._ca
+        ca = x509.load_pem_x509_certificate(certificate.read_bytes())
+        key = load_pem_private_key(private_key.read_bytes(), password=None)
+        return ca.subject, key  # type: ignore[return-value]  # a key that cannot sign is refused when it should
+
+
+def _signed(
+    own: x509.Certificate, key: ec.EllipticCurvePrivateKey, issuer: _Issuer, begin: datetime, *, wrong_name: bool
+) -> x509.Certificate:
+    """Make a certificate for the names of the terminal's own one, or for a wrong one."""
+    name, signing_key = issuer
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(own.subject)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(authority, critical=False)
+    )
+    names = x509.SubjectAlternativeName([x509.DNSName(WRONG_NAME)]) if wrong_name else _names(own)
+    if names is not None:
+        builder = builder.add_extension(names, critical=False)
+    plain = isinstance(signing_key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey)
+    return builder.sign(signing_key, None if plain else SHA256())
+
+
+def _names(own: x509.Certificate) -> x509.SubjectAlternativeName | None:
+    try:
+        return own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return None
+
+
+def _serving(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> ssl.SSLContext:
+    """Make the context; `ssl` loads a key from a file alone, which is gone again when this returns."""
+    with tempfile.TemporaryDirectory(prefix="posd-simulate-") as directory:
+        chain, private_key = Path(directory) / "certificate.pem", Path(directory) / "key.pem"
+        chain.write_bytes(certificate.public_bytes(Encoding.PEM))
+        private_key.touch(mode=0o600)
+        private_key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return server_context(chain, private_key)
 
 
 class Network:

@@ -6,6 +6,7 @@ published: theirs are made up here. Of the paths the charge's is published; the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
 #: How the terminal is called: on its own network, or through the service, which names it by its serial.
@@ -83,3 +84,28 @@ OPERATIONS = (
 )
 #: Name -> operation.
 BY_NAME: Mapping[str, Operation] = {operation.name: operation for operation in OPERATIONS}
+
+
+# The seven states of a payment, as the terminal goes through them (terminal API, Lifecycle).
+
+
+class Status(StrEnum):
+    """The seven lifecycle states (terminal API, Lifecycle)."""
+
+    TERMINAL_ACKNOWLEDGED = "TERMINAL_ACKNOWLEDGED"
+    TERMINAL_CANCELED = "TERMINAL_CANCELED"
+    CARD_PRESENTED = "CARD_PRESENTED"
+    TERMINAL_REJECTED = "TERMINAL_REJECTED"
+    APPROVAL_REQUESTED = "APPROVAL_REQUESTED"
+    DECLINED = "DECLINED"
+    APPROVAL = "APPROVAL"
+
+
+#: No event follows these (terminal API, Lifecycle).
+FINALS = frozenset({Status.APPROVAL, Status.DECLINED, Status.TERMINAL_REJECTED, Status.TERMINAL_CANCELED})
+#: From these on it is the acquirer's: APPROVAL_REQUESTED is the point of no return (terminal API, Lifecycle).
+SENT = frozenset({Status.APPROVAL_REQUESTED, Status.DECLINED, Status.APPROVAL})
+
+#: Values of `reading_type` (terminal API, Events) that the simulator's own scenarios and hands use.
+CONTACTLESS = "CONTACTLESS"
+CHIP = "CHIP"

@@ -1,11 +1,40 @@
 """One payment at the terminal: what was asked for, and how it stands."""
 
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
 from random import Random
+from typing import Any, assert_never
 
-from posd.simulator.amounts import Processed
+import msgspec
+
+from posd.simulator import messages, wire
+from posd.simulator.clock import Clock
+from posd.simulator.delivery import Item
+from posd.simulator.ledger import Ledger
+from posd.simulator.messages import Device, Event, changed
+from posd.simulator.operations import CHIP, CONTACTLESS, FINALS, SENT, Status
+from posd.simulator.record import Final, Record
 from posd.simulator.request import StartRequest
-from posd.simulator.scenario import Abort, Failure, Scenario, Search
+from posd.simulator.scenario import (
+    Abort,
+    Certificate,
+    Deed,
+    Failure,
+    Scenario,
+    Search,
+    Span,
+    Step,
+    Wait,
+    by_amount,
+    draw,
+)
+from posd.simulator.switches import NotPossible, Outbox, Switches
+from posd.simulator.wire import Processed, total
 
 
 @dataclass(slots=True)
@@ -57,3 +86,337 @@ class Payment:
     def rng(self, what: str) -> Random:
         """Return what to draw from for one thing: always the same from the same seed, whatever else is drawn."""
         return Random(f"{self.seed}/{what}")  # noqa: S311 - reproducible, not secret
+
+
+# The states of payments: each is written down where it is an end, then said to the consumer, well or badly.
+
+
+class Notices:
+    """Makes the events of one terminal."""
+
+    def __init__(self, device: Device, ledger: Ledger, record: Record, outbox: Outbox, clock: Clock) -> None:
+        self._device = device
+        self._ledger = ledger
+        self._record = record
+        self._outbox = outbox
+        self._clock = clock
+
+    def enter(self, payment: Payment, step: Step, status: str, rng: Random) -> None:
+        """Enter a state: write finals down as they are, then say so to the consumer as the step has it.
+
+        In this order: killed in between, the terminal may leave an event unsaid, but has no charge that a search does
+        not find.
+        """
+        body = self._restate(payment, rng) if step.restates else self._happen(payment, step, status, rng)
+        told = wire.encode(changed(body, step.set, step.remove))
+        self._say(payment, step, told.decode())
+
+    def _restate(self, payment: Payment, rng: Random) -> dict[str, Any]:
+        payment.event_id = messages.new_uuid(rng)
+        body: dict[str, Any] = wire.decode(payment.newest)
+        return body | {"event_id": payment.event_id, "occurred_at": wire.timestamp()}
+
+    def _happen(self, payment: Payment, step: Step, status: str, rng: Random) -> dict[str, Any]:
+        start = payment.start
+        payment.reading_type = step.reading_type or payment.reading_type
+        payment.failure = step.failure or payment.failure
+        authorized = payment.amount.authorized if step.authorized_amount is None else Decimal(step.authorized_amount)
+        raw_response = (
+            messages.approval(start, authorized, payment.reading_type, rng) if status == Status.APPROVAL else None
+        )
+        event = Event(
+            event_id=payment.event_id if step.same_event_id else messages.new_uuid(rng),
+            occurred_at=wire.timestamp(),
+            status=status,
+            previous_status=payment.status,
+            reading_type=payment.reading_type,
+            failure=payment.failure,
+            raw_response=raw_response,
+        )
+        body = messages.transaction_event(self._device, start, payment.amount, event)
+        payment.previous, payment.newest = payment.newest, wire.encode(body)
+        payment.event_id, payment.status = event.event_id, status
+        payment.sent = payment.sent or status in SENT
+        if status in FINALS:
+            payment.final = payment.newest
+            final = Final(start.operation.name, start.transaction_reference, msgspec.Raw(payment.newest))
+            self._record.add(final, body)
+            self._ledger.add_final(final.operation, body)
+        return body
+
+    def _say(self, payment: Payment, step: Step, told: str) -> None:
+        url, deliver = payment.start.events_webhook_url, step.deliver
+        if url is None or deliver.never:
+            return
+        transaction, status = payment.transaction, str(payment.status)
+        text = told if deliver.raw is None else deliver.raw
+
+        def submit(after: float, *, again: bool) -> None:
+            self._outbox.submit(
+                Item(
+                    payment.event_id,
+                    transaction,
+                    status,
+                    url,
+                    text,
+                    again=again,
+                    alone=again or after > 0,
+                    due=self._clock.after(after) if after > 0 else None,
+                    distrusted=deliver.distrusted,
+                )
+            )
+
+        submit(deliver.late, again=False)
+        for seconds in deliver.again:
+            submit(deliver.late + seconds, again=True)
+        self._ledger.add("event", client_transaction_id=transaction, event_id=payment.event_id, status=status)
+
+
+# Which scenario a payment takes: armed live > named in its metadata > chosen by its amount > that of the settings.
+
+
+class Choice:
+    """Chooses, and lets a scenario that begins before the start begin."""
+
+    def __init__(self, scenarios: Mapping[str, Scenario], default: str, switches: Switches) -> None:
+        self.scenarios = scenarios
+        #: The scenario that the next payment will take, whatever its request says; None where it is free.
+        self.armed: str | None = None
+        self._default = default
+        self._switches = switches
+        #: The one that was let begin.
+        self._begun: Scenario | None = None
+        self._beginning = asyncio.Lock()
+
+    def arm(self, name: str | None) -> None:
+        """Choose the scenario of the next payment; None leaves it free again. Raises KeyError where there is none."""
+        if name is not None and name not in self.scenarios:
+            raise KeyError(name)
+        self.armed = name
+
+    def choose(self, start: StartRequest) -> tuple[str, str]:
+        """Return the name of the scenario of a payment that begins, and what has chosen it."""
+        armed, self.armed = self.armed, None
+        if armed is not None:
+            return armed, "armed"
+        if start.scenario is not None:
+            return start.scenario, "metadata"
+        name = None if start.amount is None else by_amount(total(start.amount), self.scenarios)
+        return (self._default, "option") if name is None else (name, "amount")
+
+    async def begin(self) -> None:
+        """Let the scenario of the next payment begin where it begins before the start; end what one before began.
+
+        Raises NotPossible where the terminal cannot do that.
+        """
+        async with self._beginning:
+            before, wanted = self._begun, self.scenarios[self.armed or self._default]
+            shown = before.certificate if before else None
+            if wanted.certificate is not shown:
+                await self._switches.show_certificate(wanted.certificate or Certificate.OWN)
+            if wanted.away:
+                await self._switches.unplug()
+            elif before is not None and before.away:
+                await self._switches.plug()
+            self._begun = wanted
+
+
+# What a person, or the acquirer, does to the payment that runs: a table of what follows, by the state it is in.
+#
+# A card that is presented leads to the acquirer, and there the payment waits for a hand that approves or declines.
+
+
+class Hand(StrEnum):
+    """What can be done."""
+
+    PRESENT_CARD = "present-card"
+    INSERT_CARD = "insert-card"
+    APPROVE = "approve"
+    DECLINE = "decline"
+    #: The wait for the card, or for the PIN, has run out.
+    REJECT = "reject"
+    #: The cardholder cancels.
+    CANCEL = "cancel"
+
+
+#: `type` of failures that originate in the terminal: the terminal platform's name (terminal API, Refusals).
+PLATFORM = "SIMULATOR"
+NO_CARD_PRESENTED = Failure(PLATFORM, "CARD_WAIT_EXHAUSTED", "No card was presented in time")
+NO_PIN_ENTERED = Failure(PLATFORM, "PIN_WAIT_EXHAUSTED", "The PIN was not entered in time")
+INSUFFICIENT_FUNDS = Failure("ACQUIRER", "51", "Insufficient funds")
+
+#: How long terminal, cardholder and acquirer take where a hand has started them, in terminal seconds.
+_CONTACTLESS = (1.0, 3.0)
+_PIN = (3.0, 9.0)
+_ACQUIRER = (3.0, 12.0)
+
+_TAPPED = Step(status=Status.CARD_PRESENTED, reading_type=CONTACTLESS)
+_INSERTED = Step(status=Status.CARD_PRESENTED, reading_type=CHIP)
+_REQUESTED = Step(status=Status.APPROVAL_REQUESTED)
+_APPROVED = Step(status=Status.APPROVAL)
+_DECLINED = Step(status=Status.DECLINED, failure=INSUFFICIENT_FUNDS)
+_CANCELED = Step(status=Status.TERMINAL_CANCELED)
+_WAITING = Step(after=Wait.FOR_EVER)
+
+_PRESENTED = {
+    Hand.PRESENT_CARD: (_TAPPED, Step(after=_CONTACTLESS, status=Status.APPROVAL_REQUESTED), _WAITING),
+    Hand.INSERT_CARD: (_INSERTED, Step(after=_PIN, status=Status.APPROVAL_REQUESTED), _WAITING),
+}
+_ANSWERED_LATER = {
+    Hand.APPROVE: (_REQUESTED, Step(after=_ACQUIRER, status=Status.APPROVAL)),
+    Hand.DECLINE: (_REQUESTED, Step(after=_ACQUIRER, status=Status.DECLINED, failure=INSUFFICIENT_FUNDS)),
+}
+
+#: State -> hand -> the steps that follow, instead of those of the scenario. What is not here is not possible.
+REMAINDERS: Mapping[str, Mapping[Hand, tuple[Step, ...]]] = {
+    Status.TERMINAL_ACKNOWLEDGED: {
+        **_PRESENTED,
+        **{hand: (_TAPPED, *steps) for hand, steps in _ANSWERED_LATER.items()},
+        Hand.REJECT: (Step(status=Status.TERMINAL_REJECTED, failure=NO_CARD_PRESENTED),),
+        Hand.CANCEL: (_CANCELED,),
+    },
+    Status.CARD_PRESENTED: {
+        **_PRESENTED,
+        **_ANSWERED_LATER,
+        Hand.REJECT: (Step(status=Status.TERMINAL_REJECTED, failure=NO_PIN_ENTERED),),
+        Hand.CANCEL: (_CANCELED,),
+    },
+    Status.APPROVAL_REQUESTED: {
+        Hand.APPROVE: (_APPROVED,),
+        Hand.DECLINE: (_DECLINED,),
+    },
+}
+
+
+def remainder(status: str | None, hand: Hand) -> tuple[Step, ...] | None:
+    """Return the steps that follow where a hand does something in this state; None where it cannot."""
+    return None if status is None else REMAINDERS.get(status, {}).get(hand)
+
+
+# The course of one payment: the steps of its scenario in turn, unless an abort or a hand leads elsewhere.
+
+_log = logging.getLogger(__name__)
+
+#: Starts something that goes on beside the course, and after it.
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Course:
+    """Plays one payment."""
+
+    def __init__(
+        self,
+        payment: Payment,
+        notices: Notices,
+        switches: Switches,
+        clock: Clock,
+        *,
+        wait_limit: float | None,
+        spawn: Spawn,
+        free: Callable[["Course"], None],
+    ) -> None:
+        """`wait_limit` is in terminal seconds, None without end. `free` is called at each final."""
+        self.payment = payment
+        self._rng = payment.rng("course")
+        self._notices = notices
+        self._switches = switches
+        self._clock = clock
+        self._wait_limit = wait_limit
+        self._spawn = spawn
+        self._free = free
+        self._ahead = deque(payment.scenario.steps)
+        #: What takes the place of all that is ahead once the first state was entered.
+        self._then: tuple[Step, ...] = ()
+        self._canceling = False
+        #: The wait for the next step is over: other steps are ahead, or it is to be taken at once.
+        self._disturbed = asyncio.Event()
+        #: How many of the steps to come are taken at once.
+        self._hurried = 0
+
+    @property
+    def abortable(self) -> bool:
+        """An abort still works (terminal API, Lifecycle)."""
+        return not (self.payment.sent or self.payment.ended)
+
+    async def play(self) -> None:
+        """Take every step, to the last; those after a final too."""
+        while self._ahead:
+            if await self._clock.wait(self._disturbed, self._pause(self._ahead[0])):
+                self._disturbed.clear()
+                if not self._hurried:
+                    continue  # with what is ahead now
+                self._hurried -= 1
+                if self._hurried:
+                    self._disturbed.set()
+            step = self._ahead.popleft()
+            if step.status is not None:
+                self._notices.enter(self.payment, step, step.status, self._rng)
+                if self.payment.ended:
+                    self._free(self)
+                if self._then:
+                    self._ahead, self._then = deque(self._then), ()
+            elif step.do is not None:
+                try:
+                    await self._do(step, step.do)
+                except NotPossible as error:
+                    _log.warning("a step of %s is left out: %s", self.payment.name, error)
+
+    def cancel(self, after: Span) -> None:
+        """Let nothing but TERMINAL_CANCELED follow, after a while; once that is ahead, nothing changes it."""
+        if not self._canceling:
+            self._canceling = True
+            self._lead(Step(after=after, status=Status.TERMINAL_CANCELED))
+
+    def hurry(self) -> None:
+        """Take the next step at once; before the first state, which always comes, the one after it too."""
+        self._hurried = 1 if self.payment.status is not None else 2
+        self._disturbed.set()
+
+    def take(self, hand: Hand) -> bool:
+        """Let a hand lead on from here; False where it cannot."""
+        steps = None if self._canceling else remainder(self.payment.status, hand)
+        if steps is None:
+            return False
+        self._lead(*steps)
+        return True
+
+    def _lead(self, *steps: Step) -> None:
+        """Put other steps ahead; before the first state they wait for it, for TERMINAL_ACKNOWLEDGED always comes."""
+        if self.payment.status is None:
+            self._then = steps
+        else:
+            self._ahead = deque(steps)
+            self._hurried = 0
+            self._disturbed.set()
+
+    def _pause(self, step: Step) -> float | None:
+        """Return how long this step is waited for, in terminal seconds; None: for ever."""
+        match step.after:
+            case Wait.LIMIT:
+                return self._wait_limit
+            case Wait.FOR_EVER:
+                return None
+            case span:
+                return draw(span, self._rng)
+
+    async def _do(self, step: Step, deed: Deed) -> None:
+        match deed:
+            case Deed.UNPLUG:
+                await self._switches.unplug()
+                if step.seconds:
+                    self._spawn(self._plug_after(step.seconds))
+            case Deed.PLUG:
+                await self._switches.plug()
+            case Deed.POWER_CYCLE:
+                await self._switches.power_cycle(step.seconds)
+            case Deed.MOVE:
+                await self._switches.move()
+            case Deed.CERTIFICATE:
+                assert step.certificate is not None  # noqa: S101 - the two go together
+                await self._switches.show_certificate(step.certificate)
+            case _:
+                assert_never(deed)
+
+    async def _plug_after(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        await self._switches.plug()

@@ -14,17 +14,15 @@ from http import HTTPStatus
 from random import Random
 from typing import Any
 
-from posd.simulator import answers, print_catalogue, wire
-from posd.simulator.answers import Answer
+from posd.simulator import messages, wire
 from posd.simulator.clock import Clock
+from posd.simulator.delivery import Poster
 from posd.simulator.ledger import Ledger
+from posd.simulator.messages import Answer
 from posd.simulator.operations import AccessMode
-from posd.simulator.posting import Poster
-from posd.simulator.print_record import Job, PrintRecord, Taken
-from posd.simulator.print_request import PrintRequest, on_paper, print_claims, read_print
-from posd.simulator.print_scenario import ENDS, Call, Jam, Memory, PrintStatus
-from posd.simulator.request import Refused, read_object
-from posd.simulator.scenario import Reply, draw
+from posd.simulator.record import Job, PrintRecord, Taken
+from posd.simulator.request import PrintRequest, Refused, on_paper, print_claims, read_object, read_print
+from posd.simulator.scenario import ENDS, Call, Jam, Memory, PrintStatus, Reply, draw, prints
 
 #: Real seconds that a webhook receiver has to answer (terminal API, Printing, Delivery).
 WEBHOOK_SECONDS = 15.0
@@ -90,8 +88,8 @@ class Printer:
             request = self._admit(body)
         except Refused as refused:
             self._ledger.add("print", **asked, http_status=int(refused.status), code=refused.code, scenario=None)
-            return answers.plain((refused.status, {"code": refused.code, "message": refused.message}))
-        creation = print_catalogue.prints()[request.scenario].creation
+            return messages.plain((refused.status, {"code": refused.code, "message": refused.message}))
+        creation = prints()[request.scenario].creation
         taken = _slip(request)
         answer = self._answer(creation, "create", request.print_job_id, (HTTPStatus.ACCEPTED, Job(taken).told()))
         self._ledger.add(
@@ -110,10 +108,10 @@ class Printer:
         job = None if print_job_id is None else self._record.newest(print_job_id)
         if print_job_id is None:
             message = "print_job_id must be set"
-            answer = answers.plain((HTTPStatus.UNPROCESSABLE_ENTITY, {"code": "INVALID_REQUEST", "message": message}))
+            answer = messages.plain((HTTPStatus.UNPROCESSABLE_ENTITY, {"code": "INVALID_REQUEST", "message": message}))
         elif job is None:
             message = f"no print job {print_job_id}"
-            answer = answers.plain((HTTPStatus.NOT_FOUND, {"code": "UNKNOWN_PRINT_JOB", "message": message}))
+            answer = messages.plain((HTTPStatus.NOT_FOUND, {"code": "UNKNOWN_PRINT_JOB", "message": message}))
         else:
             answer = self._answer(job.scenario.poll, "poll", print_job_id, (HTTPStatus.OK, job.told()))
         self._ledger.add(
@@ -148,16 +146,16 @@ class Printer:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "SPOOL_FULL", f"{MAX_WAITING} print jobs wait already")
         return request
 
-    def _answer(self, reply: Reply, call: str, print_job_id: str, usual: answers.Usual) -> Answer:
+    def _answer(self, reply: Reply, call: str, print_job_id: str, usual: messages.Usual) -> Answer:
         """Return what a job's scenario makes of the usual answer to a call, as often as it does."""
         self._asked[call, print_job_id] += 1
         times = self._asked[call, print_job_id]
         if reply.times and times > reply.times:
-            return answers.plain(usual)
-        return answers.apply(reply, usual, self._random(print_job_id, f"{call}/{times}"))
+            return messages.plain(usual)
+        return messages.apply(reply, usual, self._random(print_job_id, f"{call}/{times}"))
 
     def _take(self, taken: Taken) -> Job | None:
-        scenario = print_catalogue.prints()[taken.scenario]
+        scenario = prints()[taken.scenario]
         if not scenario.creation.taken or scenario.memory is Memory.NONE:
             return None
         job = self._record.take(taken)
@@ -217,7 +215,7 @@ class Printer:
         job.called.set()
 
     async def _call(self, job: Job, url: str, number: int, call: Call) -> None:
-        said = answers.changed(job.told(), call.set, call.remove)
+        said = messages.changed(job.told(), call.set, call.remove)
         body = wire.encode(said) if call.raw is None else call.raw.encode()
         async with self._calls:
             outcome = await self._poster.post(url, body, distrusted=call.distrusted)
@@ -234,7 +232,7 @@ class Printer:
 def _slip(request: PrintRequest) -> Taken:
     """Make a job of a request, with what tells it from every other."""
     slip = str(uuid.uuid4())
-    own_id = print_catalogue.prints()[request.scenario].own_id
+    own_id = prints()[request.scenario].own_id
     return Taken(
         slip,
         f"terminal-{slip}" if own_id else request.print_job_id,

@@ -5,14 +5,23 @@ terminal seconds (`--speed` divides them); two numbers are the shortest and the 
 seed.
 """
 
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from functools import cache
+from importlib import resources
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from posd.simulator.lifecycle import Status
+from posd.simulator.journal import SettingsError
+from posd.simulator.operations import Status
+from posd.simulator.wire import Number
 
 #: Terminal seconds: one number, or the shortest and the longest.
 Span = float | tuple[float, float]
@@ -314,3 +323,201 @@ class Scenario(Strict, frozen=True, kw_only=True):
     def out_of_reach(self) -> bool:
         """It begins before the start: the request itself cannot choose it."""
         return self.away or self.certificate is not None
+
+
+# A print scenario: what becomes of a print job at the terminal; one TOML file each (terminal API, Printing).
+#
+# A job goes PENDING -> IN_PROGRESS -> COMPLETED or FAILED; its transitions are not published (terminal API,
+# Printing), these are the obvious ones. The file is the table below, and nothing else, as that of a payment
+# scenario is.
+
+
+class PrintStatus(StrEnum):
+    """The four states (terminal API, Printing)."""
+
+    PENDING = "PENDING"
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+#: Nothing happens to a job after these, and only these are told by webhook (terminal API, Printing).
+ENDS = frozenset({PrintStatus.COMPLETED, PrintStatus.FAILED})
+
+
+class Creation(Reply, frozen=True):
+    """How the creation of a job is answered, and whether the job is taken (`taken`) whatever the answer says.
+
+    `after_webhook`: the answer waits until the webhook was called: the webhook is faster.
+    """
+
+    taken: bool = True
+    after_webhook: bool = False
+
+
+class Jam(StrEnum):
+    """What keeps a job in progress."""
+
+    #: This job never ends; the printer goes on with the next one.
+    FOR_EVER = "for-ever"
+    #: Neither this job nor any other goes on until somebody puts paper in.
+    NO_PAPER = "no-paper"
+
+
+class Memory(StrEnum):
+    """How a job that was taken is remembered."""
+
+    #: In the state directory, as a device keeps its spool: a restart goes on with it.
+    ON_FILE = "on-file"
+    #: Until the terminal is switched off.
+    UNTIL_STOPPED = "until-stopped"
+    #: Not at all: it is never printed, and asked for it the terminal knows of none.
+    NONE = "none"
+
+
+class PrinterFault(Strict, frozen=True):
+    """Why a job failed (terminal API, Printing); the codes are not published, so these are the simulator's own."""
+
+    code: str
+    message: str
+
+
+class Call(Strict, frozen=True):
+    """One call of the webhook, `after` so many terminal seconds.
+
+    `set` and `remove` change members of what is told; `raw` is sent in place of it. `distrusted`: the terminal does not
+    trust the receiver's certificate.
+    """
+
+    after: Span = 0.0
+    set: dict[str, Any] = msgspec.field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+    raw: str | None = None
+    distrusted: bool = False
+
+
+class Person(Strict, frozen=True):
+    """What a person does in the story: puts paper in once the job is shown as stuck, or switches the terminal off and
+    on while the job waits for its turn.
+    """
+
+    puts_paper_in: bool = False
+    restarts: bool = False
+
+
+class PrintExpect(Strict, frozen=True):
+    """What posd says of the job in the end.
+
+    `phase` other than final: it stays open. `attention` is exactly what is open then; `passed` are attentions that must
+    have been raised on the way. `papers` is how often it came out on paper. `start` is the HTTP status that the till's
+    PUT is answered with.
+    """
+
+    status: str | None = None
+    phase: str = "final"
+    decided_by: str | None = None
+    error_code: str | None = None
+    attention: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
+    papers: int = 1
+    start: int = 201
+
+
+class PrintScenario(Strict, frozen=True, kw_only=True):
+    """One file; what it does not name is as of a job that prints well.
+
+    `summary` says what happens, `when` when it happens in a real shop, `advice` what the till should do. `takes` is how
+    long the printer prints. `fault`: it says FAILED in the end; `paper` tells what came out, where that is not what the
+    end says. `own_id`: the terminal answers with an id of its own, and knows the job by no other.
+    """
+
+    summary: str
+    when: str
+    advice: str = ""
+    creation: Creation = Creation()
+    takes: Span = (1.0, 3.0)
+    jam: Jam | None = None
+    fault: PrinterFault | None = None
+    paper: bool | None = None
+    own_id: bool = False
+    memory: Memory = Memory.ON_FILE
+    poll: Reply = Reply()
+    webhooks: tuple[Call, ...] = (Call(),)
+    person: Person = Person()
+    expect: PrintExpect
+
+    @property
+    def prints(self) -> bool:
+        """Whether a job that ended came out on paper."""
+        return self.fault is None if self.paper is None else self.paper
+
+
+# The scenarios of payments that ship with the simulator, one TOML file each, and those of the user's own.
+
+#: What happens to a payment for which nobody has chosen anything.
+DEFAULT_SCENARIO = "approve-contactless"
+_SUFFIX = ".toml"
+
+
+@cache
+def payments() -> Mapping[str, Scenario]:
+    """Return the scenarios that ship with the simulator, by name. Raises SettingsError where a file cannot be read."""
+    found = {file.name.removesuffix(_SUFFIX): file for file in _directory().iterdir() if file.name.endswith(_SUFFIX)}
+    scenarios = {name: read(found[name]) for name in sorted(found)}
+    by_amount: dict[Decimal, str] = {}
+    for name, scenario in scenarios.items():
+        if scenario.amount is not None:
+            other = by_amount.setdefault(Decimal(scenario.amount), name)
+            if other != name:
+                raise SettingsError(f"the scenarios {other} and {name} have the same amount {scenario.amount}")
+    return scenarios
+
+
+def text(name: str) -> str:
+    """Return the file of a scenario that ships with the simulator, as it stands."""
+    return (_directory() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+
+
+def read(file: Path | Traversable) -> Scenario:
+    """Read the file of a scenario. Raises SettingsError: the file, the key and what is wrong with it."""
+    try:
+        return msgspec.toml.decode(file.read_bytes(), type=Scenario)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise SettingsError(f"cannot read the scenario {file}: {error}") from error
+
+
+def by_amount(amount: Number, scenarios: Mapping[str, Scenario]) -> str | None:
+    """Return the name of the scenario that an amount chooses, the last one of several; None where there is none."""
+    names = {Decimal(item.amount): name for name, item in scenarios.items() if item.amount is not None}
+    return names.get(Decimal(amount))
+
+
+def _directory() -> Traversable:
+    return files("posd.simulator") / "scenarios" / "payment"
+
+
+# The catalogue of print scenarios that ships with the simulator: a file each, by its name.
+
+DEFAULT_PRINT_SCENARIO = "completes"
+#: A job chooses its scenario by this and the name as its externalReference.
+CHOICE = "print:"
+
+
+def print_text(name: str) -> str:
+    """Return the file of a scenario as it stands."""
+    return (_print_directory() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+
+
+@cache
+def prints() -> Mapping[str, PrintScenario]:
+    """Return the scenarios by their names, in the order of the names; they are read once."""
+    files = sorted(
+        (file for file in _print_directory().iterdir() if file.name.endswith(_SUFFIX)), key=lambda file: file.name
+    )
+    return MappingProxyType(
+        {file.name.removesuffix(_SUFFIX): msgspec.toml.decode(file.read_bytes(), type=PrintScenario) for file in files}
+    )
+
+
+def _print_directory() -> Traversable:
+    return resources.files("posd.simulator") / "scenarios" / "print"

@@ -7,10 +7,9 @@ from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
 
-from posd.simulator.amounts import number_fault
-from posd.simulator.catalogue import DEFAULT_SCENARIO, payments
-from posd.simulator.errors import SettingsError
-from posd.simulator.print_catalogue import DEFAULT_PRINT_SCENARIO, prints
+from posd.simulator.journal import SettingsError
+from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, payments, prints
+from posd.simulator.wire import number_fault
 
 #: Bytes that one label of a DNS name can have; the serial is the instance name of the announcement.
 MAX_SERIAL_BYTES = 63

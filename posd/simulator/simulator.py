@@ -3,7 +3,9 @@
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -11,17 +13,16 @@ from typing import Any, Self, TypeVar
 from starlette.applications import Starlette
 
 from posd.simulator.app import make_app
-from posd.simulator.catalogue import payments, read
 from posd.simulator.clock import Clock, VirtualClock
-from posd.simulator.devices import Workings
+from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Device
 from posd.simulator.network import Network
 from posd.simulator.printing import Printer
 from posd.simulator.record import Record
-from posd.simulator.scenario import Certificate, Scenario
-from posd.simulator.settings import Settings, SettingsError
-from posd.simulator.switchboard import Switchboard
+from posd.simulator.scenario import Certificate, Scenario, payments, read
+from posd.simulator.settings import Settings
+from posd.simulator.switchboard import Switchboard, Workings
 from posd.simulator.switches import NotPossible
 from posd.simulator.terminal import Terminal
 
@@ -218,3 +219,48 @@ def _device(settings: Settings) -> Device:
         wifi_mac=":".join(f"{octet:02X}" for octet in mac),
         terminal_id=f"{rng.randrange(10**8):08}",
     )
+
+
+# Several terminals in one process: each with its own serial, address, state and ledger, all with one time.
+
+
+class Shop:
+    """Terminals that run together, as an async context manager; all stop when the block ends.
+
+    Entering raises SettingsError where one of them cannot run; none does then.
+    """
+
+    def __init__(self, settings: Sequence[Settings]) -> None:
+        """One terminal for each of the settings.
+
+        Raises SettingsError where a serial is there twice, or where they do not agree on what time is.
+        """
+        twice = [serial for serial, count in Counter(item.serial for item in settings).items() if count > 1]
+        if twice:
+            raise SettingsError(f"serial {twice[0]} is there twice: each terminal has its own")
+        if len({(item.virtual, item.speed) for item in settings}) != 1:
+            raise SettingsError(
+                "a shop needs at least one terminal, and one time for all: the same speed, virtual or not"
+            )
+        #: The time of all of them.
+        self.clock = make_clock(settings[0])
+        #: By serial, in the order of the settings.
+        self.terminals: Mapping[str, Simulator] = {item.serial: Simulator(item, self.clock) for item in settings}
+        self._running = AsyncExitStack()
+
+    @property
+    def virtual_clock(self) -> VirtualClock | None:
+        """The clock that can be advanced; None where time is real."""
+        return self.clock if isinstance(self.clock, VirtualClock) else None
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as started:
+            for terminal in self.terminals.values():
+                await started.enter_async_context(terminal)
+            self._running = started.pop_all()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._running.aclose()

@@ -6,7 +6,7 @@ course puts its events.
 
 from typing import Protocol
 
-from posd.simulator.queue import Item
+from posd.simulator.delivery import Item
 from posd.simulator.scenario import Certificate
 
 

@@ -12,23 +12,70 @@ from typing import Any
 
 import msgspec
 
-from posd.simulator import answers, messages
-from posd.simulator.amounts import Processed, process
-from posd.simulator.answers import Answer, Usual
-from posd.simulator.choice import Choice
+from posd.simulator import messages, wire
 from posd.simulator.clock import Clock
-from posd.simulator.event_log import Notices
 from posd.simulator.ledger import Entry, Ledger
-from posd.simulator.messages import Device
-from posd.simulator.operations import AccessMode, Operation
-from posd.simulator.payment import Payment
-from posd.simulator.payment_run import Course
+from posd.simulator.messages import Answer, Device, Event, Usual, changed
+from posd.simulator.operations import AccessMode, Operation, Status
+from posd.simulator.payment import Choice, Course, Hand, Notices, Payment
 from posd.simulator.record import Record
 from posd.simulator.request import Refused, StartRequest, claims, read_search, read_start
-from posd.simulator.scenario import AbortEffect, Scenario, Search, Start
-from posd.simulator.searches import find
+from posd.simulator.scenario import AbortEffect, Failure, Scenario, Search, SearchFinds, Start
 from posd.simulator.switches import Outbox, Switches
-from posd.simulator.user_actions import Hand
+from posd.simulator.wire import Processed, process
+
+# What a search finds of a payment whose scenario has it find something else.
+
+#: Why a search says that an approved payment was declined.
+CONTRADICTED = Failure("ACQUIRER", "05", "Do not honor")
+
+
+def find(finds: SearchFinds, payment: Payment, usual: bytes | None, device: Device) -> bytes | None:
+    """Return the event that is found, None where none is. `usual` is what an ordinary search would find."""
+    match finds:
+        case SearchFinds.USUAL:
+            return usual
+        case SearchFinds.NOTHING:
+            return None
+        case SearchFinds.STALE:
+            return payment.previous or None
+        case SearchFinds.ALL_STATES:
+            return payment.newest or None
+        case SearchFinds.ANOTHER:
+            return _of_another(payment.newest) if payment.newest else None
+        case SearchFinds.CONTRADICTION:
+            return _contradicting(payment, device) if payment.ended else usual
+
+
+def _of_another(event: bytes) -> bytes:
+    """Return the event as one of another transaction, always the same."""
+    body: dict[str, Any] = wire.decode(event)
+    other = messages.new_uuid(_rng(body["client_transaction_id"]))
+    paths = ["client_transaction_id"] + (["operation.client_transaction_id"] if "operation" in body else [])
+    return wire.encode(changed(body, dict.fromkeys(paths, other), ()))
+
+
+def _contradicting(payment: Payment, device: Device) -> bytes:
+    """Return a final that says the opposite of the newest one, always the same."""
+    final: dict[str, Any] = wire.decode(payment.final)
+    rng = _rng(final["event_id"])
+    approved = final["status"] == Status.APPROVAL
+    authorized = payment.amount.authorized
+    event = Event(
+        event_id=messages.new_uuid(rng),
+        occurred_at=final["occurred_at"],
+        status=Status.DECLINED if approved else Status.APPROVAL,
+        previous_status=Status.APPROVAL_REQUESTED,
+        reading_type=payment.reading_type,
+        failure=CONTRADICTED if approved else None,
+        raw_response=None if approved else messages.approval(payment.start, authorized, payment.reading_type, rng),
+    )
+    return wire.encode(messages.transaction_event(device, payment.start, payment.amount, event))
+
+
+def _rng(seed: str) -> Random:
+    return Random(f"{seed}/search")  # noqa: S311 - reproducible, not secret
+
 
 _log = logging.getLogger(__name__)
 
@@ -138,7 +185,7 @@ class Terminal:
             start, amount = self._admit(body, operation)
         except Refused as refused:
             self._add_start(asked, refused.status, code=refused.code)
-            return answers.plain(refused.answer)
+            return messages.plain(refused.answer)
         name, chosen_by = self._choice.choose(start)
         self._started += 1
         # Drawn anew for each payment, so that a seed gives the same payment whatever ran before or beside it.
@@ -150,7 +197,7 @@ class Terminal:
         told = None
         if reply.after_event is not None and start.events_webhook_url is not None:
             told = self._ledger.next(_delivered(payment, reply.after_event))
-        answer = answers.apply(reply, usual, rng, told)
+        answer = messages.apply(reply, usual, rng, told)
         self._add_start(asked, answer.http_status, scenario=name, chosen_by=chosen_by, runs=reply.runs)
         if reply.runs:
             self._run(payment)
@@ -205,12 +252,12 @@ class Terminal:
         course = self._course
         if course is None:
             idle = HTTPStatus.CONFLICT, {"code": "NOTHING_RUNNING", "message": "no payment is running"}
-            return self._aborted(answers.plain(idle), None, None)
+            return self._aborted(messages.plain(idle), None, None)
         reply, rng = course.payment.next_abort()
         usual: Usual
         if not course.abortable:
             usual = HTTPStatus.CONFLICT, {"code": "PAST_POINT_OF_NO_RETURN", "message": "sent to the acquirer"}
-            return self._aborted(answers.apply(reply, usual, rng), course, None)
+            return self._aborted(messages.apply(reply, usual, rng), course, None)
         match reply.effect:
             case AbortEffect.CANCELS:
                 course.cancel(reply.cancels_after)
@@ -219,7 +266,7 @@ class Terminal:
             case AbortEffect.IGNORED:
                 pass
         usual = HTTPStatus.OK, {"code": "ABORTED", "message": "the payment is being canceled"}
-        return self._aborted(answers.apply(reply, usual, rng), course, reply.effect)
+        return self._aborted(messages.apply(reply, usual, rng), course, reply.effect)
 
     def _aborted(self, answer: Answer, course: Course | None, effect: AbortEffect | None) -> Answer:
         transaction = course.payment.transaction if course else None
@@ -246,7 +293,7 @@ class Terminal:
         except Refused as refused:
             claimed = claims(body)["client_transaction_id"]
             self._ledger.add("search", client_transaction_id=claimed, http_status=refused.status, found=0)
-            return answers.plain(refused.answer)
+            return messages.plain(refused.answer)
         event = self._newest(transaction)
         reply, rng = Search(), Random(0)  # noqa: S311 - nothing is drawn of an ordinary search
         payment = self._found_otherwise.get(transaction.lower())
@@ -254,7 +301,7 @@ class Terminal:
             reply, rng = payment.next_search()
             event = find(reply.finds, payment, event, self._device)
         found = [] if event is None else [msgspec.Raw(event)]
-        answer = answers.apply(reply, (HTTPStatus.OK, found), rng)
+        answer = messages.apply(reply, (HTTPStatus.OK, found), rng)
         self._ledger.add("search", client_transaction_id=transaction, http_status=answer.http_status, found=len(found))
         return answer
 

@@ -6,9 +6,12 @@ until the new one is whole. With the keys in it the file is a secret, mode 0600.
 """
 
 import errno
+import os
+import re
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -16,12 +19,14 @@ import msgspec
 from msgspec import Meta
 
 from posd import __version__
-from posd.base.callback_tokens import KEY_BYTES
 from posd.base.crashpoints import crash_point
+from posd.base.ids import KEY_BYTES
 from posd.base.json_types import Moment
+from posd.base.times import iso
 from posd.storage import files, marks
+from posd.storage.batch import Unit
 from posd.storage.errors import StorageUnavailable, StoreError
-from posd.storage.opening import KEY_TABLE, connect_reader, schema_version
+from posd.storage.opening import KEY_TABLE, connect_reader, connect_writer, schema_version
 
 #: Pages of 4 KiB that are copied between two looks at whether to stop.
 PAGES_AT_A_TIME = 1024
@@ -222,3 +227,128 @@ def _contents(db: sqlite3.Connection, path: Path) -> Contents:
         raise NotABackup(f"{path} is damaged: its callback key cannot be read; take another backup")
     made_at = marks.newest(db, marks.BACKUP) if KEY_TABLE in tables else None
     return Contents(schema, made_at, transactions, newest, keys)
+
+
+# Backups under names with their time in one directory, of which the newest are kept.
+#
+# Removed is only what bears such a name, can be read as a backup of posd, and is older than the newest that are
+# kept; and nothing before the new one is whole. What bears such a name and cannot be read counts for nothing, and
+# stays. The unfinished file of a killed backup is removed first: a directory holds the backups of one posd.
+
+NAME = re.compile(r"posd-\d{8}T\d{6}Z\.db", re.ASCII)
+#: The same for `glob`.
+NAMES = f"posd-{'[0-9]' * 8}T{'[0-9]' * 6}Z.db"
+#: How many are kept where nobody says: two weeks of one a night.
+KEEP = 14
+#: More would be looked through at each backup.
+MOST_KEPT = 10_000
+
+
+class Rotated(msgspec.Struct, frozen=True):
+    """A backup that was written, and what became of those before it: names of files in its directory."""
+
+    path: Annotated[str, Meta(description="where it is")]
+    bytes: Annotated[int, Meta(description="its size")]
+    transactions: Annotated[int, Meta(description="how many payments are in it")]
+    at: Annotated[Moment, Meta(description="of when it is")]
+    kept: Annotated[int, Meta(description="how many backups are in the directory now")]
+    removed: Annotated[list[str], Meta(description="names of the older ones that were removed")]
+    unusable: Annotated[list[str], Meta(description="names of what looks like a backup there, and cannot be used")]
+
+
+def write_into(
+    database: Path, directory: Path, keep: int, keys: Sequence[bytes], at: datetime, stop: Callable[[], bool]
+) -> Rotated:
+    """Write a backup into a directory, and remove the oldest there. Raise as `backup.write` does, and then change
+    nothing.
+    """
+    if not directory.is_absolute() or "\0" in str(directory):
+        raise BadTarget("must be an absolute path of a directory, such as /var/backups/posd")
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadTarget(f"cannot be made ({error.strerror}); make it, writable for the user of posd") from error
+    _remove_unfinished(directory)
+    target = directory / f"posd-{at.astimezone(UTC):%Y%m%dT%H%M%SZ}.db"
+    written = write(database, target, keys, iso(at), stop)
+    removed, unusable, kept = _rotate(directory, target, keep)
+    return Rotated(**msgspec.structs.asdict(written), kept=kept, removed=removed, unusable=unusable)
+
+
+def _remove_unfinished(directory: Path) -> None:
+    """Remove the unfinished files of killed backups. Errors are ignored: the next backup tries again."""
+    with suppress(OSError):
+        for path in list(directory.glob(unfinished(Path(NAMES)).name)):
+            files.remove_database(path)
+
+
+def _rotate(directory: Path, newest: Path, keep: int) -> tuple[list[str], list[str], int]:
+    """Remove the oldest good ones beyond `keep`; return what was removed, what cannot be used, and how many are left.
+
+    What cannot be removed is left to the next time: the backup is there.
+    """
+    good, unusable, removed = [newest], [], []
+    for path in sorted((item for item in directory.iterdir() if NAME.fullmatch(item.name)), reverse=True):
+        if path == newest:
+            continue
+        try:
+            read(path)
+        except (NotABackup, OSError):
+            unusable.append(path.name)
+        else:
+            good.append(path)
+    left = len(good)
+    for path in reversed(good[keep:]):
+        try:
+            path.unlink()
+        except OSError:
+            continue
+        crash_point("backup.rotated")
+        removed.append(path.name)
+        left -= 1
+    if removed:
+        files.sync(directory)
+    return removed, unusable, left
+
+
+def write_unnamed(database: Path, keys: Sequence[bytes], at: str, stop: Callable[[], bool]) -> tuple[Written, int]:
+    """Write a backup beside the database; return it and a descriptor of its file, which has no name any more.
+
+    So nothing is left of it when that is closed, whoever is killed. Raise as `backup.write` does.
+    """
+    path = database.with_name(f"{database.name}.sent")
+    path.unlink(missing_ok=True)  # of a daemon that was killed just here
+    written = write(database, path, keys, at, stop)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    path.unlink()
+    return written, descriptor
+
+
+def free_pages(db: sqlite3.Connection) -> int:
+    """Return how many pages are free."""
+    count: int = db.execute("PRAGMA freelist_count").fetchone()[0]
+    return count
+
+
+def size(db: sqlite3.Connection) -> int:
+    """Return how large the database is, in bytes, without its log."""
+    pages, page = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+    return int(pages * page)
+
+
+def give_back(unit: Unit, pages: int) -> int:
+    """Cut so many free pages off; return how many are left."""
+    unit.moved_pages = True
+    unit.db.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+    return free_pages(unit.db)
+
+
+def empty_log(path: Path) -> bool:
+    """Write all that is committed into the database file, and empty the log; False where somebody reads in it now.
+
+    For a thread: it waits for the disk. Raise sqlite3.Error.
+    """
+    with closing(connect_writer(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # without the lock, so that the rest is short
+        busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy

@@ -7,7 +7,7 @@ polling.
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -164,3 +164,26 @@ def newest_at(db: sqlite3.Connection) -> str | None:
     """Return when the newest change was recorded, None where there is none."""
     row = db.execute("SELECT at FROM changes ORDER BY seq DESC LIMIT 1").fetchone()
     return row[0] if row else None
+
+
+# Telling the log of changes, after what caused them.
+
+Kind = TypeVar("Kind", bound=Change)
+
+
+def listener(kind: type[Kind], tell: Callable[[Kind], None]) -> Callable[[Sequence[Change]], None]:
+    """Return a listener of the hub that calls `tell` with each change of that kind, one turn of the loop later.
+
+    The caller that waited for the COMMIT goes on first, and logs what it was about. Then come its effects.
+    """
+
+    def tell_all(changes: Sequence[Kind]) -> None:
+        for change in changes:
+            tell(change)
+
+    def hear(changes: Sequence[Change]) -> None:
+        wanted = [change for change in changes if isinstance(change, kind)]
+        if wanted:
+            asyncio.get_running_loop().call_soon(tell_all, wanted)
+
+    return hear

@@ -10,8 +10,42 @@ from pathlib import Path
 import structlog
 
 from posd.base import locks
-from posd.storage import atomic_replace, auto_vacuum, files
+from posd.storage import files
 from posd.storage.errors import StoreError
+
+# Whether a database can be cut when rows are removed, and making it so (see `posd.storage.files`).
+
+INCREMENTAL = 2
+
+#: A database up to this size is written anew when it is opened, in bytes: it takes a second or two. A larger one is
+#: when it is restored, where nobody waits for a payment.
+SMALL_BYTES = 64 * 1024 * 1024
+
+
+def can_shrink(db: sqlite3.Connection) -> bool:
+    """Whether free pages can be given back."""
+    return bool(db.execute("PRAGMA auto_vacuum").fetchone()[0] == INCREMENTAL)
+
+
+def make_shrinkable(db: sqlite3.Connection) -> None:
+    """Write a database anew so that it can be cut; nothing where it can be. Raise sqlite3.Error: it is as it was.
+
+    VACUUM may give rows without a number of their own new ones, in principle; payments of before the journal are known
+    by theirs. It has never done so where a table has an index; where it ever does, it is not kept.
+    """
+    if can_shrink(db):
+        return
+    numbers = _numbers(db)
+    db.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}").close()
+    db.execute("VACUUM").close()
+    if _numbers(db) != numbers:
+        raise sqlite3.IntegrityError("VACUUM has changed the numbers of rows")
+
+
+def _numbers(db: sqlite3.Connection) -> list[tuple[int, int, int, int]]:
+    query = "SELECT count(*), coalesce(min(rowid), 0), coalesce(max(rowid), 0), coalesce(sum(rowid), 0) FROM"
+    return [db.execute(f"{query} {table}").fetchone() for table in ("transactions", "print_jobs", "marks")]
+
 
 #: How long a statement waits for a lock that another process holds, in milliseconds; then callers hear 503.
 BUSY_TIMEOUT_MS = 2000
@@ -165,7 +199,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     Raise StoreError, in words, where that cannot be done; nothing is deleted.
     """
     try:
-        atomic_replace.finish(path)
+        files.finish(path)
         if not path.exists():
             _make(path)
         path.chmod(0o600)
@@ -178,9 +212,9 @@ def open_database(path: Path) -> sqlite3.Connection:
         raise unusable(path, error) from error
     try:
         migrate(db, path)
-        if path.stat().st_size <= auto_vacuum.SMALL_BYTES:
+        if path.stat().st_size <= SMALL_BYTES:
             with suppress(sqlite3.Error):  # the disk is nearly full: it works as it is
-                auto_vacuum.make_shrinkable(db)
+                make_shrinkable(db)
     except sqlite3.Error as error:
         db.close()
         raise unusable(path, error) from error
@@ -192,7 +226,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 def refuse_lost(path: Path, callback_key: Path) -> None:
     """Raise StoreError where the database is gone although it was there before: a new one would know no payment."""
-    if path.exists() or atomic_replace.waiting(path):
+    if path.exists() or files.waiting(path):
         return
     left = [item.name for item in (path.with_name(f"{path.name}-wal"), callback_key) if item.exists()]
     if left:
@@ -209,13 +243,13 @@ def _make(path: Path) -> None:
     files.create_private(fresh)
     with closing(sqlite3.connect(fresh, isolation_level=None)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL").close()  # see posd/storage/space.py
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL").close()  # see posd/storage/files.py
         # Now, and not by the first writer: that would go through a journal which a power loss can bring back.
         db.execute("PRAGMA journal_mode = WAL").close()
         db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name
         migrate(db, fresh)
     files.sync(fresh)
-    atomic_replace.commit(fresh, path, atomic_replace.name_for_replaced(path, datetime.now(UTC)))
+    files.commit(fresh, path, files.name_for_replaced(path, datetime.now(UTC)))
 
 
 def _examine(path: Path) -> None:

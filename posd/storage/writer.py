@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import aiosqlite
 
-from posd.base.meters import Histogram
+from posd.base.locks import Histogram
 from posd.storage.batch import Batch, Change, Function, RolledBack, Unit, Written, uncertain
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.opening import connect_again, open_database, tell_damage

@@ -1,5 +1,8 @@
 """What is seen of the one attempt to call a terminal: whether anything was written, and whether a whole reply came."""
 
+from collections.abc import Callable
+from typing import TypeVar, assert_never
+
 import msgspec
 
 
@@ -24,3 +27,51 @@ class Lost(msgspec.Struct, frozen=True, tag="lost"):
 
 
 Attempt = NotSent | Replied | Lost
+
+
+# What the one attempt to start something on a terminal proves, of a payment or a print job.
+
+Taken = TypeVar("Taken")
+
+#: How much of a refusal is kept as evidence, in characters; terminals answer with a short JSON error.
+MAX_REFUSAL_TEXT = 2048
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The terminal answered that it does not run it."""
+
+    status: int
+    body: str
+
+
+class Unsent(msgspec.Struct, frozen=True):
+    """Provably never sent."""
+
+    reason: str
+
+
+class Doubtful(msgspec.Struct, frozen=True):
+    """It may be running."""
+
+    reason: str
+
+
+#: 408 says that the terminal gave up reading, not that it had not begun.
+UNDECIDED_CLIENT_ERRORS = frozenset({408})
+
+
+def judge_start(attempt: Attempt, accepted: Callable[[Replied], Taken]) -> Taken | Refused | Unsent | Doubtful:
+    """Judge the one attempt to start something; `accepted` says what a 2xx reply means."""
+    match attempt:
+        case NotSent(reason=reason):
+            return Unsent(reason)
+        case Lost(reason=reason):
+            return Doubtful(reason)
+        case Replied(status=status) if 200 <= status < 300:
+            return accepted(attempt)
+        case Replied(status=status, body=body) if 300 <= status < 500 and status not in UNDECIDED_CLIENT_ERRORS:
+            return Refused(status, body.decode("utf-8", "replace")[:MAX_REFUSAL_TEXT])
+        case Replied(status=status):
+            return Doubtful(f"the terminal answered HTTP {status}")
+        case _:
+            assert_never(attempt)

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from posd.terminals import probing, trust
+from posd.terminals import trust
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate
-from posd.terminals.probing import Reached, Unreached, fingerprint, probe
+from posd.terminals.probing import WORDS, Reached, Unreached, fingerprint, probe
 
 #: The scope of an IPv6 address in a URL, as in https://[fe80::1%25eth0]:6869.
 _SCOPE = re.compile(r"%25[^\]]*")
@@ -211,7 +211,7 @@ def _without_scope(url: str) -> tuple[str, Mapping[str, str], Mapping[str, str]]
 def _why_not(error: BaseException | None) -> str | None:
     """Return in words what the system says of a connection that did not come about, None where it says nothing."""
     while error is not None:
-        if isinstance(error, OSError) and (words := probing.WORDS.get(error.errno or 0)) is not None:
+        if isinstance(error, OSError) and (words := WORDS.get(error.errno or 0)) is not None:
             return words
         error = error.__cause__ or error.__context__
     return None

@@ -23,9 +23,8 @@ from posd.base.times import iso
 from posd.config import TerminalConfig
 from posd.config.profile import DEFAULT, AccessMode, Profile, Table
 from posd.terminals import members
-from posd.terminals.announcements import Announcement
+from posd.terminals.addresses import Announcement, Rivals, Verdict
 from posd.terminals.attempt import Attempt, NotSent
-from posd.terminals.claims import Rivals, Verdict
 from posd.terminals.documents import Terminal
 from posd.terminals.members import Member, Source, Started
 from posd.terminals.probing import Reached, Unreached

@@ -7,9 +7,72 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 
-from posd.terminals import probe_schedule
+import msgspec
+
 from posd.terminals.fleet import Fleet, News
-from posd.terminals.probe_schedule import Pulse
+
+# When a terminal is looked at by itself, from what is known of it: no I/O.
+#
+# mDNS tells that a terminal has come, and often that it goes, but not that its plug was pulled: its records live
+# for an hour and more. So posd looks by itself, and only where there is a reason to: what is announced anew,
+# somebody who asks for the terminals, a payment that is open, a terminal that has just been lost, and otherwise
+# rarely.
+
+#: The least pause between two looks at one terminal, in seconds: an announcer that flaps causes no storm.
+SPACING_SECONDS = 2.0
+#: While a payment is open there and nothing was heard of it, in seconds.
+OPEN_SECONDS = 30.0
+#: A terminal that was lost is looked for after this, each time twice as long later, up to the second. Seconds.
+LOST_SECONDS = 5.0
+MAX_LOST_SECONDS = 60.0
+#: So many times; then it is looked for as rarely as all the others (unless a payment is open): some 10 minutes.
+LOST_LOOKS = 12
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    """What is known of one terminal: when it was last looked at or heard (monotonic seconds), the looks since that
+    failed, and whether something wants it looked at.
+    """
+
+    last: float
+    failures: int = 0
+    wanted: bool = False
+
+
+def want(pulse: Pulse) -> Pulse:
+    """Note that it is to be looked at as soon as may be."""
+    return msgspec.structs.replace(pulse, wanted=True)
+
+
+def heard(pulse: Pulse, now: float) -> Pulse:
+    """Note that it said something by itself."""
+    return msgspec.structs.replace(pulse, last=now)
+
+
+def begun(pulse: Pulse, now: float) -> Pulse:
+    """Note that it is being looked at: what wanted it has it."""
+    return msgspec.structs.replace(pulse, last=now, wanted=False)
+
+
+def looked(pulse: Pulse, now: float, *, reached: bool) -> Pulse:
+    """Note what came of a look at it, or of a call."""
+    return msgspec.structs.replace(pulse, last=now, failures=0 if reached else pulse.failures + 1)
+
+
+def due(pulse: Pulse, *, busy: bool, every: float) -> float | None:
+    """Return from when on it is to be looked at, None where nothing asks for it.
+
+    `busy`: a payment is open there. `every`: the pause without any reason, in seconds, 0 for never.
+    """
+    if pulse.wanted:
+        return pulse.last + SPACING_SECONDS
+    pauses = [max(every, SPACING_SECONDS)] if every else []
+    if busy:
+        pauses.append(OPEN_SECONDS)
+    if pulse.failures and (busy or pulse.failures <= LOST_LOOKS):
+        pauses.append(min(LOST_SECONDS * 2.0 ** min(pulse.failures - 1, 10), MAX_LOST_SECONDS))
+    return pulse.last + min(pauses) if pauses else None
+
 
 #: Terminals that are looked at at the same time: a look must not be a storm, whatever has changed.
 MAX_LOOKS = 4
@@ -55,7 +118,7 @@ class Liveness:
 
     def _fit(self) -> None:
         """Have a pulse for each terminal of the fleet, and for no other."""
-        start = time.monotonic() - probe_schedule.SPACING_SECONDS
+        start = time.monotonic() - SPACING_SECONDS
         serials = self._fleet.serials
         pauses = {serial: self._seconds * (1 - SPREAD * random.random()) for serial in serials}  # noqa: S311
         self._pulses = {serial: self._pulses.get(serial, Pulse(start)) for serial in serials}
@@ -67,9 +130,9 @@ class Liveness:
         for serial, item in self._pulses.items():
             if serial in self._looks or not self._fleet.can_be_looked_at(serial):
                 continue
-            at = probe_schedule.due(item, busy=serial in busy, every=self._every[serial])
+            at = due(item, busy=serial in busy, every=self._every[serial])
             if at is not None and at <= now:
-                self._pulses[serial] = probe_schedule.begun(item, now)
+                self._pulses[serial] = begun(item, now)
                 look = asyncio.create_task(self._look(serial), name=f"liveness-{serial}")
                 self._looks[serial] = look
                 look.add_done_callback(partial(self._looked, serial))
@@ -92,11 +155,11 @@ class Liveness:
             return
         match news:
             case News.WANTED:
-                item = probe_schedule.want(item)
+                item = want(item)
             case News.HEARD:
-                item = probe_schedule.heard(item, now)
+                item = heard(item, now)
             case News.REACHED | News.MISSED:
-                item = probe_schedule.looked(item, now, reached=news is News.REACHED)
+                item = looked(item, now, reached=news is News.REACHED)
         self._pulses[serial] = item
         if news is not News.HEARD:  # that only puts off the next look
             self._wake.set()

@@ -13,7 +13,7 @@ import msgspec
 
 from posd.config import TerminalConfig
 from posd.terminals import authentication, trust
-from posd.terminals.claims import Candidate, Claims, Verdict
+from posd.terminals.addresses import Candidate, Claims, Verdict
 from posd.terminals.documents import Claim, State, Terminal
 
 if TYPE_CHECKING:

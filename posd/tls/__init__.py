@@ -11,9 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from posd.tls.files import SubjectError, TlsError, TlsFiles, files, given
-from posd.tls.information import CertificateInfo
-from posd.tls.machine import HOST_NAME, called_as, local_addresses, local_names
-from posd.tls.required_names import RENEWAL_DAYS, Subjects, missing, renewal_reasons
+from posd.tls.required_names import (
+    HOST_NAME,
+    RENEWAL_DAYS,
+    CertificateInfo,
+    Subjects,
+    called_as,
+    local_addresses,
+    local_names,
+    missing,
+    renewal_reasons,
+)
 from posd.tls.serving import Expired, Served, load, server_context
 
 __all__ = [

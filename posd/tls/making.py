@@ -36,9 +36,7 @@ from posd.tls.files import (
     write_given,
     writing,
 )
-from posd.tls.information import CertificateInfo
-from posd.tls.machine import HOST_NAME, is_address, local_addresses, local_names
-from posd.tls.required_names import Subjects
+from posd.tls.required_names import HOST_NAME, CertificateInfo, Subjects, is_address, local_addresses, local_names
 
 #: Terminals are handed the CA once, by hand: it outlives the POS machine.
 CA_LIFETIME = timedelta(days=3652)

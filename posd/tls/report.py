@@ -12,8 +12,7 @@ from typing import Literal
 
 from posd.tls import making, serving
 from posd.tls.files import TlsError, TlsFiles, there
-from posd.tls.information import CertificateInfo
-from posd.tls.required_names import RENEWAL_DAYS, Subjects, missing
+from posd.tls.required_names import RENEWAL_DAYS, CertificateInfo, Subjects, missing
 
 #: A new CA has to be carried to every terminal by hand: people need time for that, in days.
 CA_WARNING_DAYS = 180

@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from posd.payments import journal, leases, metadata_index
+from posd.payments import journal, rows
 from posd.payments import rows as transactions
 from posd.payments.entries import Entry
-from posd.payments.events import NotAnEvent, read_event
 from posd.payments.record import KIND as PAYMENT
+from posd.payments.wire import NotAnEvent, read_event
 from posd.records.model import Phase
 from posd.storage import marks
 from posd.storage.batch import Unit
-from posd.upkeep import pruning
+from posd.upkeep import retention
 
 #: What a row raises that is damaged, when somebody reads it.
 UNREADABLE = (sqlite3.Error, ValueError, TypeError, AttributeError, NotAnEvent)
@@ -170,9 +170,9 @@ def without_row(db: sqlite3.Connection) -> set[str]:
 def keep_removed(db: sqlite3.Connection) -> None:
     """Let what retention had removed from `old` stay removed: its ids come over, and what `db` has of it goes."""
     for identity in _ids(db, "client_transaction_id", "transactions", "pruned_transactions"):
-        pruning.forget(db, identity)
+        retention.forget(db, identity)
     for identity in _ids(db, "print_job_id", "print_jobs", "pruned_print_jobs"):
-        pruning.forget_job(db, identity)
+        retention.forget_job(db, identity)
     for table in ("pruned_transactions", "pruned_print_jobs"):
         db.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM old.{table}")
 
@@ -197,14 +197,14 @@ def copy_row(db: sqlite3.Connection, identity: str) -> None:
     columns = ", ".join(transactions.COLUMNS)
     source = f"SELECT {columns} FROM old.transactions WHERE client_transaction_id = :id"
     if here := _of_words(db, identity):
-        metadata_index.drop(db, identity, *here)
+        rows.drop_words(db, identity, *here)
         db.execute(
             f"UPDATE main.transactions SET ({columns}) = ({source}) WHERE client_transaction_id = :id", {"id": identity}
         )
     else:
         db.execute(f"INSERT INTO main.transactions ({columns}) {source}", {"id": identity})
     if copied := _of_words(db, identity):
-        metadata_index.keep(db, identity, *copied)
+        rows.keep_words(db, identity, *copied)
 
 
 def _of_words(db: sqlite3.Connection, identity: str) -> tuple[str, bytes] | None:
@@ -308,12 +308,12 @@ def take_leases(db: sqlite3.Connection, lost: Collection[tuple[str, str]], *, so
     A terminal that another one holds stays with it, unless `old` says that this one had given it up.
     """
     then = db.execute("SELECT terminal, client_transaction_id FROM old.leases").fetchall()
-    for terminal, holder in leases.all_held(db).items():
+    for terminal, holder in rows.leases(db).items():
         if _ended(db, holder) or (sound and (terminal, holder) not in then and in_old(db, holder)):
-            leases.give_up(Unit(db), terminal, holder)
+            rows.give_up_lease(Unit(db), terminal, holder)
     for terminal, identity in (*then, *lost):
-        if _ended(db, identity) is False and leases.holder(db, terminal) is None:
-            leases.take(Unit(db), terminal, identity)
+        if _ended(db, identity) is False and rows.lease_holder(db, terminal) is None:
+            rows.take_lease(Unit(db), terminal, identity)
 
 
 def _ended(db: sqlite3.Connection, identity: str) -> bool | None:

@@ -18,7 +18,7 @@ from posd.base import locks
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.records.callback_urls import KeyFileError, load_keys
-from posd.storage import atomic_replace, auto_vacuum, backup, files, marks
+from posd.storage import backup, files, marks, opening
 from posd.storage.backup import Contents, NotABackup
 from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile, Restored
@@ -70,7 +70,7 @@ class Restore:
                 raise StoreError(f"{directory} belongs to another user; restore as that user, or as root")
             self._lock = locks.take(self._lock_file)
             files.keep_owner(self._lock_file)
-            atomic_replace.finish(self._database)  # of a restore that was killed
+            files.finish(self._database)  # of a restore that was killed
         except locks.Held:
             raise StoreError(
                 f"posd is running on {self._database}, or another restore is; stop it first "
@@ -99,7 +99,7 @@ class Restore:
         Raise NotABackup or StoreError, in words.
         """
         contents = self._check(file, look) if file is not None else None
-        replaced = atomic_replace.name_for_replaced(self._database, self._now)
+        replaced = files.name_for_replaced(self._database, self._now)
         keys = self._merge_keys(contents.keys if contents else (), replaced)
         self._clean()
         try:
@@ -143,7 +143,7 @@ class Restore:
             elif self._aside is not None:
                 self._callback_key.unlink()
             crash_point("restore.keys_written")
-            atomic_replace.commit(self._fresh, self._database, self._replaced)
+            files.commit(self._fresh, self._database, self._replaced)
         except OSError as error:
             raise StoreError(f"cannot put the new database in place ({error.strerror}); restore again") from error
 
@@ -171,7 +171,7 @@ class Restore:
                 )
         db.execute("PRAGMA journal_mode = DELETE").close()
         migrate(db, self._fresh)
-        auto_vacuum.make_shrinkable(db)
+        opening.make_shrinkable(db)
         db.execute(f"DROP TABLE IF EXISTS {KEY_TABLE}")
 
     def _take_over(self, db: sqlite3.Connection, look: Look) -> tuple[OldFile, Taken]:

@@ -9,9 +9,10 @@ import asyncio
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -20,14 +21,230 @@ import structlog
 from msgspec import Meta
 
 from posd.base.crashpoints import crash_point
+from posd.base.ids import Channel
 from posd.base.json_types import Moment
 from posd.base.times import iso, parse_iso
-from posd.storage import auto_vacuum, changes, space
+from posd.payments import chains, journal, rows
+from posd.payments import rows as transactions
+from posd.payments.model import Transaction
+from posd.printing import rows as print_jobs
+from posd.printing.model import PrintJob
+from posd.records import feed_cursor, pruned
+from posd.records.retention import Pruned, PrunedJob
+from posd.storage import backup, changes, opening
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
-from posd.upkeep import pruning
-from posd.upkeep.pruning import Chain, Lines, Place, Table
+from posd.upkeep.retention_rules import Kept, guards_sale, keeps_together
+
+# Removing what retention no longer keeps (see `records.retention`): candidates, one chain at a time, the rest.
+#
+# What looks for something walks an index from its old end. What removes decides again inside its commit, for a till
+# may have derived something meanwhile, and does as little as it can at a time: it runs between payments. In the
+# commit that takes a payment away its id is written down. Lines of the feed, which no index finds by their subject,
+# go afterwards; a power cut in between leaves lines of what is not there any more, which the next run removes.
+
+#: A chain of more is kept: removing it at once would make payments wait.
+MAX_CHAIN = 50
+#: Of a sale so many are looked at, the newest first; a till that always says the same has all.
+MAX_OF_SALE = 20
+
+#: (created_at, id): from where a walk goes on.
+Place = tuple[str, str]
+BEGINNING: Place = ("", "")
+
+
+class Table(msgspec.Struct, frozen=True):
+    """What is walked from its old end, by its index of times and ids."""
+
+    name: str
+    key: str
+    index: str
+
+
+TRANSACTIONS = Table("transactions", "client_transaction_id", "transactions_newest")
+PRINT_JOBS = Table("print_jobs", "print_job_id", "print_jobs_newest")
+
+
+def candidates(db: sqlite3.Connection, table: Table, after: Place, before: str, limit: int) -> list[Place]:
+    """Return the next that were created before a moment, the oldest first."""
+    return db.execute(
+        f"SELECT created_at, {table.key} FROM {table.name} INDEXED BY {table.index}"  # noqa: S608 - of this file
+        f" WHERE (created_at, {table.key}) > (?, ?) AND created_at < ? ORDER BY created_at, {table.key} LIMIT ?",
+        (*after, before, limit),
+    ).fetchall()
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """What belongs together, and why it is kept, where it is."""
+
+    members: tuple[Transaction | PrintJob, ...] = ()
+    kept: Kept | None = None
+
+
+def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
+    """Return the payments that stay or go with one; none where it is gone. `busy`: a call of it is under way."""
+    found = transactions.get(db, identity)
+    if found is None:
+        return Chain()
+    members = tuple(chains.whole(db, found, MAX_CHAIN))
+    return Chain(members, _kept(db, members, before, busy))
+
+
+def _kept(
+    db: sqlite3.Connection, members: Sequence[Transaction], before: str, busy: Callable[[str], bool]
+) -> Kept | None:
+    if len(members) > MAX_CHAIN:
+        return Kept.CHAIN
+    if (kept := keeps_together(members, before)) is not None:
+        return kept
+    ids = {item.client_transaction_id for item in members}
+    if any(busy(identity) for identity in ids) or _is_last_numbered(db, ids):
+        return Kept.OPEN
+    for item in members:
+        if item.sale is not None:
+            others = islice(transactions.of_sale(db, item.sale), MAX_OF_SALE)
+            if guards_sale(item, (other for other in others if other.client_transaction_id not in ids), before):
+                return Kept.SALE
+    return None
+
+
+def _is_last_numbered(db: sqlite3.Connection, ids: Collection[str]) -> bool:
+    """Whether the next payment would get the number of one of before the journal (see `journal.begins_after`)."""
+    begins = journal.begins_after(db)
+    if not begins:
+        return False
+    row = db.execute("SELECT client_transaction_id FROM transactions ORDER BY rowid DESC LIMIT 1").fetchone()
+    return row[0] in ids
+
+
+def remove_chain(unit: Unit, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
+    """Remove a payment and what belongs to it, all or nothing; return it, and why it was kept, where it was."""
+    chain = chain_of(unit.db, identity, before, busy)
+    if chain.kept is None:
+        for item in chain.members:
+            assert isinstance(item, Transaction)  # noqa: S101 - `chain_of` has made it
+            remove(unit.db, item)
+    return chain
+
+
+def remove(db: sqlite3.Connection, item: Transaction) -> None:
+    """Remove a payment that is final, but for its id and its lines of the feed."""
+    assert item.outcome is not None  # noqa: S101 - what is final has one
+    identity = item.client_transaction_id
+    result, day = item.outcome.result, item.outcome.decided_at[:10]
+    pruned.keep_payment(db, Pruned(identity, item.terminal, item.type, result, day))
+    rows.drop_words(db, identity, item.created_at, item.metadata)
+    _delete(db, identity)
+
+
+def forget(db: sqlite3.Connection, identity: str) -> None:
+    """Remove a payment, whatever it is, from the main database of a restore: the replaced one had removed it."""
+    row = db.execute(
+        "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?", (identity,)
+    ).fetchone()
+    rows.drop_words(db, identity, row[0], str(row[1]).encode())
+    _delete(db, identity)
+
+
+def _delete(db: sqlite3.Connection, identity: str) -> None:
+    for table in ("events", "journal", "leases", "transactions"):
+        db.execute(f"DELETE FROM {table} WHERE client_transaction_id = ?", (identity,)).close()  # noqa: S608
+
+
+def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
+    """Return a print job with those that print it again and what it prints again; none where it is gone."""
+    found: dict[str, PrintJob] = {}
+    waiting = [identity]
+    while waiting and len(found) <= MAX_CHAIN:
+        job = print_jobs.get(db, waiting.pop())
+        if job is None or job.print_job_id in found:
+            continue
+        found[job.print_job_id] = job
+        waiting += print_jobs.reprints(db, job.print_job_id)
+        waiting += [job.reprint_of] if job.reprint_of else []
+    kept = Kept.CHAIN if len(found) > MAX_CHAIN else keeps_together(found.values(), before)
+    if kept is None and any(busy(name) for name in found):
+        kept = Kept.OPEN
+    return Chain(tuple(found.values()), kept)
+
+
+def remove_print_chain(unit: Unit, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
+    """Remove a print job and what belongs to it, all or nothing; return it, and why it was kept, where it was."""
+    chain = print_chain_of(unit.db, identity, before, busy)
+    if chain.kept is None:
+        for job in chain.members:
+            assert isinstance(job, PrintJob)  # noqa: S101 - `print_chain_of` has made it
+            remove_job(unit.db, job)
+    return chain
+
+
+def remove_job(db: sqlite3.Connection, job: PrintJob) -> None:
+    """Remove a print job that is final, but for its id and its lines of the feed."""
+    identity = job.print_job_id
+    pruned.keep_print_job(db, PrunedJob(identity, job.terminal, job.status, job.updated_at[:10]))
+    forget_job(db, identity)
+
+
+def forget_job(db: sqlite3.Connection, identity: str) -> None:
+    """Remove a print job, whatever it is, from the main database of a restore."""
+    for table in ("print_journal", "print_jobs"):
+        db.execute(f"DELETE FROM {table} WHERE print_job_id = ?", (identity,)).close()  # noqa: S608 - of this file
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """A stretch of the feed: the number of its last line (None: there is none), what can go, how many are too new."""
+
+    last: int | None
+    numbers: list[int]
+    new: int
+
+
+_FEED = """
+SELECT c.seq, c.at, t.rowid IS NULL AND j.rowid IS NULL
+  FROM changes c
+  LEFT JOIN transactions t ON t.client_transaction_id = c.id
+  LEFT JOIN print_jobs j ON j.print_job_id = c.id
+ WHERE c.seq > ? ORDER BY c.seq LIMIT ?
+"""
+
+
+def lines(db: sqlite3.Connection, after: int, before: str, limit: int) -> Lines:
+    """Return the lines of the feed after a number that are about nothing which is still here."""
+    rows = db.execute(_FEED, (after, limit)).fetchall()
+    gone = [seq for seq, _, removed in rows if removed]
+    return Lines(rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows))
+
+
+def remove_lines(unit: Unit, numbers: Sequence[int]) -> None:
+    """Remove lines of the feed, and keep up to where there were some."""
+    if numbers:
+        feed_cursor.note_removed(unit, max(numbers))
+    unit.db.executemany("DELETE FROM changes WHERE seq = ?", ((number,) for number in numbers)).close()
+
+
+_QUARANTINED = f"""
+SELECT q.id, q.received_at,
+       EXISTS (SELECT 1 FROM transactions t WHERE q.channel = '{Channel.TRANSACTION}'
+                  AND t.client_transaction_id = q.subject AND (t.phase <> 'final' OR t.attention <> '[]'))
+    OR EXISTS (SELECT 1 FROM print_jobs j WHERE q.channel = '{Channel.PRINT}'
+                  AND j.print_job_id = q.subject AND (j.phase <> 'final' OR j.attention <> '[]'))
+  FROM quarantine q
+ WHERE q.id > ? ORDER BY q.id LIMIT ?
+"""  # noqa: S608 - constants
+
+
+def quarantined(db: sqlite3.Connection, after: int, before: str, limit: int) -> Lines:
+    """Return the refused bodies after an id that came before a moment, and whose payment or job nobody looks at."""
+    rows = db.execute(_QUARANTINED, (after, limit)).fetchall()
+    gone = [identity for identity, at, looked_at in rows if at < before and not looked_at]
+    return Lines(rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows))
+
+
+def remove_quarantined(unit: Unit, numbers: Sequence[int]) -> None:
+    """Remove refused bodies."""
+    unit.db.executemany("DELETE FROM quarantine WHERE id = ?", ((number,) for number in numbers)).close()
+
 
 #: By itself it begins so long after the daemon, and then once a day, in seconds.
 FIRST_SECONDS = 600.0
@@ -161,13 +378,13 @@ class Retention:
         await run.payments()
         await run.jobs()
         await run.quarantine()
-        report.bytes_before = await self._store.read(space.size)
+        report.bytes_before = await self._store.read(backup.size)
         return report
 
     async def _prune(self, before: datetime, pauses: float) -> Report:
         run = _Run(self, iso(before), pauses)
         report = run.report
-        report.bytes_before = await self._store.read(space.size)
+        report.bytes_before = await self._store.read(backup.size)
         await run.payments()
         await run.jobs()
         await run.quarantine()
@@ -227,24 +444,24 @@ class _Run:
     async def payments(self) -> None:
         """Remove payments, chain by chain."""
         self._of.progress = ("removing payments", 0)
-        decide = partial(pruning.chain_of, before=self._before, busy=self._of.busy)
-        remove = partial(pruning.remove_chain, before=self._before, busy=self._of.busy)
-        self.report.removed.transactions = await self._walk(pruning.TRANSACTIONS, decide, remove)
+        decide = partial(chain_of, before=self._before, busy=self._of.busy)
+        remove = partial(remove_chain, before=self._before, busy=self._of.busy)
+        self.report.removed.transactions = await self._walk(TRANSACTIONS, decide, remove)
         crash_point("prune.payments_removed")
 
     async def jobs(self) -> None:
         """Remove print jobs, each with its reprints."""
         self._of.progress = ("removing print jobs", 0)
-        decide = partial(pruning.print_chain_of, before=self._before, busy=self._of.busy)
-        remove = partial(pruning.remove_print_chain, before=self._before, busy=self._of.busy)
-        self.report.removed.print_jobs = await self._walk(pruning.PRINT_JOBS, decide, remove)
+        decide = partial(print_chain_of, before=self._before, busy=self._of.busy)
+        remove = partial(remove_print_chain, before=self._before, busy=self._of.busy)
+        self.report.removed.print_jobs = await self._walk(PRINT_JOBS, decide, remove)
 
     async def _walk(self, table: Table, decide: Callable[..., Chain], remove: Callable[..., Chain]) -> int:
-        after: Place = pruning.BEGINNING
+        after: Place = BEGINNING
         gone: set[str] = set()  # of a dry run: what would have gone with another
         count = 0
         while places := await self._store.read(
-            partial(pruning.candidates, table=table, after=after, before=self._before, limit=AT_A_TIME)
+            partial(candidates, table=table, after=after, before=self._before, limit=AT_A_TIME)
         ):
             began = time.monotonic()
             after = places[-1]
@@ -268,14 +485,14 @@ class _Run:
 
     async def quarantine(self) -> None:
         """Remove refused bodies."""
-        look = partial(pruning.quarantined, before=self._before, limit=LINES_AT_A_TIME)
-        self.report.removed.quarantined = await self._sweep(look, pruning.remove_quarantined)
+        look = partial(quarantined, before=self._before, limit=LINES_AT_A_TIME)
+        self.report.removed.quarantined = await self._sweep(look, remove_quarantined)
 
     async def feed(self) -> None:
         """Remove the feed's lines of what is not there any more."""
         self._of.progress = ("removing lines of the feed", 0)
-        look = partial(pruning.lines, before=self._before, limit=LINES_AT_A_TIME)
-        self.report.removed.changes = await self._sweep(look, pruning.remove_lines)
+        look = partial(lines, before=self._before, limit=LINES_AT_A_TIME)
+        self.report.removed.changes = await self._sweep(look, remove_lines)
         crash_point("prune.feed_removed")
 
     async def _sweep(self, look: Callable[..., Lines], remove: Callable[..., None]) -> int:
@@ -295,19 +512,19 @@ class _Run:
     async def cut(self) -> None:
         """Give the space back, and empty the log, so that nothing of what was removed is left in the files."""
         self._of.progress = ("returning the space", 0)
-        if await self._store.read(auto_vacuum.can_shrink):
-            left = await self._store.read(space.free_pages)
+        if await self._store.read(opening.can_shrink):
+            left = await self._store.read(backup.free_pages)
             while left:
                 began = time.monotonic()
                 cuts = (self._store.write(_cut) for _ in range(CUTS_A_COMMIT))
                 left = min(await asyncio.gather(*cuts))
                 crash_point("prune.space_returned")
                 await self._rest(began)
-            self.report.bytes_returned = self.report.bytes_before - await self._store.read(space.size)
+            self.report.bytes_returned = self.report.bytes_before - await self._store.read(backup.size)
         else:
             self.report.bytes_returned = None
         for _ in range(LOG_TRIES):
-            if await asyncio.to_thread(space.empty_log, self._of.database):
+            if await asyncio.to_thread(backup.empty_log, self._of.database):
                 return
             await asyncio.sleep(LOG_SECONDS)
         log.warning(
@@ -330,4 +547,4 @@ def _each(decide: Callable[..., Chain], ids: list[str], db: sqlite3.Connection) 
 
 
 def _cut(unit: Unit) -> int:
-    return space.give_back(unit, PAGES_A_FUNCTION)
+    return backup.give_back(unit, PAGES_A_FUNCTION)

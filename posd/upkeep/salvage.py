@@ -16,8 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from posd.base.callback_tokens import Channel
-from posd.base.uuids import canonical_uuid, is_print_job_id
+from posd.base.ids import Channel, canonical_uuid, is_print_job_id
 from posd.payments.model import Result
 from posd.printing import rows as print_jobs
 from posd.records.model import Phase

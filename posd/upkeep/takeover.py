@@ -1,6 +1,6 @@
 """Taking over from the database that a restore replaces: what was started once is never forgotten.
 
-Print jobs are taken over in the same way, in `posd.upkeep.print_takeover`.
+Print jobs are taken over in the same way, in `posd.upkeep.print_jobs`.
 
 A transaction that the backup does not have, or has in an older state, is copied in full. Where its row cannot be read,
 it is derived again from its events and its journal, as far as these are there; where nothing is there but the id, it is
@@ -16,18 +16,17 @@ from pathlib import Path
 import msgspec
 
 from posd.base.times import iso
-from posd.payments import event_rows, reprocess, rows
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import journal, reprocess, rows
 from posd.payments.entries import TakenOver
-from posd.payments.events import read_event
 from posd.payments.model import Transaction
-from posd.payments.record import Rederived, begin, move, note, record
+from posd.payments.record import CallsInFlight, Rederived, begin, move, note, record
+from posd.payments.wire import read_event
 from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.opening import connect_reader
-from posd.upkeep import merge, print_takeover
+from posd.upkeep import merge, print_jobs
 from posd.upkeep.merge import CHANGES, EVENTS, JOURNAL, UNREADABLE, Row
-from posd.upkeep.print_takeover import TakenJobs
+from posd.upkeep.print_jobs import TakenJobs
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -51,7 +50,7 @@ def take_over(
         merge.number_above(db, sound=sound)
         merge.keep_removed(db)
         taken = _TakeOver(db, reader, now, sound=sound).run(ids)
-        prints = print_takeover.take_over(db, reader, print_ids, sound=sound, now=now)
+        prints = print_jobs.take_over(db, reader, print_ids, sound=sound, now=now)
         return msgspec.structs.replace(taken, prints=prints)
 
 
@@ -148,7 +147,7 @@ class _TakeOver:
         """Return the terminal that was asked, as far as anything tells it."""
         lease = self._old.execute("SELECT terminal FROM leases WHERE client_transaction_id = ?", (identity,))
         serials = [*named, *(row[0] for row in lease)]
-        for event in event_rows.of_transaction(self._old, identity):
+        for event in journal.events(self._old, identity):
             with suppress(*UNREADABLE):
                 serials.append(read_event(event.body).terminal.serial_number)
         return next((serial for serial in serials if serial), "")

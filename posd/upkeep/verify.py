@@ -8,19 +8,19 @@ from typing import TypeVar
 
 import msgspec
 
-from posd.base.uuids import canonical_uuid, is_print_job_id
-from posd.payments import event_rows, leases
+from posd.base.ids import canonical_uuid, is_print_job_id
+from posd.payments import journal, rows
 from posd.payments import rows as transactions
 from posd.payments.entries import Entry
-from posd.payments.events import read_event
 from posd.payments.model import EvidenceKind, Outcome, Result, Transaction
+from posd.payments.wire import read_event
 from posd.records.model import Phase
-from posd.storage import atomic_replace
+from posd.storage import files
 from posd.storage.errors import StoreError
 from posd.storage.opening import KEY_TABLE, connect_reader, is_damage, schema_version
 from posd.upkeep.merge import UNREADABLE, history_behind, text
-from posd.upkeep.print_verify import faults
-from posd.upkeep.print_verify import history as print_history
+from posd.upkeep.print_jobs import faults
+from posd.upkeep.print_jobs import history as print_history
 
 #: Findings of one kind that are listed; the rest is counted.
 MAX_SHOWN = 20
@@ -156,7 +156,7 @@ class _Check:
                 if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
                     raise KeyboardInterrupt from error
                 self._found("damaged", name, f"cannot be read to the end ({error})")
-        for left in atomic_replace.waiting(self._path):
+        for left in files.waiting(self._path):
             self._found("interrupted", left.name, "it waits to be put in place")
         transactions, events = self._count("transactions"), self._count("events")
         jobs = self._count("print_jobs")
@@ -211,7 +211,7 @@ class _Check:
     def _evidence(self, found: Transaction) -> None:
         for outcome in _outcomes(found):
             for item in outcome.evidence:
-                if item.kind is EvidenceKind.EVENT and not event_rows.bodies(
+                if item.kind is EvidenceKind.EVENT and not journal.event_bodies(
                     self._db, found.client_transaction_id, item.event_id or ""
                 ):
                     self._found("evidence", f"payment {found.client_transaction_id}", f"event {item.event_id}")
@@ -257,7 +257,7 @@ class _Check:
             self._found("history", f"payment {identity}", f"it is {phase}, {result or 'open'}; the history says {said}")
 
     def _leases(self) -> None:
-        for terminal, identity in leases.all_held(self._db).items():
+        for terminal, identity in rows.leases(self._db).items():
             row = self._db.execute(
                 "SELECT terminal, phase FROM transactions WHERE client_transaction_id = ?", (identity,)
             ).fetchone()

@@ -3,10 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from posd.simulator.catalogue import payments
-from posd.simulator.print_catalogue import prints
-from posd.simulator.print_scenario import PrintExpect
-from posd.simulator.scenario import Expect, Scenario
+from posd.simulator.scenario import Expect, PrintExpect, Scenario, payments, prints
 from tests.catalogue.themes import THEMES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "scenarios.md"

@@ -11,9 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 from posd.simulator import Simulator
-from posd.simulator.catalogue import payments
 from posd.simulator.ledger import Entry, Ledger
-from posd.simulator.scenario import Deed, Scenario
+from posd.simulator.scenario import Deed, Scenario, payments
 from tests.support.daemon import Daemon
 from tests.support.streams import stream
 

@@ -13,9 +13,7 @@ from typing import Any
 
 from posd import tls
 from posd.simulator import Settings, Simulator
-from posd.simulator.print_catalogue import CHOICE, prints
-from posd.simulator.print_scenario import PrintScenario
-from posd.simulator.scenario import Fault
+from posd.simulator.scenario import CHOICE, Fault, PrintScenario, prints
 from tests.catalogue.playing import News
 from tests.catalogue.street import IMPATIENT, PATIENT
 from tests.support.daemon import Daemon, running

@@ -13,8 +13,7 @@ from secrets import token_hex
 
 from posd import tls
 from posd.simulator import Settings, Simulator
-from posd.simulator.catalogue import payments
-from posd.simulator.scenario import Certificate, Deed, Fault, Scenario
+from posd.simulator.scenario import Certificate, Deed, Fault, Scenario, payments
 from tests.catalogue.playing import News, Play, Played
 from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve

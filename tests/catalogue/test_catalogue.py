@@ -5,8 +5,7 @@ from decimal import Decimal
 
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result
 from posd.records.model import Phase
-from posd.simulator.catalogue import payments
-from posd.simulator.print_catalogue import prints
+from posd.simulator.scenario import payments, prints
 from tests.catalogue.document import DOCUMENT, document
 from tests.catalogue.themes import QUICK, REQUIRED, THEMES
 from tests.support.tables import every

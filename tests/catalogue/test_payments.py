@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from posd.logs.events import EVENTS
-from posd.simulator.catalogue import payments
+from posd.simulator.scenario import payments
 from tests.catalogue.playing import Played, Said
 from tests.catalogue.street import Street, streets
 from tests.catalogue.themes import QUICK

@@ -9,8 +9,7 @@ import pytest
 import pytest_asyncio
 
 from posd.logs.events import EVENTS
-from posd.simulator.print_catalogue import DEFAULT_PRINT_SCENARIO, prints
-from posd.simulator.print_scenario import Memory
+from posd.simulator.scenario import DEFAULT_PRINT_SCENARIO, Memory, prints
 from tests.catalogue.print_street import PrintPlay, Said, print_street
 from tests.support.secrets import Secrets
 from tests.support.slow import named_quick, played_in

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
 
-from posd.simulator.catalogue import payments
-from posd.simulator.lifecycle import FINALS, Status
-from posd.simulator.scenario import AbortEffect, Deed, Scenario, SearchFinds, Span, Wait
+from posd.simulator.operations import FINALS, Status
+from posd.simulator.scenario import AbortEffect, Deed, Scenario, SearchFinds, Span, Wait, payments
 
 #: Scenarios of ordinary days, and how often each is played; all others of the catalogue are bad days.
 ORDINARY = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.cli.app.api import Api, ForeignAnswer, Problem, StreamItem, Unreachable
+from posd.cli.app.connection import Api, ForeignAnswer, Problem, StreamItem, Unreachable
 from tests.cli.stub import Answer, Stub, problem
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from posd.cli.app.api import Api
+from posd.cli.app.connection import Api
 from posd.cli.demo.machine import Machine
 from tests.cli.processes import Done, posd
 

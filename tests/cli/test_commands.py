@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from posd.cli.app.api import Api
+from posd.cli.app.connection import Api
 from posd.cli.demo.machine import Machine
 from tests.cli.processes import PATIENCE, Done, daemon_away, posd, read_until, started_posd
 

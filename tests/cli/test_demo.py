@@ -13,9 +13,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from posd.cli.demo.charges import Charge, Plan, Receipt
 from posd.cli.demo.machine import MAX_SOCKET_PATH_BYTES, temporary_directory
-from posd.cli.demo.receipt import Receipt
-from posd.cli.demo.timeline import Charge, Plan
 from tests.cli.processes import PATIENCE, processes_naming, read_until, started_posd
 from tests.support.needs import lacking, needs
 from tests.support.slow import first_quick, played_in

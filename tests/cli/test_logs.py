@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from posd.cli.app.users import login_name
-from posd.cli.operate.log_lines import MAX_LINE_BYTES, sentence
+from posd.cli.app.parameters import login_name
+from posd.cli.operate.logs import MAX_LINE_BYTES, sentence
 from posd.logs.events import EVENTS
 from tests.cli.processes import PATIENCE, command, posd, posd_on_terminal
 

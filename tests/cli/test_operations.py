@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from posd.cli.app.advice import ATTENTION_ADVICE, NEXT_STEPS, attention_advice, next_step
-from posd.cli.payments.operations import OPERATIONS, UNKNOWN
 from posd.cli.payments.progress import GOES_ON, outcome_pairs
 from posd.cli.payments.words import (
+    OPERATIONS,
     RESOLVED_AS,
     RESULTS,
     SEARCHES,
     STATUS_HINTS,
+    UNKNOWN,
     hint,
     meaning,
     resolving,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from posd.cli.app.users import caller, login_name, user_name
+from posd.cli.app.parameters import caller, login_name, user_name
 from posd.cli.payments import decide as commands
 from posd.cli.payments.words import meaning
 from tests.cli.documents import ID, OTHER_ID, answer, attention, outcome, transaction

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from posd.cli.printing.words import ATTENTION_ADVICE
+from posd.cli.printing.progress import ATTENTION_ADVICE
 from posd.printing.model import PrintAttentionCode
 from tests.cli.documents import AT, ID, answer, attention
 from tests.cli.print_documents import COMPLETED, FAILED, JOB, REFUSED, print_job

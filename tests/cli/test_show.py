@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from posd.cli.payments.history import details, evidence_text
+from posd.cli.payments.words import details, evidence_text
 from tests.cli.documents import AT, ID, OTHER_ID, answer, attention, outcome, transaction
 from tests.cli.processes import posd, posd_on_terminal
 from tests.cli.stub import Answer, Stub, problem

@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from posd.cli.app.api import Api, Problem, Unreachable
+from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.app.waiting import Arrived, Away, Snapshot, TimedOut, follow, start
 from tests.cli.stub import Answer, Stub, problem
 

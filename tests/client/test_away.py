@@ -28,7 +28,7 @@ from posd.client import (
     StillPrinting,
     StorageUnavailable,
     Unreachable,
-    wire,
+    connection,
 )
 from tests.cli.documents import AT, ID, answer, outcome, transaction
 from tests.cli.print_documents import COMPLETED, JOB, print_job
@@ -124,7 +124,7 @@ def test_a_full_queue_of_a_socket_is_no_reason_to_give_up(tmp_path: Path) -> Non
             one.setblocking(False)
             if one.connect_ex(str(tmp_path / "s")) == errno.EAGAIN:
                 break
-        wire.probe(str(tmp_path / "s"))
+        connection.probe(str(tmp_path / "s"))
         for one in waiting:
             one.close()
 

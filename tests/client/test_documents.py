@@ -19,9 +19,9 @@ from posd.client import (
     Receipt,
     Rejected,
     UnknownResult,
-    exact,
+    documents,
 )
-from posd.client.outcomes import TYPES, read_outcome
+from posd.client.states import TYPES, read_outcome
 from posd.payments.model import Result
 from tests.cli.documents import AT, ID, answer, attention, outcome, transaction
 from tests.cli.stub import Answer, Stub
@@ -126,13 +126,13 @@ def test_an_outcome_that_was_withdrawn_in_between_is_waited_for(tmp_path: Path) 
 
 
 def test_a_transaction_has_all_that_the_contract_says(tmp_path: Path) -> None:
-    raw = exact.encode(transaction_fields())
+    raw = documents.encode(transaction_fields())
     with Stub(tmp_path / "s", [Answer(200, raw)]) as stub, Posd(stub.socket) as client:
         state = client.transaction(ID.upper()).state()
     assert (state.id, state.terminal, state.type, state.sale) == (ID, "SN-0001", "charge", "s-1")
     assert (state.phase, state.status, state.next_step, state.final) == ("active", "CARD_PRESENTED", "wait", False)
     assert (state.abortable, state.released, state.original, state.derived) == (True, False, None, ("d",))
-    assert exact.encode(state.amount) == b'{"iva":1.20,"subtotal_iva":10.00}'
+    assert documents.encode(state.amount) == b'{"iva":1.20,"subtotal_iva":10.00}'
     assert (state.created_at, state.outcome) == (MOMENT, None)
     assert [(item.code, item.since, item.detail) for item in state.attention] == [("gap", MOMENT, "why")]
     assert state.document["of_a_newer_posd"] == "kept"
@@ -165,28 +165,28 @@ def transaction_fields() -> dict[str, Any]:
     ids=str,
 )
 def test_what_is_written_is_exact(value: object, text: str) -> None:
-    assert exact.encode(value).decode() == text
+    assert documents.encode(value).decode() == text
 
 
 @pytest.mark.parametrize("value", [1.5, {"a": [0.1]}, b"x", {1: 2}, {1, 2}, Path], ids=repr)
 def test_what_json_cannot_hold_exactly_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
-        exact.encode(value)
+        documents.encode(value)
 
 
 @pytest.mark.parametrize("value", [Decimal("NaN"), Decimal("Infinity"), "\ud800"], ids=repr)
 def test_what_is_no_value_of_json_is_refused(value: object) -> None:
     with pytest.raises(ValueError):
-        exact.encode(value)
+        documents.encode(value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "NaN", '"\\ud800"', "[" * 100_000, "1 2", "\ufeff1"], ids=lambda x: x[:9])
 def test_what_is_not_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
-        exact.decode(text)
+        documents.decode(text)
 
 
 def test_every_number_can_be_read() -> None:
-    found = exact.decode(f"[10.10, 1e400, {'9' * 5000}, 1e99999999999999999999, 7]")
+    found = documents.decode(f"[10.10, 1e400, {'9' * 5000}, 1e99999999999999999999, 7]")
     assert [type(item) for item in found] == [Decimal, Decimal, Decimal, str, int]
     assert str(found[0]) == "10.10"

@@ -19,7 +19,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Posd, StillOpen, TerminalBusy, wire
+from posd.client import Approved, AsyncPayment, AsyncPosd, Canceled, Posd, StillOpen, TerminalBusy, connection
 from tests.client.conftest import approve
 from tests.support.shop import Payment, acknowledging, held
 from tests.support.streams import PATIENCE_SECONDS
@@ -208,12 +208,12 @@ async def test_a_socket_that_could_not_be_connected_is_closed(tmp_path: Path) ->
     path = str(tmp_path / "nobody.sock")
     with (
         warnings.catch_warnings(record=True) as caught,
-        httpx2.Client(transport=httpx2.HTTPTransport(**wire.transport_options(path))) as client,
+        httpx2.Client(transport=httpx2.HTTPTransport(**connection.transport_options(path))) as client,
     ):
         warnings.simplefilter("always")
         with pytest.raises(httpx2.ConnectError) as raised:
             client.get("http://posd/v1/health")
-        lost = wire.lost(path, raised.value)
+        lost = connection.lost(path, raised.value)
         assert not lost.sent
         del raised, lost
         gc.collect()

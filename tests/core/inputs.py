@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
-from posd.payments.search_replies import Answer, Found, NoAnswer, Nothing
-from posd.payments.start_replies import Acknowledged, Judgement
 from posd.payments.transitions import (
     Seen,
     advance,
@@ -22,8 +20,9 @@ from posd.payments.transitions import (
     searched,
     silent,
 )
+from posd.payments.wire import Acknowledged, Answer, Found, Judgement, NoAnswer, Nothing
 from posd.records.model import Phase
-from posd.records.start_reply import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Doubtful, Refused, Unsent
 from tests.core.scenarios import IDENTITY, NOW, Path, read
 from tests.core.walks import Deck, Input
 from tests.support.events import body

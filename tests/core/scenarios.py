@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import groupby
 
-from posd.payments.events import TransactionEvent, read_event
 from posd.payments.lifecycle import FINALS, TRANSITIONS, Status
 from posd.payments.model import Result, Transaction
+from posd.payments.wire import TransactionEvent, read_event
 from posd.records.model import Phase
 from tests.support.events import body
 

@@ -1,6 +1,6 @@
 """What the answer to an abort says: only "nothing is running" is used further."""
 
-from posd.payments.abort_replies import AbortAnswer, judge_abort
+from posd.payments.wire import AbortAnswer, judge_abort
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from tests.support.tables import every
 

@@ -7,7 +7,7 @@ import hmac
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.callback_tokens import Channel, path, token, verify
+from posd.base.ids import Channel, path, token, verify
 from tests.core.scenarios import IDENTITY
 
 KEY, OLD = b"k" * 32, b"o" * 32

@@ -5,10 +5,10 @@ from itertools import product
 import msgspec
 import pytest
 
-from posd.payments.chains import Misfit, in_the_way, misfit, reference
 from posd.payments.model import OperationType, Result, Transaction
+from posd.payments.operations import Misfit, in_the_way, misfit, reference
 from posd.payments.transitions import Seen, advance, conclude_start, resolved
-from posd.records.start_reply import Refused
+from posd.terminals.attempt import Refused
 from tests.core.inputs import content, event
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.support.tables import every

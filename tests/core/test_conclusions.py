@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, LastSearch, Result, SearchResult, Transaction
-from posd.payments.search_replies import Answer, Found, NoAnswer, Nothing
 from posd.payments.transitions import (
     dismissed,
     doubt,
@@ -19,6 +18,7 @@ from posd.payments.transitions import (
     taken_over,
     touched,
 )
+from posd.payments.wire import Answer, Found, NoAnswer, Nothing
 from posd.records.model import Phase
 from tests.core.inputs import REPLIES, UNUSABLE, content, event, found
 from tests.core.scenarios import ACK, CARD, NOW, REQUESTED, starting

@@ -8,10 +8,10 @@ import pytest
 from posd.payments import model
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, EvidenceKind, NextStep, Result, Transaction, next_step
-from posd.payments.start_replies import Acknowledged, Judgement
 from posd.payments.transitions import Seen, advance, conclude_start, interrupted, quarantined, rebuild, recognise
+from posd.payments.wire import Acknowledged, Judgement
 from posd.records.model import Phase
-from posd.records.start_reply import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Doubtful, Refused, Unsent
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REJECTED, REQUESTED, read, starting
 from tests.support.events import body
 

@@ -31,13 +31,10 @@ from posd.payments.entries import (
     feed_word,
     replay,
 )
-from posd.payments.events import TransactionEvent
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
-from posd.payments.search_replies import Found, NoAnswer, Nothing
-from posd.payments.start_replies import Acknowledged
 from posd.payments.transitions import New, Seen, recognise
-from posd.records.start_reply import Doubtful, Refused, Unsent
-from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.payments.wire import Acknowledged, Found, NoAnswer, Nothing, TransactionEvent
+from posd.terminals.attempt import Doubtful, Lost, NotSent, Refused, Replied, Unsent
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
 from tests.support.tables import every

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.events import MAX_TEXT, NotAnEvent, read_acknowledgement, read_event
+from posd.payments.wire import MAX_TEXT, NotAnEvent, read_acknowledgement, read_event
 from tests.core.scenarios import IDENTITY
 from tests.support.events import body, event
 from tests.support.tables import every

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.json_text import MAX_DEPTH, TooDeep, decode, deeper_than
+from posd.base.json_types import MAX_DEPTH, TooDeep, decode, deeper_than
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.json_text import encode
+from posd.base.json_types import encode
 from posd.base.money import numbers, parse_money, read_money, to_decimal
 from tests.support.tables import every
 

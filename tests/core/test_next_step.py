@@ -13,9 +13,9 @@ from posd.payments.model import (
     next_step,
     past_point_of_no_return,
 )
-from posd.payments.start_replies import Acknowledged
 from posd.payments.transitions import dismissed, doubt, quarantined, released, resolved
-from posd.records.start_reply import Refused
+from posd.payments.wire import Acknowledged
+from posd.terminals.attempt import Refused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
 from tests.core.walks import Input

@@ -7,7 +7,7 @@ import pytest
 
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
 from posd.payments.transitions import Seen, advance, interrupted, proved, resolved
-from posd.records.start_reply import Refused, Unsent
+from posd.terminals.attempt import Refused, Unsent
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.core.walks import Input

@@ -28,9 +28,8 @@ from posd.printing.entries import (
     repeats,
     replay,
 )
-from posd.printing.events import Answered, NoAnswer
-from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
-from posd.printing.replies import Report
+from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus, Report
+from posd.printing.wire import Answered, NoAnswer
 from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.core.test_printing import NOW, active, codes, starting
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.printing.events import (
+from posd.printing.model import Accepted, Report
+from posd.printing.wire import (
     MAX_JOB_ID,
     MAX_TEXT,
     Answered,
@@ -19,9 +20,7 @@ from posd.printing.events import (
     read_status,
     read_webhook,
 )
-from posd.printing.replies import Accepted, Report
-from posd.records.start_reply import Refused
-from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.terminals.attempt import Lost, NotSent, Refused, Replied
 from tests.core.test_printing import starting
 
 JOB = starting()

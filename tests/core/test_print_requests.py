@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.uuids import is_print_job_id
+from posd.base.ids import is_print_job_id
 from posd.printing.entries import Dismissed, Resolved
-from posd.printing.model import PrintJob, rebuild
-from posd.printing.replies import Report
+from posd.printing.model import PrintJob, Report, rebuild
 from posd.printing.request import (
     MAX_DOCUMENT_BYTES,
     MAX_REFERENCE_CHARACTERS,

@@ -11,16 +11,17 @@ from posd.printing.model import (
     FINALS,
     NOT_ACCEPTED,
     SETTLED,
+    Accepted,
     DecidedBy,
     PrintAttentionCode,
     PrintJob,
     PrintStatus,
+    Report,
     belongs,
+    judge_reply,
 )
-from posd.printing.replies import Accepted, Report, judge_reply
 from posd.records.model import Phase
-from posd.records.start_reply import Doubtful, Refused, Unsent
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
+from posd.terminals.attempt import Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
 from tests.support.tables import every
 
 NOW = datetime(2026, 11, 20, 10, 42, 3, tzinfo=UTC)

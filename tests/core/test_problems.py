@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from posd.base.ids import canonical_uuid
 from posd.base.problems import PROBLEMS, Problem
 from posd.base.times import iso, parse_iso
-from posd.base.uuids import canonical_uuid
 from tests.support.tables import every
 
 

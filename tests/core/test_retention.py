@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from posd.base.times import iso
-from posd.payments.attention import attend
 from posd.payments.lifecycle import Status
-from posd.payments.model import RESULTS, AttentionCode, OperationType, Result, Transaction
+from posd.payments.model import RESULTS, AttentionCode, OperationType, Result, Transaction, attend
 from posd.payments.outcomes import contradicts
 from posd.printing.model import PrintJob
 from posd.records.model import Phase

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posd.base.times import iso
-from posd.payments.reversals import end_of_day, reversal
+from posd.payments.operations import end_of_day, reversal
 
 #: With and without daylight saving; clocks that change at midnight (Santiago, Asuncion, Beirut, Havana) and at others.
 ZONES = (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.search_replies import MAX_ELEMENTS, Found, NoAnswer, Nothing, final_element, read_reply, request_body
+from posd.payments.wire import MAX_ELEMENTS, Found, NoAnswer, Nothing, final_element, read_reply, request_body
 from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.core.inputs import content
 from tests.core.scenarios import CARD, IDENTITY, REQUESTED

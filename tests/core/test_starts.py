@@ -2,9 +2,8 @@
 
 import json
 
-from posd.payments.start_replies import Acknowledged, judge
-from posd.records.start_reply import MAX_REFUSAL_TEXT, Doubtful, Refused, Unsent
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
+from posd.payments.wire import Acknowledged, judge
+from posd.terminals.attempt import MAX_REFUSAL_TEXT, Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
 from tests.core.scenarios import IDENTITY
 from tests.support.tables import every
 

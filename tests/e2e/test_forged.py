@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from posd.base import callback_tokens
-from posd.base.callback_tokens import Channel
+from posd.base import ids
+from posd.base.ids import Channel
 from tests.support.events import body
 from tests.support.https import post, send
 from tests.support.shop import Payment, Shop, quiet
@@ -44,7 +44,7 @@ class Genuine:
 
 def foreign(identity: str) -> str:
     """Return the token that a daemon with another key would give."""
-    return callback_tokens.token(bytes(32), Channel.TRANSACTION, identity)
+    return ids.token(bytes(32), Channel.TRANSACTION, identity)
 
 
 def flipped(token: str) -> str:

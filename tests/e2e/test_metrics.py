@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from posd import __version__, tls
-from posd.api.metrics.families import FAMILIES
+from posd.api.metrics import FAMILIES
 from posd.base.times import parse_iso
 from posd.daemon.metrics import OPEN_PHASES
 from posd.storage.opening import schema_version

@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from posd.api.webhooks import MAX_PRINT_BYTES
-from posd.base import callback_tokens
-from posd.base.callback_tokens import Channel
+from posd.base import ids
+from posd.base.ids import Channel
 from tests.support.events import body as event_body
 from tests.support.https import connect, post
 from tests.support.prints import SILENT, Printer, calling_before, knowing
@@ -218,21 +218,17 @@ async def test_a_body_that_breaks_off_is_asked_for(printer: Printer) -> None:
 def forged(printer: Printer, identity: str) -> dict[str, str]:
     """Return addresses that a stranger on the LAN could try for a print job."""
     key = bytes.fromhex(key_file(printer.daemon).read_text().split()[0])
-    real = callback_tokens.token(key, Channel.PRINT, identity)
+    real = ids.token(key, Channel.PRINT, identity)
     return {
         "no token": f"/webhooks/print-jobs/{identity}/",
-        "half a token": callback_tokens.path(Channel.PRINT, identity, real[:-1]),
-        "another's": callback_tokens.path(Channel.PRINT, identity, callback_tokens.token(key, Channel.PRINT, "other")),
-        "of the other channel": callback_tokens.path(
-            Channel.PRINT, identity, callback_tokens.token(key, Channel.TRANSACTION, identity)
-        ),
-        "on the other channel": callback_tokens.path(Channel.TRANSACTION, identity, real),
-        "another key": callback_tokens.path(
-            Channel.PRINT, identity, callback_tokens.token(b"x" * 32, Channel.PRINT, identity)
-        ),
+        "half a token": ids.path(Channel.PRINT, identity, real[:-1]),
+        "another's": ids.path(Channel.PRINT, identity, ids.token(key, Channel.PRINT, "other")),
+        "of the other channel": ids.path(Channel.PRINT, identity, ids.token(key, Channel.TRANSACTION, identity)),
+        "on the other channel": ids.path(Channel.TRANSACTION, identity, real),
+        "another key": ids.path(Channel.PRINT, identity, ids.token(b"x" * 32, Channel.PRINT, identity)),
         "no such channel": f"/webhooks/prints/{identity}/{real}",
-        "more": f"{callback_tokens.path(Channel.PRINT, identity, real)}/",
-        "dots": callback_tokens.path(Channel.PRINT, "..", callback_tokens.token(key, Channel.PRINT, "..")),
+        "more": f"{ids.path(Channel.PRINT, identity, real)}/",
+        "dots": ids.path(Channel.PRINT, "..", ids.token(key, Channel.PRINT, "..")),
     }
 
 
@@ -249,9 +245,7 @@ async def test_the_channels_do_not_take_each_others_payload(printer: Printer) ->
     assert (await job.call(event_body(str(uuid4()), "APPROVAL"))).status == 400
     identity = str(uuid4())
     key = bytes.fromhex(key_file(printer.daemon).read_text().split()[0])
-    address = callback_tokens.path(
-        Channel.TRANSACTION, identity, callback_tokens.token(key, Channel.TRANSACTION, identity)
-    )
+    address = ids.path(Channel.TRANSACTION, identity, ids.token(key, Channel.TRANSACTION, identity))
     assert (await deliver(printer.daemon, address, job.words(printJobId=identity))).status == 400
     assert (await printer.daemon.call("GET", f"/transactions/{identity}")).status == 404
 

@@ -186,7 +186,7 @@ async def test_what_the_terminal_answered_is_kept_as_it_came(shop: Shop, status:
     shop.terminal.start = answering(status, content)
     assert (await payment.put()).status == 201
     with disk(shop.daemon) as db:
-        (item,) = journal.of_transaction(db, payment.identity)
+        (item,) = journal.entries(db, payment.identity)
         assert item.entry == Attempted(Replied(status, content))
 
 

@@ -7,18 +7,27 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from posd.base.json_text import decode, encode
+from posd.base.json_types import decode, encode
 from posd.payments import entries
 from posd.payments.entries import Attempted, Searched, apply
-from posd.payments.events import MAX_TEXT, NotAnEvent, TransactionEvent, read_event
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import RESULTS, Outcome, Transaction
-from posd.payments.search_replies import Found, NoAnswer, Nothing, final_element, read_reply
-from posd.payments.start_replies import Acknowledged, judge
 from posd.payments.transitions import Seen, advance, conclude_start, recognise, searched
+from posd.payments.wire import (
+    MAX_TEXT,
+    Acknowledged,
+    Found,
+    NoAnswer,
+    NotAnEvent,
+    Nothing,
+    TransactionEvent,
+    final_element,
+    judge,
+    read_event,
+    read_reply,
+)
 from posd.records.model import Phase
-from posd.records.start_reply import Doubtful, Refused, Unsent
-from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
+from posd.terminals.attempt import Attempt, Doubtful, Lost, NotSent, Refused, Replied, Unsent
 from tests.core.scenarios import NOW, starting
 from tests.fuzz import reading, seeds
 from tests.fuzz.mutation import bodies
@@ -237,12 +246,12 @@ def _searches(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
     return attempts(bodies(seeds.SEARCH_REPLIES, seeds.EVENT_WORDS, corpus), st.sampled_from(seeds.POINTERS))
 
 
-EVENT = Target("event", _events, check_event, (_PAYMENTS + "events.py", _BASE + "json_text.py", _BASE + "money.py"))
-_REPLIES = (_PAYMENTS + "events.py", _PAYMENTS + "start_replies.py")
+EVENT = Target("event", _events, check_event, (_PAYMENTS + "wire.py", _BASE + "json_types.py", _BASE + "money.py"))
+_REPLIES = (_PAYMENTS + "wire.py",)
 ACKNOWLEDGEMENT = Target(
     "acknowledgement",
     _acknowledgements,
     check_acknowledgement,
     _REPLIES,
 )
-SEARCH = Target("search", _searches, check_search, (_PAYMENTS + "search_replies.py", _BASE + "json_text.py"))
+SEARCH = Target("search", _searches, check_search, (_PAYMENTS + "wire.py", _BASE + "json_types.py"))

@@ -6,15 +6,13 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from posd.base.json_text import encode
-from posd.payments.events import read_event
+from posd.base.json_types import encode
 from posd.payments.lifecycle import FINALS
 from posd.payments.model import AttentionCode, Outcome, Transaction
-from posd.payments.search_replies import NoAnswer, Nothing
-from posd.payments.start_replies import Acknowledged
 from posd.payments.transitions import Seen, advance, conclude_start, doubt, quarantined, recognise, searched, silent
+from posd.payments.wire import Acknowledged, NoAnswer, Nothing, read_event
 from posd.records.model import Phase
-from posd.records.start_reply import Doubtful, Refused, Unsent
+from posd.terminals.attempt import Doubtful, Refused, Unsent
 from tests.core.scenarios import NOW, starting
 from tests.fuzz import seeds
 from tests.fuzz.codec import check_step

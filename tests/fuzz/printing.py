@@ -6,15 +6,13 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from posd.base.json_text import encode
+from posd.base.json_types import encode
 from posd.printing import entries
 from posd.printing.entries import Called, Created, Polled, apply, repeats
-from posd.printing.events import Answered, NotAPrintEvent, judge, read_poll, read_status, read_webhook
-from posd.printing.model import FINALS, STATED, PrintAttentionCode, PrintJob, PrintStatus
-from posd.printing.replies import Accepted, Report
+from posd.printing.model import FINALS, STATED, Accepted, PrintAttentionCode, PrintJob, PrintStatus, Report
+from posd.printing.wire import Answered, NotAPrintEvent, judge, read_poll, read_status, read_webhook
 from posd.records.model import Phase
-from posd.records.start_reply import Doubtful, Refused, Unsent
-from posd.terminals.attempt import Lost, NotSent, Replied
+from posd.terminals.attempt import Doubtful, Lost, NotSent, Refused, Replied, Unsent
 from tests.core.scenarios import NOW
 from tests.fuzz import reading, seeds
 from tests.fuzz.codec import NeverError, attempt_of, attempts
@@ -174,7 +172,7 @@ def _courses(_corpus: Sequence[bytes]) -> SearchStrategy[Case]:
     return beside(st.just(b""), st.lists(st.sampled_from((*seeds.PRINT_STATUSES, "PAUSED")), max_size=8))
 
 
-_MODULES = tuple(_PRINTING + name for name in ("events.py", "replies.py", "model.py", "entries.py"))
+_MODULES = tuple(_PRINTING + name for name in ("wire.py", "model.py", "entries.py"))
 
 PRINT_WEBHOOK = Target("print-webhook", _webhooks, check_webhook, _MODULES)
 PRINT_CREATION = Target("print-creation", _replies, check_creation, _MODULES)

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from posd.base.json_text import encode
+from posd.base.json_types import encode
 from posd.payments import decision_requests
 from posd.payments.model import Transaction
 from posd.payments.request import StartRequest, differing_fields, read_start, start_body
@@ -162,8 +162,6 @@ def _decisions(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
     return st.builds(Case, bodies(seeds.DECISIONS, seeds.DECISION_WORDS, corpus), st.sampled_from(calls))
 
 
-START = Target("start", _starts, check_start, (_PAYMENTS + "request.py", _BASE + "money.py", _BASE + "json_text.py"))
+START = Target("start", _starts, check_start, (_PAYMENTS + "request.py", _BASE + "money.py", _BASE + "json_types.py"))
 PRINT = Target("print", _prints, check_print, (_PRINTING + "request.py",))
-DECISION = Target(
-    "decision", _decisions, check_decision, (_PAYMENTS + "decision_requests.py", _PRINTING + "request.py")
-)
+DECISION = Target("decision", _decisions, check_decision, (_PAYMENTS + "request.py", _PRINTING + "request.py"))

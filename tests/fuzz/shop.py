@@ -12,8 +12,8 @@ from threading import Thread
 from typing import Any
 from uuid import UUID, uuid5
 
-from posd.base import callback_tokens
-from posd.base.callback_tokens import Channel
+from posd.base import ids
+from posd.base.ids import Channel
 from tests.fuzz.seeds import SERIAL
 from tests.fuzz.wire import Answer, Message, ask_local, ask_tls
 from tests.support.daemon import Daemon, running
@@ -86,7 +86,7 @@ class Shop:
     def address(self, channel: Channel, identity: str) -> str:
         """Return the path of the callback address of an id."""
         key = bytes.fromhex(key_file(self.posd).read_text().split()[0])
-        return callback_tokens.path(channel, identity, callback_tokens.token(key, channel, identity))
+        return ids.path(channel, identity, ids.token(key, channel, identity))
 
     def check(self) -> None:
         """The daemon is alive, and its log tells of no fault of its own."""

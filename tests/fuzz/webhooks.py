@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from posd.base.callback_tokens import Channel
+from posd.base.ids import Channel
 from tests.fuzz import seeds
 from tests.fuzz.mutation import bodies
 from tests.fuzz.seeds import IDENTITY, PRINT_JOB

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from posd import tls
-from posd.base import callback_tokens
-from posd.base.callback_tokens import Channel
+from posd.base import ids
+from posd.base.ids import Channel
 from tests.support.daemon import START_SECONDS, Daemon, toml
 
 #: How much faster than people the terminals are: a payment takes some 150 ms.
@@ -71,8 +71,8 @@ class Shop:
             query = "SELECT client_transaction_id, body FROM events ORDER BY seq DESC LIMIT 1"
             identity, body = db.execute(query).fetchone()
         (key,) = (self.daemon.database.parent / "callback.key").read_text().split()
-        token = callback_tokens.token(bytes.fromhex(key), Channel.TRANSACTION, identity)
-        return callback_tokens.path(Channel.TRANSACTION, identity, token), body
+        token = ids.token(bytes.fromhex(key), Channel.TRANSACTION, identity)
+        return ids.path(Channel.TRANSACTION, identity, token), body
 
 
 @asynccontextmanager

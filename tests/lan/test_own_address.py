@@ -71,7 +71,7 @@ async def test_a_configured_advertise_host_is_the_configurations_own_matter() ->
 TOLD = """
 import asyncio, sys
 from urllib.parse import urlsplit
-from posd.base.callback_tokens import Channel
+from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.records.callback_urls import CallbackUrls
 async def told(url):

@@ -5,16 +5,15 @@ from typing import Any, get_args
 
 import pytest
 
-from posd.base.json_text import encode
-from posd.payments import entries, views
+from posd.base.json_types import encode
+from posd.payments import documents, entries
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, OperationType, Result, Transaction
-from posd.payments.search_replies import Found, NoAnswer, Nothing
+from posd.payments.wire import Found, NoAnswer, Nothing
+from posd.printing import documents as print_views
 from posd.printing import entries as print_entries
-from posd.printing import views as print_views
-from posd.printing.events import Answered
-from posd.printing.events import NoAnswer as NoPollAnswer
-from posd.printing.model import PrintAttentionCode, PrintStatus
-from posd.printing.replies import Report
+from posd.printing.model import PrintAttentionCode, PrintStatus, Report
+from posd.printing.wire import Answered
+from posd.printing.wire import NoAnswer as NoPollAnswer
 from posd.records.model import Phase
 from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.openapi import released
@@ -122,7 +121,7 @@ def check(line: Any, expected: dict[str, Any], page: str) -> None:
 
 @pytest.mark.parametrize(("entry", "expected"), LINES, ids=lambda value: getattr(value, "get", lambda _: "")("kind"))
 def test_a_line_of_a_payment(entry: Any, expected: dict[str, Any]) -> None:
-    check(views.line(AT, entry, TRANSACTION), expected, "History")
+    check(documents.line(AT, entry, TRANSACTION), expected, "History")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from posd.simulator.user_actions import Hand
+from posd.simulator.payment import Hand
 from tests.recipes.counter import Counter
 from tests.recipes.running import tried
 from tests.recipes.trouble import troubled

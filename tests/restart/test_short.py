@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd.payments import leases, rows
+from posd.payments import rows
 from posd.payments.reconcile import MAX_CALLS
 from tests.restart.fill import fill
 from tests.restart.measure import start
@@ -15,7 +15,7 @@ from tests.restart.measure import start
 STATEMENTS = {
     "open ones": lambda db: rows.open_ones(db),
     "to ask once": lambda db: rows.to_ask_once(db),
-    "leases": lambda db: leases.all_held(db),
+    "leases": lambda db: rows.leases(db),
 }
 
 

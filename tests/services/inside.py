@@ -15,17 +15,16 @@ from structlog.typing import EventDict
 from posd.config import load
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
-from posd.payments.calls_in_flight import CallsInFlight
-from posd.payments.intent import Intents
 from posd.payments.model import Transaction
-from posd.payments.start import Payments
+from posd.payments.record import CallsInFlight
+from posd.payments.start import Intents, Payments
 from posd.printing import rows
 from posd.printing.model import PrintJob
 from posd.printing.start import Printing
 from posd.printing.turns import Turns
 from posd.records.callback_urls import CallbackUrls
 from posd.storage.store import Store
-from posd.terminals.announcements import Announcement
+from posd.terminals.addresses import Announcement
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.shop import PATIENCE_SECONDS

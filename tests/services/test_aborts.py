@@ -12,12 +12,11 @@ import pytest
 
 from posd.base.problems import Problem
 from posd.config import load
-from posd.payments import leases
+from posd.payments import rows
 from posd.payments.abort import Aborts
-from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.inbox import Inbox
-from posd.payments.intent import Intents
-from posd.payments.start import Payments
+from posd.payments.record import CallsInFlight
+from posd.payments.start import Intents, Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
@@ -64,7 +63,7 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
         assert await final == 200
         with pytest.raises(Problem, match="the acquirer was already asked"):
             await abort
-        assert await store.read(leases.all_held) == {}
+        assert await store.read(rows.leases) == {}
         assert terminal.aborts == 0
         await payments.drain(0)
         await fleet.close()

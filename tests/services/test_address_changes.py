@@ -13,11 +13,10 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from posd.payments import journal, log, rows
+from posd.payments import journal, record, rows
 from posd.payments.address_changes import AddressChanges
-from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.model import AttentionCode, Result, Transaction
-from posd.payments.record import Begun, begin, move
+from posd.payments.record import Begun, CallsInFlight, begin, move
 from posd.payments.transitions import dismissed, resolved
 from posd.records.model import Phase
 from posd.storage.store import Store
@@ -78,7 +77,7 @@ class World:
 
     async def words(self, identity: str) -> list[str]:
         """Return the kinds of its journal's entries."""
-        entries = await self.store.read(lambda db: list(journal.of_transaction(db, identity)))
+        entries = await self.store.read(lambda db: list(journal.entries(db, identity)))
         return [str(item.entry.__struct_config__.tag) for item in entries]
 
 
@@ -88,7 +87,7 @@ async def world(home: Path) -> AsyncIterator[World]:
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
     news = asyncio.Event()
     store.hub.listen(lambda _changes: news.set())
-    store.hub.listen(log.hear)
+    store.hub.listen(record.hear)
     try:
         yield World(home, store, AddressChanges(store, Interfaces(), CallsInFlight(), now), news)
     finally:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from posd.base.callback_tokens import Channel
+from posd.base.ids import Channel
 from posd.records.callback_urls import CREDENTIAL, CallbackUrls, KeyFileError, load_keys
 from tests.core.scenarios import IDENTITY
 from tests.support.needs import needs_ipv6

@@ -15,9 +15,8 @@ from posd.base.times import iso
 from posd.daemon import presence
 from posd.daemon.downtime import Absence, Cause
 from posd.daemon.presence import BEAT_SECONDS, Clock, Presence
-from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.model import OperationType, Outcome, Result, Transaction
-from posd.payments.record import Begun, begin, move
+from posd.payments.record import Begun, CallsInFlight, begin, move
 from posd.records.model import Phase
 from posd.storage.store import Store
 

@@ -12,13 +12,12 @@ from structlog.testing import capture_logs
 
 from posd.config import load
 from posd.payments.abort import Aborts
-from posd.payments.calls_in_flight import CallsInFlight
-from posd.payments.events import read_event
 from posd.payments.reconcile import Reconciler, Settings
-from posd.payments.record import begin
+from posd.payments.record import CallsInFlight, begin
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
 from posd.payments.transitions import interrupted, rebuild
+from posd.payments.wire import read_event
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml

@@ -12,10 +12,10 @@ from structlog.testing import capture_logs
 from posd.base.problems import Problem
 from posd.payments import start as payments_module
 from posd.payments import transitions
-from posd.payments.events import read_event
 from posd.payments.model import Transaction
 from posd.payments.record import begin
 from posd.payments.transitions import rebuild
+from posd.payments.wire import read_event
 from posd.printing import start as printing_module
 from posd.printing.model import PrintJob
 from posd.records.model import Phase

@@ -8,18 +8,17 @@ from uuid import uuid4
 
 from posd.base.times import iso
 from posd.config import load
-from posd.payments import proven_searches
+from posd.payments import rows
 from posd.payments.abort import Aborts
-from posd.payments.calls_in_flight import CallsInFlight
-from posd.payments.intent import Intents
 from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.record import CallsInFlight
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
-from posd.payments.start import Payments
+from posd.payments.start import Intents, Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.storage.store import Store
-from posd.terminals.announcements import Announcement
+from posd.terminals.addresses import Announcement
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.shop import answering, hanging_up
@@ -66,7 +65,7 @@ async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gon
 
         right.start, right.abort, other.search = hanging_up, nothing_runs, knows_nothing
         search = "POST /terminal/v1/transaction_search_online"
-        await store.write(lambda unit: proven_searches.remember(unit, SERIAL, search, str(uuid4()), iso(now())))
+        await store.write(lambda unit: rows.remember_search(unit, SERIAL, search, str(uuid4()), iso(now())))
         fleet.announce(announced("right", right))
         started, _ = await payments.start(identity, BODY)
         assert (started.phase, started.sent_to) == (Phase.IN_DOUBT, right.base_url)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from posd.simulator.clock import VirtualClock
+from posd.simulator.delivery import Item, Queue, Sender
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import client_context
-from posd.simulator.queue import Item, Queue
-from posd.simulator.sender import Sender
 from tests.simulator.conftest import Receiver, Script
 
 #: Where the clock of the tests stands at first: some time in 2026.

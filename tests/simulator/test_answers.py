@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from posd.simulator.answers import changed
+from posd.simulator.messages import changed
 from tests.simulator.conftest import CHARGE, PATIENCE, Stage, Till, request
 from tests.simulator.own import APPROVED, WAITS
 

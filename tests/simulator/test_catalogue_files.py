@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from posd.simulator import SettingsError
-from posd.simulator.catalogue import DEFAULT_SCENARIO, by_amount, payments, read, text
-from posd.simulator.lifecycle import FINALS, Status
-from posd.simulator.scenario import Scenario
+from posd.simulator.operations import FINALS, Status
+from posd.simulator.scenario import DEFAULT_SCENARIO, Scenario, by_amount, payments, read, text
 from tests.simulator.own import APPROVED, A, step, write
 from tests.support.tables import every
 

@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from posd.cli.simulate import simulate as command
-from posd.simulator.catalogue import payments
-from posd.simulator.print_catalogue import CHOICE, prints
+from posd.simulator.scenario import CHOICE, payments, prints
 from tests.simulator.conftest import CHARGE, PATIENCE, request
 from tests.simulator.printers import PRINT, creation
 from tests.simulator.processes import simulate, until

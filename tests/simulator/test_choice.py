@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.catalogue import payments
+from posd.simulator.scenario import payments
 from tests.simulator.conftest import Stage, Till
 from tests.simulator.own import APPROVED, CANCELED, A, steps, write
 

@@ -12,11 +12,9 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, SettingsError, Shop
-from posd.simulator.catalogue import payments
-from posd.simulator.control import Control
-from posd.simulator.control_bodies import HELP
-from posd.simulator.print_catalogue import prints
-from posd.simulator.user_actions import Hand
+from posd.simulator.control import HELP, Control
+from posd.simulator.payment import Hand
+from posd.simulator.scenario import payments, prints
 from tests.simulator.conftest import PATIENCE, QUICK_SPEED, Receiver, Till, request
 from tests.simulator.printers import PrintTill
 from tests.simulator.processes import simulate, until

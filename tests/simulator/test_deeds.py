@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.user_actions import Hand
+from posd.simulator.payment import Hand
 from tests.simulator.conftest import PATIENCE, Receiver, Stage, Till, request
 from tests.simulator.own import APPROVED, OK, A, C, Q, step, steps, write
 

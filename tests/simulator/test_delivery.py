@@ -85,12 +85,12 @@ def test_a_permanent_rejection_ends_it_at_once(status: int) -> None:
 
 @given(st.integers())
 def test_a_detour_stays_within_its_bounds(seed: int) -> None:
-    detour = delivery.detour(Random(seed))
+    detour = delivery.detoured(Random(seed))
     assert 0 <= detour.delay <= delivery.DETOUR_SECONDS
     assert 0 <= detour.again_after <= delivery.AGAIN_SECONDS
-    assert detour == delivery.detour(Random(seed))
+    assert detour == delivery.detoured(Random(seed))
 
 
 def test_about_a_third_comes_again() -> None:
     rng = Random(1)
-    assert 300 <= sum(delivery.detour(rng).again for _ in range(1000)) <= 367
+    assert 300 <= sum(delivery.detoured(rng).again for _ in range(1000)) <= 367

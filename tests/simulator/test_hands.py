@@ -2,8 +2,8 @@
 
 import pytest
 
-from posd.simulator.lifecycle import FINALS, Status
-from posd.simulator.user_actions import Hand, remainder
+from posd.simulator.operations import FINALS, Status
+from posd.simulator.payment import Hand, remainder
 from tests.simulator.conftest import Receiver, Stage, Till
 from tests.simulator.own import CANCELED, NO, OK, REJECTED, WAITS, A, C, Q
 from tests.support.tables import every

@@ -19,8 +19,7 @@ import httpx2
 import pytest
 
 from posd.cli.simulate.keys import KEYS, SCENARIO_KEY
-from posd.simulator.control import DEEDS
-from posd.simulator.control_bodies import HELP
+from posd.simulator.control import DEEDS, HELP
 from tests.simulator.conftest import CHARGE, PATIENCE, request
 
 MANUAL = Path(__file__).parents[2] / "docs" / "simulator.md"

@@ -10,7 +10,7 @@ from zeroconf import ServiceStateChange
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.announcer import reachable_addresses
+from posd.simulator.network import reachable_addresses
 
 TYPE = "_card-terminal._tcp.local."
 #: A serial is announced once in a network, and loopback is one for all who test on this machine.

@@ -54,9 +54,9 @@ async def die(process: asyncio.subprocess.Process) -> None:
 
 #: Where it dies, at the first event's attempt of that number, and how many of its attempts the receiver sees in all.
 POINTS: list[tuple[str, int, int]] = [
-    ("return:queue.Queue.attempted", 3, 9),  # counted, and never made
+    ("return:delivery.Queue.attempted", 3, 9),  # counted, and never made
     ("call:delivery.decide", 3, 10),  # made, and its outcome forgotten
-    ("return:queue.Queue.attempted", 10, 9),
+    ("return:delivery.Queue.attempted", 10, 9),
     ("call:delivery.decide", 10, 10),
 ]
 

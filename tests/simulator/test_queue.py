@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from posd.simulator.queue import Item, Queue, QueueBusy
+from posd.simulator.delivery import Item, Queue, QueueBusy
 
 
 def item(transaction: str, number: int) -> Item:

@@ -11,9 +11,8 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.catalogue import payments
-from posd.simulator.lifecycle import FINALS, Status
-from posd.simulator.scenario import Wait, draw
+from posd.simulator.operations import FINALS, Status
+from posd.simulator.scenario import Wait, draw, payments
 from tests.simulator.conftest import SPEED, Receiver, Till
 
 ALWAYS = {"event_id", "occurred_at", "status", "merchant_id", "client_transaction_id", "terminal"}

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.catalogue import payments
-from posd.simulator.lifecycle import FINALS
+from posd.simulator.operations import FINALS
+from posd.simulator.scenario import payments
 from tests.simulator.conftest import Receiver, Till
 
 MakeSettings = Callable[..., Settings]

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, SettingsError, Shop
-from posd.simulator.user_actions import Hand
+from posd.simulator.payment import Hand
 from tests.simulator.conftest import Receiver, Till
 from tests.simulator.printers import PrintTill
 from tests.simulator.processes import lines_of, simulate

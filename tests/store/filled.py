@@ -10,14 +10,13 @@ from pathlib import Path
 from uuid import UUID
 
 from posd.base.times import iso
-from posd.payments import event_rows, journal, leases, rows
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import journal, rows
 from posd.payments.entries import Attempted, Quarantined
-from posd.payments.events import read_event
 from posd.payments.lifecycle import Status
 from posd.payments.model import OperationType, Transaction
-from posd.payments.record import Begun, begin, move, record
+from posd.payments.record import Begun, CallsInFlight, begin, move, record
 from posd.payments.transitions import Seen, advance
+from posd.payments.wire import read_event
 from posd.records import quarantine
 from posd.records.model import Phase
 from posd.storage.batch import Unit
@@ -61,7 +60,7 @@ class Filled:
             **fields,
         )
         begin(Unit(self.db), started, "intent")
-        leases.take(Unit(self.db), started.terminal, identity)
+        rows.take_lease(Unit(self.db), started.terminal, identity)
         return identity
 
     def pay(self, number: int, statuses: Iterable[str] = FINAL, **fields: object) -> str:
@@ -83,10 +82,10 @@ class Filled:
         content = body(identity, status, dict(APPROVED).get(status), before.terminal, **changes)
         event, now = read_event(content), self.now()
         after, verdict = advance(before, event, seen=Seen.NEW, now=now)
-        seq = event_rows.append(unit, identity, event, verdict, iso(now), content)
+        seq = journal.append_event(unit, identity, event, verdict, iso(now), content)
         after = move(unit, before, after, Begun(f"event:{status}"), CallsInFlight())
         if status in (Status.APPROVAL, Status.DECLINED):
-            event_rows.set_final(unit, identity, seq)
+            journal.set_final(unit, identity, seq)
         self.free(after)
         return content
 
@@ -98,7 +97,7 @@ class Filled:
 
     def free(self, after: Transaction) -> None:
         if after.phase is Phase.FINAL:
-            leases.give_up_all(Unit(self.db), after.client_transaction_id)
+            rows.give_up_leases(Unit(self.db), after.client_transaction_id)
 
     def get(self, identity: str) -> Transaction:
         found = rows.get(self.db, identity)
@@ -130,11 +129,11 @@ def snapshot(db: sqlite3.Connection, identity: str) -> tuple[object, ...]:
     """Return everything that is recorded of a payment, without the numbers of its rows."""
     return (
         rows.get(db, identity),
-        [(item.received_at, item.verdict, item.body) for item in event_rows.of_transaction(db, identity)],
-        [(item.at, item.events_before, item.entry) for item in journal.of_transaction(db, identity)],
+        [(item.received_at, item.verdict, item.body) for item in journal.events(db, identity)],
+        [(item.at, item.events_before, item.entry) for item in journal.entries(db, identity)],
         db.execute(
             "SELECT at, reason, phase, status, result, attention, terminal FROM changes WHERE id = ? ORDER BY seq",
             (identity,),
         ).fetchall(),
-        event_rows.final_body(db, identity),
+        journal.final_body(db, identity),
     )

@@ -16,31 +16,29 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from posd.base.callback_tokens import Channel
+from posd.base.ids import Channel
 from posd.base.times import parse_iso
 from posd.config import load
-from posd.payments import event_rows, journal, leases
+from posd.payments import journal
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
-from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.decide import Operators
 from posd.payments.entries import Entry, apply
-from posd.payments.event_rows import StoredEvent
-from posd.payments.events import read_event
 from posd.payments.inbox import Inbox
-from posd.payments.intent import Intents
-from posd.payments.journal import Journaled
+from posd.payments.journal import Journaled, StoredEvent
 from posd.payments.model import Transaction
 from posd.payments.reconcile import Reconciler, Settings
+from posd.payments.record import CallsInFlight
 from posd.payments.recovery import recover
 from posd.payments.reprocess import PaymentRecords, Report, report
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
-from posd.payments.start import Payments
+from posd.payments.start import Intents, Payments
 from posd.payments.transitions import Seen, advance, rebuild, recognise
+from posd.payments.wire import read_event
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
-from posd.records.reprocess import Reprocessing
+from posd.records.quarantine import Reprocessing
 from posd.storage import changes
 from posd.storage.batch import Change
 from posd.storage.store import Store
@@ -287,11 +285,11 @@ def _records(db: sqlite3.Connection) -> Records:
         {
             row.client_transaction_id: Record(
                 row,
-                event_rows.of_transaction(db, row.client_transaction_id),
-                list(journal.of_transaction(db, row.client_transaction_id)),
+                journal.events(db, row.client_transaction_id),
+                list(journal.entries(db, row.client_transaction_id)),
             )
             for row in rows
         },
-        leases.all_held(db),
+        transactions.leases(db),
         changes.after(db, 0, 100_000),
     )

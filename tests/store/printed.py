@@ -5,8 +5,8 @@ import json
 from posd.base.times import iso
 from posd.printing import rows
 from posd.printing.entries import Called, Created, Entry, Interrupted, Polled, Turn
-from posd.printing.events import Answered, NoAnswer, read_webhook
 from posd.printing.model import PrintJob, Report, rebuild
+from posd.printing.wire import Answered, NoAnswer, read_webhook
 from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.terminals.attempt import Lost, NotSent, Replied

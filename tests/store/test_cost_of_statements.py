@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from posd.payments import chain_rows, event_rows, final_event, journal, leases, listing, proven_searches
+from posd.daemon import metrics
+from posd.payments import chains, documents, journal, rows
 from posd.payments import rows as transactions
-from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.entries import Reapplied
-from posd.payments.record import Begun, move
-from posd.printing import listing as print_listing
+from posd.payments.record import Begun, CallsInFlight, move
+from posd.printing import documents as print_listing
 from posd.printing import rows as print_jobs
-from posd.records import figures, pruned, quarantine
+from posd.records import pruned, quarantine
 from posd.records.model import Phase
 from posd.storage import changes, marks
 from posd.storage.batch import Unit
-from posd.upkeep import pruning
+from posd.upkeep import retention
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent
 from tests.support.tables import every
@@ -54,8 +54,8 @@ def lists() -> Iterator[tuple[str, Read]]:
     for first in (None, *payments):
         for second in (None, *payments):
             given = {key: payments[key] for key in (first, second) if key is not None}
-            page = listing.Page(limit=5, **given)
-            yield f"list {first} {second}", lambda db, page=page: listing.read_page(db, page)  # type: ignore[misc]
+            page = documents.Page(limit=5, **given)
+            yield f"list {first} {second}", lambda db, page=page: documents.read_page(db, page)  # type: ignore[misc]
     for first in (None, *prints):
         for second in (None, *prints):
             given = {key: prints[key] for key in (first, second) if key is not None}
@@ -77,34 +77,34 @@ READS: dict[str, Read] = dict(lists()) | {
     "of a sale": lambda db: list(transactions.of_sale(db, "s")),
     "to ask once": transactions.to_ask_once,
     "next ones": lambda db: transactions.by_rowid(db, 3, 5),
-    "with a reference": lambda db: chain_rows.with_reference(db, "r"),
-    "derived": lambda db: chain_rows.derived_ids(db, name(2), "R"),
-    "members": lambda db: chain_rows.members(db, payment(db), "R"),
-    "original": lambda db: chain_rows.original_of(db, payment(db)),
-    "family": lambda db: list(chain_rows.family(db, payment(db))),
-    "a search's control": lambda db: proven_searches.control(db, "SN-2"),
-    "a proven search": lambda db: proven_searches.has_found_another(db, "SN-2", "search", name(2)),
-    "bodies": lambda db: event_rows.bodies(db, name(2), "e"),
-    "final event": lambda db: final_event.final_event(db, payment(db)),
-    "events of one": lambda db: event_rows.of_transaction(db, name(2)),
-    "journal of one": lambda db: list(journal.of_transaction(db, name(2))),
+    "with a reference": lambda db: chains.with_reference(db, "r"),
+    "derived": lambda db: chains.derived_ids(db, name(2), "R"),
+    "members": lambda db: chains.members(db, payment(db), "R"),
+    "original": lambda db: chains.original_of(db, payment(db)),
+    "family": lambda db: list(chains.family(db, payment(db))),
+    "a search's control": lambda db: rows.search_control(db, "SN-2"),
+    "a proven search": lambda db: rows.search_found_another(db, "SN-2", "search", name(2)),
+    "bodies": lambda db: journal.event_bodies(db, name(2), "e"),
+    "final event": lambda db: journal.final_event(db, payment(db)),
+    "events of one": lambda db: journal.events(db, name(2)),
+    "journal of one": lambda db: list(journal.entries(db, name(2))),
     "closed by a person": lambda db: journal.closed_by_person(db, "2099"),
     "quarantine": lambda db: quarantine.page(db, 0, 5),
     "feed": lambda db: changes.after(db, 0, 5),
     "newest change": changes.newest_at,
     "what is left of a removed payment": lambda db: pruned.payment(db, name(2)),
     "what is left of a removed print job": lambda db: pruned.print_job(db, "p"),
-    "old payments": lambda db: pruning.candidates(db, pruning.TRANSACTIONS, pruning.BEGINNING, "9", 20),
-    "old print jobs": lambda db: pruning.candidates(db, pruning.PRINT_JOBS, pruning.BEGINNING, "9", 20),
-    "a chain that may go": lambda db: pruning.chain_of(db, name(2), "9", lambda _identity: False),
-    "a chain of prints": lambda db: pruning.print_chain_of(db, "print-2", "9", lambda _identity: False),
-    "lines of the feed": lambda db: pruning.lines(db, 0, "9", 20),
-    "old refused bodies": lambda db: pruning.quarantined(db, 0, "9", 3),
+    "old payments": lambda db: retention.candidates(db, retention.TRANSACTIONS, retention.BEGINNING, "9", 20),
+    "old print jobs": lambda db: retention.candidates(db, retention.PRINT_JOBS, retention.BEGINNING, "9", 20),
+    "a chain that may go": lambda db: retention.chain_of(db, name(2), "9", lambda _identity: False),
+    "a chain of prints": lambda db: retention.print_chain_of(db, "print-2", "9", lambda _identity: False),
+    "lines of the feed": lambda db: retention.lines(db, 0, "9", 20),
+    "old refused bodies": lambda db: retention.quarantined(db, 0, "9", 3),
     "newest number": changes.newest_seq,
-    "figures": figures.read,
+    "figures": metrics.read,
     "an absence": lambda db: marks.newest_detail(db, marks.AWAY),
-    "leases": leases.all_held,
-    "holder": lambda db: leases.holder(db, "SN-1"),
+    "leases": rows.leases,
+    "holder": lambda db: rows.lease_holder(db, "SN-1"),
     "restores": marks.unseen_restores,
     "one print job": lambda db: print_jobs.get(db, "p"),
     "open print jobs": print_jobs.open_ones,
@@ -115,16 +115,16 @@ READS: dict[str, Read] = dict(lists()) | {
 #: What is done inside a commit, and reads on the way.
 WRITES: dict[str, Callable[[Unit], Any]] = {
     "an entry": lambda unit: journal.append(unit, name(2), Reapplied(), AT),
-    "a final event": lambda unit: event_rows.set_final(unit, name(2), 1),
-    "a lease given up": lambda unit: leases.give_up(unit, "SN-1", name(2)),
-    "all of them": lambda unit: leases.give_up_all(unit, name(2)),
-    "all leases given up": leases.give_up_ended,
+    "a final event": lambda unit: journal.set_final(unit, name(2), 1),
+    "a lease given up": lambda unit: rows.give_up_lease(unit, "SN-1", name(2)),
+    "all of them": lambda unit: rows.give_up_leases(unit, name(2)),
+    "all leases given up": rows.give_up_ended_leases,
     "quarantined": lambda unit: quarantine.put(unit, "transactions", name(2), "r", "p", AT, b"body"),
-    "a proven search kept": lambda unit: proven_searches.remember(unit, "SN-2", "search", name(2), AT),
-    "a chain removed": lambda unit: pruning.remove_chain(unit, name(5), "9", lambda _identity: False),
-    "a print removed": lambda unit: pruning.remove_print_chain(unit, "print-5", "9", lambda _identity: False),
-    "lines removed": lambda unit: pruning.remove_lines(unit, [1, 2]),
-    "refused bodies removed": lambda unit: pruning.remove_quarantined(unit, [1, 2]),
+    "a proven search kept": lambda unit: rows.remember_search(unit, "SN-2", "search", name(2), AT),
+    "a chain removed": lambda unit: retention.remove_chain(unit, name(5), "9", lambda _identity: False),
+    "a print removed": lambda unit: retention.remove_print_chain(unit, "print-5", "9", lambda _identity: False),
+    "lines removed": lambda unit: retention.remove_lines(unit, [1, 2]),
+    "refused bodies removed": lambda unit: retention.remove_quarantined(unit, [1, 2]),
     "a change": lambda unit: move(
         unit, payment(unit.db), msgspec.structs.replace(payment(unit.db), heard=False), Begun("r"), CallsInFlight()
     ),
@@ -220,9 +220,9 @@ def steps(path: Path, read: Read) -> int:
 
 def test_figures_that_are_known_are_read_anew_after_a_change_alone(few: Path) -> None:
     with closing(sqlite3.connect(few, isolation_level=None)) as db:
-        fresh = figures.read(db)
+        fresh = metrics.read(db)
         assert fresh.open["active"] == 4
         assert (fresh.attention, fresh.quarantined) == ({"quarantined_event": 4}, 4)
         stale = msgspec.structs.replace(fresh, attention={}, quarantined=0)
-        assert figures.read(db, stale) == msgspec.structs.replace(fresh, attention={})
-        assert figures.read(db, msgspec.structs.replace(stale, seq=fresh.seq - 1)) == fresh
+        assert metrics.read(db, stale) == msgspec.structs.replace(fresh, attention={})
+        assert metrics.read(db, msgspec.structs.replace(stale, seq=fresh.seq - 1)) == fresh

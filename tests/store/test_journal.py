@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from posd.base.times import iso
-from posd.payments import event_rows, journal, rows
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import journal, rows
 from posd.payments.entries import (
     AbortAnswered,
     AbortRequested,
@@ -27,9 +26,9 @@ from posd.payments.entries import (
     apply,
 )
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, SearchResult, Transaction
-from posd.payments.record import ALWAYS, Begun, begin, move, record
-from posd.payments.search_replies import Found, NoAnswer, Nothing
+from posd.payments.record import ALWAYS, Begun, CallsInFlight, begin, move, record
 from posd.payments.transitions import Seen, advance
+from posd.payments.wire import Found, NoAnswer, Nothing
 from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.batch import Change, Unit
@@ -60,7 +59,7 @@ async def stored(store: Store) -> Transaction:
 
 
 async def entries(store: Store) -> list[journal.Journaled]:
-    return await store.read(lambda db: list(journal.of_transaction(db, IDENTITY)))
+    return await store.read(lambda db: list(journal.entries(db, IDENTITY)))
 
 
 async def history(store: Store) -> list[Change]:
@@ -73,7 +72,7 @@ async def deliver(store: Store, before: Transaction, body: bytes) -> Transaction
     after, verdict = advance(before, event, seen=Seen.NEW, now=NOW)
 
     def work(unit: Unit) -> Transaction:
-        event_rows.append(unit, IDENTITY, event, verdict, iso(NOW), body)
+        journal.append_event(unit, IDENTITY, event, verdict, iso(NOW), body)
         return move(unit, before, after, Begun("event"), CallsInFlight())
 
     return await store.write(work)
@@ -183,7 +182,7 @@ async def test_entries_know_how_many_events_came_before_them(store: Store, begun
     await write_down(store, other, Interrupted())
     assert [item.events_before for item in await entries(store)] == [0, 1, 2]
     assert [item.seq for item in await entries(store)] == [1, 2, 3]
-    foreign = await store.read(lambda db: list(journal.of_transaction(db, other.client_transaction_id)))
+    foreign = await store.read(lambda db: list(journal.entries(db, other.client_transaction_id)))
     assert [(item.seq, item.events_before) for item in foreign] == [(4, 0)], "events of others do not count"
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from posd.base.callback_tokens import Channel
+from posd.base.ids import Channel
 from posd.base.times import iso, parse_iso
-from posd.printing import listing
+from posd.printing import documents
 from posd.printing import rows as print_jobs
+from posd.printing.documents import Page
 from posd.printing.entries import (
     Called,
     Created,
@@ -29,15 +30,13 @@ from posd.printing.entries import (
     apply,
     replay,
 )
-from posd.printing.events import Answered, NoAnswer
 from posd.printing.inbox import PrintInbox
-from posd.printing.listing import Page
-from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus
-from posd.printing.replies import Report
+from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus, Report
 from posd.printing.reprocess import PrintRecords, derive, difference
 from posd.printing.reprocess import report as reported
+from posd.printing.wire import Answered, NoAnswer
 from posd.records import paging
-from posd.records.reprocess import Reprocessing
+from posd.records.quarantine import Reprocessing
 from posd.storage import changes
 from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
@@ -194,7 +193,7 @@ async def test_many_jobs_are_read_without_their_documents_and_keep_them(store: S
     """A thousand jobs of 240 KiB each that are open at a start, or listed, are not held in memory."""
     job = await begin(store)
     (found,) = await read(store, print_jobs.open_ones)
-    (listed,), _ = await read(store, lambda db: listing.read_page(db, Page(limit=9)))
+    (listed,), _ = await read(store, lambda db: documents.read_page(db, Page(limit=9)))
     assert found == listed == msgspec.structs.replace(job, document=b"{}")
     await record(store, found, Interrupted(in_line=True))
     assert (await read(store, lambda db: print_jobs.get(db, "job-1"))).document == job.document
@@ -203,11 +202,11 @@ async def test_many_jobs_are_read_without_their_documents_and_keep_them(store: S
 async def test_pages_survive_inserts(store: Store) -> None:
     for number in range(5):
         await begin(store, starting(print_job_id=f"job-{number}", created_at=iso(NOW + timedelta(seconds=number // 2))))
-    first, cursor = await read(store, lambda db: listing.read_page(db, Page(limit=2)))
+    first, cursor = await read(store, lambda db: documents.read_page(db, Page(limit=2)))
     assert [job.print_job_id for job in first] == ["job-4", "job-3"]
     await begin(store, starting(print_job_id="later", created_at=iso(NOW + timedelta(seconds=9))))
     place = paging.decode_cursor(cursor)
-    rest, cursor = await read(store, lambda db: listing.read_page(db, Page(limit=9, cursor=place)))
+    rest, cursor = await read(store, lambda db: documents.read_page(db, Page(limit=9, cursor=place)))
     assert ([job.print_job_id for job in rest], cursor) == (["job-2", "job-1", "job-0"], None)
     for text in ("x", "\xe9", "eA=="):
         with pytest.raises(ValueError):

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from posd.payments import proven_searches
+from posd.payments import rows
 from posd.payments.model import Result, Transaction
 from posd.payments.record import begin
 from posd.payments.transitions import resolved
-from posd.records.start_reply import Refused
 from posd.storage.store import Store
+from posd.terminals.attempt import Refused
 from tests.core.inputs import content, event, found, reply
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, starting
 
@@ -19,16 +19,16 @@ SEARCH = "POST /terminal/v1/transaction_search_online"
 
 async def remember(store: Store, terminal: str, identity: str, search: str = SEARCH) -> None:
     await store.write(
-        partial(proven_searches.remember, terminal=terminal, search=search, client_transaction_id=identity, at="then")
+        partial(rows.remember_search, terminal=terminal, search=search, client_transaction_id=identity, at="then")
     )
 
 
 async def has_found_another(store: Store, terminal: str, identity: str, search: str = SEARCH) -> bool:
-    ask = partial(proven_searches.has_found_another, terminal=terminal, search=search, client_transaction_id=identity)
+    ask = partial(rows.search_found_another, terminal=terminal, search=search, client_transaction_id=identity)
     return await store.read(ask)
 
 
-async def rows(store: Store) -> list[Any]:
+async def remembered(store: Store) -> list[Any]:
     query = "SELECT terminal, search, client_transaction_id, at FROM proven_searches ORDER BY 1, 2, 3"
     return await store.read(lambda db: db.execute(query).fetchall())
 
@@ -45,7 +45,7 @@ async def test_a_search_works_that_has_found_another_transaction_of_the_terminal
 async def test_two_are_enough_for_any_question(store: Store) -> None:
     for identity in ("a", "a", "b", "c", "d"):
         await remember(store, "SN-1", identity)
-    assert await rows(store) == [("SN-1", SEARCH, "a", "then"), ("SN-1", SEARCH, "b", "then")]
+    assert await remembered(store) == [("SN-1", SEARCH, "a", "then"), ("SN-1", SEARCH, "b", "then")]
     for identity in ("a", "b", "c"):
         assert await has_found_another(store, "SN-1", identity)
 
@@ -55,7 +55,7 @@ async def test_each_terminal_and_each_search_has_its_own_two(store: Store) -> No
         for search in (SEARCH, "GET /search"):
             for identity in ("a", "b", "c"):
                 await remember(store, terminal, identity, search)
-    assert len(await rows(store)) == 2 * 2 * proven_searches.REMEMBERED
+    assert len(await remembered(store)) == 2 * 2 * rows.REMEMBERED
 
 
 def ended(number: int, *bodies: bytes, terminal: str = "SN-1") -> Transaction:
@@ -91,7 +91,7 @@ async def test_a_search_is_tried_on_the_newest_that_the_acquirer_ended(
     ]
     for item in items:
         await store.write(partial(begin, transaction=item, word="test"))
-    assert await store.read(partial(proven_searches.control, terminal="SN-1")) == control
+    assert await store.read(partial(rows.search_control, terminal="SN-1")) == control
 
 
 async def test_what_the_terminal_did_not_end_itself_is_no_control(store: Store) -> None:
@@ -101,7 +101,7 @@ async def test_what_the_terminal_did_not_end_itself_is_no_control(store: Store) 
     ]
     for item in concluded:
         await store.write(partial(begin, transaction=item, word="test"))
-    assert await store.read(partial(proven_searches.control, terminal="SN-1")) is None
+    assert await store.read(partial(rows.search_control, terminal="SN-1")) is None
     searched = found(content("DECLINED", REQUESTED)).apply(ended(3))
     await store.write(partial(begin, transaction=searched, word="test"))
-    assert await store.read(partial(proven_searches.control, terminal="SN-1")) == "3"
+    assert await store.read(partial(rows.search_control, terminal="SN-1")) == "3"

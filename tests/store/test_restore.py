@@ -14,11 +14,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd.payments import event_rows, journal, leases, proven_searches, reprocess, rows
-from posd.payments.calls_in_flight import CallsInFlight
+from posd.payments import journal, reprocess, rows
 from posd.payments.entries import Released
 from posd.payments.model import AttentionCode, Result
-from posd.payments.record import record
+from posd.payments.record import CallsInFlight, record
 from posd.records import quarantine
 from posd.records.model import Phase
 from posd.storage import backup, marks, opening
@@ -73,7 +72,7 @@ def run_a_day(filled: Filled, state: State) -> None:
     for status in FINAL[2:]:
         filled.event(name(3), status)  # open in the backup, approved since
     filled.quarantine(name(0))
-    proven_searches.remember(Unit(filled.db), terminal(1), "POST /search", name(1), "at")
+    rows.remember_search(Unit(filled.db), terminal(1), "POST /search", name(1), "at")
 
 
 # a sound file
@@ -89,9 +88,9 @@ def test_everything_of_a_sound_file_is_there_after_it(state: State) -> None:
     assert snapshots(state.database, filled.known) == before
     assert_sound(state.database)
     with closing(connect_reader(state.database)) as db:
-        assert leases.all_held(db) == {terminal(number): name(number) for number in (0, 6, 9)}
+        assert rows.leases(db) == {terminal(number): name(number) for number in (0, 6, 9)}
         assert quarantine.count(db) == 1
-        assert proven_searches.has_found_another(db, terminal(1), "POST /search", name(2))
+        assert rows.search_found_another(db, terminal(1), "POST /search", name(2))
         assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (KEY_TABLE,)).fetchone()
         (mark,) = marks.unseen_restores(db)
     assert mark == prepared.mark
@@ -206,7 +205,7 @@ def test_a_payment_that_was_being_started_is_known_and_not_started_again(state: 
         found = rows.get(db, starting)
         assert found is not None
         assert found.phase is Phase.STARTING, "the next daemon puts it in doubt, as after any crash"
-        assert leases.holder(db, terminal(2)) == starting
+        assert rows.lease_holder(db, terminal(2)) == starting
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -223,12 +222,12 @@ def test_a_terminal_is_not_taken_from_who_holds_it(state: State, damaged: bool) 
         db.execute("UPDATE transactions SET terminal = ? WHERE client_transaction_id = ?", (terminal(1), theirs))
         db.execute("UPDATE leases SET terminal = ? WHERE client_transaction_id = ?", (terminal(1), theirs))
         record(Unit(db), filled.get(released), Released("Ana", "broken", 1), filled.now(), CallsInFlight())
-        leases.give_up_all(Unit(db), released)
+        rows.give_up_leases(Unit(db), released)
     if damaged:
         destroy(state.database, "leases")
     state.restore()
     with closing(connect_reader(state.database)) as db:
-        assert leases.all_held(db) == {terminal(1): mine}
+        assert rows.leases(db) == {terminal(1): mine}
         assert {item.client_transaction_id for item in rows.open_ones(db)} == {mine, theirs, released}
 
 
@@ -237,10 +236,10 @@ def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> N
         stuck = filled.pay(1, OPEN)
         state.back_up()
         record(Unit(filled.db), filled.get(stuck), Released("Ana", "broken", 1), filled.now(), CallsInFlight())
-        leases.give_up_all(Unit(filled.db), stuck)
+        rows.give_up_leases(Unit(filled.db), stuck)
     state.restore()
     with closing(connect_reader(state.database)) as db:
-        assert leases.all_held(db) == {}
+        assert rows.leases(db) == {}
         found = rows.get(db, stuck)
         assert found is not None
         assert found.released
@@ -287,7 +286,7 @@ def test_a_payment_of_which_only_the_row_is_lost_is_what_its_events_say(state: S
         assert found is not None
         assert found.outcome is not None
         assert found.outcome.result is Result.APPROVED
-        assert event_rows.final_body(db, paid) == before[paid][4]
+        assert journal.final_body(db, paid) == before[paid][4]
         assert found.terminal == terminal(2)
         assert found.attention_of(AttentionCode.ORPHAN)
         active = rows.get(db, waiting)
@@ -370,7 +369,7 @@ def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: S
             assert found is not None
             assert found.outcome is not None
             assert found.outcome.result is Result.APPROVED
-            assert len(event_rows.of_transaction(db, identity)) == count
+            assert len(journal.events(db, identity)) == count
 
 
 @pytest.mark.quick(1)

@@ -11,21 +11,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from posd.base.times import iso
-from posd.payments import leases, listing
+from posd.payments import documents, rows
 from posd.payments import rows as transactions
-from posd.payments.calls_in_flight import CallsInFlight
-from posd.payments.listing import Page
+from posd.payments.documents import Page
 from posd.payments.model import Transaction
-from posd.payments.record import Begun, begin, move
-from posd.payments.start_replies import Acknowledged
+from posd.payments.record import Begun, CallsInFlight, begin, move
 from posd.payments.transitions import Seen, advance, conclude_start
+from posd.payments.wire import Acknowledged
 from posd.records import paging, quarantine
 from posd.records.model import Phase
-from posd.records.start_reply import Refused
 from posd.storage import changes
 from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
+from posd.terminals.attempt import Refused
 from tests.core.scenarios import IDENTITY, NOW, SCENARIOS, event_bodies, read, starting
 
 
@@ -102,7 +101,7 @@ class Lister:
         page = Page(limit=2, **filters)  # type: ignore[arg-type]
         found: list[str] = []
         while True:
-            rows, cursor = await self.store.read(partial(listing.read_page, page=page))
+            rows, cursor = await self.store.read(partial(documents.read_page, page=page))
             found += [row.client_transaction_id[-2:] for row in rows]
             if cursor is None:
                 return found
@@ -167,13 +166,13 @@ async def test_a_terminal_has_one_holder(store: Store) -> None:
     other = IDENTITY.replace("7", "8")
     await store.write(inserting(starting()))
     await store.write(inserting(starting(client_transaction_id=other)))
-    await store.write(lambda unit: leases.take(unit, "SN-1", IDENTITY))
-    await store.write(lambda unit: leases.take(unit, "SN-1", other))
-    assert await store.read(leases.all_held) == {"SN-1": other}
-    await store.write(lambda unit: leases.give_up_all(unit, IDENTITY))
-    assert await store.read(partial(leases.holder, terminal="SN-1")) == other
-    await store.write(lambda unit: leases.give_up_all(unit, other))
-    assert await store.read(partial(leases.holder, terminal="SN-1")) is None
+    await store.write(lambda unit: rows.take_lease(unit, "SN-1", IDENTITY))
+    await store.write(lambda unit: rows.take_lease(unit, "SN-1", other))
+    assert await store.read(rows.leases) == {"SN-1": other}
+    await store.write(lambda unit: rows.give_up_leases(unit, IDENTITY))
+    assert await store.read(partial(rows.lease_holder, terminal="SN-1")) == other
+    await store.write(lambda unit: rows.give_up_leases(unit, other))
+    assert await store.read(partial(rows.lease_holder, terminal="SN-1")) is None
 
 
 async def test_the_quarantine_keeps_the_same_bytes_once_and_is_bounded(store: Store) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from posd.payments import event_rows, listing
+from posd.payments import documents, journal
 from posd.payments import rows as transactions
-from posd.payments.listing import Page
+from posd.payments.documents import Page
 from posd.printing import rows as print_jobs
 from posd.storage.errors import StoreError
 from posd.storage.opening import open_database, schema_version
@@ -65,14 +65,14 @@ def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str 
     assert (report.findings, report.schema) == ([], NEWEST)
     assert (stored(path), jobs(path)) == (before, printed)
     with closing(open_database(path)) as db:
-        rows, _ = listing.read_page(db, Page(limit=500))
+        rows, _ = documents.read_page(db, Page(limit=500))
         assert {row.client_transaction_id for row in rows} == before.keys()
         for identity, (phase, amount, metadata, result, bodies) in before.items():
             found = transactions.get(db, identity)
             assert found is not None
             assert (found.phase, found.amount.decode(), found.metadata.decode()) == (phase, amount, metadata)
             assert (found.outcome and found.outcome.result) == result
-            assert [(item.body,) for item in event_rows.of_transaction(db, identity)] == bodies
+            assert [(item.body,) for item in journal.events(db, identity)] == bodies
         for identity, said in printed.items():
             job = print_jobs.get(db, identity)
             assert job is not None

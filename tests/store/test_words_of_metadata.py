@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments import listing, metadata_index
+from posd.payments import documents, rows
 from posd.payments import rows as transactions
 from posd.payments.record import begin
 from posd.storage.batch import Unit
@@ -43,7 +43,7 @@ def insert(db: sqlite3.Connection, number: int, metadata: bytes) -> str:
 
 
 def found_by(db: sqlite3.Connection, key: str, text: str, **more: Any) -> list[str]:
-    rows, _ = listing.read_page(db, listing.Page(limit=50, metadata={key: text}, **more))
+    rows, _ = documents.read_page(db, documents.Page(limit=50, metadata={key: text}, **more))
     return [row.client_transaction_id for row in rows]
 
 
@@ -93,7 +93,7 @@ def test_a_text_is_found_by_its_value_with_every_filter(db: sqlite3.Connection) 
 
 
 def test_what_is_beyond_the_kept_beginning_is_looked_at_too(db: sqlite3.Connection) -> None:
-    long = "x" * metadata_index.LENGTH
+    long = "x" * rows.LENGTH
     insert(db, 1, json.dumps({"note": f"{long}1"}).encode())
     second = insert(db, 2, json.dumps({"note": f"{long}2"}).encode())
     assert found_by(db, "note", f"{long}2") == [second]
@@ -105,8 +105,8 @@ def test_a_page_by_metadata_ends_where_the_next_begins(db: sqlite3.Connection) -
     seen: list[str] = []
     cursor = None
     while len(seen) < len(ids):
-        page = listing.Page(limit=3, metadata={"batch": "a"}, cursor=cursor)
-        rows, _ = listing.read_page(db, page)
+        page = documents.Page(limit=3, metadata={"batch": "a"}, cursor=cursor)
+        rows, _ = documents.read_page(db, page)
         seen += [row.client_transaction_id for row in rows]
         cursor = (rows[-1].created_at, rows[-1].client_transaction_id)
     assert seen == ids[::-1]
@@ -116,13 +116,13 @@ def test_what_is_dropped_is_found_no_more(db: sqlite3.Connection) -> None:
     first, second = insert(db, 1, b'{"a": "b", "n": 1.10}'), insert(db, 2, b'{"a": "b"}')
     row = transactions.get(db, first)
     assert row is not None
-    metadata_index.drop(db, first, row.created_at, row.metadata)
+    rows.drop_words(db, first, row.created_at, row.metadata)
     assert {found for _, _, found in kept(db)} == {second}
 
 
 @pytest.mark.parametrize("metadata", [b"no JSON", b"\xff", b'{"a": 1'])
 def test_metadata_of_a_damaged_file_have_no_words(db: sqlite3.Connection, metadata: bytes) -> None:
-    metadata_index.keep(db, identity(1), "t", metadata)
+    rows.keep_words(db, identity(1), "t", metadata)
     assert kept(db) == set()
 
 

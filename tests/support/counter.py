@@ -15,7 +15,7 @@ from uuid import uuid4
 import httpx2
 
 from posd import tls
-from posd.cli.app.api import Api, Problem, Unreachable
+from posd.cli.app.connection import Api, Problem, Unreachable
 from tests.support import forks
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve

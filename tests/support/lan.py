@@ -13,15 +13,15 @@ from structlog.testing import capture_logs
 
 from posd import tls
 from posd.api.webhooks import WebhookApp, transactions
-from posd.base import callback_tokens
-from posd.base.callback_tokens import Channel
+from posd.base import ids
+from posd.base.ids import Channel
 from posd.config import load
 from posd.daemon import sockets
 from posd.httpd.gate import Gate
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
-from posd.payments.calls_in_flight import CallsInFlight
 from posd.payments.inbox import Inbox
+from posd.payments.record import CallsInFlight
 from posd.records.callback_urls import CallbackUrls
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
@@ -118,9 +118,7 @@ async def listening(home: Path, gate: Gate | None = None, **limits: Any) -> Asyn
 
 def path_of(identity: str) -> str:
     """Return the callback path of an id."""
-    return callback_tokens.path(
-        Channel.TRANSACTION, identity, callback_tokens.token(KEY, Channel.TRANSACTION, identity)
-    )
+    return ids.path(Channel.TRANSACTION, identity, ids.token(KEY, Channel.TRANSACTION, identity))
 
 
 def head(path: str, *fields: str, method: str = "POST") -> bytes:

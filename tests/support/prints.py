@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from posd.base import callback_tokens
-from posd.base.callback_tokens import Channel
+from posd.base import ids
+from posd.base.ids import Channel
 from tests.support.daemon import Daemon, Reply, running
 from tests.support.shop import PATIENCE_SECONDS
 from tests.support.terminal import Request, Script, ScriptedTerminal, http, nowhere, scripted_terminal, taking_print
@@ -63,9 +63,7 @@ class Job:
     def address(self) -> str:
         """The path of its callback address, as this daemon would make it."""
         key = bytes.fromhex(key_file(self.daemon).read_text().split()[0])
-        return callback_tokens.path(
-            Channel.PRINT, self.identity, callback_tokens.token(key, Channel.PRINT, self.identity)
-        )
+        return ids.path(Channel.PRINT, self.identity, ids.token(key, Channel.PRINT, self.identity))
 
     def words(self, status: str = "COMPLETED", **changes: Any) -> bytes:
         """Return a webhook of it (spec 2.3)."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from posd.base import callback_tokens
-from posd.base.callback_tokens import Channel
+from posd.base import ids
+from posd.base.ids import Channel
 from tests.support.daemon import Daemon
 from tests.support.https import post, send
 
@@ -67,9 +67,7 @@ def key_file(posd: Daemon) -> Path:
 def address(posd: Daemon, identity: str) -> str:
     """Return the path of the callback address of any id, as this daemon would make it."""
     key = bytes.fromhex(key_file(posd).read_text().split()[0])
-    return callback_tokens.path(
-        Channel.TRANSACTION, identity, callback_tokens.token(key, Channel.TRANSACTION, identity)
-    )
+    return ids.path(Channel.TRANSACTION, identity, ids.token(key, Channel.TRANSACTION, identity))
 
 
 @contextmanager

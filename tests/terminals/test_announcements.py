@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from posd.terminals.announcements import MAX_SERIAL, MAX_TEXT, Announcement, Malformed, Rules, read
+from posd.terminals.addresses import MAX_SERIAL, MAX_TEXT, Announcement, Malformed, Rules, read_announcement
 
 TYPE = "_card-terminal._tcp.local."
 RULES = Rules(("serial", "sn", "serialNumber"))
@@ -19,7 +19,7 @@ def announcement(**changes: Any) -> Announcement:
         "announced": ["192.0.2.7"],
         "port": 6869,
     }
-    return read(**(said | changes), rules=RULES, seen_at=AT)
+    return read_announcement(**(said | changes), rules=RULES, seen_at=AT)
 
 
 def test_all_that_it_says() -> None:

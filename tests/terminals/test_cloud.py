@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from posd.base import callback_tokens
-from posd.base.callback_tokens import Channel
+from posd.base import ids
+from posd.base.ids import Channel
 from posd.config import load
 from posd.records.callback_urls import CallbackUrls
-from posd.terminals.announcements import Announcement
+from posd.terminals.addresses import Announcement
 from posd.terminals.attempt import Replied
 from posd.terminals.fleet import Fleet
 from tests.core.scenarios import IDENTITY
@@ -18,7 +18,7 @@ from tests.support.shop import answering
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
 KEY = bytes(32)
-PATH = callback_tokens.path(Channel.TRANSACTION, IDENTITY, callback_tokens.token(KEY, Channel.TRANSACTION, IDENTITY))
+PATH = ids.path(Channel.TRANSACTION, IDENTITY, ids.token(KEY, Channel.TRANSACTION, IDENTITY))
 LOCAL, CLOUD = "SN-LOCAL", "SN-CLOUD"
 
 HEADERS = """

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from posd.config import TerminalConfig, load
 from posd.config.profile import DEFAULT
 from posd.terminals import members
-from posd.terminals.announcements import Announcement
+from posd.terminals.addresses import Announcement
 from posd.terminals.attempt import NotSent, Replied
 from posd.terminals.fleet import MAX_STRANGERS, Fleet, News
 from posd.terminals.liveness import Liveness

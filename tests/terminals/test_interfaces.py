@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from posd.terminals.discovery import Selection, select
 from posd.terminals.interfaces import Interface, Interfaces, Snapshot, snapshot
-from posd.terminals.multicast import Selection, select
 from tests.support.needs import needs
 
 PATIENCE_SECONDS = 60.0

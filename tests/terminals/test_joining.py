@@ -8,9 +8,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from posd.config import load
-from posd.payments.calls_in_flight import CallsInFlight
-from posd.payments.intent import Intents
-from posd.payments.start import Payments
+from posd.payments.record import CallsInFlight
+from posd.payments.start import Intents, Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.storage.store import Store

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from posd.config import load
-from posd.terminals import probe_schedule
-from posd.terminals.announcements import Announcement
+from posd.terminals import liveness as schedule
+from posd.terminals.addresses import Announcement
 from posd.terminals.fleet import Fleet, News
 from posd.terminals.liveness import MAX_LOOKS, Liveness
 from tests.support.daemon import toml
@@ -47,7 +47,7 @@ class Visits:
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the pauses of people be those of tests."""
     for name in ("SPACING_SECONDS", "OPEN_SECONDS", "LOST_SECONDS", "MAX_LOST_SECONDS"):
-        monkeypatch.setattr(probe_schedule, name, getattr(probe_schedule, name) / 200)
+        monkeypatch.setattr(schedule, name, getattr(schedule, name) / 200)
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ async def test_a_whole_fleet_is_looked_at_a_few_at_a_time(tmp_path: Path, termin
 async def test_an_announcer_that_flaps_causes_no_storm(
     tmp_path: Path, terminal: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probe_schedule, "SPACING_SECONDS", 3600.0)
+    monkeypatch.setattr(schedule, "SPACING_SECONDS", 3600.0)
     visits = Visits(terminal)
     fleet = fleet_of(tmp_path, terminal, configured=False)
     async with looking(fleet) as liveness:

@@ -4,59 +4,52 @@ import math
 
 import pytest
 
-from posd.terminals import probe_schedule
-from posd.terminals.probe_schedule import (
-    LOST_LOOKS,
-    LOST_SECONDS,
-    MAX_LOST_SECONDS,
-    OPEN_SECONDS,
-    SPACING_SECONDS,
-    Pulse,
-)
+from posd.terminals import liveness
+from posd.terminals.liveness import LOST_LOOKS, LOST_SECONDS, MAX_LOST_SECONDS, OPEN_SECONDS, SPACING_SECONDS, Pulse
 
 QUIET = 600.0
 
 
 def test_without_a_reason_it_is_looked_at_rarely_or_never() -> None:
-    assert probe_schedule.due(Pulse(100.0), busy=False, every=QUIET) == 100.0 + QUIET
-    assert probe_schedule.due(Pulse(100.0), busy=False, every=0) is None
+    assert liveness.due(Pulse(100.0), busy=False, every=QUIET) == 100.0 + QUIET
+    assert liveness.due(Pulse(100.0), busy=False, every=0) is None
 
 
 def test_what_is_wanted_is_looked_at_now_but_not_without_a_pause() -> None:
-    wanted = probe_schedule.want(Pulse(100.0))
-    assert probe_schedule.due(wanted, busy=False, every=0) == 100.0 + SPACING_SECONDS
-    begun = probe_schedule.begun(wanted, 200.0)
-    assert probe_schedule.due(begun, busy=False, every=0) is None
-    again = probe_schedule.want(begun)
-    assert probe_schedule.due(again, busy=True, every=1.0) == 200.0 + SPACING_SECONDS
+    wanted = liveness.want(Pulse(100.0))
+    assert liveness.due(wanted, busy=False, every=0) == 100.0 + SPACING_SECONDS
+    begun = liveness.begun(wanted, 200.0)
+    assert liveness.due(begun, busy=False, every=0) is None
+    again = liveness.want(begun)
+    assert liveness.due(again, busy=True, every=1.0) == 200.0 + SPACING_SECONDS
 
 
 def test_what_is_wanted_while_it_is_called_stays_wanted() -> None:
-    assert probe_schedule.looked(probe_schedule.want(Pulse(100.0)), 200.0, reached=True).wanted
+    assert liveness.looked(liveness.want(Pulse(100.0)), 200.0, reached=True).wanted
 
 
 def test_while_a_payment_is_open_silence_is_looked_into() -> None:
-    assert probe_schedule.due(Pulse(100.0), busy=True, every=QUIET) == 100.0 + OPEN_SECONDS
-    assert probe_schedule.due(probe_schedule.heard(Pulse(100.0), 120.0), busy=True, every=QUIET) == 120.0 + OPEN_SECONDS
+    assert liveness.due(Pulse(100.0), busy=True, every=QUIET) == 100.0 + OPEN_SECONDS
+    assert liveness.due(liveness.heard(Pulse(100.0), 120.0), busy=True, every=QUIET) == 120.0 + OPEN_SECONDS
 
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_lost_terminal_is_looked_for_more_and_more_rarely(busy: bool) -> None:
     lost, pauses = Pulse(0.0), []
     for _ in range(LOST_LOOKS + 3):
-        lost = probe_schedule.looked(lost, 0.0, reached=False)
-        pauses.append(probe_schedule.due(lost, busy=busy, every=0))
+        lost = liveness.looked(lost, 0.0, reached=False)
+        pauses.append(liveness.due(lost, busy=busy, every=0))
     most = OPEN_SECONDS if busy else MAX_LOST_SECONDS
     expected: list[float | None] = [min(LOST_SECONDS * 2.0**number, most) for number in range(LOST_LOOKS)]
     assert pauses == expected + ([most] * 3 if busy else [None] * 3)
-    assert probe_schedule.due(probe_schedule.looked(lost, 0.0, reached=True), busy=False, every=0) is None
+    assert liveness.due(liveness.looked(lost, 0.0, reached=True), busy=False, every=0) is None
 
 
 def test_however_small_the_pause_is_configured_it_is_no_storm() -> None:
-    assert probe_schedule.due(Pulse(0.0), busy=False, every=0.001) == SPACING_SECONDS
+    assert liveness.due(Pulse(0.0), busy=False, every=0.001) == SPACING_SECONDS
 
 
 def test_a_terminal_that_was_lost_long_ago_overflows_nothing() -> None:
-    due = probe_schedule.due(Pulse(0.0, failures=10**9), busy=True, every=0)
+    due = liveness.due(Pulse(0.0, failures=10**9), busy=True, every=0)
     assert due is not None
     assert math.isfinite(due)

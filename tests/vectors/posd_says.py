@@ -5,19 +5,26 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from posd.base import callback_tokens
-from posd.base.callback_tokens import Channel
+from posd.base import ids
+from posd.base.ids import Channel
 from posd.payments import request as requests
-from posd.payments.abort_replies import judge_abort
 from posd.payments.entries import Attempted, Searched, apply
-from posd.payments.events import NotAnEvent, TransactionEvent, read_event
 from posd.payments.model import OperationType, Transaction, next_step
-from posd.payments.search_replies import RESULTS, Found, read_reply, request_body
 from posd.payments.transitions import Seen, advance, recognise
+from posd.payments.wire import (
+    RESULTS,
+    Found,
+    NotAnEvent,
+    TransactionEvent,
+    judge_abort,
+    read_event,
+    read_reply,
+    request_body,
+)
 from posd.printing import entries
 from posd.printing import request as print_requests
-from posd.printing.events import Answered, NotAPrintEvent, read_poll, read_webhook
 from posd.printing.model import PrintJob, belongs
+from posd.printing.wire import Answered, NotAPrintEvent, read_poll, read_webhook
 from posd.records.model import Phase
 from posd.records.request import MalformedJson, by_value
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
@@ -232,9 +239,9 @@ def _sequence(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _callback_token(given: Mapping[str, Any]) -> dict[str, Any]:
     channel = Channel(given["channel"])
-    token = callback_tokens.token(bytes.fromhex(given["key"]), channel, given["id"])
-    assert callback_tokens.verify([b"another", bytes.fromhex(given["key"])], channel, given["id"], token)
-    return {"token": token, "path": callback_tokens.path(channel, given["id"], token)}
+    token = ids.token(bytes.fromhex(given["key"]), channel, given["id"])
+    assert ids.verify([b"another", bytes.fromhex(given["key"])], channel, given["id"], token)
+    return {"token": token, "path": ids.path(channel, given["id"], token)}
 
 
 def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:

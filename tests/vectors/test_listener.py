@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from posd import tls
-from posd.base.json_text import decode
+from posd.base.json_types import decode
 from tests.support.daemon import Daemon, toml
 from tests.support.https import connect
 from tests.support.prints import SILENT

@@ -2,9 +2,8 @@
 
 import pytest
 
-from posd.api.metrics.families import FAMILIES
-from posd.api.metrics.text import render
-from posd.base.meters import Histogram
+from posd.api.metrics import FAMILIES, render
+from posd.base.locks import Histogram
 from tests.support.exposition import read
 
 

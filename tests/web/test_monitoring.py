@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from posd.api.metrics.families import FAMILIES
+from posd.api.metrics import FAMILIES
 from posd.cli.main import COMMANDS
 from posd.payments.model import AttentionCode
 

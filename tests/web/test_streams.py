@@ -15,8 +15,8 @@ import pytest
 from starlette.requests import Request
 from structlog.testing import capture_logs
 
+from posd.api import routes
 from posd.api.feed import Feed
-from posd.api.routes import service
 from posd.calls import streams
 from posd.calls.app import LocalApp, json_response
 from posd.calls.context import Context
@@ -26,12 +26,12 @@ from posd.httpd import slow_client
 from posd.httpd.accept import wants_stream
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import WRITE_AHEAD_BYTES, Listener
-from posd.payments.event_stream import name
+from posd.payments.handlers import name
 from posd.records import feed_cursor
 from posd.storage import changes
 from posd.storage.batch import Change, Unit
 from posd.storage.store import Store
-from posd.upkeep import pruning
+from posd.upkeep import retention
 from tests.support.streams import Connection, Message, ask, messages
 
 #: Longest that anything here may take, in seconds.
@@ -104,7 +104,7 @@ async def house() -> AsyncIterator[House]:
         context, noise, path = Context(store, lambda: datetime.now(UTC)), RejectedTraffic(), Path(home) / "till.sock"
         app = LocalApp(
             (
-                Call(next(row for row in service.ROUTES if row.path == "/v1/feed"), Feed(context).answer),
+                Call(next(row for row in routes.SERVICE_ROUTES if row.path == "/v1/feed"), Feed(context).answer),
                 Call(Route("GET", "/v1/large", "large", "A large answer.", {}), large),
                 Call(Route("GET", "/v1/ending", "ending", "A stream that ends at once.", {}), partial(ending, context)),
             )
@@ -436,7 +436,7 @@ def test_no_status_poses_as_an_event_of_posd(status: str, event: str) -> None:
 
 async def test_a_reader_behind_what_retention_removed_is_told(house: House) -> None:
     await house.record(6)
-    await house.store.write(partial(pruning.remove_lines, numbers=[2, 3]))
+    await house.store.write(partial(retention.remove_lines, numbers=[2, 3]))
     page = await house.get("?after=1")
     assert [item["seq"] for item in page["changes"]] == [4, 5, 6]
     assert [(item["code"], item["seq"]) for item in page["notices"]] == [("changes_removed", 3)]
@@ -455,7 +455,7 @@ async def test_a_live_stream_is_told_once_of_what_is_removed_before_it_came_ther
     async with house.follow("?limit=1") as reader:
         source = messages(reader.reader)
         assert numbers([await anext(source) for _ in range(4)]) == [1, 2, 3, 4]
-        await house.store.write(partial(pruning.remove_lines, numbers=[1, 2]))
+        await house.store.write(partial(retention.remove_lines, numbers=[1, 2]))
         await house.record(1)
         assert numbers([await anext(source)]) == [5], "it has had what was removed"
 
@@ -507,10 +507,10 @@ async def test_a_place_between_the_numbers_of_two_databases_goes_on_after_it(hou
 
 async def test_the_place_of_a_change_that_was_removed_is_good(house: House) -> None:
     await house.record(3)
-    await house.store.write(partial(pruning.remove_lines, numbers=[2]))
+    await house.store.write(partial(retention.remove_lines, numbers=[2]))
     page = await house.get("?after=2&limit=1")
     assert ([item["seq"] for item in page["changes"]], page["notices"]) == ([3], [])
-    await house.store.write(partial(pruning.remove_lines, numbers=[3]))
+    await house.store.write(partial(retention.remove_lines, numbers=[3]))
     page = await house.get("?after=3")
     assert (page["changes"], page["next_after"], page["place"], page["notices"]) == ([], 3, "3-00000000", [])
     assert (await house.get("?after=3-00000000"))["notices"] == []

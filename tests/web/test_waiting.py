@@ -9,7 +9,7 @@ from hypercorn.typing import ASGIReceiveEvent
 from starlette.requests import Request
 
 from posd.calls.streams import Batch, Streams
-from posd.calls.waiting import HungUp, until
+from posd.calls.waiting import HungUp, wait_until
 from posd.httpd.pieces import Pieces
 from posd.storage.batch import Change
 from posd.storage.changes import Hub
@@ -31,7 +31,7 @@ async def test_a_wait_sees_a_change_that_comes_while_it_looks() -> None:
         return "found"
 
     async with asyncio.timeout(30):
-        assert await until(Pieces(WHOLE), hub.subscribe("one"), hub, look, None) == "found"
+        assert await wait_until(Pieces(WHOLE), hub.subscribe("one"), hub, look, None) == "found"
 
 
 async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> None:
@@ -43,7 +43,7 @@ async def test_who_waits_for_one_kind_of_change_does_not_look_at_others() -> Non
         return None
 
     woken = hub.subscribe("one", lambda change: change.result is not None)
-    waiting = asyncio.create_task(until(pieces, woken, hub, look, None))
+    waiting = asyncio.create_task(wait_until(pieces, woken, hub, look, None))
     await asyncio.sleep(0)
     for result in (None, "approved", None):
         hub.publish([msgspec.structs.replace(CHANGE, result=result)])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from posd.cli.payments.operations import words_of
+from posd.cli.payments.words import words_of
 
 
 class Advice(NamedTuple):

@@ -11,11 +11,11 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from posd.cli.app.api import Api, Reply, Unreachable
+from posd.cli.app.connection import Api, Reply, Unreachable
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
-from posd.cli.app.users import caller
+from posd.cli.app.parameters import caller
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

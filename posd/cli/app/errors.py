@@ -7,11 +7,11 @@ from typing import IO, Any
 import click
 
 from posd.cli.app.advice import LOOK_FIRST, SPELLINGS
-from posd.cli.app.api import ForeignAnswer, Problem, Unreachable
+from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
 from posd.cli.app.context import Context
 from posd.cli.app.exit_codes import ExitCode, for_problem
 from posd.cli.app.output import Output
-from posd.client.wire import SOCKET_VARIABLE
+from posd.client.connection import SOCKET_VARIABLE
 
 
 class Failure(click.ClickException):

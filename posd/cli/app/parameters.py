@@ -1,5 +1,7 @@
 """Reading what people type: amounts, KEY=VALUE pairs and moments in time, each exact or refused."""
 
+import os
+import pwd
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -9,7 +11,7 @@ from typing import Any
 
 import click
 
-from posd.cli.app.api import decode
+from posd.cli.app.connection import decode
 
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
 AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]{1,4})?")
@@ -104,3 +106,24 @@ def _is_uuid(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+# Names of users. A user id need not have one, as in a container: there the number stands for it.
+
+
+def login_name(uid: int) -> str | None:
+    """Return the login name of a user id; None where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
+def user_name(uid: int) -> str:
+    """Return the login name of a user id; the number where it has none."""
+    return login_name(uid) or str(uid)
+
+
+def caller() -> str:
+    """Return who calls: the user behind sudo, else the one of this process."""
+    return os.environ.get("SUDO_USER") or user_name(os.getuid())

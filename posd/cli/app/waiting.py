@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from posd.cli.app.api import Api, Call, ForeignAnswer, Problem, Reply, Unreachable
+from posd.cli.app.connection import Api, Call, ForeignAnswer, Problem, Reply, Unreachable
 from posd.client import calls, plans
+from posd.client.documents import encode
 from posd.client.errors import InternalError
-from posd.client.exact import encode
 from posd.client.plans import Place
 
 #: seconds between two tries to reach a daemon that is away: soon enough for a person, no load.

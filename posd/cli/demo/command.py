@@ -14,14 +14,12 @@ from typing import NoReturn
 import click
 import msgspec
 
-from posd.cli.app.api import Api, Problem, Unreachable
-from posd.cli.app.connection import json_option
+from posd.cli.app.connection import Api, Problem, Unreachable, json_option
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, money
 from posd.cli.app.waiting import TimedOut
+from posd.cli.demo.charges import PRINTED, Charge, Plan, Receipt, Step, make_charge, print_receipt
 from posd.cli.demo.machine import DISCOVERY_SECONDS, DemoFailed, Machine
-from posd.cli.demo.receipt import PRINTED, Receipt, print_receipt
-from posd.cli.demo.timeline import Charge, Plan, Step, make_charge
 from posd.cli.payments.words import RESULTS
 
 #: what the demo charges: one payment for each way in which a payment usually ends.

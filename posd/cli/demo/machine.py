@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import posd.tls
-from posd.cli.app.api import Api, Problem, Unreachable
+from posd.cli.app.connection import Api, Problem, Unreachable
 
 LOOPBACK = "127.0.0.1"
 

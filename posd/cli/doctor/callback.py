@@ -7,11 +7,10 @@ from urllib.parse import urlsplit
 
 from posd.base.problems import Problem
 from posd.cli.app.output import moment
-from posd.cli.doctor import trust
-from posd.cli.doctor.context import Shop, me
-from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
+from posd.cli.doctor import certificate
+from posd.cli.doctor.context import Findings, Said, Shop, failure, me, ok, warning
 from posd.httpd.alerts import WORDS
-from posd.tls import fetch_certificate
+from posd.tls.serving import NotShown, shown_certificate
 
 #: How long a connection to this machine's own address may take, in seconds.
 CONNECT_SECONDS = 10.0
@@ -26,7 +25,7 @@ def check(shop: Shop) -> Findings:
         if address is None or (cloud and not shop.settings.webhooks.public_url):
             continue  # the check of the terminal, or of the configuration, tells of it
         try:
-            place = trust.callback(shop, terminal, address.base_url)
+            place = certificate.callback(shop, terminal, address.base_url)
             called.setdefault(place, []).append(terminal.serial)
             outside |= {place} if cloud else set()
         except Problem as problem:
@@ -69,8 +68,8 @@ def _distrust(shop: Shop) -> Findings:
 
 def _own(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
     try:
-        shown = fetch_certificate.shown(host, port, seconds=CONNECT_SECONDS)
-    except fetch_certificate.NotShown as error:
+        shown = shown_certificate(host, port, seconds=CONNECT_SECONDS)
+    except NotShown as error:
         return failure(
             subject,
             f"{who} will call this address; what should be posd {error}",
@@ -79,9 +78,9 @@ def _own(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
         )
     serving = fingerprint(shown) == shop.served.get("fingerprint_sha256")
     try:
-        expected = fingerprint(ssl.PEM_cert_to_DER_cert(trust.blocks(shop.certificate)[0]))
+        expected = fingerprint(ssl.PEM_cert_to_DER_cert(certificate.blocks(shop.certificate)[0]))
     except (OSError, IndexError, ValueError):
-        what = "posd answers with its certificate" if serving else f"a server shows {trust.described(shown)}"
+        what = "posd answers with its certificate" if serving else f"a server shows {certificate.described(shown)}"
         return ok(subject, f"{who} will call it; {what}; {me()} may not read the files to compare more")
     told_before = shop.failed("certificate")
     tell = warning if told_before else failure
@@ -96,7 +95,7 @@ def _own(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
         return failure(
             subject,
             f"{who} will call this address, and it is not posd that answers there: it shows "
-            f"{trust.described(shown)}; that of posd has {expected}",
+            f"{certificate.described(shown)}; that of posd has {expected}",
             "another program or machine has this address and port: stop it, or correct webhooks.advertise_host and "
             "webhooks.listen",
         )
@@ -118,14 +117,14 @@ def fingerprint(der: bytes) -> str:
 def _judged(shop: Shop, host: str, port: int) -> str | None:
     """Connect as a strict client does; return why it refuses, None where it does not."""
     try:
-        client = trust.strict_client(shop, dates=True)
+        client = certificate.strict_client(shop, dates=True)
         with (
             socket.create_connection((host, port), CONNECT_SECONDS) as connection,
             client.wrap_socket(connection, server_hostname=host),
         ):
             return None
     except ssl.SSLError as error:
-        return trust.words(error)
+        return certificate.words(error)
     except (OSError, IndexError) as error:
         return str(error)
 
@@ -145,7 +144,7 @@ def _from_outside(subject: str, host: str, port: int, who: str) -> Said:
     except ssl.SSLError as error:
         return warning(
             subject,
-            f"the service calls it for {who}; seen from here its certificate is refused: {trust.words(error)}",
+            f"the service calls it for {who}; seen from here its certificate is refused: {certificate.words(error)}",
             todo,
         )
     except OSError as error:

@@ -1,15 +1,120 @@
 """The certificate of the webhook listener: what a terminal will make of it."""
 
+import asyncio
+import contextlib
+import hashlib
+import re
 import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from posd import tls
+from posd.base.ids import Channel
 from posd.base.problems import Problem
-from posd.cli.doctor import trust
-from posd.cli.doctor.context import AS_ROOT, NotForMe, Shop, allowed
-from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
+from posd.cli.doctor.context import AS_ROOT, Findings, NotForMe, Said, Shop, allowed, failure, ok, warning
+from posd.config import TerminalConfig
+from posd.records.callback_urls import CallbackUrls
 from posd.tls.report import CA_WARNING_DAYS
+
+# How a terminal judges the certificate of this machine: a strict client, played here, and words for its refusal.
+
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: whether a certificate has ended is a line of its own.
+_NO_CHECK_TIME = 0x200000
+#: Flights of a TLS handshake: two from each side, and one more than that.
+_FLIGHTS = 3
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
+
+
+def blocks(path: Path) -> list[str]:
+    """Return the certificates of a PEM file, each as PEM, in their order. Raise OSError."""
+    return [found.decode("ascii") for found in _PEM.findall(path.read_bytes())]
+
+
+def strict_client(shop: Shop, *, dates: bool) -> ssl.SSLContext:
+    """Return the context of a client that checks as strictly as OpenSSL can, with or without the dates.
+
+    It trusts what a terminal is given: the CA of `posd tls init`; for a certificate of the shop's own the last one of
+    its chain, and the CAs of this system. Raise OSError.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.minimum_version = ssl.TLSVersion.TLSv1_2
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    if not dates:
+        client.verify_flags |= _NO_CHECK_TIME
+    if shop.ca_certificate is not None:
+        client.load_verify_locations(cafile=shop.ca_certificate)
+        return client
+    client.load_default_certs()
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(cadata=blocks(shop.certificate)[-1])
+    return client
+
+
+def refusal(server: ssl.SSLContext, client: ssl.SSLContext, host: str | None) -> ssl.SSLError | None:
+    """Shake hands in memory; return why the client refuses (the name where one is given), None where it does not."""
+    client.check_hostname = host is not None
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server, server_side=False, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    try:
+        for _ in range(_FLIGHTS):
+            for end in ends:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+    except ssl.SSLError as error:
+        return error
+    return None
+
+
+#: OpenSSL's X509_V_ERR numbers (x509_vfy.h) -> words; Python's ssl passes them on without naming them.
+REASONS = {
+    9: "it is not valid yet",
+    10: "it has expired",
+    18: "it is signed by nobody but itself",
+    19: "it is signed by a CA that is not trusted",
+    20: "it is not signed by a CA that is trusted",
+    21: "it is not signed by a CA that is trusted",
+    62: "it is made for another name",
+    64: "it is made for another address",
+}
+
+
+def words(error: ssl.SSLError) -> str:
+    """Say why a certificate was refused."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return REASONS.get(error.verify_code, error.verify_message or str(error))
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+def described(der: bytes) -> str:
+    """Describe a certificate that was shown: for whom, by whom, until when, its fingerprint."""
+    fingerprint = hashlib.sha256(der).hexdigest()
+    try:
+        found = tls.describe_der(der)
+    except tls.TlsError:
+        return f"a certificate that cannot be read (SHA-256 {fingerprint})"
+    return (
+        f"a certificate of {found.subject or 'nobody'}, issued by {found.issuer or 'nobody'}, valid until "
+        f"{found.not_after:%Y-%m-%d} (SHA-256 {fingerprint})"
+    )
+
+
+def callback(shop: Shop, terminal: TerminalConfig, base_url: str) -> tuple[str, int]:
+    """Return host and port at which that terminal is told to call back, as posd itself makes the URL.
+
+    Raise Problem where this machine has no way to the terminal.
+    """
+    webhooks = shop.settings.webhooks
+    # An address on which posd cannot listen was told already; what follows from it is not told again.
+    listen = "::" if shop.failed("port") else webhooks.host
+    urls = CallbackUrls((bytes(32),), webhooks.advertise_host, shop.port, webhooks.public_url, listen)
+    parts = urlsplit(asyncio.run(urls.url(Channel.TRANSACTION, "doctor", base_url, terminal.access_mode)))
+    return parts.hostname or "", parts.port or 443
+
 
 NEW = "posd tls renew; posd takes it up by itself, and nothing is to be done on the terminals: the CA stays"
 PAIR = "make a new pair: posd tls init (the CA is kept, so nothing is to be done on the terminals)"
@@ -99,7 +204,7 @@ def _serving(shop: Shop) -> Findings:
         meaning = (
             "the private key does not belong to the certificate"
             if error.reason == "KEY_VALUES_MISMATCH"
-            else f"certificate and key cannot be read ({trust.words(error)})"
+            else f"certificate and key cannot be read ({words(error)})"
         )
         yield failure(key, f"{meaning}: posd will not start, or goes on with the old pair", _own(shop, PAIR))
         return
@@ -118,7 +223,7 @@ def _no_passphrase() -> str:
 def _chain(shop: Shop, server: ssl.SSLContext) -> Findings:
     subject = "chain"
     try:
-        client = trust.strict_client(shop, dates=False)
+        client = strict_client(shop, dates=False)
     except (OSError, IndexError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         yield failure(
@@ -127,11 +232,11 @@ def _chain(shop: Shop, server: ssl.SSLContext) -> Findings:
             "put ca.crt back from a backup; without one: " + NEW_CA,
         )
         return
-    refused = trust.refusal(server, client, None)
+    refused = refusal(server, client, None)
     if refused is not None:
         yield failure(
             subject,
-            f"a terminal that trusts the CA refuses the certificate: {trust.words(refused)}",
+            f"a terminal that trusts the CA refuses the certificate: {words(refused)}",
             _own(shop, NEW),
         )
         return
@@ -145,10 +250,10 @@ def _own_chain(shop: Shop) -> Findings:
     """Tell whether a certificate of the shop's own brings what stands between it and its CA."""
     from cryptography import x509
 
-    last = x509.load_pem_x509_certificate(trust.blocks(shop.certificate)[-1].encode())
+    last = x509.load_pem_x509_certificate(blocks(shop.certificate)[-1].encode())
     root = last.issuer == last.subject
     issuer = last.issuer.rfc4514_string()
-    count = len(trust.blocks(shop.certificate))
+    count = len(blocks(shop.certificate))
     if count == 1 and not root:
         yield ok(
             "chain",
@@ -198,7 +303,7 @@ def hosts(shop: Shop) -> Mapping[str, list[str]]:
         if terminal.access_mode == "cloud" or address is None:
             continue
         try:
-            host, _ = trust.callback(shop, terminal, address.base_url)
+            host, _ = callback(shop, terminal, address.base_url)
         except Problem:
             continue  # the check of the terminal tells of it
         called.setdefault(advertised or host, []).append(terminal.serial)

@@ -5,23 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from posd.cli.doctor import (
-    access,
-    callback,
-    certificate,
-    clock,
-    configuration,
-    database,
-    disk,
-    files,
-    firewall,
-    mdns,
-    ports,
-    service,
-    terminals,
-)
-from posd.cli.doctor.context import Shop
-from posd.cli.doctor.findings import Finding, Findings, Said, failure
+from posd.cli.doctor import callback, certificate, configuration, daemon, database, files, host, mdns, terminals
+from posd.cli.doctor.context import Finding, Findings, Said, Shop, failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +23,18 @@ class Check:
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "configuration": Check("Configuration", configuration.check, 10, needs_configuration=False),
-        "daemon": Check("Daemon", service.check, 30),
-        "files": Check("Files and keys", files.check, 10),
-        "access": Check("Sockets and groups", access.check, 10),
+        "daemon": Check("Daemon", daemon.check_service, 30),
+        "files": Check("Files and keys", files.check_files, 10),
+        "access": Check("Sockets and groups", files.check_access, 10),
         "database": Check("Database", database.check, 30),
-        "disk": Check("Disk", disk.check, 10),
-        "port": Check("Port of the webhook listener", ports.check, 10),
-        "firewall": Check("Firewall", firewall.check, 20, needs_configuration=False),
+        "disk": Check("Disk", host.check_disk, 10),
+        "port": Check("Port of the webhook listener", daemon.check_ports, 10),
+        "firewall": Check("Firewall", host.check_firewall, 20, needs_configuration=False),
         "mdns": Check("mDNS", mdns.check, 15),
         "certificate": Check("Certificate", certificate.check, 20),
         "terminal": Check("Terminals", terminals.check, 120),
         "callback": Check("Callback addresses", callback.check, 60),
-        "clock": Check("Clock", clock.check, 10, needs_configuration=False),
+        "clock": Check("Clock", host.check_clock, 10, needs_configuration=False),
     }
 )
 

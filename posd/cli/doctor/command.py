@@ -11,7 +11,7 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
-from posd.cli.doctor.findings import Finding, Status
+from posd.cli.doctor.context import Finding, Status
 
 
 @click.command()

@@ -4,8 +4,7 @@ import errno
 import os
 import stat
 
-from posd.cli.doctor.context import AS_ROOT, Shop, me
-from posd.cli.doctor.findings import Findings, failure, ok, warning
+from posd.cli.doctor.context import AS_ROOT, Findings, Shop, failure, me, ok, warning
 from posd.config import examine
 
 

@@ -5,13 +5,63 @@ import pwd
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from posd import tls
-from posd.cli.app.users import user_name
-from posd.cli.doctor.findings import Finding, Status
+from posd.cli.app.parameters import user_name
 from posd.config import Config, ConfigProblem, TerminalConfig
+
+# What the doctor says: one finding a thing that was looked at.
+
+
+class Status(StrEnum):
+    """How well it is. A warning does not keep payments from being taken now; a failure does, or soon will."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a check says of a subject: its status, what that means, and what to do ("" where there is nothing)."""
+
+    status: Status
+    subject: str
+    meaning: str
+    todo: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The same with the name of the check, as `posd doctor --json` prints it."""
+
+    check: str
+    subject: str
+    status: Status
+    meaning: str
+    todo: str
+
+
+#: What a check returns: it yields what it finds as it finds it, so that a time limit loses only the rest.
+Findings = Iterator[Said]
+
+
+def ok(subject: str, meaning: str, todo: str = "") -> Said:
+    """Say that something is as it should be."""
+    return Said(Status.OK, subject, meaning, todo)
+
+
+def warning(subject: str, meaning: str, todo: str) -> Said:
+    """Say that something should be looked at."""
+    return Said(Status.WARNING, subject, meaning, todo)
+
+
+def failure(subject: str, meaning: str, todo: str) -> Said:
+    """Say that something has to be mended."""
+    return Said(Status.FAILURE, subject, meaning, todo)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from posd.base.times import parse_iso
-from posd.cli.doctor.context import AS_ROOT, NotForMe, Shop, allowed
-from posd.cli.doctor.findings import Findings, failure, ok, warning
-from posd.storage import atomic_replace, changes, marks
+from posd.cli.doctor.context import AS_ROOT, Findings, NotForMe, Shop, allowed, failure, ok, warning
+from posd.storage import changes, files, marks
 from posd.storage.errors import StoreError
 from posd.storage.opening import KEY_TABLE, RESTORE, is_damage, refuse_lost, schema_version
 
@@ -155,7 +154,7 @@ def _beside(path: Path) -> Findings:
             "database without end",
             "find the program that has it open (fuser), and end it; posd then cuts the file back by itself",
         )
-    for fresh in atomic_replace.waiting(path):
+    for fresh in files.waiting(path):
         yield warning(
             str(fresh),
             "a restore was interrupted in its last step",

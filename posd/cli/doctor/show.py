@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from posd.cli.app.output import Output, escaped
-from posd.cli.doctor.findings import Finding, Status
+from posd.cli.doctor.context import Finding, Status
 
 #: status -> how it is written and coloured on a terminal; the words tell it without colours too.
 MARKS: Mapping[Status, tuple[str, str]] = {

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote, urlsplit
 
-from posd.cli.doctor import trust as judging
-from posd.cli.doctor.context import Shop
-from posd.cli.doctor.findings import Findings, Said, failure, ok, warning
+from posd.cli.doctor import certificate as judging
+from posd.cli.doctor.context import Findings, Said, Shop, failure, ok, warning
 from posd.config import TerminalConfig
 from posd.terminals import trust
 

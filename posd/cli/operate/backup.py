@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from posd.cli.app.api import Api
 from posd.cli.app.completion_words import files
-from posd.cli.app.connection import connect, json_option
+from posd.cli.app.connection import Api, connect, json_option
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.operate.data_words import payments, size

@@ -1,10 +1,16 @@
 """`posd logs`: the daemon's log in words, from the journal, a file or a pipe."""
 
+import os
+import re
+import subprocess
 import sys
+import textwrap
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import IO, Any
 
 import click
 import msgspec
@@ -13,9 +19,261 @@ from posd.cli.app.connection import json_option
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, escaped
-from posd.cli.operate import log_lines, log_sources
-from posd.cli.operate.log_lines import LEVELS, Selection, Words
+from posd.cli.app.parameters import login_name
 from posd.logs.events import EVENTS
+
+# Lines of posd's log: read, selected, and put into words for people.
+
+#: From the least important on.
+LEVELS = ("debug", "info", "warning", "error", "critical")
+#: Longest line that is read as one, in bytes; the journal cuts at 48 KiB.
+MAX_LINE_BYTES = 256 * 1024
+#: Longest line that is shown to people, in characters; --json has all of it.
+MAX_SHOWN = 4000
+#: Fields that stand elsewhere than in the words.
+APART = frozenset({"timestamp", "level", "event", "logger", "exception"})
+
+STYLES: Mapping[str, Mapping[str, Any]] = {
+    "debug": {"dim": True},
+    "warning": {"fg": "yellow"},
+    "error": {"fg": "red", "bold": True},
+    "critical": {"fg": "red", "bold": True},
+}
+
+_PREFIX = re.compile(rb"^<[0-7]>")  # the level that the journal takes off, where somebody kept the lines otherwise
+_OPTIONAL = re.compile(r"\[([^][]*)\]")
+_NAME = re.compile(r"{(\w+)}")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which lines are wanted; empty: all of them. A line that is none of posd's meets no wish."""
+
+    level: str = ""
+    event: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def all(self) -> bool:
+        """Whether there are no wishes."""
+        return not (self.level or self.event or self.fields)
+
+    def takes(self, line: Mapping[str, Any] | None) -> bool:
+        """Whether a line is wanted; None is one that is none of posd's."""
+        if line is None or self.all:
+            return self.all
+        level = line.get("level")
+        return (
+            (not self.level or (level in LEVELS and LEVELS.index(level) >= LEVELS.index(self.level)))
+            and line["event"].startswith(self.event)
+            and all(str(line.get(name, "")).lower() == value.lower() for name, value in self.fields.items())
+        )
+
+
+def stripped(raw: bytes) -> bytes:
+    """Return a line without its end, and without a level in front of it."""
+    return _PREFIX.sub(b"", raw.rstrip(b"\r\n"))
+
+
+def read(raw: bytes) -> dict[str, Any] | None:
+    """Return the fields of a line; None where it is none of posd's."""
+    if not raw.startswith(b"{"):
+        return None
+    try:
+        line = msgspec.json.decode(raw)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) and isinstance(line.get("event"), str) else None
+
+
+def plain(text: str) -> str:
+    """Return a text in one line that cannot steer a screen: what is not printable is written as JSON does."""
+    return escaped(text).replace("\n", "\\n")
+
+
+@dataclass
+class Words:
+    """Puts lines into words. `width` is that of the screen, None in a pipe, where a line stays one line."""
+
+    utc: bool = False
+    width: int | None = None
+    tracebacks: bool = False
+    _advised: set[str] = field(default_factory=set)
+
+    def of(self, raw: bytes, line: Mapping[str, Any] | None) -> str:
+        """Return a line for people, with those that belong to it below."""
+        if line is None:
+            return _cut(plain(raw.decode("utf-8", "replace")))
+        level = str(line.get("level", ""))
+        style = STYLES.get(level, {})
+        words = f"{self._time(line.get('timestamp'))}  {plain(level):<7}  {_cut(sentence(line))}"
+        below = [*self._exception(line.get("exception")), *self._advice(line)]
+        if self.width is None:
+            return "\n".join([words, *(f"    {text}" for text in below)])
+        first = click.style(self._wrapped(words, "    "), **style)
+        return "\n".join([first, *(click.style(self._wrapped(f"    {text}", "      "), dim=True) for text in below)])
+
+    def _wrapped(self, text: str, indent: str) -> str:
+        width = max(self.width or 0, 40)
+        return "\n".join(
+            textwrap.wrap(
+                text,
+                width,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+                drop_whitespace=True,
+                replace_whitespace=False,
+            )
+        )
+
+    def _time(self, stamp: object) -> str:
+        try:
+            moment = datetime.fromisoformat(str(stamp))
+        except ValueError:
+            return f"{plain(str(stamp or '')):<23}"[:23]
+        moment = moment.astimezone(UTC if self.utc else None)
+        return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}{'Z' if self.utc else ''}"
+
+    def _exception(self, chain: object) -> list[str]:
+        if chain is None:
+            return []
+        if not isinstance(chain, list):
+            return [f"exception: {_cut(_value(chain))}"]
+        return [text for number, item in enumerate(chain) for text in self._fault(item, "because of " * (number > 0))]
+
+    def _fault(self, item: object, why: str) -> list[str]:
+        if not isinstance(item, Mapping):
+            return [f"{why}{_cut(_value(item))}"]
+        frames = item.get("frames")
+        calls = [_value(call) for call in frames] if isinstance(frames, list) else []
+        message = f": {_value(item['message'])}" if "message" in item else ""
+        where = f", at {calls[-1]}" if calls else ""
+        hidden = len(calls) > 1 and not self.tracebacks
+        told = [f"{why}{_value(item.get('type'))}{message}{where}" + " (all calls: --traceback)" * hidden]
+        if self.tracebacks:
+            told += [f"  {call}" for call in calls]
+        return told
+
+    def _advice(self, line: Mapping[str, Any]) -> list[str]:
+        """Say what to do, at the first line of an event: the same words under each of them help nobody."""
+        row = EVENTS.get(line["event"])
+        if row is None or not row.do or line.get("level") not in LEVELS[2:] or line["event"] in self._advised:
+            return []
+        self._advised.add(line["event"])
+        return [f"→ {row.do}"]
+
+
+def sentence(line: Mapping[str, Any]) -> str:
+    """Return what a line says: the sentence of its event, then the fields that are not in it, then its name."""
+    row = EVENTS.get(line["event"])
+    if row is None or any(name not in line for name in _NAME.findall(_OPTIONAL.sub("", row.says))):
+        return " ".join([plain(line["event"]), *_pairs(line, ())])
+    said = _OPTIONAL.sub(lambda part: part[1] if all(name in line for name in _NAME.findall(part[1])) else "", row.says)
+    words = _NAME.sub(lambda name: _value(line[name[1]]), said)
+    return "  ".join([words, *_pairs(line, _NAME.findall(said)), f"({plain(line['event'])})"])
+
+
+def _pairs(line: Mapping[str, Any], said: Sequence[str]) -> list[str]:
+    return [f"{plain(name)}={_value(value)}" for name, value in line.items() if name not in APART and name not in said]
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(_value(item) for item in value) or "nobody"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return plain(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text) - MAX_SHOWN} more characters)"
+
+
+# Where `posd logs` has its lines from: the journal, a file, standard input.
+
+#: What journalctl says where it may not read all of the journal.
+DENIED = ("insufficient permissions", "not seeing messages from other users", "Permission denied")
+NO_ENTRIES = b"-- No entries --"
+STDIN = "-"
+
+
+class NoLog(Exception):
+    """There is no log to read; the message says why and what to do."""
+
+
+class Lines:
+    """Lines of a log, and what is to be said after the last of them."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield lines as they come; one that is too long comes in pieces."""
+        while line := self._stream.readline(MAX_LINE_BYTES):
+            if line.rstrip() != NO_ENTRIES:
+                yield line
+
+
+@contextmanager
+def of_file(name: str) -> Iterator[Lines]:
+    """Read a file, or standard input (`-`). Raise NoLog."""
+    if name == STDIN:
+        yield Lines(sys.stdin.buffer)
+        return
+    try:
+        with open(name, "rb") as stream:  # noqa: PTH123 - a name as it was typed, /dev/fd/3 among them
+            yield Lines(stream)
+    except OSError as error:
+        if error.filename != name:  # it is of what is written
+            raise
+        raise NoLog(f"cannot read {name}: {error.strerror}; name a file with posd's log, or - for input") from error
+
+
+@contextmanager
+def of_journal(unit: str, options: Sequence[str]) -> Iterator[Lines]:
+    """Read the journal. Raise NoLog where it cannot be read, also after what could be."""
+    command = ["journalctl", f"--unit={unit}", "--output=cat", "--no-pager", *options]
+    try:
+        process = subprocess.Popen(  # noqa: S603 - words of a table and of who calls, no shell
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"LC_ALL": "C", "SYSTEMD_COLORS": "0"},
+        )
+    except OSError as error:
+        raise NoLog(
+            f"cannot run journalctl ({error.strerror}); on a machine without systemd name the file that posd's output "
+            "goes to, or pipe it: posd logs FILE, … | posd logs -"
+        ) from error
+    assert process.stdout is not None  # noqa: S101 - it is a pipe
+    ended = False
+    try:
+        yield Lines(process.stdout)
+        ended = True
+    finally:
+        if not ended:
+            process.terminate()
+        process.stdout.close()
+        said = process.stderr.read().decode("utf-8", "replace").strip() if process.stderr else ""
+        code = process.wait()
+        if process.stderr:
+            process.stderr.close()
+    _judge(unit, code, said)
+
+
+def _judge(unit: str, code: int, said: str) -> None:
+    """Raise NoLog where journalctl says that it could not do what it was asked for."""
+    if any(words in said for words in DENIED):
+        name = login_name(os.getuid())
+        join = f" (sudo usermod -aG systemd-journal {name}, then log in again)" if name else ""
+        raise NoLog(
+            f"this user may not read the log of {unit}; ask for the group systemd-journal{join}, or call it with sudo"
+        )
+    if code:
+        raise NoLog(f"journalctl failed: {said or f'exit code {code}'}")
+
 
 #: Lines that are shown where nobody says how many; with --follow those before the first new one.
 LINES = 200
@@ -78,13 +336,13 @@ def logs(
     # What only this command can select it has to count as well: the journal counts all lines.
     counted = file is not None or bool(selection.event or selection.fields)
     if file is not None:
-        source = log_sources.of_file(file)
+        source = of_file(file)
     else:
         options = [f"--lines={'all' if newest is None or (counted and not follow) else newest}"]
         options += [f"--since={since}"] if since else []
         options += [f"--until={until}"] if until else []
         options += [f"--priority={PRIORITIES[level]}"] if level else []
-        source = log_sources.of_journal(unit, [*options, "--follow"] if follow else options)
+        source = of_journal(unit, [*options, "--follow"] if follow else options)
     words = Words(utc, output.stdout.width if output.rich else None, tracebacks)
     told = False
     try:
@@ -93,7 +351,7 @@ def logs(
             if newest is not None and counted and not follow:
                 selected = iter(deque(selected, newest))
             told = _write(_raw(output, selected) if output.as_json else _worded(words, selected), live=follow)
-    except log_sources.NoLog as error:
+    except NoLog as error:
         raise Failure(str(error), ExitCode.NOT_DONE, output) from error
     if not told and not follow:
         output.note(_nothing(selection, None if file else unit))
@@ -107,8 +365,8 @@ def _nothing(selection: Selection, unit: str | None) -> str:
 
 def _selected(found: Iterable[bytes], selection: Selection) -> Iterator[Found]:
     for each in found:
-        raw = log_lines.stripped(each)
-        line = log_lines.read(raw)
+        raw = stripped(each)
+        line = read(raw)
         if selection.takes(line):
             yield raw, line
 

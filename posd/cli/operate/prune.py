@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from posd.cli.app.api import Api
-from posd.cli.app.connection import connect, json_option
+from posd.cli.app.connection import Api, connect, json_option
 from posd.cli.app.decisions import asks
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, moment

@@ -9,16 +9,14 @@ from typing import Any, NoReturn
 
 import click
 
-from posd.cli.app.api import Api, ForeignAnswer, Problem, Reply, Unreachable
-from posd.cli.app.connection import connect, id_argument, json_option
+from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect, id_argument, json_option
 from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_pruned, for_transaction
-from posd.cli.app.live import LiveLine
-from posd.cli.app.output import Output
+from posd.cli.app.output import LiveLine, Output
 from posd.cli.app.waiting import Snapshot, TimedOut, follow, start
-from posd.cli.payments.operations import words_of
 from posd.cli.payments.progress import GOES_ON, Progress, show_attention, show_outcome
+from posd.cli.payments.words import words_of
 from posd.client.errors import Draining, Pruned
 
 #: Phases in which it is not known whether the terminal took what it was sent.

@@ -7,19 +7,17 @@ from typing import Any
 
 import click
 
-from posd.base.uuids import canonical_uuid
+from posd.base.ids import canonical_uuid
 from posd.cli.app.advice import next_step
-from posd.cli.app.api import Api, Reply
 from posd.cli.app.completion_words import attention_codes, payments
-from posd.cli.app.connection import connect, id_argument, json_option
+from posd.cli.app.connection import Api, Reply, connect, id_argument, json_option
 from posd.cli.app.decisions import agree, decide, not_open, refuse, signed
 from posd.cli.app.exit_codes import ExitCode, for_transaction
 from posd.cli.app.output import Output, asked, moment
-from posd.cli.payments.operations import words_of
 from posd.cli.payments.progress import show_attention, show_outcome
-from posd.cli.payments.words import RESOLVED_AS, SEARCHES, hint, resolving, state
+from posd.cli.payments.words import RESOLVED_AS, SEARCHES, hint, resolving, state, words_of
 from posd.cli.printing import deciding
-from posd.cli.printing.words import RESOLVED as PRINT_RESULTS
+from posd.cli.printing.progress import RESOLVED as PRINT_RESULTS
 
 #: seconds: calls to one terminal are made one after the other, each 23 s at most by default; some may be before ours.
 RECONCILE_SECONDS = 180.0
@@ -245,3 +243,23 @@ def _only_open(output: Output, transaction: Mapping[str, Any], verb: str) -> Non
 
 def _decide(api: Api, output: Output, transaction_id: uuid.UUID, verb: str, body: Mapping[str, str | None]) -> Reply:
     return decide(api, output, f"/transactions/{transaction_id}", f"posd show {transaction_id}", verb, body)
+
+
+# `posd abort`: asking the terminal to give up what it runs.
+
+
+@click.command()
+@id_argument
+@json_option
+@click.pass_context
+def abort(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> None:
+    """Ask the terminal to abort a payment.
+
+    An abort is a request: the customer may have been faster, so the outcome still has to be awaited.
+    """
+    with connect(ctx) as api:
+        reply = api.post(f"/transactions/{transaction_id}/abort")
+    if output.as_json:
+        output.json(reply.raw)
+    output.line("The terminal was asked to abort. It may still approve: wait for the outcome.")
+    output.line(f"its outcome: posd await {transaction_id}")

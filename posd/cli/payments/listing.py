@@ -7,9 +7,8 @@ import click
 
 from posd.cli.app import parameters
 from posd.cli.app.advice import Advice, attention_advice
-from posd.cli.app.api import Api
 from posd.cli.app.completion_words import serials
-from posd.cli.app.connection import connect, json_option
+from posd.cli.app.connection import Api, connect, json_option
 from posd.cli.app.output import Output, asked, moment
 from posd.cli.payments.progress import show_advice
 from posd.cli.payments.words import state

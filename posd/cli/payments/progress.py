@@ -5,12 +5,9 @@ from decimal import Decimal
 from typing import Any
 
 from posd.cli.app.advice import Advice, attention_advice, next_step
-from posd.cli.app.live import LiveLine
-from posd.cli.app.output import Output, Pair, moment, money
+from posd.cli.app.output import LiveLine, Output, Pair, moment, money
 from posd.cli.app.waiting import Arrived, Away, Snapshot, Update
-from posd.cli.payments.history import evidence_text, superseded_text
-from posd.cli.payments.operations import words_of
-from posd.cli.payments.words import hint, meaning, status_hint
+from posd.cli.payments.words import evidence_text, hint, meaning, status_hint, superseded_text, words_of
 
 GOES_ON = "the {noun} goes on"
 

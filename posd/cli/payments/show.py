@@ -2,17 +2,66 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from posd.cli.app.advice import next_step
-from posd.cli.app.connection import any_id_argument, connect, json_option
+from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
 from posd.cli.app.output import Output, Pair, asked, inline, moment
-from posd.cli.payments import history
-from posd.cli.payments.chain import Link, links, show_chain
 from posd.cli.payments.progress import event_extra, show_attention, show_outcome
-from posd.cli.payments.words import SEARCH_ENTRIES
+from posd.cli.payments.words import (
+    SEARCH_ENTRIES,
+    rows,
+    state,
+)
+
+# The chain of a transaction: what it derives from and what was derived from it, as a table.
+
+
+class Link(NamedTuple):
+    """A transaction beside another: what it is to it, its id, and it as the API shows it, or why it cannot be shown."""
+
+    relation: str
+    transaction_id: str
+    transaction: Mapping[str, Any] | None
+    why: str = ""
+
+
+def links(api: Api, transaction: Mapping[str, Any]) -> list[Link]:
+    """Read what a transaction derives from, and what was derived from it, oldest first. One may be missing."""
+    named = [("original", transaction["original"])] if transaction["original"] else []
+    named += [("derived", each) for each in transaction["derived"]]
+    return [_link(api, relation, each) for relation, each in named]
+
+
+def show_chain(output: Output, chain: Sequence[Link]) -> None:
+    """Write the table, if there is one."""
+    columns = ("chain", "transaction", "type", "amount", "state", "reference")
+    if chain:
+        output.table(columns, map(_row, chain), whole="transaction", under="reference")
+
+
+def _link(api: Api, relation: str, transaction_id: str) -> Link:
+    try:
+        return Link(relation, transaction_id, api.get(f"/transactions/{transaction_id}").body)
+    except Problem as problem:
+        return Link(relation, transaction_id, None, "not known here" if problem.code == "not_found" else problem.detail)
+
+
+def _row(link: Link) -> tuple[str, str, str, str, str, str]:
+    if link.transaction is None:
+        return link.relation, link.transaction_id, "-", "-", link.why, "-"
+    transaction = link.transaction
+    outcome = transaction["outcome"] or {}
+    return (
+        link.relation,
+        link.transaction_id,
+        transaction["type"] or "-",
+        asked(transaction["amount"]) or "-",
+        state(transaction),
+        outcome.get("transaction_reference") or "-",
+    )
 
 
 @click.command()
@@ -39,7 +88,7 @@ def show(ctx: click.Context, output: Output, transaction_id: uuid.UUID, only_his
     if transaction is not None:
         show_transaction(output, transaction, chain)
     extras = {item["seq"]: event_extra(item["event"]) for item in events}
-    output.table(("time", "what", "details"), history.rows(happened, extras))
+    output.table(("time", "what", "details"), rows(happened, extras))
 
 
 def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequence[Link]) -> None:

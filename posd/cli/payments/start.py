@@ -10,16 +10,14 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from posd.cli.app import parameters
-from posd.cli.app.api import Api, Reply
 from posd.cli.app.completion_words import Complete, payments, serials
-from posd.cli.app.connection import connect, json_option
+from posd.cli.app.connection import Api, Reply, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.payments.await_outcome import DOUBTFUL, begin, deadline_in, finish, leave_open, timeout_option, wait
-from posd.cli.payments.operations import OPERATIONS, words_of
 from posd.cli.payments.progress import Progress
-from posd.cli.payments.words import hint
+from posd.cli.payments.words import OPERATIONS, hint, words_of
 
 #: parts of the amount that have an option of their own -> its help.
 PARTS: Mapping[str, str] = {

@@ -3,10 +3,138 @@
 The braces of a template are those of `Operation.fill`.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from string import Formatter
+from typing import Any, NamedTuple
 
-from posd.cli.payments.operations import approval, words_of
+from posd.cli.app.output import inline, moment
+
+# The operation types in words, one row each: what is true of a charge need not be true of a void.
+
+#: what to do about two approvals of a type that a void can reverse, and of any other.
+VOID_IT = "void the second approval if there are two (posd void --reference UUID)"
+ASK_ACQUIRER = "have the acquirer put right what was done twice"
+
+#: `outcome.reversal` of an approved void -> what it did (terminal API, Lifecycle).
+REVERSALS: Mapping[str | None, str] = {
+    "cancellation": "The original was reversed on its own day: a cancellation.",
+    "refund": "The original was reversed after its day had ended: a refund.",
+    None: "The original was reversed. Whether that is a cancellation (on its own day) or a refund is not known here.",
+}
+
+
+class Operation(NamedTuple):
+    """The words of one operation type.
+
+    An approval means that `subject` was `done`; `approved` says it in full, and what it does not mean. `undone` is the
+    half sentence for every other end. `followed_by`: what has to name its reference; empty where nothing can.
+    `twice`: what to do about two approvals. `card`: whether the terminal is known to ask for the card (terminal API,
+    Lifecycle).
+    """
+
+    noun: str
+    subject: str
+    done: str
+    approved: str
+    undone: str
+    followed_by: str = ""
+    twice: str = ASK_ACQUIRER
+    card: bool = False
+
+    @property
+    def whether(self) -> str:
+        """The question that an open one leaves: "whether the customer was charged"."""
+        return f"whether {self.subject} was {self.done}"
+
+    @property
+    def lack(self) -> str:
+        """What an approval without a reference lacks, as a half sentence to add; empty where it lacks nothing."""
+        return f", which {self.followed_by} has to name" if self.followed_by else ""
+
+    def fill(self, template: str) -> str:
+        """Fill the braces of a template: fields of this row, {whether} and {lack}."""
+        return template.format(**self._asdict(), whether=self.whether, lack=self.lack)
+
+
+#: The API's `type` -> its words.
+OPERATIONS: Mapping[str, Operation] = {
+    "charge": Operation(
+        noun="payment",
+        subject="the customer",
+        done="charged",
+        approved="The customer was charged.",
+        undone="the customer was not charged",
+        followed_by="a tip or a void",
+        twice=VOID_IT,
+        card=True,
+    ),
+    "pre-auth": Operation(
+        noun="pre-authorization",
+        subject="the amount",
+        done="reserved",
+        approved="The amount was reserved; nothing is charged before it is captured.",
+        undone="nothing was reserved",
+        followed_by="a capture, a re-authorization or a void",
+        twice=VOID_IT,
+        card=True,
+    ),
+    "re-auth": Operation(
+        noun="re-authorization",
+        subject="the reservation",
+        done="changed",
+        approved="The reservation was changed; nothing is charged before it is captured.",
+        undone="the reservation is as it was",
+        followed_by="a capture or a void",
+    ),
+    "capture": Operation(
+        noun="capture",
+        subject="the customer",
+        done="charged",
+        approved="The reservation was captured: the customer was charged.",
+        undone="it charged nothing, and the reservation is as it was",
+        followed_by="a void",
+        twice=VOID_IT,
+    ),
+    "post-tip": Operation(
+        noun="tip",
+        subject="the tip",
+        done="charged",
+        approved="The tip was charged.",
+        undone="it was not charged, and the payment that it is for is as it was",
+    ),
+    "void": Operation(
+        noun="void",
+        subject="the original",
+        done="reversed",
+        approved=REVERSALS[None],
+        undone="nothing was reversed, and the original stands as before",
+    ),
+}
+
+#: For a type that is not known: of what another database lost, or of a later version.
+UNKNOWN = Operation(
+    noun="transaction",
+    subject="it",
+    done="approved",
+    approved="It was approved. What it was (a charge, a void, ...) is not known here: look at the receipt.",
+    undone="it charged and changed nothing",
+    followed_by="a void",
+)
+
+
+def words_of(transaction: Mapping[str, Any]) -> Operation:
+    """Return the words for the type of a transaction."""
+    return OPERATIONS.get(transaction["type"], UNKNOWN)
+
+
+def approval(transaction: Mapping[str, Any]) -> str:
+    """Return what the approval of a transaction means, in one or two sentences."""
+    if transaction["type"] == "void":
+        reversal = transaction["outcome"]["reversal"]
+        return REVERSALS.get(reversal, f"The original was reversed: {reversal}.")
+    return words_of(transaction).approved
+
 
 #: lifecycle state -> what happens now and what the cashier can do (terminal API, Lifecycle).
 STATUS_HINTS: Mapping[str | None, str] = {
@@ -220,3 +348,76 @@ def resolving(result: str, transaction: Mapping[str, Any]) -> str:
     """Return what it means to resolve a transaction as that result, as a half sentence."""
     template = RESOLVED_DONE if result == "approved" else RESOLVED_UNDONE % RESOLVED_AS[result]
     return words_of(transaction).fill(template)
+
+
+#: kind -> the field whose value says what happened, and its words.
+BY_FIELD: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "attempt": ("judgement", JUDGEMENTS),
+    "search": ("result", SEARCH_ENTRIES),
+    "abort_answered": ("answer", ABORT_ANSWERS),
+    "interrupted": ("in_line", INTERRUPTIONS),
+}
+
+
+#: fields that have a column of their own, or number the entry for programs.
+NOT_DETAILS = frozenset({"at", "kind", "seq"})
+
+
+def rows(history: Iterable[Mapping[str, Any]], events: Mapping[int, str]) -> list[tuple[str, str, str]]:
+    """Return the history's table: time, what happened, details. `events` adds to an event what it says, by its seq."""
+    table = []
+    for entry in history:
+        what, told = happened(entry)
+        parts = (events.get(entry.get("seq", 0), ""), details(entry, told))
+        table.append((moment(entry["at"], date=True)[5:], what, ", ".join(filter(None, parts))))
+    return table
+
+
+def happened(entry: Mapping[str, Any]) -> tuple[str, set[str]]:
+    """Return what an entry of the history says happened, and which of its fields that tells already."""
+    kind = entry["kind"]
+    field, words = BY_FIELD.get(kind, ("", {}))
+    if str(entry.get(field)) in words:
+        return words[str(entry[field])], {field}
+    if kind not in KINDS:
+        return str(kind), set()
+    template = KINDS[kind]
+    named = {name for _, name, _, _ in Formatter().parse(template) if name}
+    return template.format_map({name: _plain(entry.get(name)) for name in named}), named
+
+
+def details(fields: Mapping[str, Any], told: Iterable[str] = ()) -> str:
+    """Write the fields of a history entry or an evidence in words, but those `told` already and empty ones."""
+    left = {name: value for name, value in fields.items() if name not in NOT_DETAILS and name not in told}
+    known = [name for name in DETAILS if name in left]
+    parts = [_detail(name, left[name]) for name in (*known, *(name for name in left if name not in DETAILS))]
+    return ", ".join(filter(None, parts))
+
+
+def evidence_text(evidence: Mapping[str, Any]) -> str:
+    """Write one proof of an outcome: what it is, when it came, and its fields."""
+    kind = evidence["kind"]
+    head = f"{EVIDENCE.get(kind, kind)} ({moment(evidence['at'], date=True)[5:]})"
+    rest = details(evidence)
+    return f"{head}: {rest}" if rest else head
+
+
+def superseded_text(outcome: Mapping[str, Any]) -> str:
+    """Write an outcome that was corrected: what it was, and on what it rested."""
+    return f"was {outcome['result']}: {'; '.join(map(evidence_text, outcome['evidence']))}"
+
+
+def _detail(name: str, value: Any) -> str:
+    if name == "evidence":
+        return "; ".join(map(evidence_text, value))
+    words = VALUE_DETAILS.get(name, {})
+    if isinstance(value, str | bool) and value in words:
+        return words[value]
+    text = _plain(value)
+    if not text:
+        return ""
+    return DETAILS[name].format(text) if name in DETAILS else f"{name} {text}"
+
+
+def _plain(value: object) -> str:
+    return inline(value).removesuffix(".0") if isinstance(value, Decimal) else inline(value)

@@ -5,13 +5,12 @@ from typing import Any
 
 import click
 
-from posd.cli.app.api import Api
-from posd.cli.app.connection import connect
+from posd.cli.app.connection import Api, connect
 from posd.cli.app.decisions import agree, decide, not_open, refuse
 from posd.cli.app.output import Output
-from posd.cli.printing import words
+from posd.cli.printing import progress
+from posd.cli.printing.command import job_id
 from posd.cli.printing.progress import job_pairs, show_attention, show_end
-from posd.cli.printing.source import job_id
 
 RESOLVE_MEANS = (
     "This {does}. It rests on your word alone: look at what is on the paper first. If the terminal says otherwise "
@@ -27,8 +26,8 @@ def resolve(
 
     def explain(aside: Output, job: Mapping[str, Any]) -> None:
         if job["phase"] == "final":
-            refuse(output, f"cannot resolve it: it has already ended ({words.state(job)})")
-        aside.line(RESOLVE_MEANS.format(does=words.RESOLVED[status]))
+            refuse(output, f"cannot resolve it: it has already ended ({progress.state(job)})")
+        aside.line(RESOLVE_MEANS.format(does=progress.RESOLVED[status]))
 
     path = f"/print-jobs/{job_id(identity)}"
     with connect(ctx) as api:

@@ -11,13 +11,11 @@ from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output, moment
-from posd.cli.payments import history
+from posd.cli.payments import words
 from posd.cli.payments.await_outcome import look
 from posd.cli.payments.listing import MORE, read_pages, show_what_to_do
-from posd.cli.printing.command import finish, leave_open, wait
-from posd.cli.printing.progress import PrintProgress, job_pairs, show_attention, show_end
-from posd.cli.printing.source import job_id
-from posd.cli.printing.words import attention_advice, hint, state
+from posd.cli.printing.command import finish, job_id, leave_open, wait
+from posd.cli.printing.progress import PrintProgress, attention_advice, hint, job_pairs, show_attention, show_end, state
 
 
 @click.command("print-jobs")
@@ -118,4 +116,4 @@ def _show(ctx: click.Context, output: Output, identity: str) -> None:
     show_attention(output, job)
     # A webhook's body says no more than the fields beside it, at length.
     told = [{name: value for name, value in entry.items() if name != "body"} for entry in happened]
-    output.table(("time", "what", "details"), history.rows(told, {}))
+    output.table(("time", "what", "details"), words.rows(told, {}))

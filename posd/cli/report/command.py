@@ -13,14 +13,12 @@ import click
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from posd.cli.app.api import Api
-from posd.cli.app.connection import connect, json_option
+from posd.cli.app.connection import Api, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
-from posd.cli.report import as_csv, as_json, fetch, sums, table
-from posd.cli.report.days import Span, read_day
+from posd.cli.report import exports, fetch, page, sums, table
+from posd.cli.report.facts import Span, read_day
 from posd.cli.report.fetch import Progress
-from posd.cli.report.html import page
 from posd.cli.report.sums import Report
 from posd.cli.report.words import number
 from posd.config import ConfigError, load
@@ -69,9 +67,9 @@ def report(
     if unknown:
         output.note(f"Terminal {terminal} is not in the fleet (posd terminals), and has no payment here.", "yellow")
     if output.as_json:
-        output.json(as_json.write(made))
+        output.json(exports.write_json(made))
     elif as_table:
-        _print(as_csv.write(made, metadata=metadata))
+        _print(exports.write_csv(made, metadata=metadata))
     elif html == "-":
         _print(page.write(made, metadata=metadata))
     elif html is not None:

@@ -3,17 +3,130 @@
 Documents carry what a terminal said, so any field of the final event may be missing or of another kind.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal, Inexact
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from posd.base.money import read_money
 from posd.base.times import parse_iso
 from posd.cli.app.output import inline
 from posd.cli.payments.words import state
-from posd.cli.report.exact import ZERO, total
+
+#: Years that a report can be of: wide, and far enough from the ends of the calendar to reckon with.
+YEARS = range(1970, 9000)
+
+
+HOUR = timedelta(hours=1)
+
+
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """An hour that passed, or less of it, and what the clock showed when it began."""
+
+    label: str
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The days from `first` to `last`, both of them included, in a time zone."""
+
+    first: date
+    last: date
+    zone: ZoneInfo
+
+    @property
+    def start(self) -> datetime:
+        """The first moment, in UTC."""
+        return _midnight(self.first, self.zone)
+
+    @property
+    def end(self) -> datetime:
+        """The first moment after it, in UTC."""
+        return _midnight(self.last + timedelta(days=1), self.zone)
+
+    @property
+    def days(self) -> tuple[date, ...]:
+        """Its days, in order."""
+        count = (self.last - self.first).days + 1
+        return tuple(self.first + timedelta(days=number) for number in range(count))
+
+    def holds(self, moment: datetime) -> bool:
+        """Whether a moment, in UTC, is of these days."""
+        return self.start <= moment < self.end
+
+    def local(self, moment: datetime) -> datetime:
+        """Return a moment as the merchant's clock shows it."""
+        return moment.astimezone(self.zone)
+
+    def hours(self) -> Iterator[Hour]:
+        """Yield the hours as they passed: an hour that the clock shows twice comes twice, a skipped one not at all."""
+        start = self.start
+        while start < self.end:
+            end = min(start + HOUR, self.end)
+            yield Hour(f"{self.local(start):%H}", start, end)
+            start = end
+
+
+def read_day(text: str, today: date) -> date:
+    """Read `today`, `yesterday` or a date such as 2026-11-20. Raise ValueError with what can be written."""
+    words = {"today": today, "yesterday": today - timedelta(days=1)}
+    if text in words:
+        return words[text]
+    try:
+        day = date.fromisoformat(text) if _DAY.fullmatch(text) else None
+    except ValueError:  # the 31st of a month of 30 days
+        day = None
+    if day is None or day.year not in YEARS:
+        raise ValueError(f"{text!r} is not a day: write one as 2026-11-20, or today, or yesterday")
+    return day
+
+
+def _midnight(day: date, zone: ZoneInfo) -> datetime:
+    """Return when a day begins; where the clock skips midnight, that is the first moment after it."""
+    return datetime.combine(day, time.min, zone).astimezone(UTC)
+
+
+ZERO = Decimal(0)
+
+
+#: Decimal places that people expect of an amount.
+PLACES = 2
+
+
+#: A number of the wire has at most 24 digits on each side of the point (`posd.base.money`); this holds sums of more of
+#: them than any shop has. What would be rounded all the same raises.
+_EXACT = Context(prec=120, traps=[Inexact])
+
+
+def add(*numbers: Decimal) -> Decimal:
+    """Add a few."""
+    return total(numbers)
+
+
+def total(numbers: Iterable[Decimal]) -> Decimal:
+    """Add them all."""
+    found = ZERO
+    for number in numbers:
+        found = _EXACT.add(found, number)
+    return found
+
+
+def money(value: Decimal) -> str:
+    """Write an amount with every digit that it has, at least two of them behind the point, and never an exponent."""
+    exponent = value.as_tuple().exponent
+    if isinstance(exponent, int) and exponent > -PLACES:
+        value = value.quantize(Decimal(1).scaleb(-PLACES), context=_EXACT)
+    return f"{value:f}"
+
 
 #: The clock of a terminal counts as far as it can be right: it says that it ended after posd asked (but for what the
 #: two clocks differ), before posd heard of it, and not days after it began. Beyond that the time of the request counts.

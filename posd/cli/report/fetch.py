@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from posd.base.times import iso
-from posd.cli.app.api import Api, Problem
-from posd.cli.report.days import Span
-from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, read
-from posd.cli.report.sections import related
+from posd.cli.app.connection import Api, Problem
+from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, Span, read
+from posd.cli.report.sums import related
 
 #: Payments asked for at a time: the most that the API gives.
 PAGE = 500
+
 
 #: Told how many payments were read so far.
 Progress = Callable[[int], object]

@@ -1,15 +1,195 @@
 """The report: payments of some days by section, and the totals; each total is the sum of the rows under it."""
 
+from bisect import bisect_right
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
+from enum import StrEnum
 
-from posd.cli.report.days import Span
-from posd.cli.report.exact import ZERO, add, total
-from posd.cli.report.facts import Facts
-from posd.cli.report.sections import Payment, Section, count, unsplit
+from posd.cli.report.facts import ZERO, Facts, Span, add, total
+
+# Where a payment stands in the report, and with which amount. Nothing here guesses: what is not known stands apart.
+#
+# | section | holds | in the totals | | ------------- |
+# ------------------------------------------------------------------------ | ------------- | | `counted` | approved
+# charges, captures and tips; approved voids of them, negative | yes | | `reserved` | approved pre-authorizations,
+# re-authorizations, and voids of them | no | | `not_charged` | declined, rejected, canceled, not started | no | |
+# `unclear` | approved, but of what type or amount is not known | no | | `open` | no outcome yet | no |
+#
+# Each payment is in exactly one of them. `in_question` marks those of any section of which it is not settled
+# whether money moved: all that is open or unclear, and what the terminal said two things about.
+
+#: Types that charge the customer, and those that reserve.
+CHARGES = frozenset({"charge", "capture", "post-tip"})
+RESERVES = frozenset({"pre-auth", "re-auth"})
+
+
+class Section(StrEnum):
+    """Where a payment stands."""
+
+    COUNTED = "counted"
+    RESERVED = "reserved"
+    NOT_CHARGED = "not_charged"
+    UNCLEAR = "unclear"
+    OPEN = "open"
+
+
+class Basis(StrEnum):
+    """What an amount rests on."""
+
+    AUTHORIZED = "authorized"  # the terminal said it
+    REQUESTED = "requested"  # the till asked for it, and the terminal named none
+    ORIGINAL = "original"  # of a void: what its original came to
+    NEW_TOTAL = "new_total"  # of a tip: the terminal named what the payment came to with it
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """A payment in the report. `amount` is what it moves or would move, negative of a void; None where not known.
+
+    `kind` is the type, or what a void is: `cancellation`, `refund`, `void` (not known which), `release` (of what was
+    reserved). `parts` are those of `amount` by name, as sent; `became` is what has become of a reservation.
+    """
+
+    facts: Facts
+    section: Section
+    kind: str
+    amount: Decimal | None
+    basis: Basis
+    parts: Mapping[str, Decimal]
+    brand: str | None
+    in_question: bool
+    differs: bool
+    became: str | None = None
+
+    @property
+    def counted(self) -> Decimal | None:
+        """What of it is in the totals."""
+        return self.amount if self.section is Section.COUNTED else None
+
+    @property
+    def unsure(self) -> bool:
+        """Whether it is counted by another word than the terminal's."""
+        return self.section is Section.COUNTED and (self.facts.by_person or not self.facts.stated)
+
+
+def related(facts: Iterable[Facts]) -> set[str]:
+    """Return the ids of what these payments were done to, and of what was done to reservations among them."""
+    found: set[str] = set()
+    known: set[str] = set()
+    for item in facts:
+        known.add(item.id)
+        if item.type in ("void", "post-tip") and item.original:
+            found.add(item.original)
+        if item.type == "pre-auth" and item.result == "approved":
+            found.update(item.derived)
+    return found - known
+
+
+def count(facts: Facts, others: Mapping[str, Facts]) -> Payment:
+    """Say where a payment stands; `others` are the payments that `related` named, by id."""
+    original = others.get(facts.original) if facts.original else None
+    kind = _kind(facts, original)
+    amount, basis = _amount(facts, original)
+    if facts.type == "void":
+        parts = {name: -value for name, value in original.parts.items()} if original else {}
+    else:
+        parts = dict(facts.parts)
+    section = _section(facts, kind, amount)
+    return Payment(
+        facts=facts,
+        section=section,
+        kind=kind,
+        amount=amount,
+        basis=basis,
+        parts=parts,
+        brand=facts.brand or (original.brand if original and facts.type in ("void", "post-tip") else None),
+        in_question=section in (Section.OPEN, Section.UNCLEAR) or facts.asks_person,
+        differs=facts.result == "approved" and _differs(facts, original, basis),
+        became=_became(facts, others) if section is Section.RESERVED and facts.type == "pre-auth" else None,
+    )
+
+
+def _section(facts: Facts, kind: str, amount: Decimal | None) -> Section:
+    if facts.result is None:
+        return Section.OPEN
+    if facts.result != "approved":
+        return Section.NOT_CHARGED
+    if amount is None:
+        return Section.UNCLEAR
+    if facts.type in RESERVES or kind == "release":
+        return Section.RESERVED
+    # A void of something that is not known may have given back money, or only a reservation.
+    return Section.COUNTED if facts.type in CHARGES or kind in ("cancellation", "refund", "void") else Section.UNCLEAR
+
+
+def _kind(facts: Facts, original: Facts | None) -> str:
+    if facts.type != "void":
+        return facts.type or "unknown"
+    if original is None or original.type is None:
+        return "void of unknown"
+    return "release" if original.type in RESERVES else facts.reversal or "void"
+
+
+def _amount(facts: Facts, original: Facts | None) -> tuple[Decimal | None, Basis]:
+    if facts.type == "void":
+        if facts.authorized is not None:
+            return -abs(facts.authorized), Basis.AUTHORIZED
+        came_to = _came_to(original)
+        return (None, Basis.UNKNOWN) if came_to is None else (-came_to, Basis.ORIGINAL)
+    if facts.authorized is None:
+        return (facts.requested, Basis.REQUESTED) if facts.requested else (None, Basis.UNKNOWN)
+    if _new_total(facts, original):
+        return facts.requested, Basis.NEW_TOTAL
+    return (facts.authorized, Basis.AUTHORIZED) if facts.authorized >= ZERO else (None, Basis.UNKNOWN)
+
+
+def _new_total(facts: Facts, original: Facts | None) -> bool:
+    """Whether a terminal that was asked to add a tip named what the payment came to with it, not the tip."""
+    came_to = _came_to(original)
+    return (
+        facts.type == "post-tip"
+        and bool(facts.requested)
+        and bool(came_to)
+        and facts.authorized == add(facts.requested or ZERO, came_to or ZERO)
+    )
+
+
+def _came_to(original: Facts | None) -> Decimal | None:
+    """Return what an original charged, None where it is not known or was not approved."""
+    if original is None or original.result != "approved":
+        return None
+    return original.authorized if original.authorized is not None else original.requested
+
+
+def _differs(facts: Facts, original: Facts | None, basis: Basis) -> bool:
+    """Whether the terminal named another amount than was asked for; a tip that the customer added is none."""
+    if facts.authorized is None:
+        return False
+    if facts.type == "void":
+        came_to = _came_to(original)
+        return came_to is not None and abs(facts.authorized) != came_to
+    if not facts.requested or basis is Basis.NEW_TOTAL:
+        return False
+    return facts.authorized not in (facts.requested, add(facts.requested, facts.tip))
+
+
+def _became(facts: Facts, others: Mapping[str, Facts]) -> str:
+    """Return what has become of a reservation by now."""
+    done = [others[identity] for identity in facts.derived if identity in others]
+    for kind, word in (("capture", "captured"), ("void", "released")):
+        if any(item.type == kind and item.result == "approved" for item in done):
+            return word
+    return "in question" if any(item.result is None for item in done) else "held"
+
+
+def unsplit(payment: Payment) -> Decimal:
+    """Return what of its amount is in no part: what the terminal added, or all of it where the parts are not known."""
+    return add(payment.amount or ZERO, -total(payment.parts.values()))
+
 
 #: What stands for a name that was not said.
 UNNAMED = "not said"
@@ -195,3 +375,93 @@ def brand_of(payment: Payment) -> str:
 def currency_of(payment: Payment) -> str:
     """Return its currency."""
     return payment.facts.currency or UNNAMED
+
+
+# What the charts show, as numbers.
+
+#: What can have become of a payment, in the order in which it is shown.
+RESULTS: Sequence[str] = ("approved", "declined", "rejected", "canceled", "not_started", "open")
+
+#: seconds: where one column of the histogram ends and the next begins; the last one has no end. Narrow where most are.
+LIMITS: Sequence[int] = (2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 300)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """How the payments of a terminal ended: result -> how many."""
+
+    terminal: str
+    counts: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """How many took so long."""
+
+    label: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long it took until the terminal said how a payment ended, in seconds; None without any."""
+
+    count: int
+    median: Decimal | None
+    p95: Decimal | None
+    longest: Decimal | None
+    columns: Sequence[Column]
+
+
+def by_hour(report: Report) -> Sequence[Sum]:
+    """Return what was counted in each hour: of one day as they passed, of several by what the clock showed."""
+    span = report.span
+    if span.first == span.last:
+        hours = list(span.hours())
+        starts = [hour.start for hour in hours]
+        return _spread(report.counted, [hour.label for hour in hours], lambda at: bisect_right(starts, at) - 1)
+    return _spread(report.counted, [f"{hour:02}" for hour in range(24)], lambda at: span.local(at).hour)
+
+
+def by_day(report: Report) -> Sequence[tuple[date, Sum]]:
+    """Return what was counted on each day."""
+    days = report.span.days
+    sums = _spread(
+        report.counted,
+        [day.isoformat() for day in days],
+        lambda at: (report.span.local(at).date() - days[0]).days,
+    )
+    return list(zip(days, sums, strict=True))
+
+
+def _spread(payments: Iterable[Payment], labels: Sequence[str], place: Callable[[datetime], int]) -> Sequence[Sum]:
+    found: list[list[Payment]] = [[] for _ in labels]
+    for payment in payments:
+        found[place(payment.facts.at)].append(payment)
+    return [summed((label,), items) for label, items in zip(labels, found, strict=True)]
+
+
+def results(report: Report) -> Sequence[Results]:
+    """Return how the payments of each terminal ended."""
+    found: dict[str, list[int]] = {}
+    for payment in report.payments:
+        counts = found.setdefault(payment.facts.terminal, [0] * len(RESULTS))
+        counts[RESULTS.index(payment.facts.result or "open")] += 1
+    return [Results(terminal, found[terminal]) for terminal in sorted(found)]
+
+
+def times(report: Report) -> Times:
+    """Return how long payments took."""
+    ended = [item.facts.seconds for item in report.payments if item.section is not Section.OPEN]
+    taken = sorted(seconds for seconds in ended if seconds is not None)
+    counts = [0] * (len(LIMITS) + 1)
+    for seconds in taken:
+        counts[bisect_right(LIMITS, seconds)] += 1
+    labels = [f"{low}-{high}" for low, high in zip((0, *LIMITS), LIMITS, strict=False)]
+    columns = [Column(label, number) for label, number in zip((*labels, f"{LIMITS[-1]}+"), counts, strict=True)]
+    return Times(len(taken), nearest(taken, 50), nearest(taken, 95), taken[-1] if taken else None, columns)
+
+
+def nearest(ordered: Sequence[Decimal], percent: int) -> Decimal | None:
+    """Return the percentile of ordered numbers (nearest rank), None of none."""
+    return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None

@@ -5,10 +5,9 @@ from textwrap import wrap
 
 from posd.cli.app.output import Output
 from posd.cli.payments.listing import show_what_to_do
-from posd.cli.report import figures, sums
-from posd.cli.report.exact import money
-from posd.cli.report.sections import Payment, Section
-from posd.cli.report.sums import Report, Sum
+from posd.cli.report import sums
+from posd.cli.report.facts import money
+from posd.cli.report.sums import Payment, Report, Section, Sum
 from posd.cli.report.words import (
     PART_NAMES,
     RULES,
@@ -118,7 +117,7 @@ def _totals(output: Output, report: Report) -> None:
     if len(report.currencies) > 1:
         tables.append(("currency", report.by(sums.currency_of), str))
     if len(report.span.days) > 1:
-        tables.append(("day", [item for _, item in figures.by_day(report) if item.payments or item.reversals], str))
+        tables.append(("day", [item for _, item in sums.by_day(report) if item.payments or item.reversals], str))
     output.line()
     output.line("Totals", "bold")
     for column, items, named in tables:
@@ -140,8 +139,8 @@ def _totals(output: Output, report: Report) -> None:
         output.table(("reserved, in no total", "by now", "number", "amount"), _aligned(output, held, 2, 3))
     output.line()
     ended = [item.facts.result or "open" for item in report.payments]
-    counts = [(result_name(result), ended.count(result)) for result in figures.RESULTS]
-    times = figures.times(report)
+    counts = [(result_name(result), ended.count(result)) for result in sums.RESULTS]
+    times = sums.times(report)
     took = f"; half of them within {times.median:f} s, 95 % within {times.p95:f} s" if times.count else ""
     output.line("Results: " + ", ".join(f"{count} {name}" for name, count in counts if count) + took)
     currency = f" {report.currencies[0]}" if len(report.currencies) == 1 else ""

@@ -5,11 +5,9 @@ from datetime import date
 from decimal import Decimal
 
 from posd.cli.app.advice import Advice, attention_advice
-from posd.cli.payments.operations import words_of
-from posd.cli.report.days import Span
-from posd.cli.report.exact import money
-from posd.cli.report.sections import Basis, Payment, Section
-from posd.cli.report.sums import Report
+from posd.cli.payments.words import words_of
+from posd.cli.report.facts import Span, money
+from posd.cli.report.sums import Basis, Payment, Report, Section
 
 #: kind -> its name in the singular; what is not here is written as it is.
 KIND_NAMES: Mapping[str, str] = {

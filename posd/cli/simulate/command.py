@@ -11,21 +11,55 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+import msgspec
 
 from posd import tls
 from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output
 from posd.cli.app.parameters import amount
-from posd.cli.simulate.catalogue import show_file, show_list
 from posd.cli.simulate.keys import Keys
-from posd.cli.simulate.lines import Lines
 from posd.cli.simulate.machines import HTTP_PORT, HTTPS_PORT, Machine, Place, make, split_address
+from posd.cli.simulate.words import Lines, as_words
 from posd.cli.simulate.words import as_json as line_as_json
-from posd.cli.simulate.words import as_words
 from posd.simulator import SettingsError, Shop
-from posd.simulator.catalogue import DEFAULT_SCENARIO
-from posd.simulator.control import Control
+from posd.simulator.control import Control, listed_scenarios
 from posd.simulator.ledger import Entry
-from posd.simulator.print_catalogue import CHOICE, DEFAULT_PRINT_SCENARIO
+from posd.simulator.scenario import CHOICE, DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, payments, print_text, prints
+from posd.simulator.scenario import text as payment_text
+
+# `posd simulate --list` and `--show`: the catalogue of scenarios.
+
+
+def show_list(*, as_json: bool) -> None:
+    """Print the catalogue: a table, lines separated by tabs in a pipe, or JSON."""
+    output = Output(as_json=as_json)
+    scenarios = listed_scenarios()
+    if as_json:
+        output.json(msgspec.json.encode(scenarios))
+        return
+    output.table(
+        ("name", "amount", "what happens", "when, in a real shop"),
+        (
+            (
+                item["name"] if item["kind"] == "payment" else f"{CHOICE}{item['name']}",
+                item["amount"] or "",
+                item["summary"],
+                item["when"],
+            )
+            for item in scenarios
+        ),
+        whole="name",
+    )
+
+
+def show_file(name: str) -> None:
+    """Print the file of a scenario as it ships; of a print scenario where its name begins so."""
+    plain = name.removeprefix(CHOICE)
+    names, text = (prints(), print_text) if name.startswith(CHOICE) else (payments(), payment_text)
+    if plain not in names:
+        raise click.BadParameter(f"there is no scenario {name}; posd simulate --list shows them", param_hint="--show")
+    click.echo(text(plain), nl=False)
+
 
 #: Terminals that one process is asked for at most; each has its own listener, certificate and announcement.
 MAX_TERMINALS = 100

@@ -7,13 +7,12 @@ from types import TracebackType
 from typing import Self
 
 from posd.cli.app.keyboard import Keyboard
-from posd.simulator.control_bodies import POWER_CYCLE_SECONDS
-from posd.simulator.errors import SettingsError
+from posd.simulator.control import POWER_CYCLE_SECONDS
+from posd.simulator.journal import SettingsError
+from posd.simulator.payment import Hand
 from posd.simulator.scenario import Certificate
-from posd.simulator.shop import Shop
-from posd.simulator.simulator import Simulator
+from posd.simulator.simulator import Shop, Simulator
 from posd.simulator.switches import NotPossible
-from posd.simulator.user_actions import Hand
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ import click
 import msgspec
 
 from posd import tls
-from posd.cli.app.api import Problem, Unreachable
 from posd.cli.app.completion_words import serials
-from posd.cli.app.connection import connect, json_option
+from posd.cli.app.connection import Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair
@@ -22,7 +21,7 @@ from posd.cli.tls.settings import fail, grouped
 from posd.config import Config, TerminalConfig, values
 from posd.config.problems import UnusableValueError
 from posd.config.values import Base
-from posd.tls.fetch_certificate import NotShown, shown
+from posd.tls.serving import NotShown, shown_certificate
 
 #: Where terminals listen unless something says otherwise.
 DEFAULT_PORT = 6869
@@ -145,7 +144,7 @@ def _known(ctx: click.Context, terminal: TerminalConfig | None, serial: str) -> 
 def _ask(where: Address, terminal: TerminalConfig | None) -> bytes:
     name = (terminal.server_name if terminal else "") or where.host.partition("%")[0]
     try:
-        return shown(where.host, where.port, seconds=ASK_SECONDS, server_name=name)
+        return shown_certificate(where.host, where.port, seconds=ASK_SECONDS, server_name=name)
     except NotShown as error:
         raise CannotAsk(f"{where.base_url} {error}; is the terminal switched on, and is that its address?") from error
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from posd.cli.app.api import Api, Reply, Unreachable
+from posd.cli.app.connection import Api, Reply, Unreachable
 from posd.cli.app.output import Output, drawn, escaped
 from posd.cli.terminals.rows import COLUMNS, NOTHING, WHY, plain_row, remarks, terminal_row
 

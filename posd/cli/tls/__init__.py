@@ -8,7 +8,7 @@ SUBCOMMANDS: Targets = {
     "init": "posd.cli.tls.init:init",
     "status": "posd.cli.tls.status:status",
     "renew": "posd.cli.tls.renew:renew",
-    "ca": "posd.cli.tls.ca:ca",
+    "ca": "posd.cli.tls.init:ca",
 }
 
 

@@ -13,7 +13,7 @@ from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.cli.operate.config import load_or_exit
-from posd.cli.tls import running
+from posd.cli.tls import settings
 from posd.cli.tls.settings import document, fail, own, pair, say, wanted
 from posd.config import Config
 
@@ -97,7 +97,7 @@ def _reasons(config: Config, made: tls.TlsFiles, now: datetime) -> tuple[str, ..
 
 def _taken_up(ctx: click.Context, config: Config, info: tls.CertificateInfo, output: Output) -> bool | None:
     """Tell the daemon that runs, and say whether it serves the certificate now; None where none runs."""
-    daemon = running.find(ctx, config)
+    daemon = settings.find(ctx, config)
     if daemon is None:
         say(output, "No posd answers here; one that runs takes it up within a minute.")
         return None

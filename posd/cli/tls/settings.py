@@ -1,16 +1,27 @@
 """What every `posd tls` command needs of the configuration, and how it ends where something cannot be done."""
 
+import os
+import signal
+import socket
+import struct
 import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from posd import tls
+from posd.cli.app.connection import Problem, Unreachable, connect
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.config import Config
+from posd.tls.serving import NotShown, shown_certificate
 
 #: bytes of a fingerprint in one line, when people compare it with another screen.
 BYTES_A_LINE = 16
@@ -64,3 +75,74 @@ def say(output: Output, *lines: str) -> None:
     if not output.as_json:
         for line in lines:
             click.echo(line)
+
+
+# The daemon that runs with this configuration: told of a new certificate, and asked what its listener shows.
+
+#: Longest for the listener's answer, in seconds; it is on this machine.
+ASK_SECONDS = 5.0
+#: Longest until the daemon has taken a new certificate up, in seconds; after a signal it takes a moment.
+TAKE_UP_SECONDS = 30.0
+#: Between two looks, in seconds.
+LOOK_SECONDS = 0.1
+#: struct ucred: process, user and group id (unix(7)).
+_PEER_CREDENTIALS = struct.Struct("iII")
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A daemon: `check` is what its health says of the certificate; `port` that of its webhook listener."""
+
+    socket: Path
+    host: str
+    port: int
+    check: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        """The address of the listener as people write it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def shown(self) -> bytes:
+        """Return the certificate (DER) that the listener shows. Raise NotShown."""
+        return shown_certificate(self.host, self.port, seconds=ASK_SECONDS)
+
+    def reload(self) -> bool:
+        """Tell it to take the files up now (SIGHUP); tell whether this user may. Else it looks by itself."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            try:
+                connection.connect(str(self.socket))
+                raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+                # The process that listens: no file with a number in it can be out of date. 0: it is in a container.
+                pid, uid, _ = _PEER_CREDENTIALS.unpack(raw)
+                if pid <= 1 or os.geteuid() not in (0, uid):
+                    return False
+                os.kill(pid, signal.SIGHUP)
+            except OSError:
+                return False
+        return True
+
+    def serves(self, fingerprint: str) -> bool:
+        """Wait until the listener shows that certificate; False where it does not within a reasonable time."""
+        end = time.monotonic() + TAKE_UP_SECONDS
+        while True:
+            with suppress(NotShown):  # a busy machine; it may be there the next time
+                if tls.describe_der(self.shown()).fingerprint_sha256 == fingerprint:
+                    return True
+            if time.monotonic() >= end:
+                return False
+            time.sleep(LOOK_SECONDS)
+
+
+def find(ctx: click.Context, config: Config) -> Running | None:
+    """Return the daemon that runs; None where none answers this user."""
+    try:
+        with connect(ctx) as api:
+            check = api.get("/health", also={503}).body["checks"]["certificate"]
+            host = ip_address(config.webhooks.host)
+            loopback = "127.0.0.1" if host.version == 4 else "::1"
+            return Running(
+                Path(api.socket), loopback if host.is_unspecified else str(host), check["served"]["port"], check
+            )
+    except (Unreachable, Problem, LookupError, TypeError):
+        return None

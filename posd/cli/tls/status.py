@@ -14,10 +14,10 @@ from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair
 from posd.cli.operate.config import load_or_exit
-from posd.cli.tls import running
+from posd.cli.tls import settings
 from posd.cli.tls.settings import document, fail, grouped, own, pair, wanted
-from posd.tls.fetch_certificate import NotShown
 from posd.tls.report import Finding, Report, report
+from posd.tls.serving import NotShown
 
 #: finding's level -> colour of its word.
 STYLES: Mapping[str, str] = {"ok": "green", "warning": "yellow", "failure": "red"}
@@ -38,7 +38,7 @@ def status(ctx: click.Context, output: Output) -> None:
         found = report(certificate, private_key, made, wanted(config), now)
     except tls.TlsError as error:
         fail(output, error)
-    daemon = running.find(ctx, config)
+    daemon = settings.find(ctx, config)
     findings = (*found.findings, *_of_listener(daemon, found), *_of_terminals(daemon))
     well = all(finding.level == "ok" for finding in findings)
     if output.as_json:
@@ -87,7 +87,7 @@ def _show(
             output.line(cure, indent=2)
 
 
-def _of_listener(daemon: running.Running | None, found: Report) -> Iterator[Finding]:
+def _of_listener(daemon: settings.Running | None, found: Report) -> Iterator[Finding]:
     """Ask the listener what it shows, and compare."""
     if daemon is None:
         yield Finding("ok", "listener", "no posd answers here: what it shows was not looked at")
@@ -106,7 +106,7 @@ def _of_listener(daemon: running.Running | None, found: Report) -> Iterator[Find
     yield Finding("warning", "listener", words, "posd takes up what is on the disk within a minute, where it is right")
 
 
-def _of_terminals(daemon: running.Running | None) -> Iterator[Finding]:
+def _of_terminals(daemon: settings.Running | None) -> Iterator[Finding]:
     """Name the devices that refused the certificate of late."""
     refused: list[Mapping[str, Any]] = daemon.check.get("refused_by", []) if daemon else []
     for item in refused:

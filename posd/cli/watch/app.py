@@ -12,13 +12,10 @@ from pathlib import Path
 from typing import assert_never
 
 from posd.cli.app.keyboard import Keyboard
-from posd.cli.payments.operations import words_of
-from posd.cli.payments.words import SEARCHES, meaning, state
-from posd.cli.watch.cells import Glyphs
+from posd.cli.payments.words import SEARCHES, meaning, state, words_of
 from posd.cli.watch.control import Do, Wish, press
-from posd.cli.watch.keys import ESCAPE_SECONDS, Decoder
 from posd.cli.watch.render import View, frame, furthest, page_room
-from posd.cli.watch.screen import ENTER, LEAVE, Screen
+from posd.cli.watch.screen import ENTER, ESCAPE_SECONDS, LEAVE, Decoder, Glyphs, Screen
 from posd.cli.watch.source import Acted, Answered, Changed, Ended, Fault, Message, NoAnswer, Source, Told
 from posd.cli.watch.state import Kind, Row, Shop, State, Status, Ui, settle
 from posd.cli.watch.telling import what

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from posd.cli.app.advice import attention_advice
 from posd.cli.app.output import asked
 from posd.cli.payments import words
-from posd.cli.printing import words as print_words
+from posd.cli.printing import progress as print_words
 from posd.cli.terminals.rows import why
-from posd.cli.watch.cells import Glyphs, Line, Span, clip, fit, text_of, width
+from posd.cli.watch.screen import Glyphs, Line, Span, clip, fit, text_of, width
 from posd.cli.watch.state import Document, Kind, Row, Section
 
 #: What stands before a row: the mark of the selected one.

@@ -9,17 +9,14 @@ from pathlib import Path
 
 import click
 
-from posd.cli.app.api import Api, Problem, Unreachable
-from posd.cli.app.connection import connect, json_option
+from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option
 from posd.cli.app.output import Output
 from posd.cli.app.waiting import as_away
-from posd.cli.watch import feed
-from posd.cli.watch.cells import ASCII, UNICODE, Glyphs
-from posd.cli.watch.rates import WINDOW
+from posd.cli.watch import source
 from posd.cli.watch.render import View, once
-from posd.cli.watch.screen import styled
+from posd.cli.watch.screen import ASCII, UNICODE, Glyphs, styled
 from posd.cli.watch.source import FIRST_PAUSE, LONGEST_PAUSE, look
-from posd.cli.watch.state import Shop, State, Ui
+from posd.cli.watch.state import WINDOW, Shop, State, Ui
 
 NEEDS_A_TERMINAL = (
     "posd watch draws on a terminal, and this is none. Use posd watch --once (the same as text), posd watch --json (a "
@@ -75,7 +72,7 @@ async def _live(socket: Path, shop: Shop) -> None:
 def _write(api: Api, output: Output, shop: Shop) -> None:
     now = datetime.now(UTC)
     state = State(shop)
-    for page in feed.past(api, feed.begin(api, now - WINDOW)):
+    for page in source.past(api, source.begin(api, now - WINDOW)):
         for change in page:
             state.rates.take(change)
     colour = output.rich and not os.environ.get("NO_COLOR")
@@ -85,15 +82,15 @@ def _write(api: Api, output: Output, shop: Shop) -> None:
 
 def _follow(api: Api, output: Output) -> None:
     """Write each change from now on in a line. Raise Unreachable where the daemon is not there at the start."""
-    place, pause, away = feed.newest(api), FIRST_PAUSE, False
+    place, pause, away = source.newest(api), FIRST_PAUSE, False
     while True:
         try:
-            if not feed.holds(api, place):
-                place = feed.newest(api)
+            if not source.holds(api, place):
+                place = source.newest(api)
             if away:
                 output.note("posd is back")
             pause, away = FIRST_PAUSE, False
-            for change, raw in feed.live(api, place):
+            for change, raw in source.live(api, place):
                 click.echo(raw)
                 place = change["seq"]
         except (Unreachable, Problem) as error:

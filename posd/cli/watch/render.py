@@ -5,12 +5,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from posd.cli.operate.status import STYLES, check_text
-from posd.cli.watch.cells import Glyphs, Line, Span, at_most, clip, clip_line, text_of, width, wrap
 from posd.cli.watch.columns import Layout
 from posd.cli.watch.control import why_not_abortable
-from posd.cli.watch.keys import BINDINGS
-from posd.cli.watch.rates import Summary
-from posd.cli.watch.state import Kind, Page, Row, Section, State, Ui, marked
+from posd.cli.watch.screen import BINDINGS, Glyphs, Line, Span, at_most, clip, clip_line, text_of, width, wrap
+from posd.cli.watch.state import Kind, Page, Row, Section, State, Summary, Ui, marked
 from posd.cli.watch.telling import below, heading, in_full, page_lines
 
 #: The least lines of a screen that has room for ...

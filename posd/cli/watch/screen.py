@@ -3,9 +3,125 @@
 Nothing flickers, because nothing is wiped that stays, and a slow line carries a few bytes for a clock that ticks.
 """
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from posd.cli.watch.cells import DRAWN, Line, width
+from rich.cells import cell_len
+
+# Text in the cells of a terminal: what a character takes, what is safe to write, and lines of a given width.
+#
+# What is shown comes from strangers (serials, metadata, a terminal's messages). `Glyphs.safe` lets no control
+# character through, and nothing whose width a terminal may see otherwise than we do: what is left takes one cell or
+# two.
+
+#: A piece of a line: its text and its style (a name of `screen.STYLES`).
+Span = tuple[str, str]
+#: A line of the screen.
+Line = tuple[Span, ...]
+
+#: What we draw with ourselves -> how it is written where the locale has no UTF-8; each takes one cell.
+DRAWN = {"·": "-", "─": "-", "▸": ">", "…": "~", "↑": "^", "↓": "v", "\N{REPLACEMENT CHARACTER}": "?"}
+
+
+class Glyphs(NamedTuple):
+    """Whether the terminal has more than ASCII."""
+
+    unicode: bool
+
+    def safe(self, text: str) -> str:
+        """Return the text in one line, with only what a terminal shows and measures as we do."""
+        return "".join(map(self._safe, unicodedata.normalize("NFC", text)))
+
+    def _safe(self, char: str) -> str:
+        if " " <= char <= "~":
+            return char
+        if char in "\n\t\r":
+            return " "
+        if not self.unicode:
+            return DRAWN.get(char, "?")
+        known = char.isprintable() and not unicodedata.combining(char) and width(char) in (1, 2)
+        return char if known else "\N{REPLACEMENT CHARACTER}"
+
+
+UNICODE = Glyphs(unicode=True)
+ASCII = Glyphs(unicode=False)
+
+
+def width(text: str) -> int:
+    """Return how many cells a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def clip(text: str, room: int) -> str:
+    """Return the text in at most `room` cells; where it is cut, its last cell says so."""
+    if width(text) <= room:
+        return text
+    return _head(text, room - 1) + "…" if room > 0 else ""
+
+
+def fit(text: str, room: int, *, right: bool = False) -> str:
+    """Return the text in exactly `room` cells."""
+    text = clip(text, room)
+    pad = " " * (room - width(text))
+    return pad + text if right else text + pad
+
+
+def wrap(text: str, room: int) -> list[str]:
+    """Break a text into lines of at most `room` cells, between words where that is possible; line feeds break too."""
+    lines = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in UNICODE.safe(paragraph).split(" "):
+            longer = f"{line} {word}" if line else word
+            if width(longer) <= room:
+                line = longer
+                continue
+            if line:
+                lines.append(line)
+            line = word
+            while room > 0 and width(line) > room:
+                head = _head(line, room) or line[0]
+                lines.append(head)
+                line = line[len(head) :]
+        lines.append(line)
+    return lines
+
+
+def at_most(lines: list[str], most: int, room: int) -> list[str]:
+    """Return so many lines of a text of that width; where there are more, the end of the last one says so."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], _head(lines[most - 1], room - 2) + " …"] if most > 0 else []
+
+
+def clip_line(line: Iterable[Span], room: int, glyphs: Glyphs) -> Line:
+    """Return the spans in at most `room` cells, safe to write."""
+    result = []
+    for text, style in line:
+        shown = _head(glyphs.safe(text), room)
+        room -= width(shown)
+        if shown:
+            result.append((shown, style))
+    return tuple(result)
+
+
+def text_of(line: Sequence[Span]) -> str:
+    """Return a line without its styles."""
+    return "".join(text for text, _ in line)
+
+
+def _head(text: str, room: int) -> str:
+    """Return as much of the text as takes at most `room` cells."""
+    if text.isascii():
+        return text[: max(0, room)]
+    used = 0
+    for place, char in enumerate(text):
+        used += width(char)
+        if used > room:
+            return text[:place]
+    return text
+
 
 #: name of a style -> its parameters of the sequence "select graphic rendition". A name may join several: "bold red".
 STYLES = {
@@ -141,3 +257,98 @@ def _move(row: int, column: int) -> str:
 def _unsure(row: Row) -> bool:
     """Whether it holds what another terminal may measure otherwise: wide characters, accents, all that is not ours."""
     return any(not char.isascii() and char not in DRAWN for char, _ in row)
+
+
+ESCAPE = "\x1b"
+
+
+#: seconds: a lone Escape is the key; what follows sooner makes a sequence of it, over a slow line too.
+ESCAPE_SECONDS = 0.3
+
+
+#: What no key sends: whatever it was, it is over.
+_LONGEST = 12
+
+
+#: What a terminal sends -> the key. Both forms of the arrows: a terminal may be in either mode.
+SEQUENCES: Mapping[str, str] = {
+    "[A": "up",
+    "OA": "up",
+    "[B": "down",
+    "OB": "down",
+    "[5~": "page up",
+    "[6~": "page down",
+    "[H": "home",
+    "OH": "home",
+    "[1~": "home",
+    "[F": "end",
+    "OF": "end",
+    "[4~": "end",
+}
+
+
+CHARACTERS: Mapping[str, str] = {"\r": "enter", "\n": "enter", "\t": "tab", "\x0c": "redraw", "\x04": "q"}
+
+
+class Decoder:
+    """Makes keys of characters that come one by one."""
+
+    def __init__(self) -> None:
+        self._begun = ""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an Escape came that may yet become a sequence."""
+        return bool(self._begun)
+
+    def feed(self, char: str) -> str | None:
+        """Take a character; return the key that it ends, None where none ends by it."""
+        if not self._begun:
+            if char == ESCAPE:
+                self._begun = char
+                return None
+            return CHARACTERS.get(char, char)
+        if char == ESCAPE:
+            before, self._begun = self._begun, char
+            return "escape" if before == ESCAPE else None
+        self._begun += char
+        sequence = self._begun[1:]
+        if sequence in ("[", "O"):
+            return None
+        if sequence[0] not in "[O":  # Alt and a letter, or Escape and then one: the letter
+            self._begun = ""
+            return CHARACTERS.get(char, char)
+        if "@" <= char <= "~" or len(sequence) > _LONGEST:
+            self._begun = ""
+            return SEQUENCES.get(sequence)
+        return None
+
+    def flush(self) -> str | None:
+        """Nothing followed for a while: a lone Escape is a key, the begin of a sequence is none."""
+        begun, self._begun = self._begun, ""
+        return "escape" if begun == ESCAPE else None
+
+
+class Binding(NamedTuple):
+    """A key as the help tells it, and a word for the bottom line; without one it stands in the help alone.
+
+    Where there is no room for all, those with the highest ranks go.
+    """
+
+    keys: str
+    words: str
+    short: str = ""
+    rank: int = 0
+
+
+#: In the order of the bottom line.
+BINDINGS: tuple[Binding, ...] = (
+    Binding("↑ ↓", "select a row (also PgUp, PgDn, Home, End)", "select", 5),
+    Binding("Tab", "go to the next list"),
+    Binding("s", "show all about the selected row (also Enter)", "show", 2),
+    Binding("a", "ask the terminal to abort the selected payment; asks first", "abort", 3),
+    Binding("r", "ask the terminal now how the selected payment stands", "reconcile", 4),
+    Binding("?", "this help (also h)", "help", 1),
+    Binding("q", "quit (also Ctrl-C); on a page: back (also Escape)", "quit"),
+    Binding("Ctrl-L", "draw the screen anew"),
+)

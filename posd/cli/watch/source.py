@@ -6,7 +6,7 @@ payment comes to need a person) are in no feed.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,13 +14,83 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from posd.cli.app.api import Api, Problem, Unreachable
+from posd.cli.app.connection import Api, Problem, Unreachable, decode
 from posd.cli.app.errors import problem_text
-from posd.cli.payments.chain import links
 from posd.cli.payments.decide import RECONCILE_SECONDS
-from posd.cli.watch import feed
-from posd.cli.watch.rates import WINDOW
-from posd.cli.watch.state import LINGER, Kind, Row, Shop
+from posd.cli.payments.show import links
+from posd.cli.watch.state import LINGER, WINDOW, Kind, Row, Shop
+
+# The feed from a moment on: what was recorded since then, and then whatever is recorded.
+#
+# The feed is numbered, not dated. Where a moment stands in it is found by looking at some of its lines.
+
+#: Lines that are read at once.
+PAGE = 500
+#: The most past lines that are read: some seconds of work on a small machine.
+MOST_PAST = 50_000
+
+#: Names of the messages that are changes; others tell of the stream itself.
+KINDS = frozenset({"transaction", "print_job"})
+
+Change = Mapping[str, Any]
+
+
+def newest(api: Api) -> int:
+    """Return the number of the newest line of the feed. Raise Problem or Unreachable."""
+    return _first(api, lambda _change: False)
+
+
+def begin(api: Api, moment: datetime) -> int:
+    """Return the number behind which the lines since that moment stand. Raise Problem or Unreachable."""
+    return max(_first(api, lambda change: datetime.fromisoformat(change["at"]) >= moment), newest(api) - MOST_PAST)
+
+
+def holds(api: Api, place: int) -> bool:
+    """Whether the feed still has the line of that number: it has not in another database."""
+    found = _changes(api, place - 1, 1) if place else []
+    return place == 0 or (bool(found) and found[0]["seq"] == place)
+
+
+def past(api: Api, place: int) -> Iterator[Sequence[Change]]:
+    """Yield the lines behind that number, as far as they are there."""
+    while page := _changes(api, place, PAGE):
+        yield page
+        place = page[-1]["seq"]
+
+
+def live(api: Api, place: int) -> Iterator[tuple[Change, str]]:
+    """Yield the lines behind that number as they come, decoded and as they came, until posd ends that.
+
+    Raise Problem or Unreachable.
+    """
+    for item in api.stream(f"/feed?limit={PAGE}", after=place):
+        if item.name in KINDS:
+            yield decode(item.data), item.data
+
+
+def _first(api: Api, is_there: Callable[[Change], bool]) -> int:
+    """Return the smallest number behind which the next line is such a one, or there is none."""
+
+    def behind(place: int) -> bool:
+        found = _changes(api, place, 1)
+        return not found or is_there(found[0])
+
+    low, high = 0, 1
+    while not behind(high):
+        low, high = high, high * 2
+    while low < high:
+        middle = (low + high) // 2
+        if behind(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _changes(api: Api, place: int, limit: int) -> list[Change]:
+    changes: list[Change] = api.get("/feed", {"after": str(place), "limit": str(limit)}).body["changes"]
+    return changes
+
 
 #: seconds between two looks while the feed is silent.
 LOOK_SECONDS = 10.0
@@ -62,7 +132,7 @@ class NoAnswer(NamedTuple):
 class Changed(NamedTuple):
     """Lines of the feed; `anew`: it is another database, what was counted of the other one counts no more."""
 
-    changes: tuple[feed.Change, ...]
+    changes: tuple[Change, ...]
     anew: bool = False
 
 
@@ -242,20 +312,20 @@ class Source:
         pause, place = FIRST_PAUSE, None
         while not self._closed.is_set():
             try:
-                if place is None or not feed.holds(api, place):
-                    place = feed.begin(api, datetime.now(UTC) - WINDOW)
+                if place is None or not holds(api, place):
+                    place = begin(api, datetime.now(UTC) - WINDOW)
                     self._take(Changed((), anew=True))
-                for page in feed.past(api, place):
+                for page in past(api, place):
                     place = self._changed(*page)
                 pause = FIRST_PAUSE
-                for change, _ in feed.live(api, place):
+                for change, _ in live(api, place):
                     place = self._changed(change)
             except (Problem, Unreachable):
                 self._want(EVERYTHING)  # whether it is away is for the look to say
             self._closed.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _changed(self, *changes: feed.Change) -> int:
+    def _changed(self, *changes: Change) -> int:
         self._take(Changed(changes))
         recent = datetime.now(UTC) - LINGER
         with self._lock:

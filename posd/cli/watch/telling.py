@@ -5,16 +5,14 @@ from typing import Any
 
 from posd.cli.app.advice import Advice, attention_advice, next_step
 from posd.cli.app.output import Pair, asked, inline, moment
-from posd.cli.payments import history, words
-from posd.cli.payments.chain import Link
-from posd.cli.payments.operations import words_of
+from posd.cli.payments import words
 from posd.cli.payments.progress import event_extra, outcome_pairs
-from posd.cli.payments.show import transaction_pairs
-from posd.cli.printing import words as print_words
+from posd.cli.payments.show import Link, transaction_pairs
+from posd.cli.payments.words import words_of
+from posd.cli.printing import progress as print_words
 from posd.cli.printing.progress import job_pairs
 from posd.cli.terminals.rows import why
-from posd.cli.watch.cells import Line, at_most, fit, wrap
-from posd.cli.watch.keys import BINDINGS
+from posd.cli.watch.screen import BINDINGS, Line, at_most, fit, wrap
 from posd.cli.watch.state import Document, Kind, Page, Row
 
 #: Cells of the labels of a page; narrower where the screen is narrow.
@@ -144,7 +142,7 @@ def _all_of(row: Row, told: Document, room: int) -> Iterator[Line]:
             yield from (((line, "cyan"),) for line in wrap(command.format(id=row.identity), room))
     yield from _head("what happened")
     extras = {item["seq"]: event_extra(item["event"]) for item in told["events"]}
-    for when, happened, details in history.rows(told["history"], extras):
+    for when, happened, details in words.rows(told["history"], extras):
         for number, line in enumerate(wrap(", ".join(filter(None, (happened, details))), max(1, room - 16))):
             yield ((fit("" if number else when, 15), "dim"), (f" {line}", ""))
 

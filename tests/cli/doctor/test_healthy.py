@@ -18,8 +18,7 @@ import pytest
 import trustme
 
 from posd.cli.doctor.checks import CHECKS, Check, examine
-from posd.cli.doctor.context import Shop
-from posd.cli.doctor.findings import Findings, ok
+from posd.cli.doctor.context import Findings, Shop, ok
 from posd.config import load
 from tests.cli.doctor.healthy import OF_THIS_MACHINE, SERIAL, SetUp, Terminal, entry, failures, warnings
 from tests.cli.processes import PATIENCE, posd_on_terminal

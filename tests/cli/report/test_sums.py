@@ -13,14 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posd.cli.report import as_csv, as_json, figures, sums
-from posd.cli.report.days import Span
-from posd.cli.report.exact import money
-from posd.cli.report.facts import read
+from posd.cli.report import exports, page, sums
+from posd.cli.report.facts import Span, money, read
 from posd.cli.report.fetch import window
-from posd.cli.report.html import page
-from posd.cli.report.sections import Section
-from posd.cli.report.sums import Report, make
+from posd.cli.report.sums import Report, Section, make
 from tests.cli.documents import attention
 from tests.cli.report.shopday import day, identity, payment, trouble
 from tests.support.slow import examples
@@ -82,12 +78,12 @@ def test_every_total_is_the_sum_of_its_rows(documents: list[dict[str, Any]]) -> 
     rows = sum((item.counted for item in report.payments if item.counted is not None), Decimal(0))
     assert report.total.total == rows
     keys: list[Callable[..., str]] = [sums.terminal_of, sums.kind_of, sums.brand_of, sums.currency_of]
-    for groups in (*(report.by(key) for key in keys), report.by(*keys), figures.by_hour(report)):
+    for groups in (*(report.by(key) for key in keys), report.by(*keys), sums.by_hour(report)):
         assert sum((item.total for item in groups), Decimal(0)) == rows
         assert sum(item.payments + item.reversals for item in groups) == len(report.counted)
         assert all(item.charged >= 0 >= item.reversed for item in groups)
     assert sum((part.total for part in report.parts), Decimal(0)) == rows
-    assert sum((item.total for _, item in figures.by_day(report)), Decimal(0)) == rows
+    assert sum((item.total for _, item in sums.by_day(report)), Decimal(0)) == rows
 
 
 @settings(max_examples=examples(10, 50))
@@ -129,12 +125,12 @@ def test_one_terminal_after_the_other_is_the_whole(documents: list[dict[str, Any
 @given(payments())
 def test_what_is_written_says_the_same_and_nothing_that_runs(documents: list[dict[str, Any]]) -> None:
     report = made(documents)
-    rows = list(csv.DictReader(io.StringIO(as_csv.write(report), newline="")))
+    rows = list(csv.DictReader(io.StringIO(exports.write_csv(report), newline="")))
     assert [row["client_transaction_id"] for row in rows] == [item.facts.id for item in report.payments]
     assert sum((Decimal(row["counted"]) for row in rows if row["counted"]), Decimal(0)) == report.total.total
     numbers = {"counted", "amount", "requested", "authorized", "seconds"}
-    assert not any(row[name].startswith(as_csv.FORMULA) for row in rows for name in row.keys() - numbers)
-    document = json.loads(as_json.write(report), parse_float=Decimal, parse_int=Decimal)
+    assert not any(row[name].startswith(exports.FORMULA) for row in rows for name in row.keys() - numbers)
+    document = json.loads(exports.write_json(report), parse_float=Decimal, parse_int=Decimal)
     assert document["total"]["total"] == report.total.total
     text = page.write(report)
     assert "<script" not in text
@@ -167,15 +163,15 @@ def test_hours_of_a_day_of_changing_clocks(first: date, hours: int) -> None:
     span = Span(first, first, ZoneInfo("Europe/Madrid"))
     items = [read(payment(number, span.start + timedelta(minutes=60 * number + 5))) for number in range(hours)]
     report = make(span, items, {}, span.end)
-    assert [item.payments for item in figures.by_hour(report)] == [1] * hours
+    assert [item.payments for item in sums.by_hour(report)] == [1] * hours
 
 
 def test_how_long_it_took() -> None:
     seconds = [Decimal(value) for value in ("1.999", "2", "4", "9", "400")]
-    found = figures.times(made([payment(number, NOON, seconds=value) for number, value in enumerate(seconds)]))
+    found = sums.times(made([payment(number, NOON, seconds=value) for number, value in enumerate(seconds)]))
     assert (found.count, found.median, found.p95, found.longest) == (5, Decimal(4), Decimal(400), Decimal(400))
     assert [column.count for column in found.columns] == [1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1]
-    none = figures.times(made([payment(1, NOON, result="not_started", evidence="refusal")]))
+    none = sums.times(made([payment(1, NOON, result="not_started", evidence="refusal")]))
     assert (none.count, none.median) == (0, None)
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from posd.cli.watch.cells import width
+from posd.cli.watch.screen import width
 
 TOKEN = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|([^\x1b])", re.DOTALL)
 #: The begin of a sequence, of which the rest may come.

@@ -4,9 +4,9 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from posd.cli.app.api import decode
-from posd.cli.watch.cells import UNICODE, Glyphs, text_of
+from posd.cli.app.connection import decode
 from posd.cli.watch.render import View, frame
+from posd.cli.watch.screen import UNICODE, Glyphs, text_of
 from posd.cli.watch.state import Shop, State, Ui
 from tests.cli.documents import attention, outcome, transaction
 from tests.cli.print_documents import print_job

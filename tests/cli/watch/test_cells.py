@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.cli.watch.cells import ASCII, DRAWN, UNICODE, Glyphs, at_most, clip, clip_line, fit, text_of, width, wrap
+from posd.cli.watch.screen import ASCII, DRAWN, UNICODE, Glyphs, at_most, clip, clip_line, fit, text_of, width, wrap
 
 GLYPHS = st.sampled_from([UNICODE, ASCII])
 #: Control characters, wide ones, combining ones, a joiner, a change of direction, and everything else.

@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from posd.cli.app.api import Api
-from posd.cli.watch import feed
-from posd.cli.watch.feed import Change
+from posd.cli.app.connection import Api
+from posd.cli.watch import source
+from posd.cli.watch.source import Change
 from tests.support.counter import Counter
 
 
@@ -17,9 +17,9 @@ from tests.support.counter import Counter
 def told() -> Iterator[tuple[Api, list[Change]]]:
     """A feed with some payments in it, and all of its lines."""
     with TemporaryDirectory(prefix="posd-") as home, Counter(Path(home)) as shop, Api(shop.socket) as api:
-        assert (feed.newest(api), list(feed.past(api, 0))) == (0, [])
-        assert feed.begin(api, datetime.now().astimezone()) == 0
-        assert feed.holds(api, 0)
+        assert (source.newest(api), list(source.past(api, 0))) == (0, [])
+        assert source.begin(api, datetime.now().astimezone()) == 0
+        assert source.holds(api, 0)
         for amount in (1, 2, 3):
             shop.ended(shop.charge(amount))
         yield api, api.get("/feed", {"limit": "500"}).body["changes"]
@@ -30,10 +30,10 @@ def test_the_newest_line_and_those_that_are_not_there(told: tuple[Api, list[Chan
     api, changes = told
     assert len(changes) > 12
     newest = changes[-1]["seq"]
-    assert feed.newest(api) == newest
-    assert feed.holds(api, newest)
-    assert not feed.holds(api, newest + 1)
-    assert [change for page in feed.past(api, newest) for change in page] == []
+    assert source.newest(api) == newest
+    assert source.holds(api, newest)
+    assert not source.holds(api, newest + 1)
+    assert [change for page in source.past(api, newest) for change in page] == []
 
 
 @pytest.mark.slow
@@ -41,12 +41,12 @@ def test_each_moment_is_found(told: tuple[Api, list[Change]]) -> None:
     api, changes = told
     moments = [datetime.fromisoformat(change["at"]) for change in changes]
     for moment in [*moments, moments[0] - timedelta(hours=1), moments[-1] + timedelta(hours=1)]:
-        begun = feed.begin(api, moment)
-        behind = [change["seq"] for page in feed.past(api, begun) for change in page]
+        begun = source.begin(api, moment)
+        behind = [change["seq"] for page in source.past(api, begun) for change in page]
         assert behind == [change["seq"] for change, at in zip(changes, moments, strict=True) if at >= moment]
 
 
 def test_what_is_there_comes_before_what_is_live(told: tuple[Api, list[Change]]) -> None:
     api, changes = told
-    lines = feed.live(api, changes[2]["seq"])
+    lines = source.live(api, changes[2]["seq"])
     assert [next(lines)[0]["seq"] for _ in changes[3:]] == [change["seq"] for change in changes[3:]]

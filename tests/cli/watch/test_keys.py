@@ -3,7 +3,7 @@
 import pytest
 
 from posd.cli.watch.control import KEYS, STEPS
-from posd.cli.watch.keys import BINDINGS, CHARACTERS, SEQUENCES, Decoder
+from posd.cli.watch.screen import BINDINGS, CHARACTERS, SEQUENCES, Decoder
 
 
 def keys(text: str, *, then_silence: bool = False) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from posd.cli.watch.rates import Rates, Summary
+from posd.cli.watch.state import Rates, Summary
 
 BEGIN = datetime(2026, 11, 20, 14, 0, tzinfo=UTC)
 

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.cli.payments.chain import Link
-from posd.cli.watch.cells import ASCII, UNICODE, text_of, width
+from posd.cli.payments.show import Link
 from posd.cli.watch.render import frame, furthest, keys_line, once, share
-from posd.cli.watch.screen import Screen
+from posd.cli.watch.screen import ASCII, UNICODE, Screen, text_of, width
 from posd.cli.watch.state import Kind, Page, Row, Section, Shop, Status, Ui, marked, settle
 from tests.cli.documents import attention
 from tests.cli.watch.shops import (

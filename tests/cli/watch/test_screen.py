@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.cli.watch.cells import UNICODE, Line, clip_line
-from posd.cli.watch.screen import STYLES, Screen, row_of, sequence
+from posd.cli.watch.screen import STYLES, UNICODE, Line, Screen, clip_line, row_of, sequence
 from tests.cli.watch.emulator import Emulator
 
 COLUMNS, HEIGHT = 12, 4

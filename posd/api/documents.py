@@ -1,0 +1,153 @@
+"""The documents of what only operators call: quarantine, reprocessing, backup, restore, prune."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from posd.base.ids import Channel
+from posd.base.json_types import OPEN, Moment, Uuid, Wire
+from posd.calls.streams import Notice
+from posd.payments import reprocess
+from posd.printing.reprocess import PrintReport
+from posd.records.model import Phase
+from posd.storage.marks import Restored
+from posd.terminals.documents import Terminal
+
+
+class QuarantinedBody(msgspec.Struct, frozen=True):
+    """A body that was refused though its callback address was authentic."""
+
+    id: Annotated[int, Meta(description="its place; ascending")]
+    received_at: Annotated[Moment, Meta(description="when it came")]
+    channel: Annotated[str, Wire(Channel), Meta(description="which kind of callback")]
+    client_transaction_id: Annotated[Uuid | None, Meta(description="whose address it was sent to, of a payment")]
+    print_job_id: Annotated[str | None, Meta(description="whose address it was sent to, of a print job")]
+    reason: Annotated[str, Meta(description="why it was refused")]
+    peer: Annotated[str, Meta(description="the address that sent it")]
+    body: Annotated[str, Meta(description="its bytes, in base64", extra_json_schema={"contentEncoding": "base64"})]
+
+
+class Quarantine(msgspec.Struct, frozen=True):
+    """A page of the quarantine."""
+
+    quarantine: Annotated[list[QuarantinedBody], Meta(description="ascending by id")]
+    next_after: Annotated[int, Meta(description="`after` of the next page")]
+
+
+class Reprocessed(reprocess.Report):
+    """What was applied of the quarantine, and where what is stored differed from what follows from the record."""
+
+    printing: Annotated[PrintReport, Meta(description="the same of print jobs")] = msgspec.field(
+        default_factory=PrintReport
+    )
+
+
+class RestoresSeen(msgspec.Struct, frozen=True):
+    """The restores that a person has now looked at."""
+
+    restores: Annotated[list[Restored], Meta(description="oldest first")]
+
+
+class PruneProgress(msgspec.Struct, frozen=True):
+    """What the removal of old records does now."""
+
+    retention_days: Annotated[int, Meta(description="for how many days records are kept, 0 for ever")]
+    doing: Annotated[str | None, Meta(description="what a run is doing, null where none runs")]
+    removed: Annotated[int, Meta(description="what that run has removed up to now")]
+
+
+# The documents of terminals, the feed and the daemon itself (local API, Terminals, feed, service).
+
+State = Literal["ok", "degraded", "failing"]
+
+
+class Terminals(msgspec.Struct, frozen=True):
+    """The fleet, and what else was asked for."""
+
+    terminals: Annotated[list[Terminal], Meta(description="the fleet as configured; then announced strangers")]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One recorded change of one transaction or print job: how it stands since then."""
+
+    seq: Annotated[int, Meta(description="its place; ascending, with gaps")]
+    at: Annotated[Moment, Meta(description="when")]
+    kind: Annotated[Literal["transaction", "print_job"], OPEN, Meta(description="of what")]
+    id: Annotated[str, Meta(description="its client_transaction_id or print_job_id")]
+    reason: Annotated[str, Meta(description="what changed it; a word for people and logs, of which there may be more")]
+    phase: Annotated[Phase, Meta(description="its phase since then")]
+    status: Annotated[str | None, Meta(description="its status since then")]
+    result: Annotated[
+        str | None, Meta(description="of a transaction: the result of its outcome, null until there is one")
+    ]
+    attention: Annotated[tuple[str, ...], Meta(description="the codes of its attentions")]
+    terminal: Annotated[str | None, Meta(description="serial number of its terminal, where that is known")]
+
+
+class FeedPage(msgspec.Struct, frozen=True):
+    """A page of the feed."""
+
+    changes: Annotated[list[Change], Meta(description="ascending by seq")]
+    next_after: Annotated[int, Meta(description="`after` of the next page")]
+    place: Annotated[str, Meta(description="the same with a check, by which an older copy of the database is told")]
+    notices: Annotated[list[Notice], Meta(description="why the reader may have missed something; mostly none")]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check of the health resource."""
+
+    status: Annotated[State, Meta(description="`failing`: payments cannot be made")]
+    detail: Annotated[str, Meta(description="what it means, and what to do")]
+
+
+class Served(msgspec.Struct, frozen=True):
+    """The certificate that the webhook listener shows."""
+
+    fingerprint_sha256: Annotated[str, Meta(description="hexadecimal")]
+    not_after: Annotated[Moment, Meta(description="when it ends")]
+    port: Annotated[int, Meta(description="the listener's")]
+
+
+class Refusals(msgspec.Struct, frozen=True):
+    """A device that refuses the certificate."""
+
+    address: Annotated[str, Meta(description="its address")]
+    alert: Annotated[str, Meta(description="the TLS alert by which it does")]
+    count: Annotated[int, Meta(description="how often")]
+    first_at: Annotated[Moment, Meta(description="first")]
+    last_at: Annotated[Moment, Meta(description="last")]
+
+
+class CertificateCheck(Check, frozen=True):
+    """The check of the certificate."""
+
+    served: Annotated[Served, Meta(description="what the listener shows")]
+    refused_by: Annotated[list[Refusals], Meta(description="who refused it within the last day")]
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """The checks by name."""
+
+    storage: Annotated[Check, Meta(description="whether the database can be read and written")]
+    webhook_listener: Annotated[Check, Meta(description="whether terminals can call back")]
+    certificate: Annotated[CertificateCheck, Meta(description="whether the certificate is good")]
+    discovery: Annotated[Check, Meta(description="whether announcements of terminals are heard")]
+    clock: Annotated[Check, Meta(description="whether the clock of this machine can be right")]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether posd is well."""
+
+    status: Annotated[State, Meta(description="that of the worst check")]
+    checks: Annotated[Checks, Meta(description="each in words")]
+
+
+class Version(msgspec.Struct, frozen=True):
+    """What runs here."""
+
+    version: Annotated[str, Meta(description="of posd")]
+    api: Annotated[Literal["v1"], Meta(description="of this API: the first part of its paths")]
+    schema: Annotated[int, Meta(description="of the database")]

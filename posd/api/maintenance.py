@@ -1,0 +1,365 @@
+"""Calls on the database as a whole, for operators: quarantine, reprocessing, backup, restores, prune (local API)."""
+
+import asyncio
+import base64
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import structlog
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from posd.api import documents
+from posd.api.documents import PruneProgress, Quarantine, Reprocessed, RestoresSeen
+from posd.base.ids import Channel
+from posd.base.json_types import Object, Wire, decode
+from posd.base.problems import Problem
+from posd.base.times import iso
+from posd.calls import parameters
+from posd.calls.app import json_response
+from posd.calls.context import Context
+from posd.payments.decision_requests import read_decision
+from posd.payments.reprocess import report as payment_report
+from posd.printing.reprocess import report as print_report
+from posd.records import quarantine
+from posd.records.quarantine import QuarantinedBody, Reprocessing
+from posd.records.request import MalformedJson
+from posd.storage import backup, marks
+from posd.storage.backup import KEEP, MOST_KEPT, BadTarget, Rotated, Stopped
+from posd.storage.batch import Unit
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.marks import Restored
+from posd.storage.store import Store
+from posd.upkeep import retention
+from posd.upkeep.retention import Retention
+
+
+class QuarantineCalls:
+    """Handlers of /v1/quarantine and /v1/reprocess."""
+
+    def __init__(self, context: Context, reprocessing: Reprocessing) -> None:
+        self._context = context
+        self._reprocessing = reprocessing
+
+    async def list_quarantine(self, request: Request) -> Response:
+        """`GET /quarantine`: what was refused, ascending by id, in pages."""
+        after, limit = request.state.query["after"], request.state.query["limit"]
+        found = await self._context.read(partial(quarantine.page, after=after, limit=limit))
+        items = [quarantine_document(item) for item in found]
+        return json_response(Quarantine(items, next_after=found[-1].id if found else after))
+
+    async def get_quarantined(self, request: Request) -> Response:
+        """`GET /quarantine/{id}`."""
+        identity = parameters.path(request, parameters.QUARANTINE_ID)
+        found = await self._context.read(partial(quarantine.one, identity=identity))
+        if found is None:
+            raise Problem("not_found", f"nothing in quarantine has the id {identity}; posd quarantine lists them")
+        return json_response(quarantine_document(found))
+
+    async def reprocess(self, request: Request) -> Response:
+        """`POST /reprocess`: apply what can be applied now, derive everything again, report differences."""
+        parameters.check_no_body(request)
+        try:
+            done, quarantined = await self._reprocessing.run()
+        except (StorageUnavailable, CommitUncertain) as error:
+            detail = f"reprocessing broke off ({error}); what it did is kept. Check the disk, and call again"
+            raise Problem("storage_unavailable", detail) from error
+        payments = msgspec.structs.asdict(payment_report(done[Channel.TRANSACTION], quarantined))
+        return json_response(Reprocessed(**payments, printing=print_report(done[Channel.PRINT])))
+
+
+def quarantine_document(item: QuarantinedBody) -> documents.QuarantinedBody:
+    """Return one refused body, its bytes in base64, and the id of what its callback address was given out for."""
+    printed = item.channel == Channel.PRINT
+    return documents.QuarantinedBody(
+        id=item.id,
+        received_at=item.received_at,
+        channel=item.channel,
+        client_transaction_id=None if printed else item.subject,
+        print_job_id=item.subject if printed else None,
+        reason=item.reason,
+        peer=item.peer,
+        body=base64.b64encode(item.body).decode("ascii"),
+    )
+
+
+# The body of `POST /backup`, and the answer that has a backup in it.
+
+#: An absolute path on this machine.
+AbsolutePath = Annotated[str, Meta(pattern="^/", min_length=1)]
+#: Bytes that are read and sent at a time.
+PIECE_BYTES = 256 * 1024
+
+
+class BackupRequest(msgspec.Struct, frozen=True):
+    """Where a backup goes: exactly one of `path`, `into` and `send`."""
+
+    path: Annotated[
+        Path | None, Wire(AbsolutePath | None), Meta(description="a file, which is replaced when the new one is whole")
+    ] = None
+    into: Annotated[
+        Path | None,
+        Wire(AbsolutePath | None),
+        Meta(description="a directory: the file gets a name with the time in it, and the oldest are removed"),
+    ] = None
+    keep: Annotated[
+        int,
+        Wire(Annotated[int, Meta(ge=1, le=MOST_KEPT)] | None),
+        Meta(description=f"of `into`: how many are kept, {KEEP} if left out"),
+    ] = KEEP
+    send: Annotated[bool, Wire(bool | None), Meta(description="the answer is the backup")] = False
+
+    @property
+    def field(self) -> str:
+        """The field that says where to."""
+        return "path" if self.path is not None else "into"
+
+
+BACKUP_FIELDS = BackupRequest.__struct_fields__
+
+
+def read_backup(body: bytes) -> BackupRequest:
+    """Read the body. Raise Problem."""
+    try:
+        document = decode(body)
+    except ValueError as error:
+        raise Problem("malformed_json", f"the body is not JSON ({error}); no backup was made") from error
+    if not isinstance(document, Object):
+        raise invalid("the body must be a JSON object", [{"path": "", "message": "must be a JSON object"}])
+    errors = [
+        {"path": f"/{name}", "message": f"is not a field of this call; fields are {', '.join(BACKUP_FIELDS)}"}
+        for name in document
+        if name not in BACKUP_FIELDS
+    ] + [{"path": f"/{name}", "message": "stands more than once"} for name in sorted(document.repeated)]
+    path, into, keep, send = (document.get(name) for name in BACKUP_FIELDS)
+    for name, value in (("path", path), ("into", into)):
+        if value is not None and (not isinstance(value, str) or not value):
+            errors.append({"path": f"/{name}", "message": "must be a string: an absolute path"})
+    if not isinstance(send, bool | None):
+        errors.append({"path": "/send", "message": "must be true or false"})
+    if keep is not None:
+        if whole_number(keep, 1, MOST_KEPT) is None:
+            errors.append({"path": "/keep", "message": f"must be a whole number of 1 to {MOST_KEPT}"})
+        elif into is None:
+            errors.append({"path": "/keep", "message": "belongs to /into: the directory of which so many are kept"})
+    if [bool(path), bool(into), bool(send)].count(True) != 1 and not errors:
+        message = "is required, or `into` (a directory), or `send`: one of them, once; the absolute path of the file"
+        errors.append({"path": "/path", "message": message})
+    if errors:
+        raise invalid("; ".join(f"{error['path']} {error['message']}" for error in errors), errors)
+    return BackupRequest(_path(path), _path(into), KEEP if keep is None else int(keep), bool(send))
+
+
+def _path(value: Any) -> Path | None:
+    return Path(value) if value else None
+
+
+def whole_number(value: Any, least: int, most: int) -> int | None:
+    """Return a number of a JSON text where it is whole and in that range."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal) or not least <= value <= most:
+        return None
+    return int(value) if value == int(value) else None
+
+
+def invalid(what: str, errors: list[dict[str, str]]) -> Problem:
+    """Return the problem of a body that is not as described."""
+    return Problem("invalid_request", f"nothing was done: {what}", errors=errors)
+
+
+class Sent(StreamingResponse):
+    """Sends what a descriptor reads, piece by piece, and closes it, whether the reader stays or goes."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor = descriptor
+        headers = {"content-length": str(size), "cache-control": "no-store"}
+        super().__init__(self._pieces(), media_type="application/octet-stream", headers=headers)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        while piece := await asyncio.to_thread(os.read, self._descriptor, PIECE_BYTES):
+            yield piece
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            os.close(self._descriptor)
+
+
+# Calls on the database as a whole: an online backup, and the word of a person who has looked at a restore.
+
+log = structlog.get_logger("posd.backup")
+
+
+class BackupCalls:
+    """Handlers of /v1/backup and /v1/restore/seen."""
+
+    def __init__(self, context: Context, store: Store, database: Path, keys: Sequence[bytes]) -> None:
+        self._context = context
+        self._store = store
+        self._database = database
+        self._keys = tuple(keys)
+        self._one_at_a_time = asyncio.Lock()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End a backup that is being made; nothing of it is left behind."""
+        self._stopping = True
+
+    async def back_up(self, request: Request) -> Response:
+        """`POST /backup`: copy the database to `path`, or `into` a directory of which the newest are kept, or into the
+        answer (`send`); payments go on meanwhile.
+        """
+        asked = read_backup(request.state.body)
+        now = self._context.now()
+        stopping = lambda: self._stopping  # noqa: E731
+        work: Callable[[], Any]
+        if asked.send:
+            work = partial(backup.write_unnamed, self._database, self._keys, iso(now), stopping)
+        elif asked.into is not None:
+            work = partial(backup.write_into, self._database, asked.into, asked.keep, self._keys, now, stopping)
+        else:
+            assert asked.path is not None  # noqa: S101 - one of the three is asked for
+            work = partial(backup.write, self._database, asked.path, self._keys, iso(now), stopping)
+        async with self._one_at_a_time:
+            done = await self._do(work, asked.field)
+        if isinstance(done, tuple):
+            written, descriptor = done
+            log.info("store.backup", database="who asked", count=written.transactions)
+            return Sent(descriptor, written.bytes)
+        log.info("store.backup", database=done.path, count=done.transactions)
+        if isinstance(done, Rotated) and done.unusable:
+            words = f"these beside it cannot be used, and are not counted: {', '.join(done.unusable)}"
+            log.warning("store.backups_unusable", directory=str(asked.into), detail=words)
+        return json_response(done)
+
+    async def _do(self, work: Callable[[], Any], field: str) -> Any:
+        try:
+            return await asyncio.to_thread(work)
+        except BadTarget as error:
+            raise invalid(f"/{field} {error}", [{"path": f"/{field}", "message": str(error)}]) from error
+        except (StorageUnavailable, OSError) as error:
+            log.error("store.backup_failed", error=str(error))  # noqa: TRY400 - the message is the whole story
+            raise Problem("storage_unavailable", f"no backup was made: {error}") from error
+        except Stopped as error:
+            raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
+
+    async def confirm_restore(self, request: Request) -> Response:
+        """`POST /restore/seen`: a person has done what the restore asked for; health is ok again."""
+        try:
+            # The body is the one of a release: who, and why.
+            decision, faults = read_decision("release", request.state.body, request.state.uid)
+        except MalformedJson as error:
+            raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was changed") from error
+        if faults:
+            what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
+            raise invalid(what, [{"path": fault.path, "message": fault.message} for fault in faults])
+        detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
+        try:
+            restores = await self._store.write(partial(_see, at=iso(self._context.now()), detail=detail))
+        except (StorageUnavailable, CommitUncertain) as error:
+            raise Problem("storage_unavailable", f"cannot do it now: {error}; check the disk, and try again") from error
+        log.info("store.restore_seen", uid=decision.uid, count=len(restores))
+        return json_response(RestoresSeen(restores))
+
+
+def _see(unit: Unit, at: str, detail: dict[str, Any]) -> list[Restored]:
+    restores = marks.unseen_restores(unit.db)
+    if not restores:
+        raise Problem("not_found", "there is no restore that nobody has looked at; nothing is to be confirmed")
+    marks.add(unit.db, at, marks.SEEN, detail)
+    return restores
+
+
+async def tell_restores(store: Store) -> None:
+    """Log, at the daemon's start, what a restore left to be looked at. Raise StorageUnavailable."""
+    for item in await store.read(marks.unseen_restores):
+        log.warning("store.restored", detail=item.words)
+
+
+# The body of `POST /prune`.
+
+#: The most days that can be named, as in the configuration.
+MOST_DAYS = 36_500
+
+
+class PruneRequest(msgspec.Struct, frozen=True):
+    """What is removed."""
+
+    older_than_days: Annotated[
+        int,
+        Wire(Annotated[int, Meta(ge=0, le=MOST_DAYS)] | None),
+        Meta(description="what ended longer ago; as configured if left out, where that is not 0"),
+    ]
+    dry_run: Annotated[bool, Meta(description="only tell what would be removed")] = False
+
+
+PRUNE_FIELDS = PruneRequest.__struct_fields__
+
+
+def read_prune(body: bytes, configured: int) -> PruneRequest:
+    """Read the body; `configured` is for how many days records are kept, 0 for ever. Raise Problem."""
+    try:
+        document = decode(body) if body else Object()
+    except ValueError as error:
+        raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was removed") from error
+    if not isinstance(document, Object):
+        raise _invalid([{"path": "", "message": "must be a JSON object"}])
+    errors = [
+        {"path": f"/{name}", "message": f"is not a field of this call; fields are {', '.join(PRUNE_FIELDS)}"}
+        for name in document
+        if name not in PRUNE_FIELDS
+    ] + [{"path": f"/{name}", "message": "stands more than once"} for name in sorted(document.repeated)]
+    days, dry_run = document.get("older_than_days"), document.get("dry_run", False)
+    if days is None:
+        days = configured
+        if not days and not errors:
+            message = "is required, for the configuration keeps everything (database.retention_days is 0)"
+            errors.append({"path": "/older_than_days", "message": message})
+    elif whole_number(days, 0, MOST_DAYS) is None:
+        errors.append({"path": "/older_than_days", "message": f"must be a whole number of 0 to {MOST_DAYS}"})
+    if not isinstance(dry_run, bool):
+        errors.append({"path": "/dry_run", "message": "must be true or false"})
+    if errors:
+        raise _invalid(errors)
+    return PruneRequest(int(days), bool(dry_run))
+
+
+def _invalid(errors: list[dict[str, str]]) -> Problem:
+    what = "; ".join(f"{error['path'] or 'the body'} {error['message']}" for error in errors)
+    return Problem("invalid_request", f"nothing was removed: {what}", errors=errors)
+
+
+# The call that removes what is older than it has to be kept (local API, POST /prune).
+
+
+class RetentionCalls:
+    """Handlers of /v1/prune."""
+
+    def __init__(self, retention: Retention) -> None:
+        self._retention = retention
+
+    async def get_prune(self, _request: Request) -> Response:
+        """`GET /prune`: for how many days records are kept, and what a run is doing."""
+        doing, count = self._retention.progress
+        return json_response(PruneProgress(retention_days=self._retention.days, doing=doing or None, removed=count))
+
+    async def prune(self, request: Request) -> Response:
+        """`POST /prune`: remove what ended longer ago than the days; payments go on meanwhile."""
+        asked = read_prune(request.state.body, self._retention.days)
+        try:
+            report = await self._retention.prune(asked.older_than_days, dry_run=asked.dry_run)
+        except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
+            raise Problem(
+                "storage_unavailable", f"not all was removed: {error}; check the disk, and do it again"
+            ) from error
+        except retention.Stopped as error:
+            raise Problem("draining", "posd is stopping; not all was removed. Do it again in a moment") from error
+        return json_response(report)

@@ -1,0 +1,399 @@
+"""Types as JSON schemas (Draft 2020-12): what is answered, and what is asked for.
+
+In an answer every field is there, unless it can be unset or its struct omits defaults; words of an open kind may become
+more (`x-extensible-enum`). In a request nothing is taken that is not described.
+"""
+
+import inspect
+from collections.abc import Iterable
+from decimal import Decimal
+from enum import Enum, EnumMeta
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, UnsetType
+
+from posd import __version__
+from posd.api import openapi_examples as examples
+from posd.api import routes
+from posd.base.json_types import Wire, encode
+from posd.base.problems import PROBLEMS, Problem
+from posd.calls import parameters
+from posd.calls.parameters import METADATA, PLACE, UNSEARCHABLE, Parameter
+from posd.calls.route import Answer, Route
+from posd.httpd.accept import STREAM
+from posd.payments.documents import Outcome
+from posd.payments.model import NextStep, Result
+from posd.printing.documents import PrintJob
+from posd.printing.model import PrintStatus
+from posd.records.model import Phase
+
+Schema = dict[str, Any]
+
+#: Words of these never become more: a till decides by them.
+CLOSED = frozenset({Result, Phase, NextStep, PrintStatus})
+
+PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    Decimal: {"type": "number", "format": "decimal"},
+    NoneType: {"type": "null"},
+    Any: {},
+    object: {},
+    msgspec.Raw: {},
+}
+
+#: Limits and words of msgspec's, as JSON schema names them.
+KEYWORDS = {
+    "title": "title",
+    "description": "description",
+    "examples": "examples",
+    "pattern": "pattern",
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+}
+
+
+class Schemas:
+    """Makes schemas; those of structs, and of words in answers, are kept under their names. `named`: name -> type."""
+
+    def __init__(self, named: dict[str, Any]) -> None:
+        self.components: dict[str, Schema] = {}
+        self._named = named
+        self._made: dict[str, tuple[Any, bool]] = {}
+
+    def of(self, kind: Any, *, asked: bool = False) -> Schema:
+        """Return the schema of a type; `asked`: in a request."""
+        if get_origin(kind) is Annotated:
+            return self._annotated(kind, asked=asked)
+        if isinstance(kind, str):
+            return self.of(eval(kind, dict(self._named)), asked=asked)  # noqa: S307 - text of our own
+        if kind in PLAIN:
+            return dict(PLAIN[kind])
+        origin, arguments = get_origin(kind), get_args(kind)
+        if origin in (Union, UnionType):
+            return self._union([item for item in arguments if item is not UnsetType], asked=asked)
+        if origin is Literal:
+            return _words([getattr(item, "value", item) for item in arguments])
+        if origin in (list, tuple):
+            return {"type": "array", "items": self.of(arguments[0], asked=asked)}
+        if origin is dict:
+            members = self.of(arguments[1], asked=asked)
+            return {"type": "object"} | ({"additionalProperties": members} if members else {})
+        if isinstance(kind, EnumMeta):
+            words = _words([item.value for item in list[Enum](kind)])
+            return words if asked else self._component(kind, words if kind in CLOSED else _opened(words))
+        return self._struct(kind, asked=asked)
+
+    def _annotated(self, kind: Any, *, asked: bool) -> Schema:
+        base, *notes = get_args(kind)
+        wires = [note for note in notes if isinstance(note, Wire)]
+        schema = self.of(wires[-1].type if wires else base, asked=asked)
+        for note in notes:
+            if isinstance(note, Meta):
+                schema |= {word: found for name, word in KEYWORDS.items() if (found := getattr(note, name)) is not None}
+                schema |= note.extra_json_schema or {}
+                if note.extra and note.extra.get("open"):
+                    schema = _opened(schema)
+        return schema
+
+    def _union(self, kinds: list[Any], *, asked: bool) -> Schema:
+        if len(kinds) == 1:
+            return self.of(kinds[0], asked=asked)
+        schemas = [self.of(kind, asked=asked) for kind in kinds]
+        null = {"type": "null"}
+        if len(schemas) == 2 and null in schemas:
+            (other,) = (schema for schema in schemas if schema != null)
+            if isinstance(other.get("type"), str) and "const" not in other:
+                more = {"enum": [*other["enum"], None]} if "enum" in other else {}
+                return other | {"type": [other["type"], "null"]} | more
+        return {"anyOf": schemas}
+
+    def _component(self, kind: Any, schema: Schema, *, asked: bool = False) -> Schema:
+        name = kind.__name__
+        if self._made.setdefault(name, (kind, asked)) != (kind, asked):
+            raise TypeError(f"two kinds of {name} would have one name in the description")
+        self.components[name] = schema
+        return {"$ref": f"#/components/schemas/{name}"}
+
+    def _struct(self, kind: Any, *, asked: bool) -> Schema:
+        name = kind.__name__
+        if name not in self._made:
+            self._made[name] = (kind, asked)
+            self.components[name] = {}  # its place; it can stand in itself
+            self.components[name] = self._object(kind, asked=asked)
+        return self._component(kind, self.components[name], asked=asked)
+
+    def _object(self, kind: Any, *, asked: bool) -> Schema:
+        hints = get_type_hints(kind, include_extras=True)
+        omits = kind.__struct_config__.omit_defaults and not asked
+        properties: Schema = {}
+        if (tag := kind.__struct_config__.tag_field) is not None:
+            properties[tag] = {"const": kind.__struct_config__.tag, "description": "which kind it is"}
+        required = list(properties)
+        for field in msgspec.structs.fields(kind):
+            hint = hints[field.name]
+            has_default = field.default is not msgspec.NODEFAULT or field.default_factory is not msgspec.NODEFAULT
+            if omits and has_default:
+                hint = _without_none(hint)
+            properties[field.encode_name] = self.of(hint, asked=asked)
+            wire = next((note for note in get_args(hint)[1:] if isinstance(note, Wire)), None)
+            if asked:
+                needed = not has_default if wire is None else wire.required
+            else:
+                needed = not (omits and has_default) and not _can_be_unset(hint)
+            required += [field.encode_name] if needed else []
+        schema: Schema = {
+            "type": "object",
+            "description": _first_paragraph(kind.__doc__),
+            "properties": properties,
+        }
+        schema |= {"required": required} if required else {}
+        if (more := getattr(kind, "MORE", None)) is not None:
+            return schema | {"additionalProperties": self.of(more, asked=asked)}
+        return schema | ({"additionalProperties": False} if asked else {})
+
+
+def _first_paragraph(words: str) -> str:
+    """Return what a docstring says to everybody; what follows is for who reads the code."""
+    return " ".join(inspect.cleandoc(words).partition("\n\n")[0].split())
+
+
+def _words(words: list[Any]) -> Schema:
+    if len(words) == 1:
+        return {"const": words[0]}
+    return {"type": "string", "enum": words}
+
+
+def _opened(schema: Schema) -> Schema:
+    if "anyOf" in schema:
+        return schema | {"x-posd-open": True}
+    return {("x-extensible-enum" if word == "enum" else word): value for word, value in schema.items()}
+
+
+def _without_none(hint: Any) -> Any:
+    base, *notes = get_args(hint)
+    kinds = [kind for kind in get_args(base) if kind is not NoneType]
+    return Annotated[(Union[tuple(kinds)], *notes)]  # noqa: UP007 - of a list
+
+
+def _can_be_unset(hint: Any) -> bool:
+    base = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return UnsetType in get_args(base)
+
+
+# Problems in the description: one schema a code, and the answers of a call by status.
+
+MEDIA = "application/problem+json"
+
+#: Headers of the answers with that status.
+HEADERS: dict[int, Schema] = {
+    405: {"Allow": {"description": "the methods that the path has", "schema": {"type": "string"}}},
+    503: {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}},
+}
+
+
+def name(code: str) -> str:
+    """Return the name of the schema of a code."""
+    return "Problem" + "".join(word.capitalize() for word in code.split("_"))
+
+
+def schema(schemas: Schemas, code: str) -> Schema:
+    """Return the schema of the problems of a code."""
+    row = PROBLEMS[code]
+    own = {field: schemas.of(kind) for field, kind in row.extra.items()}
+    properties = {
+        "type": {"const": f"urn:posd:problem:{code}"},
+        "title": {"type": "string", "description": "the same for every problem of the code"},
+        "status": {"const": row.status, "description": "the HTTP status"},
+        "detail": {"type": "string", "description": "what cannot be done, why, and what to do; for people"},
+        "code": {"const": code, "description": "what a program looks at"},
+    }
+    return {
+        "type": "object",
+        "title": row.title,
+        "description": row.when,
+        "properties": properties | own,
+        "required": [*properties, *(() if row.optional else own)],
+    }
+
+
+def problem_answers(codes: Iterable[str]) -> dict[int, Schema]:
+    """Return the answers of a call that can have these codes, by status."""
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys(codes):
+        by_status.setdefault(PROBLEMS[code].status, []).append(code)
+    return {status: _problem_answer(status, here) for status, here in sorted(by_status.items())}
+
+
+def _problem_answer(status: int, codes: list[str]) -> Schema:
+    refs = {code: f"#/components/schemas/{name(code)}" for code in codes}
+    schema = {
+        "anyOf": [{"$ref": ref} for ref in refs.values()],
+        "x-posd-open": True,
+        "discriminator": {"propertyName": "code", "mapping": refs},
+    }
+    words = "; ".join(f"`{code}`: {PROBLEMS[code].when}" for code in codes)
+    examples = {code: {"$ref": f"#/components/examples/{name(code)}"} for code in codes}
+    headers = {"headers": HEADERS[status]} if status in HEADERS else {}
+    return {"description": words, **headers, "content": {MEDIA: {"schema": schema, "examples": examples}}}
+
+
+def example(code: str, **extra: Any) -> dict[str, Any]:
+    """Return an example of a code's problem."""
+    return Problem(code, f"{PROBLEMS[code].when}: here it says what to do", **extra).document()
+
+
+# The whole description: what it is about, the calls, the schemas, the examples.
+
+WORDS = """\
+HTTP/1.1 and JSON over Unix sockets: whatever host a request names is right. Amounts are exact decimals: read them as \
+such, never as binary floats. Moments are ISO 8601, UTC.
+
+`x-posd-socket` says where a call is served: `till` is the till's socket (by default `/run/posd/till.sock`), `admin` \
+that of operators (`/run/posd/admin.sock`), which serves everything.
+
+A problem (`application/problem+json`, RFC 9457) has a `code` that never changes its meaning. As the answer to a `PUT` \
+a 4xx or 503 says that this call sent nothing and nothing of it is recorded (after `id_reused` and `pruned` the id has \
+a past of its own). Anything else that is no 2xx, a lost connection too: repeat the same call with the same id. Beside \
+what stands at each call: a path that is not here is answered by `not_found`, a method that a path does not have by \
+`method_not_allowed`, and what is no HTTP/1.1 by a bare status and the end of the connection. HEAD is answered \
+where GET is.
+
+An enum is closed. Words of `x-extensible-enum` may become more, and so may fields in answers and problem codes: \
+whoever reads them has to bear it. Nothing else changes under `/v1`.\
+"""
+
+TAGS = {
+    "transactions": ("Transactions", "payments: start once, wait, look, decide"),
+    "print-jobs": ("Print jobs", "documents for the printers of the terminals"),
+    "terminals": ("Terminals", "the fleet, and what is announced"),
+    "feed": ("Feed", "every recorded change"),
+}
+SERVICE = ("Service", "posd itself")
+OPERATORS = ("Operators", "what a person does to the records as a whole")
+
+
+def describe() -> Schema:
+    """Return the description."""
+    schemas = Schemas({"Outcome": Outcome, "PrintJob": PrintJob})
+    paths = {
+        path: {route.method.lower(): _operation(schemas, route) for route in rows}
+        for path, rows in routes.by_path(routes.ALL).items()
+    }
+    samples = {}
+    for code in PROBLEMS:
+        schemas.components[name(code)] = schema(schemas, code)
+        samples[name(code)] = {"value": example(code, **examples.EXTRA.get(code, {}))}
+    samples = {name(code): {"value": example(code, **examples.EXTRA.get(code, {}))} for code in PROBLEMS}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "posd",
+            "summary": "Card payments on the terminals of a shop, for the till beside them.",
+            "description": WORDS,
+            "version": __version__,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "http://posd", "description": "over the Unix socket"}],
+        "tags": [{"name": tag, "description": words} for tag, words in (*TAGS.values(), SERVICE, OPERATORS)],
+        "paths": paths,
+        "components": {"schemas": dict(sorted(schemas.components.items())), "examples": samples},
+    }
+
+
+def _operation(schemas: Schemas, route: Route) -> Schema:
+    sockets = ["admin"] if route.admin else ["till", "admin"]
+    operation: Schema = {
+        "operationId": route.name,
+        "summary": route.summary.partition(". ")[0].rstrip("."),
+        "description": route.summary + (" Served on the admin socket alone." if route.admin else ""),
+        "tags": [_tag(route)[0]],
+        "x-posd-socket": sockets,
+    }
+    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    rows = [_parameter("path", parameters.PATH[name]) for name in names]
+    rows += [_metadata(row) if row.name == METADATA else _parameter("query", row) for row in route.query]
+    rows += [_parameter("header", row) for row in route.headers]
+    operation |= {"parameters": rows} if rows else {}
+    if route.body is not None:
+        asked = {name: {"value": value} for name, value in examples.ASKED[route.name].items()}
+        content = {"schema": schemas.of(route.body, asked=True), "examples": asked}
+        operation["requestBody"] = {"required": route.body_required, "content": {"application/json": content}}
+    answers = {
+        status: _answer(schemas, answer, examples.ANSWERED.get((route.name, status)))
+        for status, answer in route.answers.items()
+    }
+    refused = problem_answers(route.problems)
+    operation["responses"] = {str(status): row for status, row in sorted((refused | answers).items())}
+    return operation
+
+
+def _tag(route: Route) -> tuple[str, str]:
+    return TAGS.get(route.path.split("/")[2] if route.path.startswith("/v1/") else "") or (
+        OPERATORS if route.admin else SERVICE
+    )
+
+
+def _answer(schemas: Schemas, answer: Answer, example: Any) -> Schema:
+    content: Schema = {answer.media: {"schema": schemas.of(answer.type)}}
+    if example is not None:
+        content[answer.media]["example"] = example
+    if answer.also is not None:
+        content[answer.also] = {"schema": {"type": "string", "contentMediaType": answer.also}}
+    if answer.stream:
+        messages = [
+            {"event": item.event, "description": item.words, "data": schemas.of(item.data)} for item in answer.stream
+        ]
+        content[STREAM] = {"schema": {"type": "string", "contentMediaType": STREAM}, "x-posd-messages": messages}
+    return {"description": answer.words, "content": content}
+
+
+def _parameter(place: str, row: Parameter) -> Schema:
+    schema = dict(row.kind.schema)
+    if row.default is not None:
+        schema["default"] = str(row.default) if row.kind is PLACE else row.default
+    found: Schema = {"name": row.name, "in": place, "description": row.words, "schema": schema}
+    if place == "path":
+        found["required"] = True
+    return found | ({"example": row.example} if row.example is not None else {})
+
+
+def _metadata(row: Parameter) -> Schema:
+    """Return what stands for all parameters of that prefix: an object each of whose members is one."""
+    barred = "".join(f"\\u{ord(character):04x}" for character in sorted(UNSEARCHABLE))
+    schema = {
+        "type": "object",
+        "propertyNames": {"pattern": f"^metadata\\.[^{barred}]+$"},
+        "additionalProperties": row.kind.schema,
+        "maxProperties": parameters.MAX_METADATA,
+    }
+    return {
+        "name": "metadata",
+        "in": "query",
+        "description": row.words,
+        "style": "form",
+        "explode": True,
+        "schema": schema,
+        "example": row.example,
+    }
+
+
+# The description of the local API (OpenAPI 3.1), made from the table of its calls and the types of their documents.
+#
+# Nothing of it depends on the configuration. Whoever asks for it first loads this package; the daemon's start does
+# not.
+
+
+@cache
+def document() -> bytes:
+    """Return the description as JSON."""
+    return encode(describe())

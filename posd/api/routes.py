@@ -1,0 +1,187 @@
+"""The local API as one table: what can be called, with what, and what it answers. A row here is what is served, and the
+description of the API is made of it.
+"""
+
+from collections.abc import Iterable
+
+from posd.api.documents import (
+    Change,
+    FeedPage,
+    Health,
+    PruneProgress,
+    Quarantine,
+    QuarantinedBody,
+    Reprocessed,
+    RestoresSeen,
+    Terminals,
+    Version,
+)
+from posd.api.maintenance import BackupRequest, PruneRequest
+from posd.api.metrics import CONTENT_TYPE
+from posd.calls import parameters as at
+from posd.calls.parameters import Parameter
+from posd.calls.route import ENDS, Answer, Message, Route
+from posd.calls.streams import Notice
+from posd.payments import handlers as transactions
+from posd.printing import handlers as print_jobs
+from posd.records.request import Signed
+from posd.storage.backup import Rotated, Written
+from posd.terminals.documents import Terminal
+from posd.upkeep.retention import Report
+
+# Calls for operators alone: quarantine, reprocessing, backup, restore, prune.
+
+STORED = ("storage_unavailable",)
+#: What `send` is answered with.
+OCTETS = "application/octet-stream"
+
+OPERATOR_ROUTES = (
+    Route(
+        "GET",
+        "/v1/quarantine",
+        "list_quarantine",
+        "List what was refused though its callback address was authentic, with its bytes and the reason.",
+        {200: Answer("a page", Quarantine)},
+        STORED,
+        query=(at.AFTER, at.LIMIT),
+        admin=True,
+    ),
+    Route(
+        "GET",
+        "/v1/quarantine/{id}",
+        "get_quarantined",
+        "Show one of them.",
+        {200: Answer("the body and the reason", QuarantinedBody)},
+        ("not_found", *STORED),
+        admin=True,
+    ),
+    Route(
+        "POST",
+        "/v1/reprocess",
+        "reprocess",
+        "Apply what can be applied of the quarantine, and derive everything again from the record. No body.",
+        {200: Answer("what was done", Reprocessed)},
+        STORED,
+        admin=True,
+    ),
+    Route(
+        "POST",
+        "/v1/backup",
+        "back_up",
+        "Copy the database, with the callback keys, while payments go on: to a file, into a directory of which the "
+        "newest are kept, or into the answer.",
+        {200: Answer("what was written; of `send` the backup itself", Rotated | Written, also=OCTETS)},
+        ("malformed_json", *STORED, "draining"),
+        body=BackupRequest,
+        admin=True,
+    ),
+    Route(
+        "POST",
+        "/v1/restore/seen",
+        "confirm_restore",
+        "Say that a person has looked at what a restore left behind; health is ok again.",
+        {200: Answer("the restores", RestoresSeen)},
+        ("malformed_json", "not_found", *STORED),
+        body=Signed,
+        admin=True,
+    ),
+    Route(
+        "GET",
+        "/v1/prune",
+        "get_prune",
+        "Say for how many days records are kept, and what their removal is doing.",
+        {200: Answer("the progress", PruneProgress)},
+        admin=True,
+    ),
+    Route(
+        "POST",
+        "/v1/prune",
+        "prune",
+        "Remove what ended longer ago than the days; payments go on meanwhile.",
+        {200: Answer("what was removed, or would be", Report)},
+        ("malformed_json", *STORED, "draining"),
+        body=PruneRequest,
+        body_required=False,
+        admin=True,
+    ),
+)
+
+
+# Calls on terminals, the feed, and the daemon itself.
+
+FEED = (
+    Message("KIND", Change, "one change; it is called by its kind, and its id is its place"),
+    Message("notice", Notice, "why the reader may have missed something; without an id"),
+    *ENDS,
+)
+
+SERVICE_ROUTES = (
+    Route(
+        "GET",
+        "/v1/terminals",
+        "list_terminals",
+        "List the terminals of the fleet: where each is, and why it cannot be reached.",
+        {200: Answer("the terminals", Terminals)},
+        STORED,
+        query=(
+            Parameter("all", at.FLAG, "`true`: announced terminals outside the fleet too", default=False),
+            Parameter("check", at.FLAG, "`true`: look at those first that were not looked at just now", default=False),
+        ),
+    ),
+    Route(
+        "GET",
+        "/v1/terminals/{serial}",
+        "get_terminal",
+        "Show a terminal.",
+        {200: Answer("the terminal", Terminal)},
+        ("not_found", *STORED),
+    ),
+    Route(
+        "GET",
+        "/v1/feed",
+        "read_feed",
+        "Read every recorded change of every payment and print job, ascending; or follow them live.",
+        {200: Answer("a page", FeedPage, stream=FEED)},
+        (*STORED, "draining"),
+        query=(at.FEED_AFTER, at.LIMIT),
+        headers=(at.LAST_FEED_ID,),
+    ),
+    Route(
+        "GET",
+        "/v1/health",
+        "get_health",
+        "Say whether posd is well, each check in words.",
+        {200: Answer("`ok` or `degraded`: payments can be made", Health), 503: Answer("`failing`", Health)},
+    ),
+    Route("GET", "/v1/version", "get_version", "Say what runs here.", {200: Answer("the versions", Version)}),
+    Route(
+        "GET",
+        "/v1/openapi.json",
+        "get_openapi",
+        "Describe this API: this document.",
+        {200: Answer("an OpenAPI 3.1 document", dict[str, object])},
+    ),
+    Route(
+        "GET",
+        "/metrics",
+        "get_metrics",
+        "Show the metrics, in Prometheus' text format.",
+        {200: Answer("the metrics", str, media=CONTENT_TYPE)},
+    ),
+)
+
+
+ALL: tuple[Route, ...] = (
+    *transactions.ROUTES,
+    *print_jobs.ROUTES,
+    *SERVICE_ROUTES,
+    *OPERATOR_ROUTES,
+)
+
+
+def by_path(routes: Iterable[Route]) -> dict[str, list[Route]]:
+    """Return the routes of each path."""
+    found: dict[str, list[Route]] = {}
+    for route in routes:
+        found.setdefault(route.path, []).append(route)
+    return found

@@ -1,0 +1,71 @@
+"""UUIDs of the till: accepted in any case, used in canonical lower case (local API)."""
+
+import hmac
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from enum import StrEnum
+from hashlib import sha256
+from typing import Annotated
+
+from msgspec import Meta
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+
+
+def canonical_uuid(text: str) -> str | None:
+    """Return a UUID in canonical lower case, None where the text is none."""
+    lowered = text.lower()
+    return lowered if _UUID.fullmatch(lowered) else None
+
+
+ID_RULE = "must be 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-', and not dots alone"
+
+
+#: The same as a pattern.
+ID_PATTERN = r"(?!\.+$)[A-Za-z0-9._-]{1,64}"
+
+
+_ID = re.compile(ID_PATTERN, re.ASCII)
+
+
+PrintJobId = Annotated[str, Meta(pattern=f"^{ID_PATTERN}$")]
+
+
+def is_print_job_id(text: str) -> bool:
+    """Tell whether a text can be the id of a print job: it stands in paths, where dots alone would walk up."""
+    return _ID.fullmatch(text) is not None
+
+
+# Callback tokens: the proof that a callback belongs to the transaction for which posd gave its address out.
+#
+# A token is an HMAC of the channel and the id under the daemon's key. It is checked before the body is read,
+# without a look-up, survives the loss or restore of the database, and cannot be guessed by another device on the
+# LAN (architecture, The way of a webhook; no signature or secret on deliveries is published).
+
+#: 256 bits, what HMAC-SHA256 uses in full.
+KEY_BYTES = 32
+
+
+class Channel(StrEnum):
+    """The two webhook channels; they share neither payload nor token (terminal API, Events)."""
+
+    TRANSACTION = "transactions"
+    PRINT = "print-jobs"
+
+
+def token(key: bytes, channel: Channel, subject: str) -> str:
+    """Return the URL-safe token (43 characters) of one id on one channel."""
+    digest = hmac.digest(key, f"posd:{channel}:{subject}".encode(), sha256)
+    return urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+
+
+def verify(keys: Sequence[bytes], channel: Channel, subject: str, given: str) -> bool:
+    """Tell whether `given` is the token of that id under any of the keys (newest first), in constant time a key."""
+    candidate = given.encode("utf-8", "surrogatepass")
+    return any(hmac.compare_digest(token(key, channel, subject).encode("ascii"), candidate) for key in keys)
+
+
+def path(channel: Channel, subject: str, given: str) -> str:
+    """Return the path of a callback URL."""
+    return f"/webhooks/{channel}/{subject}/{given}"

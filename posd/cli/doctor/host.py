@@ -1,0 +1,239 @@
+"""The machine: its clock, room on its disks, its firewall."""
+
+import ctypes
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from posd.base.times import parse_iso
+from posd.cli.doctor.context import AS_ROOT, Findings, NotForMe, Shop, allowed, failure, ok, warning
+from posd.cli.doctor.database import open_unchanged
+from posd.payments.wire import read_event
+
+#: A Date header has whole seconds, and terminals are set by hand: this far apart is usual. Seconds.
+USUAL_SECONDS = 10.0
+#: From here on the times of a payment, here and on the terminal, cannot be put side by side. Seconds.
+MINUTES_SECONDS = 60.0
+#: The newest events that are looked at.
+EVENTS = 50
+
+#: adjtimex(2): the kernel's answer where no service keeps the clock.
+_TIME_ERROR = 5
+#: struct timex is 208 bytes on 64-bit systems, and smaller elsewhere; zero asks and changes nothing.
+_TIMEX_BYTES = 256
+
+SET = "let a time service keep the clock (systemd-timesyncd, chrony, ntpd), and see that it runs: timedatectl"
+
+
+def check_clock(shop: Shop) -> Findings:
+    """Tell whether something keeps the clock, and how far those of the terminals are from it."""
+    state = kernel_state()
+    if state == _TIME_ERROR:
+        yield warning(
+            "this machine", "no time service keeps the clock right: the system says it is not synchronised", SET
+        )
+    elif state >= 0:
+        yield ok("this machine", "a time service keeps the clock")
+    for serial, ahead in shop.clocks.items():
+        apart = f"its clock is {_span(ahead)} {'ahead of' if ahead > 0 else 'behind'} the one of this machine"
+        todo = f"find out which of the two is wrong; set the terminal's clock, or this machine's: {SET}"
+        if abs(ahead) >= MINUTES_SECONDS:
+            yield failure(serial, f"{apart}: certificates and the times of payments do not fit together", todo)
+        elif abs(ahead) >= USUAL_SECONDS:
+            yield warning(serial, apart, todo)
+        else:
+            yield ok(serial, "its clock agrees with the one of this machine")
+    if shop.config is not None:
+        for serial, ahead in _events(shop).items():
+            if (
+                serial in shop.terminals_by_serial
+                and ahead >= MINUTES_SECONDS
+                and abs(shop.clocks.get(serial, 0.0)) < MINUTES_SECONDS
+            ):
+                yield warning(
+                    serial,
+                    f"events of it arrived {_span(ahead)} before the time that they bear: its clock was ahead of this "
+                    "machine's",
+                    f"compare both clocks now; {SET}",
+                )
+
+
+def kernel_state() -> int:
+    """Return what the kernel says of the clock (adjtimex), -1 where it does not."""
+    try:
+        return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))
+    except (OSError, AttributeError):
+        return -1
+
+
+def _events(shop: Shop) -> dict[str, float]:
+    """Return for each terminal how many seconds the newest events were ahead of this clock when they came, at most.
+
+    Only that way round: an event may come late, after an outage of hours, but never before it was made.
+    """
+    ahead: dict[str, float] = defaultdict(lambda: float("-inf"))
+    try:
+        with closing(open_unchanged(shop.settings.database.path)) as db:
+            rows = db.execute("SELECT received_at, body FROM events ORDER BY seq DESC LIMIT ?", (EVENTS,)).fetchall()
+    except (OSError, sqlite3.Error):
+        return {}  # the check of the database tells of it
+    for received_at, body in rows:
+        try:
+            event = read_event(body)
+            span = (parse_iso(event.occurred_at) - parse_iso(received_at)).total_seconds()
+        except (ValueError, TypeError):
+            continue
+        ahead[event.terminal.serial_number] = max(ahead[event.terminal.serial_number], span)
+    return ahead
+
+
+def _span(seconds: float) -> str:
+    """Write a span of time for people: 45 s, 5 min 3 s, 2 h 10 min."""
+    whole = round(abs(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+# Room on the disks: what cannot be written cannot be acknowledged, and no payment starts.
+
+#: Below this, in bytes: the WAL (4 MiB and a checkpoint beside it) and some large events may not find room any more.
+LEAST_BYTES = 32 * 1024 * 1024
+#: Below this a person should look before it runs out: months of payments of one shop, or some days of a runaway log.
+FEW_BYTES = 256 * 1024 * 1024
+#: Files that can still be made; SQLite and posd make a handful.
+LEAST_FILES = 64
+
+MIB = 1024 * 1024
+
+
+def check_disk(shop: Shop) -> Findings:
+    """Tell how much room is left where the database lies, and whether sockets can be made."""
+    directory = shop.settings.database.path.parent
+    yield from _room(directory, LEAST_BYTES, FEW_BYTES)
+    sockets = shop.settings.local_api.directory
+    if _existing(sockets).exists() and _device(sockets) != _device(directory):
+        yield from _room(sockets, 64 * 1024, 64 * 1024)  # two sockets and a lock file
+
+
+def _room(directory: Path, least: int, few: int) -> Findings:
+    at = _existing(directory)
+    try:
+        with allowed():
+            found = os.statvfs(at)
+    except NotForMe as closed:
+        yield warning(str(directory), str(closed), AS_ROOT)
+        return
+    free = found.f_bavail * found.f_frsize
+    if found.f_flag & os.ST_RDONLY:
+        yield failure(
+            str(directory),
+            "the file system cannot be written (mounted read-only): no payment can start",
+            "find out why (dmesg): a disk that fails is often mounted so; then mount it writable again",
+        )
+    elif free < least:
+        yield failure(
+            str(directory),
+            f"the disk is nearly full ({free / MIB:.1f} MiB free): posd refuses payments when nothing can be written",
+            "free the disk: old logs, downloads, backups; posd goes on by itself, without a restart",
+        )
+    elif found.f_files and found.f_favail < LEAST_FILES:
+        yield failure(
+            str(directory),
+            f"the disk has room, but no more than {found.f_favail} files can be made on it (inodes)",
+            "remove files that nobody needs; a directory with very many small ones is the usual reason",
+        )
+    elif free < few:
+        yield warning(str(directory), f"{free / MIB:.0f} MiB are free on this disk", "make room before it runs out")
+    else:
+        yield ok(str(directory), f"{free / MIB:,.0f} MiB are free on this disk".replace(",", " "))
+
+
+def _existing(path: Path) -> Path:
+    """Return the path, or the next directory above it that exists or cannot be looked into."""
+    while not os.path.lexists(path) and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _device(path: Path) -> int:
+    return _existing(path).stat().st_dev
+
+
+# Firewalls of this machine: hints only. What is there is told, and what has to pass; no rule is judged for certain.
+#
+# Nothing is started that would load a kernel module: a tool is asked only where its tables are in use already.
+
+#: How long a tool may take to list its rules, in seconds.
+TOOL_SECONDS = 5.0
+#: Where the tools are for root; an ordinary user's PATH may lack it.
+PATH = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin"
+
+
+def check_firewall(shop: Shop) -> Findings:
+    """Tell which firewall there is, and what it has to let in."""
+    port = str(shop.settings.webhooks.port) if shop.config is not None else ""
+    wanted = f"TCP port {port or '8443 (webhooks.listen)'}"
+    if shop.config is None or shop.settings.discovery.enabled:
+        wanted += " and UDP port 5353 (mDNS)"
+    todo = f"see that {wanted} may come in from the terminals' network"
+    found = False
+    for name, how, rules in _firewalls():
+        found = True
+        if port and port in rules:
+            yield ok(name, f"{how}; its rules name port {port}", todo)
+        else:
+            yield warning(name, f"{how}: it may keep the terminals out", todo)
+    if not found:
+        yield ok(
+            "this machine", "no firewall was found here; one in the network (router, WLAN) cannot be seen from here"
+        )
+
+
+def _firewalls() -> Iterator[tuple[str, str, str]]:
+    """Yield name, what was seen, and the rules as text where this user may read them."""
+    if "ENABLED=yes" in _read(Path("/etc/ufw/ufw.conf")):
+        yield "ufw", "ufw is switched on", _read(Path("/etc/ufw/user.rules"))
+        return  # it writes the tables below
+    if Path("/run/firewalld.pid").exists():
+        yield "firewalld", "firewalld runs", _run("firewall-cmd", "--list-all")
+        return
+    if _read(Path("/proc/net/ip_tables_names")).split():
+        rules = _run("iptables", "-S", "INPUT")
+        if _filters(rules):
+            yield "iptables", "iptables filters what comes in", rules
+    if Path("/sys/module/nf_tables").exists():
+        rules = _run("nft", "list", "ruleset")
+        if "hook input" in rules and _filters(rules):
+            yield "nftables", "nftables filters what comes in", rules
+
+
+def _filters(rules: str) -> bool:
+    return any(word in rules.lower() for word in (" drop", " reject"))
+
+
+def _run(tool: str, *arguments: str) -> str:
+    """Return what a tool prints, "" where it is not there or this user may not ask it."""
+    path = shutil.which(tool, path=PATH)
+    if path is None:
+        return ""
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(  # noqa: S603 - one of three tools of the system, with fixed arguments
+            [path, *arguments], capture_output=True, text=True, timeout=TOOL_SECONDS, check=False
+        )
+        return done.stdout
+    return ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""

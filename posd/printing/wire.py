@@ -1,0 +1,170 @@
+"""What a terminal says of a print job, and what the one attempt to create it proves (terminal API, Printing).
+
+Of the transport no more is asked than whether anything was written and whether a whole reply came, as for every call.
+"""
+
+from decimal import Decimal
+from typing import Annotated, Any, assert_never
+
+import msgspec
+from msgspec import Meta
+
+from posd.base.json_types import Object, decode
+from posd.printing.model import Accepted, Judgement, PrintJob, Report, judge_reply
+from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
+
+#: Longest text that is kept of a code or message of the wire, in characters; the raw bytes keep it whole.
+MAX_TEXT = 512
+#: Longest id of the terminal's own, in characters: it goes into the path of a poll.
+MAX_JOB_ID = 256
+#: Elements of a poll's reply that are looked at; the question names one job.
+MAX_ELEMENTS = 256
+#: How replies may call the id; the webhook calls it `printJobId` (terminal API, Printing).
+ID_NAMES = ("printJobId", "print_job_id", "id")
+
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class NotAPrintEvent(ValueError):
+    """The body is no print webhook; the message says why."""
+
+
+class NoAnswer(msgspec.Struct, frozen=True, tag="no_answer"):
+    """The poll brought nothing of our job; `status` is the HTTP status where there was a reply."""
+
+    reason: Annotated[str, Meta(description="what came, in words")]
+    status: Annotated[int | None, Meta(description="the terminal's HTTP status, where there was a reply")] = None
+
+
+class Answered(msgspec.Struct, frozen=True, tag="answer"):
+    """The poll brought the state of our job."""
+
+    report: Report
+
+
+Answer = Answered | NoAnswer
+
+
+def read_webhook(body: bytes) -> Report:
+    """Read a print webhook. Raise NotAPrintEvent where it is none; the message names the field.
+
+    Source: terminal API, Printing.
+    """
+    try:
+        members = decode(body)
+    except ValueError as error:
+        raise NotAPrintEvent(str(error)) from error
+    if not isinstance(members, Object):
+        raise NotAPrintEvent("it is not a JSON object")
+    return Report(
+        job_id=_required(members, "printJobId"),
+        status=_required(members, "status"),
+        external_reference=_text(members.get("externalReference")) or "",
+        error_code=_text(members.get("errorCode")),
+        error_message=_text(members.get("errorMessage")),
+    )
+
+
+def read_status(body: bytes) -> str:
+    """Return the state in a webhook that was read before; what else is in it costs next to nothing now."""
+    return str(_text(decode(bytes(_MEMBERS.decode(body)["status"]))))
+
+
+def judge(attempt: Attempt) -> Judgement:
+    """Judge the one attempt to create a job."""
+    accepted = Accepted()
+    if isinstance(attempt, Replied) and attempt.complete:
+        accepted = _read_acceptance(attempt.body)
+    return judge_reply(attempt, accepted)
+
+
+def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
+    """Read what a poll brought: the state of this job, in an object or in a list of them, or nothing.
+
+    An answer that names no id is believed: it is the answer to the question for this job. A 404 proves nothing.
+    """
+    match attempt:
+        case NotSent(reason=reason) | Lost(reason=reason):
+            return NoAnswer(reason)
+        case Replied(status=status) if not 200 <= status < 300:
+            return NoAnswer(f"the terminal answered HTTP {status}", status)
+        case Replied(status=status, complete=False):
+            return NoAnswer("the reply is too long to be read", status)
+        case Replied(status=status, body=body):
+            return _read_elements(body, status, job)
+        case _:
+            assert_never(attempt)
+
+
+def _read_elements(body: bytes, status: int, job: PrintJob) -> Answer:
+    try:
+        found = decode(body)
+    except ValueError as error:
+        return NoAnswer(f"the reply cannot be used: {error}", status)
+    elements = found[:MAX_ELEMENTS] if isinstance(found, list) else [found]
+    alone = len(elements) == 1
+    ours = [element for element in elements if isinstance(element, Object) and _is_of(element, job, alone=alone)]
+    if not ours:
+        return NoAnswer("the reply does not have this print job", status)
+    words = {None if "status" in element.repeated else _text(element.get("status")) for element in ours}
+    word = words.pop()
+    if words or not word:
+        return NoAnswer("the reply has this print job, but not its status", status)
+    return Answered(
+        Report(
+            status=word,
+            error_code=_text(ours[0].get("errorCode")),
+            error_message=_text(ours[0].get("errorMessage")),
+        )
+    )
+
+
+def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
+    named = [element[name] for name in ID_NAMES if name in element]
+    if element.repeated.intersection(ID_NAMES):
+        return False  # it says two things of whose it is
+    if not named:
+        return alone
+    return any(_text(value) in (job.print_job_id, job.terminal_job_id or job.print_job_id) for value in named)
+
+
+def _read_acceptance(body: bytes) -> Accepted:
+    try:
+        members = decode(body)
+    except ValueError:
+        return Accepted()
+    if not isinstance(members, Object):
+        return Accepted()
+    known = [name for name in ID_NAMES if name in members and name not in members.repeated]
+    named = _identity(members[known[0]]) if known else None
+    word = _text(members.get("status")) if "status" not in members.repeated else None
+    report = Report(
+        status=word or "",
+        error_code=_text(members.get("errorCode")),
+        error_message=_text(members.get("errorMessage")),
+    )
+    return Accepted(named, report if word else None)
+
+
+def _identity(value: Any) -> str | None:
+    """Return an id as it can stand in the path of a poll, None where it cannot."""
+    text = _text(value, MAX_JOB_ID + 1)
+    return text if text and len(text) <= MAX_JOB_ID and text.strip(".") else None
+
+
+def _required(members: Object, name: str) -> str:
+    if name in members.repeated:
+        raise NotAPrintEvent(f"{name} stands more than once, with different values")
+    text = _text(members.get(name), MAX_JOB_ID + 1)
+    if not text or not text.strip("."):
+        raise NotAPrintEvent(f"{name} is missing or not a text")
+    if len(text) > MAX_JOB_ID:
+        raise NotAPrintEvent(f"{name} is longer than {MAX_JOB_ID} characters")
+    return text
+
+
+def _text(value: Any, limit: int = MAX_TEXT) -> str | None:
+    """Return a text, or a number as it stands in the JSON; None for everything else."""
+    if isinstance(value, str):
+        return value[:limit]
+    return str(value)[:limit] if isinstance(value, Decimal) else None

@@ -47,16 +47,16 @@ class ServiceCalls:
         """
         query = request.state.query
         if query["check"]:
-            await self._fleet.check_stale(CHECK_SECONDS)
+            await self._fleet.addresses.check_stale(CHECK_SECONDS)
         else:
-            self._fleet.asked_for()
+            self._fleet.addresses.asked_for()
         held = await self._context.read(rows.leases)
         return json_response(Terminals(list(self._fleet.documents(held, everything=query["all"]))))
 
     async def get_terminal(self, request: Request) -> Response:
         """`GET /terminals/{serial}`."""
         serial = parameters.path(request, parameters.SERIAL)
-        self._fleet.asked_for()
+        self._fleet.addresses.asked_for()
         held = await self._context.read(rows.leases)
         for document in self._fleet.documents(held, everything=True):
             if document.serial == serial:

@@ -92,9 +92,9 @@ def terminals(config: Config) -> TerminalParts:
     except (OSError, HeaderError) as error:
         raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
     if not config.discovery.enabled:
-        fleet.no_address = "discovery is switched off, and the configuration gives it no base_url"
+        fleet.addresses.no_address = "discovery is switched off, and the configuration gives it no base_url"
     interfaces = Interfaces()
-    interfaces.listen(fleet.network_changed)
+    interfaces.listen(fleet.addresses.network_changed)
     discovery = Discovery(config.discovery, fleet, interfaces, now) if config.discovery.enabled else None
     return TerminalParts(fleet, interfaces, discovery)
 
@@ -203,7 +203,7 @@ def webhook_door(
         keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
         max_connections=MAX_LAN_CONNECTIONS,
         in_turn=True,
-        gate=Gate(around.fleet.hosts),
+        gate=Gate(around.fleet.addresses.hosts),
         tls=certificate.served.context,
         distrust=distrust,
     )
@@ -236,7 +236,7 @@ def liveness(config: Config, around: TerminalParts, paying: PaymentParts, prints
         paying.reconciler.returned(terminal)
         prints.spooler.returned(terminal)
 
-    around.fleet.on_return = returned
+    around.fleet.addresses.on_return = returned
     return Liveness(around.fleet, config.discovery.check_seconds, paying.reconciler.open_terminals)
 
 

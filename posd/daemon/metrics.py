@@ -183,7 +183,7 @@ class Metrics:
         end = certificate.served.info.not_after.timestamp()
         yield "posd_certificate_expiry_timestamp_seconds", [((), end)]
         yield "posd_certificate_trouble", [((), certificate.trouble is not None)]
-        ours, refusals = self._parts.fleet.hosts(), Counter[str]()
+        ours, refusals = self._parts.fleet.addresses.hosts(), Counter[str]()
         for address, item in self._parts.distrust.recent().items():
             refusals[address if address in ours else OTHER] += item.count
         yield "posd_certificate_refusals", _by_word(refusals)

@@ -58,6 +58,7 @@ async def until_it_answers(host: str, port: int, certificate: ServedCertificate,
 
 def status(at: str, fleet: Fleet, reconciler: Reconciler) -> str:
     """Say in one line how it is, for the service manager."""
-    words = f"listening on {at}; {sum(map(fleet.reachable, fleet.serials))} of {len(fleet.serials)} terminals reachable"
+    reachable = sum(map(fleet.addresses.reachable, fleet.serials))
+    words = f"listening on {at}; {reachable} of {len(fleet.serials)} terminals reachable"
     busy = reconciler.open_terminals()
     return f"{words}; payments open on {', '.join(sorted(busy))}" if busy else words

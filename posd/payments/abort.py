@@ -16,7 +16,6 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
-from posd.config.profile import resolve_path
 from posd.payments import rows
 from posd.payments.entries import AbortAnswered, AbortRequested
 from posd.payments.model import Transaction, past_point_of_no_return
@@ -110,28 +109,19 @@ class Aborts:
 
     async def _send(self, transaction: Transaction) -> Attempt:
         terminal = transaction.terminal
-        newest = await self._fleet.choose(terminal) if terminal in self._fleet else None
+        newest = await self._fleet.addresses.choose(terminal) if terminal in self._fleet else None
         if newest is None:
             return NotSent(f"no address of terminal {terminal} is known")
         # None: what was rebuilt from its events; nobody knows where it was sent, and the lease has to do.
         sent_to = transaction.sent_to
-        same = True if sent_to is None else self._fleet.same_device(terminal, sent_to, newest[0])
+        same = True if sent_to is None else self._fleet.contact.same_device(terminal, sent_to, newest[0])
         if same is False:
             return NotSent(
                 f"terminal {terminal} is at {newest[0]} now, and nothing shows that this is the device that was sent "
                 f"the payment at {sent_to}"
             )
-        row = self._fleet.rows(terminal)["abort"]
-        path = resolve_path(row, terminal_serial=terminal)
-        shown: list[str | None] = []
-        attempt = await self._fleet.device(terminal).call(
-            row.method,
-            f"{newest[0]}{path}",
-            same_as=same if isinstance(same, str) else None,
-            connected=shown.append,
-        )
-        self._fleet.note_result(terminal, newest[0], attempt, connected=bool(shown))
-        return attempt
+        request = self._fleet.request(terminal, "abort", newest[0])
+        return await self._fleet.contact.call(request, same_as=same if isinstance(same, str) else None)
 
     def _fence(self, unit: Unit, client_transaction_id: str, request: AbortRequested) -> Transaction:
         """Return the transaction if an abort may be sent for it, and note in its journal that it is."""

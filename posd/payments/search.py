@@ -10,7 +10,7 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
-from posd.config.profile import Row, resolve_path
+from posd.config.profile import Row
 from posd.payments import rows, wire
 from posd.payments.entries import Searched
 from posd.payments.model import SearchResult, Transaction
@@ -69,7 +69,7 @@ class Searching:
         return (
             asked.base_url is not None
             and transaction.sent_to is not None
-            and self._fleet.was_same_device(
+            and self._fleet.contact.was_same_device(
                 transaction.terminal, transaction.sent_to, asked.base_url, asked.certificate
             )
         )
@@ -123,21 +123,20 @@ class Searching:
         """Ask; note in `asked` who it is that answers, for what is announced may be another device by then."""
         if terminal not in self._fleet:
             return NoAnswer(f"terminal {terminal} is not in the fleet")
-        address = await self._fleet.choose(terminal)
+        address = await self._fleet.addresses.choose(terminal)
         if address is None:
             return NoAnswer(f"no address of terminal {terminal} is known")
         row = self._row(terminal)
-        path = resolve_path(row, terminal_serial=terminal, client_transaction_id=client_transaction_id)
         body = wire.request_body(client_transaction_id) if row.method == "POST" else None
+        request = self._fleet.request(terminal, "search", address[0], body, client_transaction_id=client_transaction_id)
 
         def connected(certificate: str | None) -> None:
             asked.base_url, asked.certificate = address[0], certificate
-            self._fleet.note_certificate(terminal, address[0], certificate)
+            self._fleet.addresses.note_certificate(terminal, address[0], certificate)
 
         crash_point("search.before_send")
-        attempt = await self._fleet.device(terminal).call(row.method, f"{address[0]}{path}", body, connected=connected)
+        attempt = await self._fleet.contact.call(request, connected=connected)
         crash_point("search.replied")
-        self._fleet.note_result(terminal, address[0], attempt)
         return self._welcome(read_reply(attempt, row.pointer, client_transaction_id), terminal)
 
     def _welcome(self, answer: Answer, terminal: str) -> Answer:

@@ -22,7 +22,6 @@ from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.config.profile import resolve_path
 from posd.payments import chains, rows
 from posd.payments.chains import place
 from posd.payments.entries import Attempted
@@ -39,6 +38,7 @@ from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.terminals.attempt import Attempt, NotSent, Replied
+from posd.terminals.contact import TerminalRequest
 from posd.terminals.fleet import Fleet
 
 # Recording the intent of a transaction: every guard against paying twice, in one commit with the lease.
@@ -51,9 +51,7 @@ class Intended(msgspec.Struct, frozen=True):
     """A transaction whose intent is recorded, and the request that starts it, ready to be sent."""
 
     transaction: Transaction
-    method: str
-    url: str
-    body: bytes
+    request: TerminalRequest
 
 
 class Existing(msgspec.Struct, frozen=True):
@@ -89,10 +87,10 @@ class Intents:
 
     def _request(self, transaction: Transaction, callback_url: str) -> Intended:
         """Return the one request that starts it."""
-        table = self._fleet.rows(transaction.terminal)
-        row = table[transaction.type or OperationType.CHARGE]
-        path = resolve_path(row, terminal_serial=transaction.terminal)
-        return Intended(transaction, row.method, f"{transaction.sent_to}{path}", start_body(transaction, callback_url))
+        operation = transaction.type or OperationType.CHARGE
+        body = start_body(transaction, callback_url)
+        request = self._fleet.request(transaction.terminal, operation, transaction.sent_to or "", body)
+        return Intended(transaction, request)
 
     def _refuse_sale(self, unit: Unit, transaction: Transaction) -> None:
         """Raise Problem where another transaction of the sale is open, approved or unsettled, on any terminal.
@@ -228,7 +226,7 @@ class Payments:
             what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
             raise Problem("invalid_request", f"cannot start: {what}", errors=[_fields(fault) for fault in faults])
         serial = self._fleet.resolve(request.terminal)
-        address = await self._fleet.choose(serial)
+        address = await self._fleet.addresses.choose(serial)
         if address is None:
             raise Problem(
                 "terminal_offline",
@@ -305,18 +303,14 @@ class Payments:
 
     async def _send(self, intended: Intended) -> Attempt:
         transaction = intended.transaction
-        terminal, sent_to = transaction.terminal, transaction.sent_to or ""
-        device = self._fleet.device(terminal)
+        contact, request = self._fleet.contact, intended.request
         crash_point("start.before_send")
-        attempt = await device.call(
-            intended.method,
-            intended.url,
-            intended.body,
+        attempt = await contact.call(
+            request,
             written=partial(_written, transaction),
-            connected=partial(self._fleet.note_start, terminal, sent_to),
+            connected=partial(contact.note_start, request.terminal, request.base_url),
         )
         crash_point("start.replied")
-        self._fleet.note_result(terminal, sent_to, attempt)
         return attempt
 
     async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:

@@ -22,7 +22,6 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.times import parse_iso
-from posd.config.profile import resolve_path
 from posd.printing import rows, schedule
 from posd.printing.entries import Polled, Stuck
 from posd.printing.model import PrintAttentionCode, PrintJob
@@ -208,14 +207,14 @@ class Spooler:
         job = await self._store.look_up(partial(rows.get, print_job_id=identity))
         if job is None or job.phase is Phase.FINAL:
             return None
-        address = await self._fleet.choose(terminal)
+        address = await self._fleet.addresses.choose(terminal)
         if address is None:
             return False
         row = self._fleet.rows(terminal)["print-job"]
-        path = resolve_path(row, terminal_serial=terminal, print_job_id=job.asked_as)
         body = b"{}" if row.method == "POST" else None
+        request = self._fleet.request(terminal, "print-job", address[0], body, print_job_id=job.asked_as)
         crash_point("print_poll.before_send")
-        attempt = await self._fleet.device(terminal).call(row.method, f"{address[0]}{path}", body)
+        attempt = await self._fleet.contact.call(request)
         crash_point("print_poll.replied")
         reached = not isinstance(attempt, NotSent)
         answer = read_poll(attempt, job)
@@ -223,7 +222,6 @@ class Spooler:
             await self._store.write(partial(_record, identity=identity, entry=Polled(answer), now=self._now()))
             crash_point("print_poll.recorded")
         self._log(identity, terminal, answer)
-        self._fleet.note_result(terminal, address[0], attempt)
         return reached
 
     def _log(self, identity: str, terminal: str, answer: Answer) -> None:

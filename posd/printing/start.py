@@ -22,7 +22,6 @@ from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.config.profile import resolve_path
 from posd.printing import rows
 from posd.printing.entries import Created, Turn
 from posd.printing.model import NAMES, PrintJob
@@ -156,8 +155,7 @@ class Printing:
         delivery = self._deliveries.get(job.print_job_id)
         if delivery is None or job.terminal is None or self._turns.in_line(job.terminal) > MAX_HELD:
             return job
-        device = self._fleet.device(job.terminal)
-        await asyncio.wait({delivery}, timeout=device.connect_timeout + device.reply_timeout)
+        await asyncio.wait({delivery}, timeout=self._fleet.contact.longest(job.terminal))
         return (delivery.result() if delivery.done() else None) or job
 
     async def _look_up(self, print_job_id: str) -> PrintJob | None:
@@ -180,7 +178,7 @@ class Printing:
             errors = [{"path": fault.path, "message": fault.message} for fault in faults]
             raise Problem("invalid_request", f"cannot print: {what}", errors=errors)
         serial = self._fleet.resolve(request.terminal)
-        address = await self._fleet.choose(serial)
+        address = await self._fleet.addresses.choose(serial)
         if address is None:
             raise Problem(
                 "terminal_offline",
@@ -296,7 +294,7 @@ class Printing:
         if ticket.failure is not None:
             return NotSent(f"the terminal could not be reached for a print job before it in line: {ticket.failure}")
         if job is None:
-            address = await self._fleet.choose(terminal)  # it may have moved while the job waited
+            address = await self._fleet.addresses.choose(terminal)  # it may have moved while the job waited
             sent_to = address[0] if address else None
             try:
                 job = await self._store.write(partial(take_turn, identity=identity, sent_to=sent_to, now=self._now()))
@@ -307,18 +305,14 @@ class Printing:
                 return NotSent(f"that its turn had come could not be recorded: {error}")
             except Problem as problem:
                 return NotSent(problem.detail)
-        row = self._fleet.rows(terminal)["print"]
-        path = resolve_path(row, terminal_serial=terminal)
         body = print_body(job, url, self._document_member)
+        request = self._fleet.request(terminal, "print", job.sent_to or "", body)
         log.info("print.started", print_job=identity, terminal=terminal)
         crash_point("print.before_send")
-        attempt = await self._fleet.device(terminal).call(
-            row.method, f"{job.sent_to}{path}", body, written=partial(crash_point, "print.written")
-        )
+        attempt = await self._fleet.contact.call(request, written=partial(crash_point, "print.written"))
         crash_point("print.replied")
         if isinstance(attempt, NotSent):
             ticket.failed(attempt.reason)
-        self._fleet.note_result(terminal, job.sent_to or "", attempt)
         return attempt
 
     async def _conclude(self, identity: str, attempt: Attempt) -> PrintJob | None:

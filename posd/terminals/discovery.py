@@ -19,8 +19,9 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from posd.base.times import iso
 from posd.config.schema import DiscoveryConfig
-from posd.terminals.addresses import Malformed, Rules, read_announcement
-from posd.terminals.fleet import NOT_ANNOUNCED, Fleet
+from posd.terminals.addresses import NOT_ANNOUNCED
+from posd.terminals.claims import Malformed, Rules, read_announcement
+from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interface, Interfaces, Snapshot
 
 # On which interfaces mDNS is spoken, from the interfaces that there are: no I/O.
@@ -161,7 +162,7 @@ class Discovery:
             for task in self._resolving.values():
                 task.cancel()
             await _closed(browser, zeroconf)
-        self._fleet.unheard()
+        self._fleet.addresses.unheard()
         if records.too_many:
             self._say("somebody announces without end on this network; mDNS pauses. Find out which device it is")
             await asyncio.sleep(RETRY_SECONDS)
@@ -176,7 +177,7 @@ class Discovery:
     def _say(self, trouble: str | None) -> None:
         """Note why mDNS does not run as it should; tell it once."""
         self.trouble = trouble
-        self._fleet.no_address = NOT_ANNOUNCED if trouble is None else trouble
+        self._fleet.addresses.no_address = NOT_ANNOUNCED if trouble is None else trouble
         if trouble is not None and trouble != self._told:
             log.warning(
                 "discovery.unavailable",
@@ -191,7 +192,7 @@ class Discovery:
         if name in self._resolving:
             self._resolving.pop(name).cancel()  # what it was about to say is old
         if state_change is ServiceStateChange.Removed:
-            gone = self._fleet.withdraw(name)
+            gone = self._fleet.addresses.withdraw(name)
             if gone is not None and gone.serial in self._fleet:
                 (log.info if self._worth_a_line(gone.serial) else log.debug)(
                     "discovery.gone", terminal=gone.serial, host=gone.hosts[0]
@@ -244,7 +245,7 @@ class Discovery:
         except Malformed as error:
             log.debug("discovery.ignored", reason=str(error))
             return 0
-        if self._fleet.announce(found):
+        if self._fleet.addresses.announce(found):
             in_fleet = found.serial in self._fleet
             (log.info if in_fleet and self._worth_a_line(found.serial) else log.debug)(
                 "discovery.found", terminal=found.serial, host=found.hosts[0], port=found.port, in_fleet=in_fleet

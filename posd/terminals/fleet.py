@@ -1,4 +1,4 @@
-"""The fleet: the terminals that the configuration names, and what is known of each now.
+"""The fleet: the terminals that the configuration names: who they are, where they are, how they are called.
 
 A terminal is its serial. Its address comes from the configuration, which always wins, or from an announcement, and may
 change at any time: the next request uses the newest that is right (see `claims`). An announced serial outside the fleet
@@ -7,57 +7,21 @@ network says nothing of it.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import Enum, auto
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-
-import msgspec
-import structlog
 
 from posd.base.problems import Problem
-from posd.base.times import iso
 from posd.config import TerminalConfig
-from posd.config.profile import DEFAULT, AccessMode, Profile, Table
+from posd.config.profile import DEFAULT, AccessMode, Profile, Table, resolve_path
 from posd.terminals import members
-from posd.terminals.addresses import Announcement, Rivals, Verdict
-from posd.terminals.attempt import Attempt, NotSent
+from posd.terminals.addresses import Addresses, News
+from posd.terminals.contact import Contact, TerminalRequest
 from posd.terminals.documents import Terminal
-from posd.terminals.members import Member, Source, Started
-from posd.terminals.probing import Reached, Unreached
-
-if TYPE_CHECKING:
-    from posd.terminals.client import Device
-
-#: Announcements of terminals outside the fleet that are remembered, to be shown; the LAN can announce without end.
-MAX_STRANGERS = 64
-#: So long it counts that an address has answered, in seconds, where there are several to choose from.
-FRESH_SECONDS = 30.0
-#: Where somebody reads how the terminals are, what is older than this is looked at meanwhile, in seconds.
-READ_SECONDS = 10.0
-#: Where somebody wants them looked at first, or none answered, what is older than this.
-CHECK_SECONDS = 1.0
-
-#: Why no address of a terminal is known.
-NOT_ANNOUNCED = "it has not announced itself: check that it is switched on and in this network, or give it a base_url"
-
-log = structlog.get_logger("posd.fleet")
-
-
-class News(Enum):
-    """What `Fleet.on_news` tells of a terminal."""
-
-    WANTED = auto()  # somebody wants to know how it is, or it is announced where nobody has looked yet
-    HEARD = auto()  # it said something by itself
-    REACHED = auto()  # a call or a look got through
-    MISSED = auto()  # one did not
+from posd.terminals.members import Member, Members
 
 
 class Fleet:
-    """The terminals by serial, their addresses, and the devices to call them by."""
+    """The terminals by serial."""
 
     def __init__(
         self,
@@ -66,36 +30,24 @@ class Fleet:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used."""
-        self._members = members.made(terminals)
+        self._members = Members(members.made(terminals))
         self._profile = profile
-        #: Who was in the fleet and is not any more, and what members were before they changed: calls go on with them.
-        self._former: dict[str, Member] = {}
-        self._outdated: list[Member] = []
-        self._hurried = False
-        self._now = now
-        self._strangers: dict[str, Announcement] = {}
-        self._looks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._rivals: dict[str, Rivals] = {}
-        #: Why the address of a terminal that has none in the configuration is not known, in words.
-        self.no_address = NOT_ANNOUNCED
-        #: Called with the serial of a terminal that can be reached again, or is announced anew.
-        self.on_return: Callable[[str], None] = lambda _serial: None
+        self.addresses = Addresses(self._members, now)
+        self.contact = Contact(self._members, self.addresses)
         #: Called when the fleet is another one.
         self.on_change: Callable[[], None] = lambda: None
-        #: Called with whatever says when a terminal is to be looked at again.
-        self.on_news: Callable[[str, News], None] = lambda _serial, _news: None
 
     def __contains__(self, serial: object) -> bool:
-        return serial in self._members
+        return serial in self._members.current
 
     @property
     def serials(self) -> tuple[str, ...]:
         """The serials of the fleet, as configured."""
-        return tuple(self._members)
+        return tuple(self._members.current)
 
     def resolve(self, serial: str | None) -> str:
         """Return the serial that a till means; none is enough where there is one. Raise Problem unknown_terminal."""
-        fleet = list(self._members)
+        fleet = list(self._members.current)
         if serial is None and len(fleet) == 1:
             return fleet[0]
         if serial is None:
@@ -106,7 +58,7 @@ class Fleet:
                 else "there is no terminal: the configuration names none; add [[terminals]] with its serial"
             )
             raise Problem("unknown_terminal", detail, fleet=fleet)
-        if serial not in self._members:
+        if serial not in self._members.current:
             raise Problem(
                 "unknown_terminal",
                 f"terminal {serial} is not in the fleet ({', '.join(fleet) or 'empty'}); "
@@ -120,211 +72,58 @@ class Fleet:
 
         What is known of a terminal stays known. Calls under way go on as they began, also to one that is gone.
         """
-        known = self._former | self._members
-        for serial, member in made.items():
-            if (old := known.pop(serial, None)) is not None:
-                member.take_over(old)
-                self._outdated.append(old)
-        for member in known.values():
-            self._strangers |= {item.name: item for item in member.claims.announcements}
-        self._former, self._members, self._profile = known, made, profile
-        self._outdated = [member for member in self._outdated if member.is_called and member.device.busy]
-        for stranger in list(self._strangers.values()):
-            if stranger.serial in made:
-                self.announce(stranger)
-        if self._hurried:
-            self.hurry()
+        gone = self._members.adopt(made)
+        self._profile = profile
         self.on_change()
-        self.network_changed()
+        self.addresses.sort_strangers(gone)
 
     def access_mode(self, serial: str) -> AccessMode:
         """Return how a fleet member is called: on the local network or through the cloud."""
-        return self._member(serial).config.access_mode
+        return self._members.of(serial).config.access_mode
 
     def rows(self, serial: str) -> Table:
         """Return how a fleet member does what: the table of the profile that it is called by."""
         return self._profile.table(self.access_mode(serial))
 
-    def base_url(self, serial: str) -> tuple[str, Source] | None:
-        """Return the address of a fleet member by what is known now and where it comes from, None where none is."""
-        member = self._member(serial)
-        best = member.best
-        return None if best is None else (best.base_url, member.source)
+    def request(
+        self,
+        serial: str,
+        operation: str,
+        base_url: str,
+        body: bytes | None = None,
+        *,
+        client_transaction_id: str = "",
+        print_job_id: str = "",
+    ) -> TerminalRequest:
+        """Return the request of an operation at an address of a terminal, as the profile has it.
 
-    def reachable(self, serial: str) -> bool:
-        """Whether the last call or look at a fleet member got through."""
-        return self._members[serial].reachable is True
-
-    def hosts(self) -> set[str]:
-        """Return the hosts of the addresses that are configured or have answered, of the terminals of this network."""
-        return {
-            urlsplit(item.base_url).hostname or ""
-            for member in self._members.values()
-            for item in member.candidates
-            if member.on_lan and (member.configured is not None or item.verdict is Verdict.ANSWERS)
-        }
-
-    async def choose(self, serial: str) -> tuple[str, Source] | None:
-        """Return the address of a fleet member for a call, None where none is known.
-
-        Where several are announced they are connected to first, unless it is known already which of them is right: so
-        a call goes to one address, once, and that is one that answers, if any does.
+        The ids are for paths that have them. Raise ValueError where the path needs one that is not given.
         """
-        member = self._member(serial)
-        if member.configured is None and len(member.candidates) > 1:
-            # That none answers is not believed for long: a terminal that starts again does not announce itself anew.
-            since = time.monotonic() - (FRESH_SECONDS if member.reachable else CHECK_SECONDS)
-            looks = {self._look(member, item.base_url) for item in member.claims.stale(since)}
-            while looks and not member.claims.decided(since):
-                _, looks = await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
-        return self.base_url(serial)
-
-    def device(self, serial: str) -> "Device":
-        """Return the client for calls to a fleet member."""
-        return self._device(self._member(serial))
-
-    def _device(self, member: Member) -> "Device":
-        made = member.device
-        if self._hurried:
-            made.hurry()
-        return made
+        row = self.rows(serial)[operation]
+        path = resolve_path(
+            row, terminal_serial=serial, client_transaction_id=client_transaction_id, print_job_id=print_job_id
+        )
+        return TerminalRequest(serial, base_url, row.method, path, body)
 
     async def warm_up(self) -> None:
         """Load what calls need, so that the first does not wait for it. Beside the loop: it takes some 0.1 s."""
-        await asyncio.to_thread(members.load, self._members.values())
-
-    def same_device(self, serial: str, sent_to: str, base_url: str) -> bool | str:
-        """Tell whether `base_url` leads to the device that the newest start went to, at `sent_to`.
-
-        A fingerprint: where it shows the certificate of that. See `Member.same_as`.
-        """
-        return self._member(serial).same_as(sent_to, base_url)
-
-    def was_same_device(self, serial: str, sent_to: str, base_url: str, certificate: str | None) -> bool:
-        """Whether what showed this certificate at `base_url` is the device that the newest start went to."""
-        same = self._member(serial).same_as(sent_to, base_url)
-        return same if isinstance(same, bool) else certificate == same
-
-    def announce(self, announcement: Announcement) -> bool:
-        """Take an announcement; tell whether it brought anything new. Of a terminal in the cloud it never does."""
-        serial, name = announcement.serial, announcement.name
-        old = self._strangers.pop(name, None)
-        for other in self._members.values():
-            if other.config.serial != serial:
-                other.claims.withdraw(name)
-        member = self._members.get(serial)
-        if member is None:
-            if len(self._strangers) >= MAX_STRANGERS:
-                del self._strangers[next(iter(self._strangers))]  # the oldest
-            self._strangers[name] = announcement
-            return old is None or msgspec.structs.replace(old, seen_at=announcement.seen_at) != announcement
-        if not member.on_lan:
-            return False
-        with self._watched(member):
-            new = member.claims.announce(announcement)
-            member.last_seen = announcement.seen_at
-        if member.configured is None and (new or member.reachable is not True):
-            self.on_news(serial, News.WANTED)
-        return new
-
-    def withdraw(self, name: str) -> Announcement | None:
-        """Forget an announcement by its instance name, and return it."""
-        gone = self._strangers.pop(name, None)
-        for member in self._members.values():
-            with self._watched(member):
-                gone = member.claims.withdraw(name) or gone
-        return gone
-
-    def unheard(self) -> None:
-        """Note that what was announced was heard over a network that is another one now.
-
-        What is not heard again is forgotten as soon as it cannot be reached either.
-        """
-        self._strangers.clear()
-        for member in self._members.values():
-            member.claims.unheard()
-
-    def network_changed(self) -> None:
-        """Note that this machine has other addresses or links than before: every terminal is looked at."""
-        for serial in self._members:
-            self.on_news(serial, News.WANTED)
+        await asyncio.to_thread(members.load, self._members.current.values())
 
     def heard_from(self, serial: str, at: str, *, brand: str | None = None, model: str | None = None) -> None:
         """Note a sign of life, and what the terminal said of itself."""
-        member = self._members.get(serial)
+        member = self._members.current.get(serial)
         if member is not None:
             member.last_seen = at
             member.brand = brand or member.brand
             member.model = model or member.model
-            self.on_news(serial, News.HEARD)
-
-    def note_start(self, serial: str, base_url: str, certificate: str | None) -> None:
-        """Note that a start goes to the device at that address, which showed this certificate (fingerprint)."""
-        member = self._member(serial)
-        member.started = Started(base_url, certificate)
-        self.note_certificate(serial, base_url, certificate)
-
-    def note_certificate(self, serial: str, base_url: str, certificate: str | None) -> None:
-        """Note the certificate (fingerprint) that verified at an address of a terminal."""
-        for candidate in self._member(serial).find(base_url):
-            candidate.certificate = certificate
-
-    def reached(
-        self, serial: str, reachable: bool, at: str, *, base_url: str | None = None, reason: str | None = None
-    ) -> None:
-        """Note whether a call to a terminal got through: at which address, and in words why it did not."""
-        member = self._members.get(serial)
-        best = member.best if member else None
-        if member is None or best is None:
-            return
-        verdict = Verdict.ANSWERS if reachable else Verdict.SILENT
-        words = None if reachable else reason or "the last call did not reach it"
-        with self._watched(member):
-            member.judge(base_url or best.base_url, verdict, words, at, time.monotonic())
-        self.on_news(serial, News.REACHED if reachable else News.MISSED)
-
-    def note_result(self, serial: str, base_url: str, attempt: Attempt, *, connected: bool = False) -> None:
-        """Note what came of a call to an address of a terminal; `connected`: it got through, whatever was not sent."""
-        reason = attempt.reason if isinstance(attempt, NotSent) and not connected else None
-        self.reached(serial, reason is None, iso(self._now()), base_url=base_url, reason=reason)
-
-    def can_be_looked_at(self, serial: str) -> bool:
-        """Whether there is a device on this network to look at."""
-        member = self._member(serial)
-        return member.on_lan and member.best is not None
-
-    async def check(self, serial: str) -> None:
-        """Look at all addresses of a terminal: connect, and close again. Join the looks that are under way."""
-        member = self._member(serial)
-        looks = {self._look(member, item.base_url) for item in member.candidates} if member.on_lan else None
-        if looks:
-            await asyncio.wait(looks)
-
-    def asked_for(self) -> None:
-        """Note that somebody reads how the terminals are: what was not looked at for a while is looked at."""
-        since = time.monotonic() - READ_SECONDS
-        for serial, member in self._members.items():
-            if any(item.tried < since for item in member.candidates):
-                self.on_news(serial, News.WANTED)
-
-    async def check_stale(self, seconds: float) -> None:
-        """Look at each terminal that was not looked at just now; wait for that, but no longer than `seconds`."""
-        since = time.monotonic() - CHECK_SECONDS
-        looks = {
-            self._look(member, item.base_url)
-            for member in self._members.values()
-            for item in member.candidates
-            if member.on_lan and item.tried < since
-        }
-        if looks:
-            await asyncio.wait(looks, timeout=seconds)
+            self.addresses.on_news(serial, News.HEARD)
 
     def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[Terminal]:
         """Yield the terminals as the local API shows them; `held` is terminal -> transaction."""
-        for serial, member in self._members.items():
-            yield member.document(held.get(serial), self.no_address)
+        for serial, member in self._members.current.items():
+            yield member.document(held.get(serial), self.addresses.no_address)
         if everything:
-            for item in self._strangers.values():
+            for item in self.addresses.strangers.values():
                 yield Terminal(
                     serial=item.serial,
                     brand=item.brand,
@@ -342,86 +141,12 @@ class Fleet:
 
     def hurry(self) -> None:
         """End the calls and looks under way: posd is stopping."""
-        for look in self._looks.values():
-            look.cancel()
-        self._hurried = True
-        for device in self._devices():
-            device.hurry()
+        self.addresses.cancel_looks()
+        self._members.hurry()
 
     async def close(self) -> None:
         """Stop looking, close the devices."""
-        looks = list(self._looks.values())
-        for look in looks:
-            look.cancel()
-        if looks:
+        if looks := self.addresses.cancel_looks():
             await asyncio.wait(looks)
-        for device in self._devices():
+        for device in self._members.devices():
             await device.close()
-
-    def _devices(self) -> "list[Device]":
-        known = (*self._members.values(), *self._former.values(), *self._outdated)
-        return [member.device for member in known if member.is_called]
-
-    def _member(self, serial: str) -> Member:
-        """Return a terminal that is in the fleet, or was when somebody looked."""
-        return self._members.get(serial) or self._former[serial]
-
-    def _look(self, member: Member, base_url: str) -> "asyncio.Task[None]":
-        """Connect to an address; join the look that is under way."""
-        key = (member.config.serial, base_url)
-        if key not in self._looks:
-            self._looks[key] = asyncio.create_task(self._take_look(member, base_url), name=f"look-{key[0]}")
-        return self._looks[key]
-
-    async def _take_look(self, member: Member, base_url: str) -> None:
-        serial = member.config.serial
-        try:
-            seen = await self._device(member).probe(base_url)
-        finally:
-            del self._looks[serial, base_url]
-        at, tried = iso(self._now()), time.monotonic()
-        with self._watched(member):
-            match seen:
-                case Reached(certificate):
-                    self.note_certificate(serial, base_url, certificate)
-                    member.judge(base_url, Verdict.ANSWERS, None, at, tried)
-                case Unreached(reason, refused):
-                    member.judge(base_url, Verdict.REFUSED if refused else Verdict.SILENT, reason, at, tried)
-            if not any(looked_at == serial for looked_at, _ in self._looks):
-                self._settle(member)
-        self.on_news(serial, News.REACHED if member.reachable else News.MISSED)
-
-    def _settle(self, member: Member) -> None:
-        """Forget what the looks have shown to be wrong, and tell of devices that contradict each other."""
-        serial = member.config.serial
-        for gone in member.claims.sweep():
-            log.info("discovery.gone", terminal=serial, host=gone.hosts[0], reason="it is not there any more")
-        rivals = member.claims.rivals if member.configured is None else None
-        if rivals is None:
-            self._rivals.pop(serial, None)
-        elif self._rivals.get(serial) != rivals:
-            self._rivals[serial] = rivals
-            others = ", ".join(rivals.others)
-            log.warning(
-                "discovery.claim",
-                terminal=serial,
-                host=rivals.believed,
-                count=1 + len(rivals.others),
-                detail=f"several devices announce themselves as terminal {serial}: {rivals.believed} is used; {others} "
-                + (
-                    "is trusted as well. Find out which is the right one, and give the terminal a base_url or a "
-                    "fingerprint_sha256 in the configuration"
-                    if rivals.both_verified
-                    else "is not: its certificate is not the one that the configuration trusts. Find out what it is"
-                ),
-            )
-
-    @contextmanager
-    def _watched(self, member: Member) -> Iterator[None]:
-        """Tell of a terminal that is elsewhere after the block, or can be reached again."""
-        before, reachable = member.best, member.reachable
-        where = before.base_url if before else None
-        yield
-        best = member.best
-        if best is not None and (best.base_url != where or (reachable is False and member.reachable)):
-            self.on_return(member.config.serial)

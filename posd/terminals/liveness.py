@@ -9,7 +9,8 @@ from functools import partial
 
 import msgspec
 
-from posd.terminals.fleet import Fleet, News
+from posd.terminals.addresses import News
+from posd.terminals.fleet import Fleet
 
 # When a terminal is looked at by itself, from what is known of it: no I/O.
 #
@@ -96,7 +97,7 @@ class Liveness:
         self._turns = asyncio.Semaphore(MAX_LOOKS)
         self._wake = asyncio.Event()
         self._fit()
-        fleet.on_news = self._take
+        fleet.addresses.on_news = self._take
         fleet.on_change = self._fit
 
     async def run(self) -> None:
@@ -128,7 +129,7 @@ class Liveness:
         """Start the looks that are due; return in how many seconds the next is, None for never."""
         now, busy, pauses = time.monotonic(), self._busy(), []
         for serial, item in self._pulses.items():
-            if serial in self._looks or not self._fleet.can_be_looked_at(serial):
+            if serial in self._looks or not self._fleet.addresses.can_be_looked_at(serial):
                 continue
             at = due(item, busy=serial in busy, every=self._every[serial])
             if at is not None and at <= now:
@@ -142,7 +143,7 @@ class Liveness:
 
     async def _look(self, serial: str) -> None:
         async with self._turns:
-            await self._fleet.check(serial)
+            await self._fleet.addresses.check(serial)
 
     def _looked(self, serial: str, _look: "asyncio.Task[None]") -> None:
         self._looks.pop(serial, None)

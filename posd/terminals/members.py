@@ -13,7 +13,7 @@ import msgspec
 
 from posd.config import TerminalConfig
 from posd.terminals import authentication, trust
-from posd.terminals.addresses import Candidate, Claims, Verdict
+from posd.terminals.claims import Candidate, Claims, Verdict
 from posd.terminals.documents import Claim, State, Terminal
 
 if TYPE_CHECKING:
@@ -165,6 +165,52 @@ class Member:
             candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
         if verdict is Verdict.ANSWERS:
             self.last_seen = at
+
+
+class Members:
+    """The terminals by serial: those of the fleet now, and those that calls may still be under way to."""
+
+    def __init__(self, made: dict[str, Member]) -> None:
+        #: The terminals of the fleet, in the order of the configuration.
+        self.current = made
+        self._former: dict[str, Member] = {}  # no longer in the fleet
+        self._outdated: list[Member] = []  # what members were before their configuration changed
+        self._hurried = False
+
+    def of(self, serial: str) -> Member:
+        """Return a terminal that is in the fleet, or was when it was looked up."""
+        return self.current.get(serial) or self._former[serial]
+
+    def adopt(self, made: dict[str, Member]) -> list[Member]:
+        """Be these from now on; return the members that are no longer in the fleet."""
+        known = self._former | self.current
+        for serial, member in made.items():
+            if (old := known.pop(serial, None)) is not None:
+                member.take_over(old)
+                self._outdated.append(old)
+        self._former, self.current = known, made
+        self._outdated = [member for member in self._outdated if member.is_called and member.device.busy]
+        if self._hurried:
+            self.hurry()
+        return list(known.values())
+
+    def device(self, member: Member) -> "Device":
+        """Return the client for calls to a terminal."""
+        made = member.device
+        if self._hurried:
+            made.hurry()
+        return made
+
+    def devices(self) -> "list[Device]":
+        """Return the clients that were made."""
+        known = (*self.current.values(), *self._former.values(), *self._outdated)
+        return [member.device for member in known if member.is_called]
+
+    def hurry(self) -> None:
+        """End the calls under way; later ones are not sent."""
+        self._hurried = True
+        for device in self.devices():
+            device.hurry()
 
 
 def made(terminals: Iterable[TerminalConfig]) -> dict[str, Member]:

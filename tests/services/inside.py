@@ -24,7 +24,7 @@ from posd.printing.start import Printing
 from posd.printing.turns import Turns
 from posd.records.callback_urls import CallbackUrls
 from posd.storage.store import Store
-from posd.terminals.addresses import Announcement
+from posd.terminals.claims import Announcement
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.shop import PATIENCE_SECONDS
@@ -65,7 +65,7 @@ class Inside:
         """Let the terminal be at one of its ports alone."""
         number = int(self.terminal.base_urls[port].rsplit(":", 1)[1])
         at = "2026-01-02T03:04:05.000Z"
-        self.fleet.announce(Announcement("a", self.terminal.serial, ("127.0.0.1",), number, None, None, at))
+        self.fleet.addresses.announce(Announcement("a", self.terminal.serial, ("127.0.0.1",), number, None, None, at))
 
     async def behind(self, identity: str) -> "asyncio.Task[tuple[PrintJob, bool]]":
         """Let a till print behind one that is being sent; return its call when its intent is on the disk."""

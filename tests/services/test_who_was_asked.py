@@ -18,7 +18,7 @@ from posd.payments.start import Intents, Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.storage.store import Store
-from posd.terminals.addresses import Announcement
+from posd.terminals.claims import Announcement
 from posd.terminals.fleet import Fleet
 from tests.support.daemon import toml
 from tests.support.shop import answering, hanging_up
@@ -56,23 +56,23 @@ async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gon
         reconciler = Reconciler(store, searching, aborts, outstanding, settings, now)
 
         async def nothing_runs(request: Request, writer: asyncio.StreamWriter) -> None:
-            fleet.announce(announced("other", other))
+            fleet.addresses.announce(announced("other", other))
             await answering(409)(request, writer)
 
         async def knows_nothing(request: Request, writer: asyncio.StreamWriter) -> None:
-            fleet.withdraw("other")
+            fleet.addresses.withdraw("other")
             await answering(200, b"[]")(request, writer)
 
         right.start, right.abort, other.search = hanging_up, nothing_runs, knows_nothing
         search = "POST /terminal/v1/transaction_search_online"
         await store.write(lambda unit: rows.remember_search(unit, SERIAL, search, str(uuid4()), iso(now())))
-        fleet.announce(announced("right", right))
+        fleet.addresses.announce(announced("right", right))
         started, _ = await payments.start(identity, BODY)
         assert (started.phase, started.sent_to) == (Phase.IN_DOUBT, right.base_url)
 
         after = started
         for _ in range(3):
-            fleet.announce(announced("other", other))
+            fleet.addresses.announce(announced("other", other))
             after = await reconciler.reconcile(identity)
         assert right.searches == []
         assert (after.phase, after.outcome) == (Phase.IN_DOUBT, None)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from posd.base.ids import Channel
 from posd.base.times import parse_iso
-from posd.config import load
+from posd.config import Config, load
 from posd.payments import journal
 from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
@@ -44,6 +44,7 @@ from posd.storage.batch import Change
 from posd.storage.store import Store
 from posd.terminals.attempt import Attempt, Lost, NotSent
 from posd.terminals.client import Device
+from posd.terminals.contact import Contact
 from posd.terminals.fleet import Fleet
 
 SERIALS = ("SN-0", "SN-1")
@@ -121,14 +122,22 @@ class Network:
             self.reply(identity, Lost("posd was stopped before the terminal answered"))
 
 
-class WiredFleet(Fleet):
-    """A fleet whose devices are the network of the test."""
+class WiredContact(Contact):
+    """Calls whose devices are the network of the test."""
 
     network: Network
 
     def device(self, serial: str) -> Device:
-        assert serial in self
         return self.network  # type: ignore[return-value]
+
+
+class WiredFleet(Fleet):
+    """A fleet that is called over the network of the test."""
+
+    def __init__(self, config: Config, network: Network) -> None:
+        super().__init__(config.terminals, config.profile)
+        self.contact = WiredContact(self._members, self.addresses)
+        self.contact.network = self.network = network
 
     def hurry(self) -> None:
         self.network.hurry()
@@ -152,8 +161,7 @@ class House:
         config = load(home / "config.toml")
         self.home, self.network, self.clock, self.store = home, network, clock, store
         self.outstanding = CallsInFlight()
-        self.fleet = WiredFleet(config.terminals, config.profile)
-        self.fleet.network = network
+        self.fleet = WiredFleet(config, network)
         urls = CallbackUrls((bytes(32),), "127.0.0.1", 1)
         intents = Intents(self.fleet, self.outstanding, UTC)
         self.payments = Payments(store, self.fleet, intents, urls, self.outstanding, clock)

@@ -1,6 +1,6 @@
 """Which announced addresses are candidates, and how they stand in a URL (design 8)."""
 
-from posd.terminals.addresses import MAX_CANDIDATES, candidates
+from posd.terminals.claims import MAX_CANDIDATES, candidates
 from tests.support.tables import every
 
 #: Announced, chosen interfaces, candidates.

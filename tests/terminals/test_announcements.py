@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from posd.terminals.addresses import MAX_SERIAL, MAX_TEXT, Announcement, Malformed, Rules, read_announcement
+from posd.terminals.claims import MAX_SERIAL, MAX_TEXT, Announcement, Malformed, Rules, read_announcement
 
 TYPE = "_card-terminal._tcp.local."
 RULES = Rules(("serial", "sn", "serialNumber"))

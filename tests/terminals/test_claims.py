@@ -5,7 +5,7 @@ from itertools import permutations, product
 
 import pytest
 
-from posd.terminals.addresses import MAX_CLAIMS, Announcement, Claims, Verdict
+from posd.terminals.claims import MAX_CLAIMS, Announcement, Claims, Verdict
 from tests.support.tables import every
 
 A, B, C = (f"https://192.0.2.{number}:6869" for number in (1, 2, 3))

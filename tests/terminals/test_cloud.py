@@ -10,8 +10,8 @@ from posd.base import ids
 from posd.base.ids import Channel
 from posd.config import load
 from posd.records.callback_urls import CallbackUrls
-from posd.terminals.addresses import Announcement
 from posd.terminals.attempt import Replied
+from posd.terminals.claims import Announcement
 from posd.terminals.fleet import Fleet
 from tests.core.scenarios import IDENTITY
 from tests.support.shop import answering
@@ -56,9 +56,9 @@ async def test_the_keys_of_the_service_go_to_the_cloud_alone(
     fleet = fleet_of(tmp_path, terminals)
     assert [fleet.access_mode(serial) for serial in (LOCAL, CLOUD)] == ["local", "cloud"]
     for serial, terminal in terminals.items():
-        address = fleet.base_url(serial)
+        address = fleet.addresses.base_url(serial)
         assert address == (terminal.base_url, "config")
-        assert await fleet.device(serial).call("GET", f"{address[0]}/x") == Replied(200, b"{}")
+        assert await fleet.contact.device(serial).call("GET", f"{address[0]}/x") == Replied(200, b"{}")
     await fleet.close()
     sent = {serial: terminal.requests[0].headers for serial, terminal in terminals.items()}
     names = ("x-store", "x-lan", "authorization")
@@ -71,21 +71,21 @@ async def test_what_is_announced_on_this_network_says_nothing_of_a_terminal_in_t
 ) -> None:
     fleet = fleet_of(tmp_path, terminals)
     returned: list[str] = []
-    fleet.on_return = returned.append
+    fleet.addresses.on_return = returned.append
     before = list(fleet.documents({}, everything=True))
     for number in range(10):
         host = f"192.0.2.{number}"
         found = Announcement(f"n{number}", CLOUD, (host,), 6869, "B", "M", "2026-11-20T10:00:00.000Z")
-        assert not fleet.announce(found)
-        assert fleet.withdraw(found.name) is None
-        assert not fleet.announce(found)
-        assert fleet.base_url(CLOUD) == (terminals[CLOUD].base_url, "config")
+        assert not fleet.addresses.announce(found)
+        assert fleet.addresses.withdraw(found.name) is None
+        assert not fleet.addresses.announce(found)
+        assert fleet.addresses.base_url(CLOUD) == (terminals[CLOUD].base_url, "config")
     assert list(fleet.documents({}, everything=True)) == before
     assert returned == []
     # What the service itself tells counts as ever.
     fleet.heard_from(CLOUD, "2026-11-20T10:00:01.000Z", brand="B2")
     for reachable in (False, True):
-        fleet.reached(CLOUD, reachable, "2026-11-20T10:00:02.000Z")
+        fleet.addresses.reached(CLOUD, reachable, "2026-11-20T10:00:02.000Z")
     (document,) = (item for item in fleet.documents({}, everything=False) if item.serial == CLOUD)
     assert (document.brand, document.last_seen) == ("B2", "2026-11-20T10:00:02.000Z")
     assert returned == [CLOUD]
@@ -97,8 +97,8 @@ async def test_a_device_that_takes_the_serial_of_the_cloud_is_no_longer_its_old_
 ) -> None:
     fleet = fleet_of(tmp_path, terminals)
     seen = "2026-11-20T10:00:00.000Z"
-    assert fleet.announce(Announcement("n", "SN-STRANGER", "192.0.2.1", 6869, None, None, seen))
-    assert not fleet.announce(Announcement("n", CLOUD, "192.0.2.1", 6869, None, None, seen))
+    assert fleet.addresses.announce(Announcement("n", "SN-STRANGER", "192.0.2.1", 6869, None, None, seen))
+    assert not fleet.addresses.announce(Announcement("n", CLOUD, "192.0.2.1", 6869, None, None, seen))
     assert [item.serial for item in fleet.documents({}, everything=True)] == [LOCAL, CLOUD]
     await fleet.close()
 

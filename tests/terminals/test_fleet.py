@@ -15,9 +15,10 @@ from structlog.testing import capture_logs
 from posd.config import TerminalConfig, load
 from posd.config.profile import DEFAULT
 from posd.terminals import members
-from posd.terminals.addresses import Announcement
+from posd.terminals.addresses import MAX_STRANGERS, News
 from posd.terminals.attempt import NotSent, Replied
-from posd.terminals.fleet import MAX_STRANGERS, Fleet, News
+from posd.terminals.claims import Announcement
+from posd.terminals.fleet import Fleet
 from posd.terminals.liveness import Liveness
 from tests.support.daemon import toml
 from tests.support.shop import answering
@@ -111,20 +112,20 @@ def shown(fleet: Fleet) -> dict[str, Any]:
 
 
 async def test_one_address_is_not_looked_at_before_a_call(fleet: Fleet, right: ScriptedTerminal) -> None:
-    assert await fleet.choose(SERIAL) is None
-    assert fleet.announce(announced("a", right))
+    assert await fleet.addresses.choose(SERIAL) is None
+    assert fleet.addresses.announce(announced("a", right))
     async with counting(right) as connections:
-        assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
+        assert await fleet.addresses.choose(SERIAL) == (right.base_url, "mdns")
         assert connections == []
     assert shown(fleet)["reachable"] is None
 
 
 async def test_of_several_addresses_a_call_goes_to_one_that_answers(fleet: Fleet, right: ScriptedTerminal) -> None:
-    fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.1"))
-    assert fleet.base_url(SERIAL) == (f"https://127.0.0.99:{port_of(right)}", "mdns")
-    address = await fleet.choose(SERIAL)
+    fleet.addresses.announce(announced("a", right, "127.0.0.99", "127.0.0.1"))
+    assert fleet.addresses.base_url(SERIAL) == (f"https://127.0.0.99:{port_of(right)}", "mdns")
+    address = await fleet.addresses.choose(SERIAL)
     assert address == (right.base_url, "mdns")
-    assert isinstance(await fleet.device(SERIAL).call("GET", f"{address[0]}/x"), Replied)
+    assert isinstance(await fleet.contact.device(SERIAL).call("GET", f"{address[0]}/x"), Replied)
     assert len(right.requests) == 1
     document = shown(fleet)
     assert (document["base_url"], document["reachable"], document["reason"]) == (right.base_url, True, None)
@@ -132,25 +133,25 @@ async def test_of_several_addresses_a_call_goes_to_one_that_answers(fleet: Fleet
     assert (claim["state"], claim["same_device"]) == ("silent", True)
     assert "nothing listens there" in claim["reason"]
     async with counting(right) as connections:  # it is known for a while which one answers
-        assert await fleet.choose(SERIAL) == address
+        assert await fleet.addresses.choose(SERIAL) == address
         assert connections == []
 
 
 async def test_one_that_did_not_answer_just_now_is_looked_at_again_where_no_other_does(
     fleet: Fleet, right: ScriptedTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posd.terminals.fleet.CHECK_SECONDS", 0.0)
-    fleet.announce(announced("old", right))
-    fleet.announce(announced("new", right, port=1))
-    fleet.reached(SERIAL, False, AT, base_url=right.base_url)
-    fleet.reached(SERIAL, False, AT, base_url="https://127.0.0.1:1")
-    assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
+    monkeypatch.setattr("posd.terminals.addresses.CHECK_SECONDS", 0.0)
+    fleet.addresses.announce(announced("old", right))
+    fleet.addresses.announce(announced("new", right, port=1))
+    fleet.addresses.reached(SERIAL, False, AT, base_url=right.base_url)
+    fleet.addresses.reached(SERIAL, False, AT, base_url="https://127.0.0.1:1")
+    assert await fleet.addresses.choose(SERIAL) == (right.base_url, "mdns")
 
 
 async def test_who_waits_for_an_address_waits_no_longer_when_posd_stops(tmp_path: Path, silent: int) -> None:
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
-    fleet.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
-    choosing = asyncio.create_task(fleet.choose(SERIAL))
+    fleet.addresses.announce(Announcement("a", SERIAL, ("127.0.0.1", "127.0.0.2"), silent, None, None, AT))
+    choosing = asyncio.create_task(fleet.addresses.choose(SERIAL))
     await asyncio.sleep(0)  # it looks now
     fleet.hurry()
     async with asyncio.timeout(30):  # it would take the connect time-out
@@ -159,26 +160,28 @@ async def test_who_waits_for_an_address_waits_no_longer_when_posd_stops(tmp_path
 
 
 async def test_where_none_answers_the_reason_is_told(fleet: Fleet, right: ScriptedTerminal) -> None:
-    fleet.announce(announced("a", right, "127.0.0.99", "127.0.0.98"))
-    address = await fleet.choose(SERIAL)
+    fleet.addresses.announce(announced("a", right, "127.0.0.99", "127.0.0.98"))
+    address = await fleet.addresses.choose(SERIAL)
     assert address is not None
-    assert isinstance(await fleet.device(SERIAL).call("GET", address[0]), NotSent)
+    assert isinstance(await fleet.contact.device(SERIAL).call("GET", address[0]), NotSent)
     assert (shown(fleet)["reachable"], "nothing listens there" in shown(fleet)["reason"]) == (False, True)
 
 
 async def test_what_is_newest_and_answers_is_not_kept_waiting_by_what_does_not(
     fleet: Fleet, right: ScriptedTerminal, silent: int
 ) -> None:
-    fleet.announce(announced("old", right, port=silent))
-    fleet.announce(announced("new", right))
-    assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
-    assert [url for _, url in fleet._looks] == [f"https://127.0.0.1:{silent}"], "the other one is still waited for"
+    fleet.addresses.announce(announced("old", right, port=silent))
+    fleet.addresses.announce(announced("new", right))
+    assert await fleet.addresses.choose(SERIAL) == (right.base_url, "mdns")
+    assert [url for _, url in fleet.addresses._looks] == [f"https://127.0.0.1:{silent}"], (
+        "the other one is still waited for"
+    )
 
 
 async def test_looks_at_one_address_are_joined(fleet: Fleet, right: ScriptedTerminal) -> None:
-    fleet.announce(announced("a", right))
+    fleet.addresses.announce(announced("a", right))
     async with counting(right) as connections:
-        await asyncio.gather(*(fleet.check(SERIAL) for _ in range(20)), fleet.check_stale(60))
+        await asyncio.gather(*(fleet.addresses.check(SERIAL) for _ in range(20)), fleet.addresses.check_stale(60))
         assert len(connections) == 1
     assert shown(fleet)["checked_at"] is not None
 
@@ -188,11 +191,11 @@ async def test_of_two_that_claim_one_serial_the_one_that_is_trusted_wins(
     fleet: Fleet, right: ScriptedTerminal, other: ScriptedTerminal, right_is_newer: bool
 ) -> None:
     for terminal in (other, right) if right_is_newer else (right, other):
-        fleet.announce(announced(terminal.serial, terminal))
+        fleet.addresses.announce(announced(terminal.serial, terminal))
     with capture_logs() as lines:
-        assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
+        assert await fleet.addresses.choose(SERIAL) == (right.base_url, "mdns")
         for _ in range(3):
-            await fleet.check(SERIAL)
+            await fleet.addresses.check(SERIAL)
     warnings = [line for line in lines if line["event"] == "discovery.claim"]
     assert [(line["log_level"], line["terminal"], line["host"]) for line in warnings] == [
         ("warning", SERIAL, right.base_url)
@@ -203,12 +206,12 @@ async def test_of_two_that_claim_one_serial_the_one_that_is_trusted_wins(
     assert claim["reason"]
     assert (right.requests, other.requests) == ([], [])
 
-    fleet.withdraw(other.serial)
-    await fleet.check(SERIAL)
+    fleet.addresses.withdraw(other.serial)
+    await fleet.addresses.check(SERIAL)
     assert shown(fleet)["claims"] == []
-    fleet.announce(announced(other.serial, other))
+    fleet.addresses.announce(announced(other.serial, other))
     with capture_logs() as lines:
-        await fleet.check(SERIAL)
+        await fleet.addresses.check(SERIAL)
     assert [line["event"] for line in lines] == ["discovery.claim"], "it is there again: that is told again"
 
 
@@ -216,11 +219,11 @@ async def test_where_both_are_trusted_the_newest_counts_and_a_person_is_told(
     trusting_both: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = trusting_both
-    fleet.announce(announced("a", right))
-    fleet.announce(announced("b", other))
+    fleet.addresses.announce(announced("a", right))
+    fleet.addresses.announce(announced("b", other))
     with capture_logs() as lines:
-        assert await fleet.choose(SERIAL) == (other.base_url, "mdns")
-        await fleet.check(SERIAL)
+        assert await fleet.addresses.choose(SERIAL) == (other.base_url, "mdns")
+        await fleet.addresses.check(SERIAL)
     (warning,) = (line for line in lines if line["event"] == "discovery.claim")
     assert (warning["host"], warning["count"]) == (other.base_url, 2)
     assert "trusted as well" in warning["detail"]
@@ -228,16 +231,16 @@ async def test_where_both_are_trusted_the_newest_counts_and_a_person_is_told(
 
 async def test_a_terminal_that_reappears_elsewhere_is_called_there(fleet: Fleet, right: ScriptedTerminal) -> None:
     returned: list[str] = []
-    fleet.on_return = returned.append
-    fleet.announce(announced("a", right))
-    await fleet.check(SERIAL)
+    fleet.addresses.on_return = returned.append
+    fleet.addresses.announce(announced("a", right))
+    await fleet.addresses.check(SERIAL)
     right.unplug()
     returned.clear()
-    fleet.announce(announced("a", right, port=port_of(right, 1)))
+    fleet.addresses.announce(announced("a", right, port=port_of(right, 1)))
     assert returned == [SERIAL]
     async with counting(right) as connections:
-        assert await fleet.choose(SERIAL) == (right.base_urls[1], "mdns")
-        await fleet.check(SERIAL)
+        assert await fleet.addresses.choose(SERIAL) == (right.base_urls[1], "mdns")
+        await fleet.addresses.check(SERIAL)
         assert connections
     document = shown(fleet)
     assert (document["reachable"], document["claims"]) == (True, [])
@@ -246,25 +249,25 @@ async def test_a_terminal_that_reappears_elsewhere_is_called_there(fleet: Fleet,
 async def test_an_announcement_that_is_a_lie_takes_nothing_away(
     fleet: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
-    fleet.announce(announced("a", right))
-    await fleet.check(SERIAL)
-    fleet.announce(announced("a", other))  # the same name, and not the terminal
-    assert await fleet.choose(SERIAL) == (right.base_url, "mdns")
+    fleet.addresses.announce(announced("a", right))
+    await fleet.addresses.check(SERIAL)
+    fleet.addresses.announce(announced("a", other))  # the same name, and not the terminal
+    assert await fleet.addresses.choose(SERIAL) == (right.base_url, "mdns")
     assert [claim["state"] for claim in shown(fleet)["claims"]] == ["refused"]
 
 
 async def test_what_was_announced_before_the_network_changed_counts_for_as_long_as_it_answers(
     fleet: Fleet, right: ScriptedTerminal
 ) -> None:
-    fleet.announce(announced("a", right))
-    fleet.announce(announced("s", right, serial="SN-STRANGER"))
-    fleet.unheard()
-    await fleet.check(SERIAL)
-    assert fleet.base_url(SERIAL) == (right.base_url, "mdns")
+    fleet.addresses.announce(announced("a", right))
+    fleet.addresses.announce(announced("s", right, serial="SN-STRANGER"))
+    fleet.addresses.unheard()
+    await fleet.addresses.check(SERIAL)
+    assert fleet.addresses.base_url(SERIAL) == (right.base_url, "mdns")
     assert [item.serial for item in fleet.documents({}, everything=True)] == [SERIAL]
     right.unplug()
-    await fleet.check(SERIAL)
-    assert fleet.base_url(SERIAL) is None
+    await fleet.addresses.check(SERIAL)
+    assert fleet.addresses.base_url(SERIAL) is None
     assert "announced" in shown(fleet)["reason"]
 
 
@@ -273,12 +276,12 @@ async def test_a_configured_address_is_the_one_that_is_looked_at(
 ) -> None:
     fleet = fleet_of(tmp_path, trusting(right), f'base_url = "{right.base_url}"')
     news: list[tuple[str, News]] = []
-    fleet.on_news = lambda serial, item: news.append((serial, item))
-    fleet.announce(announced("b", other))
+    fleet.addresses.on_news = lambda serial, item: news.append((serial, item))
+    fleet.addresses.announce(announced("b", other))
     assert news == []
     async with counting(other) as connections:
-        assert await fleet.choose(SERIAL) == (right.base_url, "config")
-        await fleet.check(SERIAL)
+        assert await fleet.addresses.choose(SERIAL) == (right.base_url, "config")
+        await fleet.addresses.check(SERIAL)
         assert connections == []
     document = shown(fleet)
     assert (document["reachable"], [claim["base_url"] for claim in document["claims"]]) == (True, [other.base_url])
@@ -293,9 +296,9 @@ async def test_a_terminal_in_the_cloud_is_never_looked_at(tmp_path: Path, right:
     (tmp_path / "config.toml").write_text(text)
     fleet = Fleet(load(tmp_path / "config.toml").terminals)
     async with counting(right) as connections:
-        await fleet.check(SERIAL)
-        await fleet.check_stale(60)
-        assert not fleet.can_be_looked_at(SERIAL)
+        await fleet.addresses.check(SERIAL)
+        await fleet.addresses.check_stale(60)
+        assert not fleet.addresses.can_be_looked_at(SERIAL)
         assert connections == []
     await fleet.close()
 
@@ -304,20 +307,20 @@ async def test_the_device_that_was_sent_a_payment_is_known_again_by_its_certific
     trusting_both: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = trusting_both
-    fleet.announce(announced("a", right))
-    device, sent_to, elsewhere = fleet.device(SERIAL), right.base_urls[0], right.base_urls[1]
+    fleet.addresses.announce(announced("a", right))
+    device, sent_to, elsewhere = fleet.contact.device(SERIAL), right.base_urls[0], right.base_urls[1]
     attempt = await device.call(
-        "POST", f"{sent_to}/x", connected=lambda certificate: fleet.note_start(SERIAL, sent_to, certificate)
+        "POST", f"{sent_to}/x", connected=lambda certificate: fleet.contact.note_start(SERIAL, sent_to, certificate)
     )
-    fleet.note_result(SERIAL, sent_to, attempt)
+    fleet.addresses.note_result(SERIAL, sent_to, attempt)
     assert shown(fleet)["reachable"] is True
-    assert fleet.same_device(SERIAL, sent_to, elsewhere) == right.fingerprint
-    assert fleet.same_device(SERIAL, sent_to, sent_to) == right.fingerprint
-    assert fleet.same_device(SERIAL, "https://192.0.2.9:1", elsewhere) is False, "an earlier start, elsewhere"
-    assert fleet.was_same_device(SERIAL, sent_to, sent_to, right.fingerprint)
-    assert fleet.was_same_device(SERIAL, sent_to, elsewhere, right.fingerprint)
-    assert not fleet.was_same_device(SERIAL, sent_to, sent_to, other.fingerprint), "another has its address now"
-    assert not fleet.was_same_device(SERIAL, sent_to, sent_to, None)
+    assert fleet.contact.same_device(SERIAL, sent_to, elsewhere) == right.fingerprint
+    assert fleet.contact.same_device(SERIAL, sent_to, sent_to) == right.fingerprint
+    assert fleet.contact.same_device(SERIAL, "https://192.0.2.9:1", elsewhere) is False, "an earlier start, elsewhere"
+    assert fleet.contact.was_same_device(SERIAL, sent_to, sent_to, right.fingerprint)
+    assert fleet.contact.was_same_device(SERIAL, sent_to, elsewhere, right.fingerprint)
+    assert not fleet.contact.was_same_device(SERIAL, sent_to, sent_to, other.fingerprint), "another has its address now"
+    assert not fleet.contact.was_same_device(SERIAL, sent_to, sent_to, None)
 
     asked = [await device.call("GET", f"{url}/abort", same_as=right.fingerprint) for url in (elsewhere, other.base_url)]
     assert isinstance(asked[0], Replied)
@@ -341,21 +344,21 @@ def test_without_a_certificate_the_same_address_is_the_same_device(
     scheme = "http" if "http" in more else "https"
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode(), more)
     here, there = f"{scheme}://192.0.2.1:6869", f"{scheme}://192.0.2.2:6869"
-    fleet.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
+    fleet.addresses.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
     if started:
-        fleet.note_start(SERIAL, here, None)
-    assert (fleet.same_device(SERIAL, here, here), fleet.same_device(SERIAL, here, there)) == expected
-    assert fleet.was_same_device(SERIAL, here, here, None)
-    assert fleet.was_same_device(SERIAL, here, there, None) == expected[1]
+        fleet.contact.note_start(SERIAL, here, None)
+    assert (fleet.contact.same_device(SERIAL, here, here), fleet.contact.same_device(SERIAL, here, there)) == expected
+    assert fleet.contact.was_same_device(SERIAL, here, here, None)
+    assert fleet.contact.was_same_device(SERIAL, here, there, None) == expected[1]
 
 
 def test_a_name_that_belongs_to_another_serial_now_takes_its_claim_along(tmp_path: Path) -> None:
     fleet = fleet_of(tmp_path, trustme.CA().cert_pem.bytes().decode())
-    fleet.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
-    fleet.announce(Announcement("a", "SN-2", ("192.0.2.1",), 6869, None, None, AT))
-    assert fleet.base_url(SERIAL) is None
+    fleet.addresses.announce(Announcement("a", SERIAL, ("192.0.2.1",), 6869, None, None, AT))
+    fleet.addresses.announce(Announcement("a", "SN-2", ("192.0.2.1",), 6869, None, None, AT))
+    assert fleet.addresses.base_url(SERIAL) is None
     assert [item.serial for item in fleet.documents({}, everything=True)] == [SERIAL, "SN-2"]
-    gone = fleet.withdraw("a")
+    gone = fleet.addresses.withdraw("a")
     assert gone is not None
     assert gone.serial == "SN-2"
 
@@ -365,16 +368,16 @@ def test_the_newest_announcement_counts_in_the_configured_scheme(tmp_path: Path,
     (tmp_path / "config.toml").write_text(toml(tmp_path, f'[[terminals]]\nserial = "{SERIAL}"\nscheme = "{scheme}"\n'))
     fleet = Fleet(load(tmp_path / "config.toml").terminals)
     for name, host in (("a", "192.0.2.1"), ("b", "192.0.2.2"), ("a", "192.0.2.3")):
-        fleet.announce(Announcement(name, SERIAL, (host,), 6868, None, None, AT))
-        assert fleet.base_url(SERIAL) == (f"{scheme}://{host}:6868", "mdns")
-    fleet.withdraw("a")
-    assert fleet.base_url(SERIAL) == (f"{scheme}://192.0.2.2:6868", "mdns")
+        fleet.addresses.announce(Announcement(name, SERIAL, (host,), 6868, None, None, AT))
+        assert fleet.addresses.base_url(SERIAL) == (f"{scheme}://{host}:6868", "mdns")
+    fleet.addresses.withdraw("a")
+    assert fleet.addresses.base_url(SERIAL) == (f"{scheme}://192.0.2.2:6868", "mdns")
 
 
 def test_strangers_without_end_are_forgotten_the_oldest_first() -> None:
     fleet = Fleet(())
     for number in range(MAX_STRANGERS + 10):
-        fleet.announce(Announcement(f"n{number}", f"S{number}", ("192.0.2.1",), 6869, None, None, AT))
+        fleet.addresses.announce(Announcement(f"n{number}", f"S{number}", ("192.0.2.1",), 6869, None, None, AT))
     known = [item.serial for item in fleet.documents({}, everything=True)]
     assert known == [f"S{number}" for number in range(10, MAX_STRANGERS + 10)]
     assert all(item.in_fleet is False for item in fleet.documents({}, everything=True))
@@ -388,29 +391,29 @@ def configured(home: Path, entries: str) -> tuple[TerminalConfig, ...]:
 async def test_what_is_known_of_a_terminal_stays_known_when_the_configuration_is_read_anew(
     fleet: Fleet, tmp_path: Path, right: ScriptedTerminal
 ) -> None:
-    fleet.announce(announced("one", right))
-    await fleet.check(SERIAL)
-    fleet.note_start(SERIAL, right.base_url, right.fingerprint)
+    fleet.addresses.announce(announced("one", right))
+    await fleet.addresses.check(SERIAL)
+    fleet.contact.note_start(SERIAL, right.base_url, right.fingerprint)
     before = shown(fleet)
     assert before["reachable"] is True
 
     fleet.adopt(members.made(load(tmp_path / "config.toml").terminals), DEFAULT)
     assert shown(fleet) == before
-    assert fleet.same_device(SERIAL, right.base_url, "https://elsewhere") == right.fingerprint
+    assert fleet.contact.same_device(SERIAL, right.base_url, "https://elsewhere") == right.fingerprint
 
     # Trusted otherwise now: it is where it was, and has to show anew that it is the right one.
     pinned = f'[[terminals]]\nserial = "{SERIAL}"\nfingerprint_sha256 = "{"0" * 64}"\n{PATIENT}'
     fleet.adopt(members.made(configured(tmp_path, pinned)), DEFAULT)
     assert (shown(fleet)["base_url"], shown(fleet)["reachable"]) == (before["base_url"], None)
-    await fleet.check(SERIAL)
+    await fleet.addresses.check(SERIAL)
     assert "has fingerprint" in shown(fleet)["reason"]
 
 
 async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_is_a_stranger(
     fleet: Fleet, tmp_path: Path, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
-    fleet.announce(announced("one", right))
-    fleet.announce(announced("two", other, serial="SN-NEW"))
+    fleet.addresses.announce(announced("one", right))
+    fleet.addresses.announce(announced("two", other, serial="SN-NEW"))
     busy: list[str] = []
     liveness = Liveness(fleet, 0, lambda: busy)
     entry = f'[[terminals]]\nserial = "SN-NEW"\nca_file = "{other.ca_file}"\n{PATIENT}'
@@ -418,21 +421,21 @@ async def test_one_that_is_added_has_what_was_announced_of_it_and_one_that_goes_
     assert fleet.serials == ("SN-NEW",)
     documents = list(fleet.documents({}, everything=True))
     assert [(item.serial, item.in_fleet) for item in documents] == [("SN-NEW", msgspec.UNSET), (SERIAL, False)]
-    reached, heard = asyncio.Event(), fleet.on_news
+    reached, heard = asyncio.Event(), fleet.addresses.on_news
 
     def hear(serial: str, news: News) -> None:
         heard(serial, news)
         if news is News.REACHED:
             reached.set()
 
-    fleet.on_news = hear
+    fleet.addresses.on_news = hear
     looking = asyncio.create_task(liveness.run())
     await asyncio.wait_for(reached.wait(), 60)  # announced, so it is looked at by itself
     assert shown(fleet)["reachable"] is True
     looking.cancel()
     await asyncio.wait({looking})
     # Who was about to call the one that has gone still can.
-    assert fleet.device(SERIAL) is not None
+    assert fleet.contact.device(SERIAL) is not None
     assert fleet.access_mode(SERIAL) == "local"
     fleet.adopt(members.made(configured(tmp_path, entry + f'[[terminals]]\nserial = "{SERIAL}"\n')), DEFAULT)
-    assert fleet.base_url(SERIAL) is not None
+    assert fleet.addresses.base_url(SERIAL) is not None

@@ -9,8 +9,9 @@ import pytest
 
 from posd.config import load
 from posd.terminals import liveness as schedule
-from posd.terminals.addresses import Announcement
-from posd.terminals.fleet import Fleet, News
+from posd.terminals.addresses import News
+from posd.terminals.claims import Announcement
+from posd.terminals.fleet import Fleet
 from posd.terminals.liveness import MAX_LOOKS, Liveness
 from tests.support.daemon import toml
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
@@ -82,24 +83,24 @@ async def looking(fleet: Fleet, every: float = 0, busy: Collection[str] = ()) ->
 
 def announce(fleet: Fleet, terminal: ScriptedTerminal) -> None:
     port = int(terminal.base_url.rsplit(":", 1)[1])
-    fleet.announce(Announcement("a", "SN-1", ("127.0.0.1",), port, None, None, AT))
+    fleet.addresses.announce(Announcement("a", "SN-1", ("127.0.0.1",), port, None, None, AT))
 
 
 async def until_reachable(fleet: Fleet, reachable: bool) -> None:
     """Wait until the fleet knows; every look tells its news."""
     told = asyncio.Event()
-    inner = fleet.on_news
+    inner = fleet.addresses.on_news
 
     def hear(serial: str, news: News) -> None:
         inner(serial, news)
         told.set()
 
-    fleet.on_news = hear
+    fleet.addresses.on_news = hear
     async with asyncio.timeout(PATIENCE_SECONDS):
         while next(iter(fleet.documents({}, everything=False))).reachable is not reachable:
             told.clear()
             await told.wait()
-    fleet.on_news = inner
+    fleet.addresses.on_news = inner
 
 
 async def test_what_is_announced_is_looked_at_and_sent_nothing(tmp_path: Path, terminal: ScriptedTerminal) -> None:
@@ -117,9 +118,9 @@ async def test_a_terminal_that_is_lost_is_looked_for_and_its_return_is_told(
 ) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     returned = asyncio.Event()
-    fleet.on_return = lambda _serial: returned.set()
+    fleet.addresses.on_return = lambda _serial: returned.set()
     async with looking(fleet):
-        fleet.reached("SN-1", False, AT, reason="it was a call")
+        fleet.addresses.reached("SN-1", False, AT, reason="it was a call")
         assert next(iter(fleet.documents({}, everything=False))).reason == "it was a call"
         async with asyncio.timeout(PATIENCE_SECONDS):
             await returned.wait()
@@ -151,11 +152,11 @@ async def test_who_reads_has_it_looked_at_but_not_each_time(tmp_path: Path, term
     fleet = fleet_of(tmp_path, terminal, configured=True)
     news: list[News] = []
     async with looking(fleet):
-        fleet.asked_for()
+        fleet.addresses.asked_for()
         await until_reachable(fleet, True)
-        fleet.on_news = lambda _serial, item: news.append(item)
+        fleet.addresses.on_news = lambda _serial, item: news.append(item)
         for _ in range(100):
-            fleet.asked_for()
+            fleet.addresses.asked_for()
     assert news == []
 
 
@@ -167,12 +168,12 @@ async def test_a_whole_fleet_is_looked_at_a_few_at_a_time(tmp_path: Path, termin
 
     def count(_serial: str, _news: News) -> None:
         nonlocal most
-        most = max(most, len(fleet._looks) + 1)  # and the one that tells its news has just ended
+        most = max(most, len(fleet.addresses._looks) + 1)  # and the one that tells its news has just ended
 
     async with looking(fleet):
-        inner = fleet.on_news
-        fleet.on_news = lambda serial, news: (count(serial, news), inner(serial, news))[1]
-        fleet.network_changed()
+        inner = fleet.addresses.on_news
+        fleet.addresses.on_news = lambda serial, news: (count(serial, news), inner(serial, news))[1]
+        fleet.addresses.network_changed()
         await visits.at_least(len(serials))
     assert most == MAX_LOOKS
 
@@ -187,7 +188,7 @@ async def test_an_announcer_that_flaps_causes_no_storm(
         announce(fleet, terminal)
         await until_reachable(fleet, True)
         for _ in range(100):
-            fleet.withdraw("a")
+            fleet.addresses.withdraw("a")
             announce(fleet, terminal)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while liveness._looks:  # noqa: ASYNC110 - the first look has told its news and is about to end

@@ -43,10 +43,10 @@ def fleet(tmp_path: Path, terminal: ScriptedTerminal) -> Fleet:
 
 
 async def test_a_call_finds_its_client_with_and_without_warming_up(fleet: Fleet, terminal: ScriptedTerminal) -> None:
-    before = fleet.device(SERIAL)
+    before = fleet.contact.device(SERIAL)
     assert isinstance(await before.call("GET", terminal.base_url), Replied)
     await fleet.warm_up()
-    assert fleet.device(SERIAL) is before
+    assert fleet.contact.device(SERIAL) is before
     await fleet.close()
 
 
@@ -54,7 +54,7 @@ async def test_after_the_stop_has_begun_a_client_that_is_made_sends_nothing(
     fleet: Fleet, terminal: ScriptedTerminal
 ) -> None:
     fleet.hurry()
-    attempt = await fleet.device(SERIAL).call("GET", terminal.base_url)
+    attempt = await fleet.contact.device(SERIAL).call("GET", terminal.base_url)
     assert attempt == NotSent("posd was stopped before the terminal answered")
     assert terminal.requests == []
     await fleet.close()

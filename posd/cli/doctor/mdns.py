@@ -15,7 +15,7 @@ from typing import Any
 
 from posd.base.times import iso
 from posd.cli.doctor.context import Address, Findings, Said, Shop, failure, ok, warning
-from posd.terminals.addresses import Announcement, Malformed, Rules, read_announcement
+from posd.terminals.claims import Announcement, Malformed, Rules, read_announcement
 
 # Multicast on one interface: a query goes out, what comes back is kept.
 #

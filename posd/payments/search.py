@@ -15,7 +15,7 @@ from posd.payments import rows, wire
 from posd.payments.entries import Searched
 from posd.payments.model import SearchResult, Transaction
 from posd.payments.record import CallsInFlight, record
-from posd.payments.wire import Answer, Found, NoAnswer, NotAnEvent, TransactionEvent, read_event, read_reply
+from posd.payments.wire import Answer, Found, NoAnswer, NotAnEvent, TransactionEvent, read_reply
 from posd.storage.batch import Unit
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
@@ -143,21 +143,20 @@ class Searching:
         """Leave out what is of another merchant or of a terminal that is not ours, as with events."""
         if not isinstance(answer, Found):
             return answer
-        ours = tuple(element for element in answer.elements if self._is_ours(_read(element), terminal))
-        return Found(ours) if ours else NoAnswer(FOREIGN, bears_id=True)
+        ours = answer.kept(partial(self._is_ours, terminal))
+        return ours if ours.elements else NoAnswer(FOREIGN, bears_id=True)
 
-    def _is_ours(self, event: TransactionEvent | None, terminal: str) -> bool:
-        if event is None:
+    def _is_ours(self, terminal: str, event: TransactionEvent | NotAnEvent) -> bool:
+        if isinstance(event, NotAnEvent):
             return True  # it bears our id; that it cannot be read is for a person to see
         if self._merchant_id and event.merchant_id != self._merchant_id:
             return False
         return event.terminal.serial_number == terminal or event.terminal.serial_number in self._fleet
 
     def _shows_terminal(self, answer: Answer, terminal: str) -> bool:
-        if not isinstance(answer, Found):
-            return False
-        events = [_read(element) for element in answer.elements]
-        return any(event is not None and event.terminal.serial_number == terminal for event in events)
+        return isinstance(answer, Found) and any(
+            isinstance(event, TransactionEvent) and event.terminal.serial_number == terminal for event in answer.events
+        )
 
     def _record(self, unit: Unit, client_transaction_id: str, answer: Answer) -> Transaction | None:
         before = rows.get(unit.db, client_transaction_id)
@@ -169,10 +168,3 @@ class Searching:
 
     def _remember(self, unit: Unit, terminal: str, client_transaction_id: str) -> None:
         rows.remember_search(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))
-
-
-def _read(element: str) -> TransactionEvent | None:
-    try:
-        return read_event(element.encode())
-    except NotAnEvent:
-        return None

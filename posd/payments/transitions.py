@@ -35,7 +35,6 @@ from posd.payments.wire import (
     NoAnswer,
     NotAnEvent,
     TransactionEvent,
-    read_event,
 )
 from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, Refused, Unsent
@@ -166,8 +165,8 @@ def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transac
     "None" and "no answer" conclude nothing here: see `posd.payments.schedule`.
     """
     after = transaction
-    for element in answer.elements if isinstance(answer, Found) else ():
-        after = _found(after, element, now)
+    for event in answer.events if isinstance(answer, Found) else ():
+        after = _found(after, event, now)
     if isinstance(answer, NoAnswer) and answer.bears_id:
         after = _unusable(after, "a search found this payment, but not as ours", answer.reason, now)
     last = LastSearch(at=iso(now), result=RESULTS[type(answer)])
@@ -300,12 +299,10 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
     )
 
 
-def _found(transaction: Transaction, element: str, now: datetime) -> Transaction:
+def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: datetime) -> Transaction:
     """Apply one element of a search's reply that bears our id."""
-    try:
-        event = read_event(element.encode())
-    except NotAnEvent as error:
-        return _unusable(transaction, "a search found this payment in a form that cannot be used", str(error), now)
+    if isinstance(event, NotAnEvent):
+        return _unusable(transaction, "a search found this payment in a form that cannot be used", str(event), now)
     transaction = _hear(transaction, event.terminal.serial_number, "a search found it on", now)
     step = lifecycle.leap(transaction.trail, event.status)
     transaction = _note_strange(_set(transaction, trail=step.trail), event, step, now)

@@ -7,9 +7,10 @@ number came as a string or an object that posd does not need has another shape. 
 Source: terminal API, Events.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, assert_never
 
 import msgspec
@@ -275,10 +276,20 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Found(msgspec.Struct, frozen=True, tag="found"):
+class Found(msgspec.Struct, frozen=True, tag="found", dict=True):
     """Our transaction is there; `elements` are what stands of it, verbatim, in the order of the reply."""
 
     elements: tuple[str, ...]
+
+    @cached_property
+    def events(self) -> "tuple[TransactionEvent | NotAnEvent, ...]":
+        """Each element as the event that it is, or why it is none. They are read once."""
+        return tuple(map(_event, self.elements))
+
+    def kept(self, keep: Callable[[TransactionEvent | NotAnEvent], bool]) -> "Found":
+        """Return it with those elements alone whose events are to be kept."""
+        kept = tuple(element for element, event in zip(self.elements, self.events, strict=True) if keep(event))
+        return self if len(kept) == len(self.elements) else Found(kept)
 
 
 class Nothing(msgspec.Struct, frozen=True, tag="none"):
@@ -337,14 +348,18 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str) -> An
 def final_element(answers: Iterable[Answer], event_id: str) -> str | None:
     """Return the element of that event_id, verbatim, from answers that were kept."""
     for answer in answers:
-        for element in answer.elements if isinstance(answer, Found) else ():
-            try:
-                event: TransactionEvent | None = read_event(element.encode())
-            except NotAnEvent:
-                event = None
-            if event is not None and event.event_id == event_id:
-                return element
+        if isinstance(answer, Found):
+            for element, event in zip(answer.elements, answer.events, strict=True):
+                if isinstance(event, TransactionEvent) and event.event_id == event_id:
+                    return element
     return None
+
+
+def _event(element: str) -> TransactionEvent | NotAnEvent:
+    try:
+        return read_event(element.encode())
+    except NotAnEvent as error:
+        return error.with_traceback(None)
 
 
 def _elements(body: bytes, pointer: str) -> Iterable[bytes]:

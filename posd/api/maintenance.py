@@ -25,12 +25,12 @@ from posd.base.times import iso
 from posd.calls import parameters
 from posd.calls.app import json_response
 from posd.calls.context import Context
-from posd.payments.decision_requests import read_decision
 from posd.payments.reprocess import report as payment_report
+from posd.payments.request import DECISIONS
 from posd.printing.reprocess import report as print_report
 from posd.records import quarantine
 from posd.records.quarantine import QuarantinedBody, Reprocessing
-from posd.records.request import MalformedJson
+from posd.records.request import MalformedJson, read_decision
 from posd.storage import backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BadTarget, Rotated, Stopped
 from posd.storage.batch import Unit
@@ -255,7 +255,7 @@ class BackupCalls:
         """`POST /restore/seen`: a person has done what the restore asked for; health is ok again."""
         try:
             # The body is the one of a release: who, and why.
-            decision, faults = read_decision("release", request.state.body, request.state.uid)
+            decision, faults = read_decision(DECISIONS["release"], request.state.body, request.state.uid)
         except MalformedJson as error:
             raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was changed") from error
         if faults:

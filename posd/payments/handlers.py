@@ -24,13 +24,12 @@ from posd.httpd.accept import wants_stream
 from posd.payments import documents, journal, model, rows
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
-from posd.payments.decision_requests import Acknowledgement, Resolution, read_decision
 from posd.payments.documents import Event, Events, History, Outcome, Page, Transaction, TransactionPage
 from posd.payments.reconcile import Reconciler
-from posd.payments.request import StartRequest
+from posd.payments.request import DECISIONS, Acknowledgement, Resolution, StartRequest
 from posd.payments.start import Payments
 from posd.records import pruned
-from posd.records.request import MalformedJson, Signed
+from posd.records.request import MalformedJson, Signed, check, malformed, read_decision
 from posd.storage.batch import Change
 
 # Calls on transactions.
@@ -337,13 +336,10 @@ class TransactionCalls:
         """Carry out what a person decides."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
         try:
-            decision, faults = read_decision(call, request.state.body, request.state.uid)
+            decision, faults = read_decision(DECISIONS[call], request.state.body, request.state.uid)
         except MalformedJson as error:
-            raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was changed") from error
-        if faults:
-            what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
-            errors = [{"path": fault.path, "message": fault.message} for fault in faults]
-            raise Problem("invalid_request", f"cannot {call}: {what}", errors=errors)
+            raise malformed(error, "nothing was changed") from error
+        check(faults, f"cannot {call}")
         return json_response(
             await self._document(await self._or_ended(identity, self._operators.decide(identity, decision)))
         )

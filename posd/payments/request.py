@@ -10,16 +10,18 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from posd.base.ids import canonical_uuid
-from posd.base.json_types import AskedAmount, Object, TooDeep, Uuid, Wire, decode, deeper_than, encode
+from posd.base.json_types import AskedAmount, Object, Uuid, Wire, deeper_than, encode
 from posd.base.money import ZERO, numbers, parse_money, to_decimal
-from posd.payments.model import OperationType, Transaction
+from posd.payments.entries import Dismissed, Released, Resolved
+from posd.payments.model import AttentionCode, OperationType, Result, Transaction
 from posd.payments.operations import OPERATIONS
 from posd.records.request import (
     MAX_FREE_FORM_DEPTH,
     MAX_SERIAL_CHARACTERS,
+    DecisionRow,
     Fault,
-    MalformedJson,
+    Reader,
+    Signed,
     by_value,
     pointer_token,
 )
@@ -103,15 +105,25 @@ class StartRequest(msgspec.Struct, frozen=True):
 FIELDS = StartRequest.__struct_fields__
 
 
-class _Reader:
-    """Collects the faults of one request while its fields are read."""
+class _Reader(Reader):
+    """Reads a start request: numbers are exact, and the till's own objects stay as the till wrote them."""
 
-    def __init__(self, members: Mapping[str, msgspec.Raw]) -> None:
-        self.members = members
-        self.faults: list[Fault] = []
+    NAME = "request"
 
-    def fault(self, path: str, message: str, *, missing: bool = False) -> None:
-        self.faults.append(Fault(path, message, missing))
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body, FIELDS)
+        if self.readable:
+            self.members = _RAW.decode(body)
+
+    def repeated(self, document: Object) -> Iterator[str]:
+        """Yield what stands more than once, also in the objects that posd reads; metadata is the till's own."""
+        yield from super().repeated(document)
+        for path in (("amount",), ("amount", "extra_taxes"), ("options",)):
+            inner: Any = document
+            for name in path:
+                inner = inner.get(name) if isinstance(inner, Object) else None
+            if isinstance(inner, Object):
+                yield from ("/".join((*path, pointer_token(name))) for name in sorted(inner.repeated))
 
     def value(self, name: str) -> Any:
         """Return the decoded value of a member, None where it is absent, null or not decodable."""
@@ -124,16 +136,8 @@ class _Reader:
             self.fault(f"/{name}", f"cannot be read: {error}")
         return None
 
-    def text(self, name: str, limit: int) -> str | None:
-        value = self.value(name)
-        if value is None:
-            return None
-        if not isinstance(value, str) or not value or len(value) > limit:
-            self.fault(f"/{name}", f"must be a string of 1 to {limit} characters")
-            return None
-        return value
-
     def flag(self, name: str) -> bool:
+        """Return true or false, false where there is none."""
         value = self.value(name)
         if value is None or isinstance(value, bool):
             return bool(value)
@@ -160,21 +164,9 @@ def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
 
     Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
     """
-    try:
-        document = decode(body)
-    except TooDeep as error:
-        return StartRequest(), (Fault("", f"cannot be read: {error}"),)
-    except ValueError as error:
-        raise MalformedJson(str(error)) from error
-    if not isinstance(document, Object):
-        return StartRequest(), (Fault("", "must be a JSON object"),)
-    members = _RAW.decode(body)
-    reader = _Reader(members)
-    for name in _repeated(document):
-        reader.fault(f"/{name}", "stands more than once, with different values")
-    for name in members:
-        if name not in FIELDS:
-            reader.fault(f"/{pointer_token(name)}", f"is not a field of this request; fields are {', '.join(FIELDS)}")
+    reader = _Reader(body)
+    if not reader.readable:
+        return StartRequest(), tuple(reader.faults)
     kind = _type(reader)
     request = StartRequest(
         terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
@@ -182,8 +174,8 @@ def read_start(body: bytes) -> tuple[StartRequest, tuple[Fault, ...]]:
         amount=_amount(reader, kind),
         sale=reader.text("sale", MAX_SALE_CHARACTERS),
         metadata=reader.object("metadata"),
-        transaction_reference=_uuid(reader, "transaction_reference"),
-        original=_uuid(reader, "original"),
+        transaction_reference=reader.uuid("transaction_reference"),
+        original=reader.uuid("original"),
         options=_options(reader),
         repeat=reader.flag("repeat"),
     )
@@ -222,16 +214,6 @@ def _type(reader: _Reader) -> OperationType:
         return OperationType.CHARGE
 
 
-def _uuid(reader: _Reader, name: str) -> str | None:
-    value = reader.value(name)
-    if value is None:
-        return None
-    canonical = canonical_uuid(value) if isinstance(value, str) else None
-    if canonical is None:
-        reader.fault(f"/{name}", "must be a UUID")
-    return canonical
-
-
 def _options(reader: _Reader) -> bytes:
     options = reader.object("options")
     for name in sorted(RESERVED & _RAW.decode(options).keys()):
@@ -267,17 +249,6 @@ def _numbers(reader: _Reader, members: Mapping[str, object], path: str, *, neste
         except ValueError as error:
             reader.fault(here, str(error))
     return checked
-
-
-def _repeated(document: Object) -> Iterator[str]:
-    """Yield pointers to the names that stand more than once and say different things; metadata is the till's own."""
-    yield from (pointer_token(name) for name in sorted(document.repeated))
-    for path in (("amount",), ("amount", "extra_taxes"), ("options",)):
-        inner: Any = document
-        for name in path:
-            inner = inner.get(name) if isinstance(inner, Object) else None
-        if isinstance(inner, Object):
-            yield from ("/".join((*path, pointer_token(name))) for name in sorted(inner.repeated))
 
 
 #: How each field of a repeated call is compared with the record: numbers by value, objects by content.
@@ -331,3 +302,45 @@ def start_body(transaction: Transaction, callback_url: str) -> bytes:
     if transaction.metadata != b"{}":
         body["metadata"] = msgspec.Raw(transaction.metadata)
     return encode(body | _RAW.decode(transaction.options))
+
+
+# The bodies of what people decide (local API: release, resolve, acknowledge): reading and checking.
+
+Decision = Released | Resolved | Dismissed
+
+
+class Resolution(Signed, frozen=True):
+    """A person says how it ended."""
+
+    result: Annotated[Result, Meta(description="how")]
+    transaction_reference: Annotated[Uuid | None, Meta(description="the acquirer's, of an approval alone")] = None
+
+
+class Acknowledgement(Signed, frozen=True):
+    """A person closes an attention."""
+
+    code: Annotated[AttentionCode, Meta(description="which")]
+
+
+def _release(_reader: Reader, operator: str, note: str, uid: int | None) -> Released:
+    return Released(operator, note, uid)
+
+
+def _resolve(reader: Reader, operator: str, note: str, uid: int | None) -> Resolved:
+    result = reader.choice("result", list(Result))
+    reference = reader.uuid("transaction_reference")
+    if reference is not None and result is not Result.APPROVED:
+        reader.fault("/transaction_reference", "belongs to the result approved alone")
+    return Resolved(operator, note, uid, result, reference)
+
+
+def _acknowledge(reader: Reader, operator: str, note: str, uid: int | None) -> Dismissed:
+    return Dismissed(operator, note, uid, reader.choice("code", list(AttentionCode)))
+
+
+#: The calls by which a person decides.
+DECISIONS: Mapping[str, DecisionRow[Decision]] = {
+    "release": (_release, Signed),
+    "resolve": (_resolve, Resolution),
+    "acknowledge": (_acknowledge, Acknowledgement),
+}

@@ -33,7 +33,7 @@ from posd.records import pruned
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.per_id_lock import Running
-from posd.records.request import Fault, MalformedJson
+from posd.records.request import Fault, MalformedJson, check, malformed
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -192,7 +192,7 @@ class Payments:
         try:
             request, faults = read_start(body)
         except MalformedJson as error:
-            refusal = refusal or Problem("malformed_json", f"the body is not JSON ({error}); nothing was started")
+            refusal = refusal or malformed(error, "nothing was started")
         async with self._running.alone(client_transaction_id):
             known = await self._look_up(client_transaction_id)
             if known is not None:
@@ -222,9 +222,7 @@ class Payments:
 
     async def _plan(self, client_transaction_id: str, request: StartRequest, faults: tuple[Fault, ...]) -> Transaction:
         """Return the transaction that the request asks for. Raise Problem: nothing is recorded."""
-        if faults:
-            what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
-            raise Problem("invalid_request", f"cannot start: {what}", errors=[_fields(fault) for fault in faults])
+        check(faults, "cannot start")
         serial = self._fleet.resolve(request.terminal)
         address = await self._fleet.addresses.choose(serial)
         if address is None:

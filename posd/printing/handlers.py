@@ -16,11 +16,11 @@ from posd.calls.waiting import wait_until
 from posd.printing import documents, model, rows
 from posd.printing.decide import PrintOperators
 from posd.printing.documents import Page, PrintHistory, PrintJob, PrintJobPage
-from posd.printing.request import PrintAcknowledgement, PrintRequest, PrintResolution, read_decision
+from posd.printing.request import DECISIONS, PrintAcknowledgement, PrintRequest, PrintResolution
 from posd.printing.start import Printing
 from posd.records import pruned
 from posd.records.model import Phase
-from posd.records.request import MalformedJson
+from posd.records.request import MalformedJson, check, malformed, read_decision
 
 
 class PrintJobCalls:
@@ -75,13 +75,10 @@ class PrintJobCalls:
         """Carry out what a person decides."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
         try:
-            decision, faults = read_decision(call, request.state.body, request.state.uid)
+            decision, faults = read_decision(DECISIONS[call], request.state.body, request.state.uid)
         except MalformedJson as error:
-            raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was changed") from error
-        if faults:
-            what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
-            errors = [{"path": fault.path, "message": fault.message} for fault in faults]
-            raise Problem("invalid_request", f"cannot {call}: {what}", errors=errors)
+            raise malformed(error, "nothing was changed") from error
+        check(faults, f"cannot {call}")
         try:
             job = await self._operators.decide(identity, decision)
         except Problem as problem:

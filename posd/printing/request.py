@@ -12,19 +12,17 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.ids import ID_RULE, PrintJobId, is_print_job_id
-from posd.base.json_types import Object, TooDeep, Wire, decode, deeper_than, encode
+from posd.base.json_types import Wire, deeper_than, encode
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import FINALS, PrintAttentionCode, PrintJob, PrintStatus
 from posd.records.request import (
     MAX_FREE_FORM_DEPTH,
-    MAX_NOTE_CHARACTERS,
-    MAX_OPERATOR_CHARACTERS,
     MAX_SERIAL_CHARACTERS,
+    DecisionRow,
     Fault,
-    MalformedJson,
+    Reader,
     Signed,
     by_value,
-    pointer_token,
 )
 
 #: The document, in bytes: a receipt is a few KiB, one with a logo some 100 KiB. With the other fields it has to fit a
@@ -79,73 +77,24 @@ class PrintAcknowledgement(Signed, frozen=True):
     code: Annotated[PrintAttentionCode, Meta(description="which")]
 
 
-class _Reader:
-    """Collects the faults of one body while its fields are read."""
-
-    def __init__(self, body: bytes, fields: tuple[str, ...]) -> None:
-        """Raise MalformedJson where the body is not JSON."""
-        self.members: Mapping[str, Any] = {}
-        self.faults: list[Fault] = []
-        try:
-            document = decode(body)
-        except TooDeep as error:
-            self.fault("", f"cannot be read: {error}")
-            return
-        except ValueError as error:
-            raise MalformedJson(str(error)) from error
-        if not isinstance(document, Object):
-            self.fault("", "must be a JSON object")
-            return
-        self.members = document
-        for name in sorted(document.repeated):
-            self.fault(f"/{pointer_token(name)}", "stands more than once, with different values")
-        for name in document:
-            if name not in fields:
-                self.fault(f"/{pointer_token(name)}", f"is not a field of this call; fields are {', '.join(fields)}")
-
-    @property
-    def readable(self) -> bool:
-        """Whether it is an object, so that its fields can be looked at."""
-        return not any(fault.path == "" for fault in self.faults)
-
-    def fault(self, path: str, message: str) -> None:
-        self.faults.append(Fault(path, message))
-
-    def text(self, name: str, least: int, most: int) -> str | None:
-        value = self.members.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, str) or not least <= len(value) <= most:
-            self.fault(f"/{name}", f"must be a string of {least} to {most} characters")
-            return None
-        return value
-
-    def required_text(self, name: str, most: int) -> str:
-        value = self.members.get(name)
-        if not isinstance(value, str) or not value.strip() or len(value) > most:
-            self.fault(f"/{name}", f"is required: a text of 1 to {most} characters")
-            return ""
-        return value.strip()
-
-
 def read_print(body: bytes) -> tuple[PrintRequest, tuple[Fault, ...]]:
     """Read the body of `PUT /print-jobs/{id}`: the request, and what is wrong with it.
 
     Raise MalformedJson where it is not JSON. Faulty fields have their default in the request.
     """
-    reader = _Reader(body, FIELDS)
+    reader = Reader(body, FIELDS)
     if not reader.readable:
         return PrintRequest(), tuple(reader.faults)
     request = PrintRequest(
-        terminal=reader.text("terminal", 1, MAX_SERIAL_CHARACTERS),
-        external_reference=reader.text("external_reference", 0, MAX_REFERENCE_CHARACTERS) or "",
+        terminal=reader.text("terminal", MAX_SERIAL_CHARACTERS),
+        external_reference=reader.text("external_reference", MAX_REFERENCE_CHARACTERS, least=0) or "",
         document=_document(reader, body),
         reprint_of=_reprint_of(reader),
     )
     return request, tuple(reader.faults)
 
 
-def _document(reader: _Reader, body: bytes) -> bytes:
+def _document(reader: Reader, body: bytes) -> bytes:
     if not isinstance(reader.members.get("document"), dict):
         reader.fault("/document", "is required: an object, which goes to the terminal as it stands")
         return b"{}"
@@ -157,7 +106,7 @@ def _document(reader: _Reader, body: bytes) -> bytes:
     return raw
 
 
-def _reprint_of(reader: _Reader) -> str | None:
+def _reprint_of(reader: Reader) -> str | None:
     value = reader.members.get("reprint_of")
     if value is None:
         return None
@@ -208,37 +157,16 @@ def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:
     return encode(own | {name: value for name, value in _RAW.decode(job.document).items() if name not in own})
 
 
-def _resolve(reader: _Reader, operator: str, note: str, uid: int | None) -> Resolved:
-    result = PrintStatus.known(str(reader.members.get("result")))
-    if result not in FINALS:
-        reader.fault("/result", f"is required: one of {', '.join(sorted(FINALS))}")
-        result = PrintStatus.FAILED
-    return Resolved(operator, note, uid, result)
+def _resolve(reader: Reader, operator: str, note: str, uid: int | None) -> Resolved:
+    return Resolved(operator, note, uid, reader.choice("result", sorted(FINALS)))
 
 
-def _acknowledge(reader: _Reader, operator: str, note: str, uid: int | None) -> Dismissed:
-    try:
-        code = PrintAttentionCode(str(reader.members.get("code")))
-    except ValueError:
-        reader.fault("/code", f"is required: one of {', '.join(PrintAttentionCode)}")
-        code = PrintAttentionCode.IN_DOUBT
-    return Dismissed(operator, note, uid, code)
+def _acknowledge(reader: Reader, operator: str, note: str, uid: int | None) -> Dismissed:
+    return Dismissed(operator, note, uid, reader.choice("code", list(PrintAttentionCode)))
 
 
-#: call -> how its body is read, and its type.
-CALLS: Mapping[str, tuple[Callable[[_Reader, str, str, int | None], Decision], type[Signed]]] = {
+#: The calls by which a person decides.
+DECISIONS: Mapping[str, DecisionRow[Decision]] = {
     "resolve": (_resolve, PrintResolution),
     "acknowledge": (_acknowledge, PrintAcknowledgement),
 }
-
-
-def read_decision(call: str, body: bytes, uid: int | None) -> tuple[Decision, tuple[Fault, ...]]:
-    """Read the body of a call of `CALLS`: the decision, and what is wrong with it. Raise MalformedJson.
-
-    `uid` is the user id of the process that called, None where the kernel did not say.
-    """
-    read, kind = CALLS[call]
-    reader = _Reader(body, kind.__struct_fields__)
-    operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
-    note = reader.required_text("note", MAX_NOTE_CHARACTERS)
-    return read(reader, operator, note, uid), tuple(reader.faults)

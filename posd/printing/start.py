@@ -32,7 +32,7 @@ from posd.records import pruned
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.per_id_lock import Running
-from posd.records.request import Fault, MalformedJson
+from posd.records.request import Fault, MalformedJson, check, malformed
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -133,7 +133,7 @@ class Printing:
         try:
             request, faults = read_print(body)
         except MalformedJson as error:
-            refusal = refusal or Problem("malformed_json", f"the body is not JSON ({error}); nothing was printed")
+            refusal = refusal or malformed(error, "nothing was printed")
         async with self._running.alone(print_job_id):
             if print_job_id in self._uncertain:
                 raise _not_known(print_job_id, "its intent is not on disk for certain")
@@ -173,10 +173,7 @@ class Printing:
 
     async def _plan(self, print_job_id: str, request: PrintRequest, faults: tuple[Fault, ...]) -> PrintJob:
         """Return the job that the request asks for. Raise Problem: nothing is recorded."""
-        if faults:
-            what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
-            errors = [{"path": fault.path, "message": fault.message} for fault in faults]
-            raise Problem("invalid_request", f"cannot print: {what}", errors=errors)
+        check(faults, "cannot print")
         serial = self._fleet.resolve(request.terminal)
         address = await self._fleet.addresses.choose(serial)
         if address is None:

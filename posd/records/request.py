@@ -1,11 +1,15 @@
-"""What the readers of the till's requests share: faults by JSON Pointer, limits, comparison by value."""
+"""What the readers of the till's requests share: fields and faults by JSON Pointer, limits, comparison by value."""
 
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import decode
+from posd.base.ids import canonical_uuid
+from posd.base.json_types import Object, TooDeep, decode
+from posd.base.problems import Problem
 
 #: Levels of arrays and objects in metadata, and in options: terminals and tills read it with what they have.
 MAX_FREE_FORM_DEPTH = 64
@@ -24,6 +28,20 @@ class Fault(msgspec.Struct, frozen=True):
     path: str
     message: str
     missing: bool = False  # it is not there at all
+
+
+def malformed(error: MalformedJson, nothing: str) -> Problem:
+    """Return the problem of a body that is not JSON; `nothing` says what was not done."""
+    return Problem("malformed_json", f"the body is not JSON ({error}); {nothing}")
+
+
+def check(faults: Iterable[Fault], cannot: str) -> None:
+    """Raise Problem invalid_request where there are faults; `cannot` says what cannot be done ("cannot start")."""
+    found = list(faults)
+    if found:
+        what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in found)
+        errors = [{"path": fault.path, "message": fault.message} for fault in found]
+        raise Problem("invalid_request", f"{cannot}: {what}", errors=errors)
 
 
 def pointer_token(name: str) -> str:
@@ -63,3 +81,103 @@ class Signed(msgspec.Struct, frozen=True):
 
     operator: Annotated[str, Meta(description="who", min_length=1, max_length=MAX_OPERATOR_CHARACTERS, pattern="\\S")]
     note: Annotated[str, Meta(description="why", min_length=1, max_length=MAX_NOTE_CHARACTERS, pattern="\\S")]
+
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+class Reader:
+    """Reads the fields of one body, and collects what is wrong with them."""
+
+    #: What the body is called in the fault of a field that is not described.
+    NAME = "call"
+
+    def __init__(self, body: bytes, fields: Sequence[str]) -> None:
+        """Raise MalformedJson where the body is not JSON."""
+        self.members: Mapping[str, Any] = {}
+        self.faults: list[Fault] = []
+        #: Whether it is an object, so that its fields can be looked at.
+        self.readable = False
+        try:
+            document = decode(body)
+        except TooDeep as error:
+            self.fault("", f"cannot be read: {error}")
+            return
+        except ValueError as error:
+            raise MalformedJson(str(error)) from error
+        if not isinstance(document, Object):
+            self.fault("", "must be a JSON object")
+            return
+        self.readable = True
+        self.members = document
+        for path in self.repeated(document):
+            self.fault(f"/{path}", "stands more than once, with different values")
+        for name in document:
+            if name not in fields:
+                message = f"is not a field of this {self.NAME}; fields are {', '.join(fields)}"
+                self.fault(f"/{pointer_token(name)}", message)
+
+    def repeated(self, document: Object) -> Iterator[str]:
+        """Yield what stands more than once with different values, as JSON Pointers without their first slash."""
+        yield from map(pointer_token, sorted(document.repeated))
+
+    def fault(self, path: str, message: str, *, missing: bool = False) -> None:
+        """Note that something is wrong."""
+        self.faults.append(Fault(path, message, missing))
+
+    def value(self, name: str) -> Any:
+        """Return a member, None where it is absent or null."""
+        return self.members.get(name)
+
+    def text(self, name: str, most: int, *, least: int = 1) -> str | None:
+        """Return a text of `least` to `most` characters, None where there is none."""
+        value = self.value(name)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not least <= len(value) <= most:
+            self.fault(f"/{name}", f"must be a string of {least} to {most} characters")
+            return None
+        return value
+
+    def required_text(self, name: str, most: int) -> str:
+        """Return a text of 1 to `most` characters that are not all space, "" where it is not right."""
+        value = self.value(name)
+        if not isinstance(value, str) or not value.strip() or len(value) > most:
+            self.fault(f"/{name}", f"is required: a text of 1 to {most} characters")
+            return ""
+        return value.strip()
+
+    def choice(self, name: str, words: Sequence[Word]) -> Word:
+        """Return the word that is chosen, the first where none is."""
+        given = str(self.value(name))
+        for word in words:
+            if word == given:
+                return word
+        self.fault(f"/{name}", f"is required: one of {', '.join(words)}")
+        return words[0]
+
+    def uuid(self, name: str) -> str | None:
+        """Return a UUID in its canonical form, None where there is none."""
+        value = self.value(name)
+        canonical = canonical_uuid(value) if isinstance(value, str) else None
+        if value is not None and canonical is None:
+            self.fault(f"/{name}", "must be a UUID")
+        return canonical
+
+
+Decision = TypeVar("Decision")
+
+#: How the body of a decision is read (its signature is operator, note and the user id of the caller), and its type.
+DecisionRow = tuple[Callable[[Reader, str, str, int | None], Decision], type[Signed]]
+
+
+def read_decision(row: DecisionRow[Decision], body: bytes, uid: int | None) -> tuple[Decision, tuple[Fault, ...]]:
+    """Read the body of a call by which a person decides: the decision, and what is wrong with it. Raise MalformedJson.
+
+    `uid` is the user id of the process that called, None where the kernel did not say.
+    """
+    read, kind = row
+    reader = Reader(body, kind.__struct_fields__)
+    operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
+    note = reader.required_text("note", MAX_NOTE_CHARACTERS)
+    return read(reader, operator, note, uid), tuple(reader.faults)

@@ -4,10 +4,19 @@ import json
 
 import pytest
 
-from posd.payments.decision_requests import CALLS, Decision, read_decision
+from posd.base.problems import Problem
 from posd.payments.entries import Dismissed, Released, Resolved
 from posd.payments.model import AttentionCode, Result
-from posd.records.request import MAX_NOTE_CHARACTERS, MAX_OPERATOR_CHARACTERS, MalformedJson
+from posd.payments.request import DECISIONS, Decision
+from posd.records.request import (
+    MAX_NOTE_CHARACTERS,
+    MAX_OPERATOR_CHARACTERS,
+    Fault,
+    MalformedJson,
+    check,
+    malformed,
+    read_decision,
+)
 from tests.core.inputs import named
 from tests.support.tables import every
 
@@ -17,7 +26,7 @@ REFERENCE = "5B6F6A5E-0B0A-4D7C-9D55-0F6B1C2A9E11"
 
 def faults(call: str, document: object) -> dict[str, str]:
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return {fault.path: fault.message for fault in read_decision(call, data, None)[1]}
+    return {fault.path: fault.message for fault in read_decision(DECISIONS[call], data, None)[1]}
 
 
 @every(
@@ -43,18 +52,18 @@ def faults(call: str, document: object) -> dict[str, str]:
     ids=named,
 )
 def test_a_decision_is_read(call: str, own: dict[str, object], decision: Decision) -> None:
-    assert read_decision(call, json.dumps(WHO | own).encode(), 1000) == (decision, ())
+    assert read_decision(DECISIONS[call], json.dumps(WHO | own).encode(), 1000) == (decision, ())
 
 
 def test_blanks_around_the_words_are_left_out() -> None:
     body = json.dumps({"operator": " Ana ", "note": "\tsaid so\n"}).encode()
-    assert read_decision("release", body, None) == (Released("Ana", "said so", None), ())
+    assert read_decision(DECISIONS["release"], body, None) == (Released("Ana", "said so", None), ())
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"operator=Ana", b'{"operator": NaN}', b'{"a": "\xff"}'])
 def test_what_is_not_json(data: bytes) -> None:
     with pytest.raises(MalformedJson):
-        read_decision("release", data, None)
+        read_decision(DECISIONS["release"], data, None)
 
 
 @every(
@@ -96,10 +105,10 @@ def test_the_longest_words_are_taken() -> None:
     assert not faults("release", {"operator": "x" * MAX_OPERATOR_CHARACTERS, "note": "x" * MAX_NOTE_CHARACTERS})
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", DECISIONS)
 def test_an_unknown_field_hears_which_there_are(call: str) -> None:
     message = faults(call, WHO | {"x": 1})["/x"]
-    assert message.endswith(", ".join(CALLS[call][1].__struct_fields__))
+    assert message.endswith(", ".join(DECISIONS[call][1].__struct_fields__))
 
 
 @pytest.mark.parametrize(
@@ -107,3 +116,23 @@ def test_an_unknown_field_hears_which_there_are(call: str) -> None:
 )
 def test_a_word_that_is_missing_hears_which_there_are(call: str, name: str, words: list[str]) -> None:
     assert faults(call, WHO)[f"/{name}"].endswith(", ".join(words))
+
+
+def test_faults_are_one_problem_that_names_each_of_them() -> None:
+    check((), "cannot release")
+    with pytest.raises(Problem) as refused:
+        check((Fault("/operator", "is required"), Fault("", "must be a JSON object")), "cannot release")
+    assert refused.value.code == "invalid_request"
+    assert refused.value.detail == "cannot release: /operator is required; the body must be a JSON object"
+    assert refused.value.extra["errors"] == [
+        {"path": "/operator", "message": "is required"},
+        {"path": "", "message": "must be a JSON object"},
+    ]
+
+
+def test_a_body_that_is_not_json_is_a_problem_that_says_what_was_not_done() -> None:
+    problem = malformed(MalformedJson("it is not UTF-8"), "nothing was changed")
+    assert (problem.code, problem.detail) == (
+        "malformed_json",
+        "the body is not JSON (it is not UTF-8); nothing was changed",
+    )

@@ -12,15 +12,15 @@ from posd.base.ids import is_print_job_id
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import PrintJob, Report, rebuild
 from posd.printing.request import (
+    DECISIONS,
     MAX_DOCUMENT_BYTES,
     MAX_REFERENCE_CHARACTERS,
     PrintRequest,
     differing_fields,
     print_body,
-    read_decision,
     read_print,
 )
-from posd.records.request import MAX_FREE_FORM_DEPTH, Fault, MalformedJson
+from posd.records.request import MAX_FREE_FORM_DEPTH, Fault, MalformedJson, read_decision
 from tests.core.test_printing import NOW, starting
 
 DOCUMENT = b'{"lines": ["caf\\u00e9", 1.10], "n":1e2}'
@@ -153,10 +153,12 @@ def test_members_laid_beside_the_others_do_not_replace_them() -> None:
 
 def test_what_a_person_decides() -> None:
     body = b'{"result": "FAILED", "operator": " Ana ", "note": "no paper came"}'
-    decision, faults = read_decision("resolve", body, 1000)
+    decision, faults = read_decision(DECISIONS["resolve"], body, 1000)
     assert (faults, msgspec.structs.astuple(decision)) == ((), ("Ana", "no paper came", 1000, "FAILED"))
     assert isinstance(decision, Resolved)
-    decision, faults = read_decision("acknowledge", b'{"code":"orphan","operator":"Ana","note":"seen"}', None)
+    decision, faults = read_decision(
+        DECISIONS["acknowledge"], b'{"code":"orphan","operator":"Ana","note":"seen"}', None
+    )
     assert (faults, isinstance(decision, Dismissed)) == ((), True)
 
 
@@ -165,12 +167,12 @@ def test_what_a_person_decides() -> None:
 def test_a_decision_is_told_every_fault(call: str, word: Any) -> None:
     own = {"resolve": "result", "acknowledge": "code"}[call]
     body = {own: word, "operator": "", "note": "x" * 1025, "extra": 1}
-    _, faults = read_decision(call, json.dumps(body).encode(), None)
+    _, faults = read_decision(DECISIONS[call], json.dumps(body).encode(), None)
     assert [fault.path for fault in faults] == ["/extra", "/operator", "/note", f"/{own}"]
 
 
 def test_a_decision_that_is_no_object() -> None:
-    _, faults = read_decision("resolve", b"[]", None)
+    _, faults = read_decision(DECISIONS["resolve"], b"[]", None)
     assert faults[0] == Fault("", "must be a JSON object")
     with pytest.raises(MalformedJson):
-        read_decision("resolve", b"{", None)
+        read_decision(DECISIONS["resolve"], b"{", None)

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.payments.wire import MAX_ELEMENTS, Found, NoAnswer, Nothing, final_element, read_reply, request_body
+from posd.payments.wire import (
+    MAX_ELEMENTS,
+    Found,
+    NoAnswer,
+    NotAnEvent,
+    Nothing,
+    final_element,
+    read_reply,
+    request_body,
+)
 from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.core.inputs import content
 from tests.core.scenarios import CARD, IDENTITY, REQUESTED
@@ -167,3 +176,11 @@ def test_a_reply_of_too_many_elements_is_no_answer() -> None:
     answer = read_reply(reply, "", IDENTITY)
     assert isinstance(answer, NoAnswer)
     assert str(MAX_ELEMENTS) in answer.reason
+
+
+def test_elements_of_other_terminals_are_left_out_and_what_is_all_ours_stays_as_it_is() -> None:
+    card, final = content(CARD).decode(), content("APPROVAL", REQUESTED).decode()
+    answer = Found((card, "{}", final))
+    assert [isinstance(event, NotAnEvent) for event in answer.events] == [False, True, False]
+    assert answer.kept(lambda _event: True) is answer
+    assert answer.kept(lambda event: not isinstance(event, NotAnEvent)) == Found((card, final))

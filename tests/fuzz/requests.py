@@ -1,6 +1,6 @@
 """Targets of the till's requests, as pure functions: starting, printing, and what people decide."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from posd.base.json_types import encode
-from posd.payments import decision_requests
+from posd.payments import request as start_requests
 from posd.payments.model import Transaction
 from posd.payments.request import StartRequest, differing_fields, read_start, start_body
 from posd.printing import request as print_requests
 from posd.printing.model import PrintJob
 from posd.printing.request import PrintRequest, read_print
 from posd.records.model import Phase
-from posd.records.request import Fault, MalformedJson
+from posd.records.request import DecisionRow, Fault, MalformedJson, read_decision
 from tests.fuzz import reading, seeds
 from tests.fuzz.mutation import bodies
 from tests.fuzz.seeds import IDENTITY
@@ -136,8 +136,10 @@ def check_print(case: Case) -> None:
 def check_decision(case: Case) -> None:
     """What a person decides is refused as no JSON, or with faults, or is right: who and why are there then."""
     call, channel = case.given
-    read = decision_requests.read_decision if channel == "transactions" else print_requests.read_decision
-    found = refused_alone(MalformedJson, read, call, case.body, 0)
+    rows: Mapping[str, DecisionRow[Any]] = print_requests.DECISIONS
+    if channel == "transactions":
+        rows = start_requests.DECISIONS
+    found = refused_alone(MalformedJson, read_decision, rows[call], case.body, 0)
     if found is None:
         return
     decision, faults = found

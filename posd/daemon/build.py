@@ -39,7 +39,7 @@ from posd.payments.record import CallsInFlight
 from posd.payments.reprocess import PaymentRecords
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
-from posd.payments.start import Intents, Payments
+from posd.payments.start import Payments
 from posd.printing import record as print_log
 from posd.printing import schedule
 from posd.printing.decide import PrintOperators
@@ -118,7 +118,7 @@ def payments(config: Config, store: Store, around: TerminalParts, callback_urls:
     """Build the use cases of payments."""
     fleet, outstanding = around.fleet, CallsInFlight()
     address_changes = AddressChanges(store, around.interfaces, outstanding, now)
-    intents = Intents(fleet, outstanding, ZoneInfo(config.merchant.timezone))
+    zone = ZoneInfo(config.merchant.timezone)
     aborts = Aborts(store, fleet, outstanding, now)
     searching = Searching(store, fleet, config.merchant.id, outstanding, now)
     reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
@@ -126,7 +126,7 @@ def payments(config: Config, store: Store, around: TerminalParts, callback_urls:
     store.hub.listen(payment_log.hear)
     return PaymentParts(
         outstanding,
-        Payments(store, fleet, intents, callback_urls, outstanding, now, address_changes.called_back_at),
+        Payments(store, fleet, callback_urls, outstanding, zone, now, address_changes.called_back_at),
         aborts,
         searching,
         reconciler,

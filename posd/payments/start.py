@@ -1,9 +1,14 @@
-"""Starting transactions (architecture, The way of a payment).
+"""Starting a payment, in six steps (architecture, The way of a payment).
 
-Each call runs as a task of its own, so that a till that hangs up changes nothing, and calls of one id run one after the
-other, so that a repeated call is answered from what the first one did. The intent is committed, the request is sent
-once, the answer is judged and committed. What can crash between two of these leaves `starting` on disk, which the next
-start of the daemon turns into `in_doubt`.
+1. An id that is known is answered from the record. Calls of one id run one after the other.
+2. The request is checked; a request that is refused records nothing and sends nothing.
+3. The intent and the terminal's lease are recorded, in one commit with every guard against paying twice.
+4. The request is sent, once.
+5. The answer is judged, and what it proves is recorded.
+6. A crash between two of these leaves `starting` on disk, which the next daemon turns into `in_doubt`
+   (`payments.recovery`).
+
+Each call runs as a task of its own: a till that hangs up changes nothing.
 """
 
 import asyncio
@@ -15,7 +20,6 @@ from datetime import datetime, tzinfo
 from functools import partial
 from itertools import islice
 
-import msgspec
 import structlog
 
 from posd.base.crashpoints import crash_point
@@ -23,7 +27,6 @@ from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.payments import chains, rows
-from posd.payments.chains import place
 from posd.payments.entries import Attempted
 from posd.payments.model import OperationType, Transaction, may_be_paid
 from posd.payments.record import CallsInFlight, begin, record
@@ -32,8 +35,8 @@ from posd.payments.wire import NAMES, judge
 from posd.records import pruned
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
-from posd.records.per_id_lock import Running
 from posd.records.request import Fault, MalformedJson, check, malformed
+from posd.records.start import RETRY_STORING_SECONDS, Running, address, draining, not_known, require_same, unavailable
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -41,128 +44,39 @@ from posd.terminals.attempt import Attempt, NotSent, Replied
 from posd.terminals.contact import TerminalRequest
 from posd.terminals.fleet import Fleet
 
-# Recording the intent of a transaction: every guard against paying twice, in one commit with the lease.
-
 #: Transactions that a `sale_conflict` names; a sale has one or two, and a till that always says the same has all.
 MAX_CONFLICTS_SHOWN = 20
-
-
-class Intended(msgspec.Struct, frozen=True):
-    """A transaction whose intent is recorded, and the request that starts it, ready to be sent."""
-
-    transaction: Transaction
-    request: TerminalRequest
-
-
-class Existing(msgspec.Struct, frozen=True):
-    """The id was there already when the intent was to be recorded."""
-
-    transaction: Transaction
-
-
-class Intents:
-    """Records intents, inside a commit. `zone` is the merchant's: its calendar decides what a void is."""
-
-    def __init__(self, fleet: Fleet, outstanding: CallsInFlight, zone: tzinfo) -> None:
-        self._fleet = fleet
-        self._outstanding = outstanding
-        self._zone = zone
-
-    def record(self, unit: Unit, draft: Transaction, callback_url: str) -> Intended | Existing:
-        """Take the terminal and record the transaction, or return what is known under its id.
-
-        Raise Problem where one of the guards refuses it: nothing is recorded.
-        """
-        existing = rows.get(unit.db, draft.client_transaction_id)
-        if existing is not None:
-            return Existing(existing)
-        pruned.refuse_payment(unit.db, draft.client_transaction_id)  # pruned
-        transaction = place(unit, draft, self._zone)  # unknown_original, already_derived
-        intended = self._request(transaction, callback_url)  # nothing of it can fail once the intent is on disk
-        self._refuse_sale(unit, transaction)  # sale_conflict
-        self._refuse_busy(unit, transaction)  # terminal_busy
-        begin(unit, transaction, "intent")
-        rows.take_lease(unit, transaction.terminal, transaction.client_transaction_id)
-        return intended
-
-    def _request(self, transaction: Transaction, callback_url: str) -> Intended:
-        """Return the one request that starts it."""
-        operation = transaction.type or OperationType.CHARGE
-        body = start_body(transaction, callback_url)
-        request = self._fleet.request(transaction.terminal, operation, transaction.sent_to or "", body)
-        return Intended(transaction, request)
-
-    def _refuse_sale(self, unit: Unit, transaction: Transaction) -> None:
-        """Raise Problem where another transaction of the sale is open, approved or unsettled, on any terminal.
-
-        Those of its own chain are of the same sale and no second payment for it; `place` guards them.
-        """
-        if transaction.sale is None or transaction.repeat:
-            return
-        chain = set(chains.family(unit.db, transaction)) if transaction.derives_from else set()
-        claims = (
-            other
-            for other in rows.of_sale(unit.db, transaction.sale)
-            if may_be_paid(other) and other.client_transaction_id not in chain
-        )
-        others = [other.client_transaction_id for other in islice(claims, MAX_CONFLICTS_SHOWN)]
-        if others:
-            raise Problem(
-                "sale_conflict",
-                f"cannot start: sale {transaction.sale} already has a payment that is open or approved "
-                f"({', '.join(others)}); look at it first. If this is a further payment for the same sale, say so "
-                'with "repeat": true',
-                transactions=others,
-            )
-
-    def _refuse_busy(self, unit: Unit, transaction: Transaction) -> None:
-        """Raise Problem where another transaction holds the terminal, and is open or has a call under way."""
-        holder = rows.lease_holder(unit.db, transaction.terminal)
-        blocking = rows.get(unit.db, holder) if holder else None
-        if blocking is None:
-            return
-        identity = blocking.client_transaction_id
-        if blocking.phase is not Phase.FINAL or self._outstanding.of(identity):
-            raise Problem(
-                "terminal_busy",
-                f"cannot start: terminal {transaction.terminal} is still busy with {identity} "
-                f"({blocking.status or blocking.phase} since {blocking.updated_at}); wait for it, abort it "
-                f"(posd abort {identity}) or free the terminal (posd release {identity})",
-                blocking_transaction=identity,
-            )
-
-
-#: While the disk is full, how often the judgement of a start is tried again, in seconds.
-RETRY_STORING_SECONDS = 1.0
-
 
 log = structlog.get_logger("posd.payments")
 
 
 class Payments:
-    """Use cases of the till: start."""
+    """Use case of the till: start."""
 
     def __init__(
         self,
         store: Store,
         fleet: Fleet,
-        intents: Intents,
         callback_urls: CallbackUrls,
         outstanding: CallsInFlight,
+        zone: tzinfo,
         now: Callable[[], datetime],
         on_called_back_at: Callable[[str], None] = lambda _host: None,
     ) -> None:
-        """`on_called_back_at`: called with the address of this machine in a callback URL, once that is recorded."""
+        """`zone` is the merchant's: its calendar decides what a void is.
+
+        `on_called_back_at`: called with the address of this machine in a callback URL, once that is recorded.
+        """
         self._store = store
         self._fleet = fleet
-        self._intents = intents
         self._callback_urls = callback_urls
         self._outstanding = outstanding
+        self._zone = zone
         self._now = now
+        self._on_called_back_at = on_called_back_at
         self._running = Running()
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
         self._draining = False
-        self._on_called_back_at = on_called_back_at
 
     async def start(
         self, client_transaction_id: str, body: bytes, refusal: Problem | None = None
@@ -184,59 +98,56 @@ class Payments:
         self._fleet.hurry()
         await self._running.wait()
 
-    async def _start(
-        self, client_transaction_id: str, body: bytes, refusal: Problem | None
-    ) -> tuple[Transaction, bool]:
+    async def _start(self, identity: str, body: bytes, refusal: Problem | None) -> tuple[Transaction, bool]:
         request = StartRequest()
         faults: tuple[Fault, ...] = (Fault("", "is not a request"),)
         try:
             request, faults = read_start(body)
         except MalformedJson as error:
             refusal = refusal or malformed(error, "nothing was started")
-        async with self._running.alone(client_transaction_id):
-            known = await self._look_up(client_transaction_id)
-            if known is not None:
-                return _same(known, request, faults), False
-            if refusal is not None:
-                raise refusal
-            transaction = await self._plan(client_transaction_id, request, faults)
-            assert transaction.sent_to is not None  # noqa: S101 - `_plan` gives it the terminal's address
-            callback = await self._callback_urls.give(
-                Channel.TRANSACTION,
-                client_transaction_id,
-                transaction.sent_to,
-                self._fleet.access_mode(transaction.terminal),
-            )
-            transaction = msgspec.structs.replace(transaction, callback_host=callback.host)
-            recorded = await self._run(transaction, callback.url)
-            if isinstance(recorded, Existing):
-                return _same(recorded.transaction, request, faults), False
-            return recorded, True
+        async with self._running.alone(identity):
+            known = await self._look_up(identity)
+            if known is None:
+                if refusal is not None:
+                    raise refusal
+                draft, callback_url = await self._draft(identity, request, faults)
+                known, started = await self._run(draft, callback_url)
+                if started:
+                    return known, True
+        require_same(identity, differing_fields(known, request, faults), used_for="request", new_id_for="payment")
+        return known, False
 
-    async def _look_up(self, client_transaction_id: str) -> Transaction | None:
+    # 1. An id that is known is answered from the record.
+
+    async def _look_up(self, identity: str) -> Transaction | None:
+        """Return what is recorded under the id, None where it is free. Raise Problem."""
+
+        def look(db: sqlite3.Connection) -> Transaction | None:
+            found = rows.get(db, identity)
+            if found is None:
+                pruned.refuse_payment(db, identity)
+            return found
+
         try:
-            return await self._store.look_up(partial(_known, client_transaction_id=client_transaction_id))
+            return await self._store.look_up(look)
         except StorageUnavailable as error:
-            # No 503 here: it would say that nothing was sent under this id, and that is not known.
-            raise _not_known(client_transaction_id, error) from error
+            raise self._not_known(identity, error) from error
 
-    async def _plan(self, client_transaction_id: str, request: StartRequest, faults: tuple[Fault, ...]) -> Transaction:
-        """Return the transaction that the request asks for. Raise Problem: nothing is recorded."""
+    # 2. The request is checked.
+
+    async def _draft(self, identity: str, request: StartRequest, faults: tuple[Fault, ...]) -> tuple[Transaction, str]:
+        """Return what the request asks for, and its callback URL. Raise Problem: nothing is recorded."""
         check(faults, "cannot start")
-        serial = self._fleet.resolve(request.terminal)
-        address = await self._fleet.addresses.choose(serial)
-        if address is None:
-            raise Problem(
-                "terminal_offline",
-                f"cannot start: no address of terminal {serial} is known; check that it is switched on and in this "
-                "network (posd terminals), or give it a base_url in the configuration",
-            )
+        terminal = self._fleet.resolve(request.terminal)
+        sent_to = await address(self._fleet, terminal, "cannot start")
         if self._draining:
-            raise Problem("draining", "posd is stopping; repeat the same call in a moment")
+            raise draining()
         at = iso(self._now())
-        return Transaction(
-            client_transaction_id=client_transaction_id,
-            terminal=serial,
+        mode = self._fleet.access_mode(terminal)
+        callback = await self._callback_urls.give(Channel.TRANSACTION, identity, sent_to, mode)
+        draft = Transaction(
+            client_transaction_id=identity,
+            terminal=terminal,
             type=request.type,
             created_at=at,
             updated_at=at,
@@ -248,60 +159,91 @@ class Payments:
             transaction_reference=request.transaction_reference,
             original=request.original,
             repeat=request.repeat,
-            sent_to=address[0],
+            sent_to=sent_to,
+            callback_host=callback.host,
         )
+        return draft, callback.url
 
-    async def _run(self, draft: Transaction, callback_url: str) -> "Transaction | Existing":
-        """Commit the intent, send the request, commit what the answer proves; return the transaction as recorded."""
+    async def _run(self, draft: Transaction, callback_url: str) -> tuple[Transaction, bool]:
+        """Take steps 3 to 5; return the transaction as recorded, and whether it was started by this. Raise Problem."""
         identity = draft.client_transaction_id
         transaction, certain = draft, True
         self._newest[identity] = draft
         with self._outstanding.call(identity):
             try:
-                intended = await self._intend(draft, callback_url)
+                transaction, request = await self._intend(draft, callback_url)
             except CommitUncertain as error:
                 log.warning("payment.commit_uncertain", transaction=identity, error=str(error))
                 attempt: Attempt = NotSent("its intent could not be committed for certain, so it was not sent")
                 certain = False
             else:
-                if isinstance(intended, Existing):  # a callback was faster than the till: an orphan
-                    return intended
-                transaction = intended.transaction
-                attempt = await self._send(intended)
+                if request is None:  # a callback was faster than the till: an orphan
+                    return transaction, False
+                attempt = await self._send(transaction, request)
         try:
             concluded = await self._conclude(draft, attempt)
         except Exception as error:
             self._report(identity, error)
             self._running.keep(self._conclude_later(draft, attempt))
             if not certain:
-                raise _not_known(identity, error) from error
-            return transaction
+                raise self._not_known(identity, error) from error
+            return transaction, True
         if concluded is None:
-            raise _unavailable(StorageUnavailable("the commit failed"))
-        return concluded
+            raise unavailable(StorageUnavailable("the commit failed"))
+        return concluded, True
 
-    async def _intend(self, draft: Transaction, callback_url: str) -> "Intended | Existing":
-        """Commit the intent and the lease; return it, or what was there already. Raise Problem, CommitUncertain."""
+    # 3. The intent is recorded, with every guard against paying twice.
+
+    async def _intend(self, draft: Transaction, callback_url: str) -> tuple[Transaction, TerminalRequest | None]:
+        """Commit the intent and the lease; return the transaction, and the one request that starts it.
+
+        No request where the id was there already. Raise Problem, CommitUncertain.
+        """
         crash_point("start.before_intent")
         try:
-            intended = await self._store.write(partial(self._intents.record, draft=draft, callback_url=callback_url))
+            transaction, request = await self._store.write(
+                partial(self._record_intent, draft=draft, callback_url=callback_url)
+            )
         except CommitUncertain:
             raise
         except Exception as error:
             del self._newest[draft.client_transaction_id]
             if isinstance(error, StorageUnavailable):
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
             raise
-        if isinstance(intended, Existing):
+        if request is None:
             del self._newest[draft.client_transaction_id]
         crash_point("start.intended")
-        if isinstance(intended, Intended) and intended.transaction.callback_host is not None:
-            self._on_called_back_at(intended.transaction.callback_host)
-        return intended
+        if request is not None and transaction.callback_host is not None:
+            self._on_called_back_at(transaction.callback_host)
+        return transaction, request
 
-    async def _send(self, intended: Intended) -> Attempt:
-        transaction = intended.transaction
-        contact, request = self._fleet.contact, intended.request
+    def _record_intent(
+        self, unit: Unit, draft: Transaction, callback_url: str
+    ) -> tuple[Transaction, TerminalRequest | None]:
+        """Record the intent (runs inside the commit). Raise Problem where a guard refuses it: nothing is recorded."""
+        existing = rows.get(unit.db, draft.client_transaction_id)
+        if existing is not None:
+            return existing, None
+        pruned.refuse_payment(unit.db, draft.client_transaction_id)  # pruned
+        transaction = chains.place(unit, draft, self._zone)  # unknown_original, already_derived
+        request = self._request(transaction, callback_url)  # nothing of it can fail once the intent is on disk
+        _refuse_sale(unit, transaction)  # sale_conflict
+        _refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
+        begin(unit, transaction, "intent")
+        rows.take_lease(unit, transaction.terminal, transaction.client_transaction_id)
+        return transaction, request
+
+    def _request(self, transaction: Transaction, callback_url: str) -> TerminalRequest:
+        """Return the one request that starts it."""
+        operation = transaction.type or OperationType.CHARGE
+        body = start_body(transaction, callback_url)
+        return self._fleet.request(transaction.terminal, operation, transaction.sent_to or "", body)
+
+    # 4. The request is sent, once.
+
+    async def _send(self, transaction: Transaction, request: TerminalRequest) -> Attempt:
+        contact = self._fleet.contact
         crash_point("start.before_send")
         attempt = await contact.call(
             request,
@@ -310,6 +252,8 @@ class Payments:
         )
         crash_point("start.replied")
         return attempt
+
+    # 5. The answer is judged, and what it proves is recorded.
 
     async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
@@ -360,17 +304,55 @@ class Payments:
             return None
         return record(unit, before, Attempted(attempt), now, self._outstanding)
 
+    def _not_known(self, identity: str, error: Exception) -> Problem:
+        problem = not_known(error)
+        log.warning("payment.not_readable", transaction=identity, error=str(error), error_id=problem.extra["error_id"])
+        return problem
 
-def _known(db: sqlite3.Connection, client_transaction_id: str) -> Transaction | None:
-    """Return the transaction of that id, None where it is free. Raise Problem `pruned`."""
-    found = rows.get(db, client_transaction_id)
-    if found is None:
-        pruned.refuse_payment(db, client_transaction_id)
-    return found
+
+def _refuse_sale(unit: Unit, transaction: Transaction) -> None:
+    """Raise Problem where another transaction of the sale is open, approved or unsettled, on any terminal.
+
+    Those of its own chain are of the same sale and no second payment for it; `chains.place` guards them.
+    """
+    if transaction.sale is None or transaction.repeat:
+        return
+    chain = set(chains.family(unit.db, transaction)) if transaction.derives_from else set()
+    claims = (
+        other
+        for other in rows.of_sale(unit.db, transaction.sale)
+        if may_be_paid(other) and other.client_transaction_id not in chain
+    )
+    others = [other.client_transaction_id for other in islice(claims, MAX_CONFLICTS_SHOWN)]
+    if others:
+        raise Problem(
+            "sale_conflict",
+            f"cannot start: sale {transaction.sale} already has a payment that is open or approved "
+            f"({', '.join(others)}); look at it first. If this is a further payment for the same sale, say so "
+            'with "repeat": true',
+            transactions=others,
+        )
+
+
+def _refuse_busy(unit: Unit, transaction: Transaction, outstanding: CallsInFlight) -> None:
+    """Raise Problem where another transaction holds the terminal, and is open or has a call under way."""
+    holder = rows.lease_holder(unit.db, transaction.terminal)
+    blocking = rows.get(unit.db, holder) if holder else None
+    if blocking is None:
+        return
+    identity = blocking.client_transaction_id
+    if blocking.phase is not Phase.FINAL or outstanding.of(identity):
+        raise Problem(
+            "terminal_busy",
+            f"cannot start: terminal {transaction.terminal} is still busy with {identity} "
+            f"({blocking.status or blocking.phase} since {blocking.updated_at}); wait for it, abort it "
+            f"(posd abort {identity}) or free the terminal (posd release {identity})",
+            blocking_transaction=identity,
+        )
 
 
 def _written(transaction: Transaction) -> None:
-    """Tell that the request is on its way; not before that, so that the terminal does not wait for the log."""
+    """Log that the request is on its way; not before that, so that the terminal does not wait for the log."""
     crash_point("start.written")
     log.info(
         "payment.started",
@@ -378,40 +360,3 @@ def _written(transaction: Transaction) -> None:
         terminal=transaction.terminal,
         type=transaction.type,
     )
-
-
-def _same(known: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> Transaction:
-    """Return the transaction where the repeated call asks for the same. Raise Problem id_reused."""
-    fields = differing_fields(known, request, faults)
-    if fields:
-        raise Problem(
-            "id_reused",
-            f"{known.client_transaction_id} was already used for another request (different: {', '.join(fields)}); "
-            "it stands as it is. Ask for it by GET, and choose a new id for a new payment",
-            fields=fields,
-        )
-    return known
-
-
-def _not_known(client_transaction_id: str, error: Exception) -> Problem:
-    """Return the answer where nobody can say now whether something was sent under the id: repeat the call."""
-    error_id = secrets.token_hex(8)
-    log.warning("payment.not_readable", transaction=client_transaction_id, error=str(error), error_id=error_id)
-    return Problem(
-        "internal_error",
-        f"it cannot be looked up whether this id was started: {error}; repeat the same call with the same id, and "
-        "check the disk",
-        error_id=error_id,
-    )
-
-
-def _unavailable(error: Exception) -> Problem:
-    return Problem(
-        "storage_unavailable",
-        f"cannot do it now: {error}; nothing was sent and nothing recorded. Repeat the same call; "
-        "if it stays so, check the disk",
-    )
-
-
-def _fields(fault: Fault) -> dict[str, str]:
-    return {"path": fault.path, "message": fault.message}

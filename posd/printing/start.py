@@ -31,8 +31,8 @@ from posd.printing.wire import judge
 from posd.records import pruned
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
-from posd.records.per_id_lock import Running
 from posd.records.request import Fault, MalformedJson, check, malformed
+from posd.records.start import RETRY_STORING_SECONDS, Running, address, draining, not_known, require_same, unavailable
 from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -73,9 +73,6 @@ def record_attempt(unit: Unit, identity: str, attempt: Attempt, now: datetime) -
     found = rows.get(unit.db, identity)
     return rows.record(unit, found, Created(attempt), now) if found is not None else None
 
-
-#: While the disk is full, how often the judgement of a creation is tried again, in seconds.
-RETRY_STORING_SECONDS = 1.0
 
 STOPPING = "posd was stopped before its turn to be sent came"
 
@@ -147,7 +144,8 @@ class Printing:
             else:
                 created = False
             if not created:
-                _require_same(known, request, faults)
+                fields = differing_fields(known, request, faults)
+                require_same(print_job_id, fields, used_for="print job", new_id_for="document")
         return await self._wait(known), created
 
     async def _wait(self, job: PrintJob) -> PrintJob:
@@ -159,11 +157,18 @@ class Printing:
         return (delivery.result() if delivery.done() else None) or job
 
     async def _look_up(self, print_job_id: str) -> PrintJob | None:
+        """Return the job of that id, None where it is free. Raise Problem."""
+
+        def look(db: sqlite3.Connection) -> PrintJob | None:
+            found = rows.get(db, print_job_id)
+            if found is None:
+                pruned.refuse_print_job(db, print_job_id)
+            return found
+
         try:
-            return await self._store.look_up(partial(_known, print_job_id=print_job_id))
+            return await self._store.look_up(look)
         except StorageUnavailable as error:
-            # No 503 here: it would say that nothing was sent under this id, and that is not known.
-            raise _not_known(print_job_id, str(error)) from error
+            raise _not_known(print_job_id, error) from error
 
     async def _again(self, print_job_id: str) -> PrintJob:
         """Return the job that was there already when the intent was to be recorded: a webhook was faster."""
@@ -175,15 +180,9 @@ class Printing:
         """Return the job that the request asks for. Raise Problem: nothing is recorded."""
         check(faults, "cannot print")
         serial = self._fleet.resolve(request.terminal)
-        address = await self._fleet.addresses.choose(serial)
-        if address is None:
-            raise Problem(
-                "terminal_offline",
-                f"cannot print: no address of terminal {serial} is known; check that it is switched on and in this "
-                "network (posd terminals), or give it a base_url in the configuration",
-            )
+        sent_to = await address(self._fleet, serial, "cannot print")
         if self._draining:
-            raise Problem("draining", "posd is stopping; repeat the same call in a moment")
+            raise draining()
         if self._turns.waiting >= MAX_WAITING:
             raise Problem(
                 "queue_full",
@@ -200,7 +199,7 @@ class Printing:
             external_reference=request.external_reference,
             document=request.document,
             reprint_of=request.reprint_of,
-            sent_to=address[0],
+            sent_to=sent_to,
             queued=self._turns.busy(serial),
         )
 
@@ -218,7 +217,7 @@ class Printing:
         except BaseException as error:
             self._turns.leave(draft.terminal)
             if isinstance(error, StorageUnavailable):
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
             raise
         if not recorded:
             self._turns.leave(draft.terminal)
@@ -253,10 +252,10 @@ class Printing:
         except Exception as failure:
             self._report(identity, failure)
             self._running.keep(self._conclude_later(identity, attempt))
-            raise _not_known(identity, str(failure)) from failure
+            raise _not_known(identity, failure) from failure
         self._uncertain.discard(identity)
         if concluded is None:
-            raise _unavailable(StorageUnavailable("the commit failed")) from error
+            raise unavailable(StorageUnavailable("the commit failed")) from error
         return concluded
 
     async def _deliver(
@@ -345,41 +344,7 @@ class Printing:
             log.error("posd.internal_error", error_id=secrets.token_hex(8), print_job=identity, exc_info=error)
 
 
-def _known(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
-    """Return the job of that id, None where it is free. Raise Problem `pruned`."""
-    found = rows.get(db, print_job_id)
-    if found is None:
-        pruned.refuse_print_job(db, print_job_id)
-    return found
-
-
-def _require_same(known: PrintJob, request: PrintRequest, faults: tuple[Fault, ...]) -> None:
-    """Raise Problem id_reused where the repeated call asks for something else."""
-    fields = differing_fields(known, request, faults)
-    if fields:
-        raise Problem(
-            "id_reused",
-            f"{known.print_job_id} was already used for another print job (different: {', '.join(fields)}); "
-            "it stands as it is. Ask for it by GET, and choose a new id for a new document",
-            fields=fields,
-        )
-
-
-def _not_known(print_job_id: str, why: str) -> Problem:
-    """Return the answer where nobody can say now whether something was sent under the id: repeat the call."""
-    error_id = secrets.token_hex(8)
-    log.warning("print.not_readable", print_job=print_job_id, error=why, error_id=error_id)
-    return Problem(
-        "internal_error",
-        f"it cannot be looked up whether this id was started: {why}; repeat the same call with the same id, and "
-        "check the disk",
-        error_id=error_id,
-    )
-
-
-def _unavailable(error: Exception) -> Problem:
-    return Problem(
-        "storage_unavailable",
-        f"cannot do it now: {error}; nothing was sent and nothing recorded. Repeat the same call; "
-        "if it stays so, check the disk",
-    )
+def _not_known(print_job_id: str, why: object) -> Problem:
+    problem = not_known(why)
+    log.warning("print.not_readable", print_job=print_job_id, error=str(why), error_id=problem.extra["error_id"])
+    return problem

@@ -17,7 +17,7 @@ from posd.payments import rows as transactions
 from posd.payments.abort import Aborts
 from posd.payments.model import Transaction
 from posd.payments.record import CallsInFlight
-from posd.payments.start import Intents, Payments
+from posd.payments.start import Payments
 from posd.printing import rows
 from posd.printing.model import PrintJob
 from posd.printing.start import Printing
@@ -108,7 +108,7 @@ async def composed(home: Path, *, announced: bool = False) -> AsyncIterator[Insi
         await store.write(lambda unit: unit.db.execute("PRAGMA busy_timeout = 20").close())
         fleet, outstanding, turns = Fleet(config.terminals, config.profile), CallsInFlight(), Turns()
         urls = CallbackUrls((b"k" * 32,), "", 1)
-        payments = Payments(store, fleet, Intents(fleet, outstanding, UTC), urls, outstanding, now)
+        payments = Payments(store, fleet, urls, outstanding, UTC, now)
         aborts = Aborts(store, fleet, outstanding, now)
         printing = Printing(store, fleet, urls, turns, "document", now)
         foreign = sqlite3.connect(home / "posd.db", isolation_level=None)

@@ -16,7 +16,7 @@ from posd.payments import rows
 from posd.payments.abort import Aborts
 from posd.payments.inbox import Inbox
 from posd.payments.record import CallsInFlight
-from posd.payments.start import Intents, Payments
+from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.storage.store import Store
 from posd.terminals.fleet import Fleet
@@ -39,8 +39,7 @@ async def test_an_abort_that_is_refused_while_the_payment_ends_does_not_keep_its
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
         fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
-        intents = Intents(fleet, outstanding, UTC)
-        payments = Payments(store, fleet, intents, CallbackUrls((b"k" * 32,), "", 1), outstanding, now)
+        payments = Payments(store, fleet, CallbackUrls((b"k" * 32,), "", 1), outstanding, UTC, now)
         inbox = Inbox(store, fleet, "", outstanding, now)
         aborts = Aborts(store, fleet, outstanding, now)
         await payments.start(identity, BODY)

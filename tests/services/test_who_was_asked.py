@@ -14,7 +14,7 @@ from posd.payments.reconcile import Reconciler, Settings
 from posd.payments.record import CallsInFlight
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
-from posd.payments.start import Intents, Payments
+from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.storage.store import Store
@@ -48,8 +48,7 @@ async def test_what_another_device_does_not_know_proves_nothing_though_it_is_gon
         config = load(tmp_path / "config.toml")
         store = await Store.open(tmp_path / "posd.db", tmp_path / "posd.db.lock")
         fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
-        intents = Intents(fleet, outstanding, UTC)
-        payments = Payments(store, fleet, intents, CallbackUrls((b"k" * 32,), "", 1), outstanding, now)
+        payments = Payments(store, fleet, CallbackUrls((b"k" * 32,), "", 1), outstanding, UTC, now)
         searching = Searching(store, fleet, "", outstanding, now)
         aborts = Aborts(store, fleet, outstanding, now)
         settings = Settings(Limits(3600, 3600, 3600), settle=0, probe_with_abort=True)

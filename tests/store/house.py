@@ -33,7 +33,7 @@ from posd.payments.recovery import recover
 from posd.payments.reprocess import PaymentRecords, Report, report
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
-from posd.payments.start import Intents, Payments
+from posd.payments.start import Payments
 from posd.payments.transitions import Seen, advance, rebuild, recognise
 from posd.payments.wire import read_event
 from posd.records.callback_urls import CallbackUrls
@@ -163,8 +163,7 @@ class House:
         self.outstanding = CallsInFlight()
         self.fleet = WiredFleet(config, network)
         urls = CallbackUrls((bytes(32),), "127.0.0.1", 1)
-        intents = Intents(self.fleet, self.outstanding, UTC)
-        self.payments = Payments(store, self.fleet, intents, urls, self.outstanding, clock)
+        self.payments = Payments(store, self.fleet, urls, self.outstanding, UTC, clock)
         self.inbox = Inbox(store, self.fleet, config.merchant.id, self.outstanding, clock)
         self.aborts = Aborts(store, self.fleet, self.outstanding, clock)
         searching = Searching(store, self.fleet, config.merchant.id, self.outstanding, clock)

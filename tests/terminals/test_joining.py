@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from posd.config import load
 from posd.payments.record import CallsInFlight
-from posd.payments.start import Intents, Payments
+from posd.payments.start import Payments
 from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.storage.store import Store
@@ -30,9 +30,7 @@ async def test_a_call_that_looks_up_the_id_in_the_middle_of_its_start_joins_it(t
         store = await Store.open(home / "posd.db", home / "posd.db.lock")
         fleet, outstanding = Fleet(config.terminals, config.profile), CallsInFlight()
         urls = CallbackUrls((b"k" * 32,), "", 1)
-        payments = Payments(
-            store, fleet, Intents(fleet, outstanding, UTC), urls, outstanding, lambda: datetime.now(UTC)
-        )
+        payments = Payments(store, fleet, urls, outstanding, UTC, lambda: datetime.now(UTC))
         content = json.dumps({"amount": AMOUNT}).encode()
         calls = [asyncio.create_task(payments.start(identity, content))]
         await asyncio.sleep(0)  # its look-up is the first in the reader's queue

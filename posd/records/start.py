@@ -1,0 +1,106 @@
+"""What starting a payment and starting a print job share.
+
+Calls of tills run to their end, whether the till waits or not; of one id one runs after the other. And the answers
+where nothing can be started now.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from posd.base.problems import Problem
+from posd.terminals.fleet import Fleet
+
+#: While the disk is full, how often the judgement of a start is tried again, in seconds.
+RETRY_STORING_SECONDS = 1.0
+
+T = TypeVar("T")
+
+
+class Running:
+    """The calls under way of one use case."""
+
+    def __init__(self) -> None:
+        self._busy: dict[str, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Run to the end, whether the till waits for it or not."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: the till that would have heard of it may have hung up
+
+    @asynccontextmanager
+    async def alone(self, identity: str) -> AsyncIterator[None]:
+        """Let one call of an id through at a time."""
+        while (busy := self._busy.get(identity)) is not None:
+            await asyncio.wait({busy})
+        mine = self._busy[identity] = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            del self._busy[identity]
+            mine.set_result(None)
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until nothing runs any more, or so long."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
+
+async def address(fleet: Fleet, serial: str, cannot: str) -> str:
+    """Return the base URL of a terminal. Raise Problem terminal_offline; `cannot` says what cannot be done."""
+    chosen = await fleet.addresses.choose(serial)
+    if chosen is None:
+        raise Problem(
+            "terminal_offline",
+            f"{cannot}: no address of terminal {serial} is known; check that it is switched on and in this network "
+            "(posd terminals), or give it a base_url in the configuration",
+        )
+    return chosen[0]
+
+
+def draining() -> Problem:
+    """Return the answer while posd stops."""
+    return Problem("draining", "posd is stopping; repeat the same call in a moment")
+
+
+def unavailable(error: object) -> Problem:
+    """Return the answer where the intent is not on disk for certain: nothing was sent."""
+    return Problem(
+        "storage_unavailable",
+        f"cannot do it now: {error}; nothing was sent and nothing recorded. Repeat the same call; "
+        "if it stays so, check the disk",
+    )
+
+
+def not_known(why: object) -> Problem:
+    """Return the answer where posd cannot tell now whether something was sent under the id: repeat the call.
+
+    No 503: it would say that nothing was sent.
+    """
+    return Problem(
+        "internal_error",
+        f"it cannot be looked up whether this id was started: {why}; repeat the same call with the same id, and "
+        "check the disk",
+        error_id=secrets.token_hex(8),
+    )
+
+
+def require_same(identity: str, fields: Sequence[str], *, used_for: str, new_id_for: str) -> None:
+    """Raise Problem id_reused where a repeated call differs in these fields from what was recorded under its id."""
+    if fields:
+        raise Problem(
+            "id_reused",
+            f"{identity} was already used for another {used_for} (different: {', '.join(fields)}); it stands as it is. "
+            f"Ask for it by GET, and choose a new id for a new {new_id_for}",
+            fields=list(fields),
+        )

@@ -41,7 +41,7 @@ class Feed:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._reads: dict[tuple[int, bool, int], asyncio.Task[Stretch]] = {}
-        context.hub.listen(self._changed)
+        context.hub.listen(self._changed, batch.Change)
 
     async def answer(self, request: Request) -> Response:
         """Answer with a page or a stream. Of `after` and `Last-Event-ID` a stream takes the second. Raise Problem."""

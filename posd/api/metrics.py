@@ -16,9 +16,8 @@ from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
 from posd.payments.record import Moved
 from posd.payments.wire import AbortAnswer, judge_abort
-from posd.printing import rows
+from posd.printing import record
 from posd.records.model import Phase
-from posd.storage.batch import Change
 from posd.storage.changes import Hub
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -179,7 +178,8 @@ class Tally:
         self.outcome_seconds = {str(result): Histogram(OUTCOME_BOUNDS) for result in Result}
         self.aborts = Counter(dict.fromkeys(map(str, AbortAnswer), 0))
         self.prints_ended: Counter[tuple[str, str]] = Counter()
-        hub.listen(self._hear)
+        hub.listen(self._take_payments, Moved)
+        hub.listen(self._take_prints, record.Moved)
 
     def adopt(self, taken_over: Iterable[Transaction], jobs: Iterable[str]) -> None:
         """Take up what an earlier process left open."""
@@ -188,14 +188,11 @@ class Tally:
                 self._open[item.client_transaction_id] = None
         self._open_prints.update(jobs)
 
-    def _hear(self, changes: Sequence[Change]) -> None:
+    def _take_payments(self, changes: Sequence[Moved]) -> None:
         for change in changes:
-            if isinstance(change, Moved):
-                self._take(change)
-            elif change.kind == rows.KIND:
-                self._take_print(change)
+            self._take_payment(change)
 
-    def _take(self, change: Moved) -> None:
+    def _take_payment(self, change: Moved) -> None:
         after, terminal = change.after, self._label(change.after.terminal)
         kind = after.type or UNKNOWN
         if change.before is None and not after.orphan:
@@ -211,12 +208,13 @@ class Tally:
         if isinstance(change.cause, AbortAnswered):
             self.aborts[judge_abort(change.cause.attempt)] += 1
 
-    def _take_print(self, change: Change) -> None:
-        if change.phase != Phase.FINAL:
-            self._open_prints.add(change.id)
-        elif change.id in self._open_prints:
-            self._open_prints.discard(change.id)
-            self.prints_ended[change.status or "none", self._label(change.terminal)] += 1
+    def _take_prints(self, changes: Sequence[record.Moved]) -> None:
+        for change in changes:
+            if change.phase != Phase.FINAL:
+                self._open_prints.add(change.id)
+            elif change.id in self._open_prints:
+                self._open_prints.discard(change.id)
+                self.prints_ended[change.status or "none", self._label(change.terminal)] += 1
 
     def _label(self, terminal: str | None) -> str:
         return terminal if terminal is not None and terminal in self._fleet else OTHER

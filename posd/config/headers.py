@@ -88,9 +88,9 @@ def _content(path: Path) -> str:
     return text
 
 
-def sendable(name: str, value: str) -> bool:
-    """Tell whether a header line can be made of these: a token, and one line of visible ASCII."""
-    return _NAME.fullmatch(name) is not None and _VALUE.fullmatch(value) is not None
+def sendable(headers: Mapping[str, str]) -> bool:
+    """Tell whether header lines can be made of all of these: a token, and one line of visible ASCII."""
+    return all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items())
 
 
 def read(raw: object, base: Base) -> Mapping[str, HeaderValue]:

@@ -28,7 +28,7 @@ from posd.httpd.alerts import CertificateRefusals
 from posd.httpd.gate import Gate
 from posd.httpd.rejected_traffic import RejectedTraffic
 from posd.httpd.server import Listener
-from posd.payments import record as payment_log
+from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
 from posd.payments.address_changes import AddressChanges
 from posd.payments.decide import Operators
@@ -40,7 +40,7 @@ from posd.payments.reprocess import PaymentRecords
 from posd.payments.schedule import Limits
 from posd.payments.search import Searching
 from posd.payments.start import Payments
-from posd.printing import record as print_log
+from posd.printing import record as print_record
 from posd.printing import schedule
 from posd.printing.decide import PrintOperators
 from posd.printing.handlers import PrintJobCalls
@@ -123,7 +123,7 @@ def payments(config: Config, store: Store, around: TerminalParts, callback_urls:
     searching = Searching(store, fleet, config.merchant.id, outstanding, now)
     reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
     inbox = Inbox(store, fleet, config.merchant.id, outstanding, now, on_unusable=reconciler.unusable)
-    store.hub.listen(payment_log.hear)
+    store.hub.listen_later(payment_record.tell, payment_record.Moved)
     return PaymentParts(
         outstanding,
         Payments(store, fleet, callback_urls, outstanding, zone, now, address_changes.called_back_at),
@@ -164,7 +164,7 @@ def printing(config: Config, store: Store, around: TerminalParts, callback_urls:
     limits = schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
     spooler = Spooler(store, around.fleet, turns, limits, now)
     inbox = PrintInbox(store, around.fleet, now, on_unusable=spooler.unusable)
-    store.hub.listen(print_log.hear)
+    store.hub.listen_later(print_record.tell, print_record.Moved)
     return PrintParts(jobs, spooler, inbox, PrintOperators(store, jobs, now), PrintRecords(inbox))
 
 

@@ -27,10 +27,10 @@ from posd.base.times import iso, parse_iso
 from posd.daemon import downtime
 from posd.daemon.downtime import Absence, Cause
 from posd.payments import rows
-from posd.payments.record import KIND
+from posd.payments.record import Moved
 from posd.records.model import Phase
 from posd.storage import changes, marks
-from posd.storage.batch import Change, Unit
+from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 
@@ -78,7 +78,7 @@ class Presence:
         self._absence: Absence | None = None
         #: How often it was away too long since the start of the process.
         self.absences = 0
-        store.hub.listen(self._changed)
+        store.hub.listen(self._changed, Moved)
 
     async def begin(self) -> None:
         """Look at what an earlier process left: what was open, when it last was there. Raise StorageUnavailable."""
@@ -197,10 +197,8 @@ class Presence:
                 left[identity] = searched
         return left
 
-    def _changed(self, changed: Sequence[Change]) -> None:
+    def _changed(self, changed: Sequence[Moved]) -> None:
         for change in changed:
-            if change.kind != KIND:
-                continue
             if change.phase == Phase.FINAL:
                 self._open.discard(change.id)
             else:

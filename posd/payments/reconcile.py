@@ -42,7 +42,7 @@ from posd.payments.search import AskedDevice, Searching
 from posd.payments.wire import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, judge_abort
 from posd.records import pruned
 from posd.records.model import Phase
-from posd.storage.batch import Change, Unit
+from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 
@@ -108,7 +108,7 @@ class Reconciler:
         self._wake = asyncio.Event()
         self._next = NEVER  # when `run` wakes by itself
         self._closing = False
-        store.hub.listen(self._changed)
+        store.hub.listen(self._changed, Moved)
 
     def adopt(self, taken_over: Sequence[Transaction]) -> None:
         """Take up what an earlier daemon left: each is asked for at once."""
@@ -184,11 +184,10 @@ class Reconciler:
         if calls:
             await asyncio.wait(calls)
 
-    def _changed(self, changes: Sequence[Change]) -> None:
+    def _changed(self, changes: Sequence[Moved]) -> None:
         """Hear of changes after their COMMIT, on the loop."""
         for change in changes:
-            if isinstance(change, Moved):
-                self._take(change)
+            self._take(change)
         if min((self._due(change.id) for change in changes), default=NEVER) < self._next:
             self._wake.set()
 

@@ -33,7 +33,6 @@ from posd.payments.wire import TransactionEvent, read_event
 from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.batch import Change, Unit
-from posd.storage.changes import listener
 
 
 class CallsInFlight:
@@ -211,7 +210,7 @@ def _repeats(before: Transaction, after: Transaction) -> bool:
     )
 
 
-# Log new attentions and new outcomes of payments, whatever brought them: it listens to the hub.
+# The log of new attentions and new outcomes: it listens to the hub, so that no cause of a change can forget it.
 
 log = structlog.get_logger("posd.payments")
 
@@ -219,7 +218,7 @@ log = structlog.get_logger("posd.payments")
 ERRORS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 
-def _tell(change: Moved) -> None:
+def tell(change: Moved) -> None:
     """Log what a person should know of a change."""
     before, after = change.before, change.after
     identity, terminal = after.client_transaction_id, after.terminal
@@ -238,7 +237,3 @@ def _tell(change: Moved) -> None:
             result=new.result,
             evidence=new.evidence[0].kind,
         )
-
-
-#: Listens to the hub.
-hear = listener(Moved, _tell)

@@ -8,7 +8,7 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.problems import Problem
-from posd.printing import rows
+from posd.printing import record, rows
 from posd.printing.entries import Dismissed, Resolved
 from posd.printing.model import PrintJob
 from posd.printing.request import Decision
@@ -65,4 +65,4 @@ class PrintOperators:
                 "call_outstanding",
                 f"it waits for its turn at terminal {before.terminal}, or is being sent; try again when that is over",
             )
-        return rows.record(unit, before, decision, self._now())
+        return record.record(unit, before, decision, self._now())

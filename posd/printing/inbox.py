@@ -27,7 +27,7 @@ import structlog
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.times import iso
-from posd.printing import rows
+from posd.printing import record, rows
 from posd.printing.entries import Called, Quarantined, Reapplied, repeats
 from posd.printing.model import PrintJob, Report, belongs, rebuild
 from posd.printing.wire import NotAPrintEvent, read_webhook
@@ -127,7 +127,7 @@ class PrintInbox:
             raise NotUsable
         receipt = self._apply(unit, item.subject, report, item.body, item.peer, self._now())
         if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
-            rows.record(unit, known, Reapplied(), self._now())
+            record.record(unit, known, Reapplied(), self._now())
         return receipt.verdict
 
     def _apply(self, unit: Unit, identity: str, report: Report, body: bytes, peer: str, at: datetime) -> Receipt:
@@ -140,10 +140,10 @@ class PrintInbox:
             reason = "the body names another print job than the callback address"
             return self._quarantine(unit, identity, reason, body, peer, at)
         if before is None:
-            rows.insert(unit, stored, "orphan")
+            record.begin(unit, stored, "orphan")
         elif repeats(stored, body, rows.callbacks(unit.db, identity), at):
             return Receipt(200, "repeated", report.status, job=before)
-        return Receipt(200, "applied", report.status, job=rows.record(unit, stored, Called(body), at))
+        return Receipt(200, "applied", report.status, job=record.record(unit, stored, Called(body), at))
 
     def _quarantine(self, unit: Unit, identity: str, reason: str, body: bytes, peer: str, at: datetime) -> Receipt:
         """Keep a body that cannot be used (runs inside the commit)."""
@@ -173,4 +173,4 @@ class PrintInbox:
 def _attend(unit: Unit, identity: str, reason: str, at: datetime) -> PrintJob | None:
     """Note it on the job, where it is known; return the job as it then stands."""
     known = rows.get(unit.db, identity)
-    return rows.record(unit, known, Quarantined(reason), at) if known is not None else None
+    return record.record(unit, known, Quarantined(reason), at) if known is not None else None

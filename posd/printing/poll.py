@@ -22,7 +22,7 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.times import parse_iso
-from posd.printing import rows, schedule
+from posd.printing import record, rows, schedule
 from posd.printing.entries import Polled, Stuck
 from posd.printing.model import PrintAttentionCode, PrintJob
 from posd.printing.schedule import NEVER, Away, Limits, Plan
@@ -72,7 +72,7 @@ class Spooler:
         self._closing = False
         #: How often a terminal was asked since the start of the process, by whether it answered.
         self.polls = Counter({"answer": 0, "no_answer": 0})
-        store.hub.listen(self._changed)
+        store.hub.listen(self._changed, record.Moved)
 
     def adopt(self, taken_over: Sequence[PrintJob]) -> None:
         """Take up what an earlier daemon left: each is asked for at once, one after the other."""
@@ -120,8 +120,7 @@ class Spooler:
     def _changed(self, changes: Sequence[Change]) -> None:
         """Hear of changes after their COMMIT, on the loop."""
         for change in changes:
-            if change.kind == rows.KIND:
-                self._take(change)
+            self._take(change)
 
     def _take(self, change: Change) -> None:
         if change.phase == Phase.FINAL:
@@ -266,4 +265,4 @@ def _record(unit: Unit, identity: str, entry: Polled | Stuck, now: datetime) -> 
     """Apply an entry (runs inside the commit)."""
     before = rows.get(unit.db, identity)
     assert before is not None  # noqa: S101 - ids are never removed
-    rows.record(unit, before, entry, now)
+    record.record(unit, before, entry, now)

@@ -1,75 +1,85 @@
-"""A print job as it follows from its record: its first row and its journal (architecture, The way of a webhook)."""
+"""How a print job changes: by an entry of its journal, with its line of the feed; and what the log says of it."""
 
-import sqlite3
-from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
 
-import msgspec
 import structlog
 
-from posd.base.times import parse_iso
+from posd.base.times import iso
 from posd.printing import rows
-from posd.printing.entries import Called, replay
-from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus, rebuild
-from posd.printing.rows import Journaled, Moved
-from posd.printing.wire import read_webhook
-from posd.records.model import Phase
-from posd.storage.changes import listener
+from posd.printing.entries import Called, Created, Dismissed, Entry, Resolved, apply, feed_word
+from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus
+from posd.storage import changes
+from posd.storage.batch import Change, Unit
 
-#: What is derived: the times in it are not compared, for what was applied later bears a later time.
-DERIVED = (
-    "phase",
-    "queued",
-    "acknowledged",
-    "heard",
-    "terminal_job_id",
-    "status",
-    "error_code",
-    "error_message",
-    "reason",
-    "decided_by",
-)
+KIND = "print_job"
 
 
-def derive(db: sqlite3.Connection, stored: PrintJob) -> PrintJob:
-    """Derive a job again from its beginning and its journal (blocking)."""
-    entries = list(rows.journal(db, stored.print_job_id))
-    return replay(_beginning(stored, entries), ((parse_iso(item.at), item.entry) for item in entries))
+#: Kept even where they change nothing: what came of what was sent, what the terminal sent, what people did.
+ALWAYS = (Created, Called, Resolved, Dismissed)
 
 
-def difference(stored: PrintJob, derived: PrintJob) -> dict[str, tuple[Any, Any]]:
-    """Return the fields in which the stored and the derived job differ: name -> (stored, derived)."""
-    here, there = _comparable(stored), _comparable(derived)
-    return {name: (here[name], there[name]) for name in here if here[name] != there[name]}
+class Moved(Change, frozen=True, kw_only=True):
+    """A line of the feed as those hear it who listen: with the job before (None: not known) and after it."""
+
+    before: PrintJob | None
+    after: PrintJob
 
 
-def _comparable(job: PrintJob) -> dict[str, Any]:
-    facts: dict[str, Any] = {name: msgspec.to_builtins(getattr(job, name)) for name in DERIVED}
-    facts["accepted"] = job.accepted_at is not None
-    facts["attention"] = sorted(item.code for item in job.attention)
-    return facts
+def record(unit: Unit, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
+    """Apply an entry to a job, with its journal row and its line of the feed; return what it is now.
+
+    Nothing is written of an entry that changes nothing, unless it tells what was done or came. Raise StaleState.
+    """
+    after = apply(before, entry, now)
+    if after == before and not isinstance(entry, ALWAYS):
+        return before
+    rows.append(unit, before.print_job_id, entry, iso(now))
+    if after == before:
+        _publish(unit, before, before, feed_word(entry), iso(now))
+        return before
+    return move(unit, before, after, feed_word(entry))
 
 
-def _beginning(stored: PrintJob, entries: Sequence[Journaled]) -> PrintJob:
-    """Return the job as it was inserted: by an intent or a restore, or rebuilt from its first webhook."""
-    first = entries[0].entry if entries else None
-    if stored.orphan and isinstance(first, Called):
-        return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
-    return PrintJob(
-        print_job_id=stored.print_job_id,
-        terminal=stored.terminal,
-        created_at=stored.created_at,
-        updated_at=stored.created_at,
-        phase=Phase.STARTING,
-        external_reference=stored.external_reference,
-        document=stored.document,
-        reprint_of=stored.reprint_of,
-        sent_to=stored.sent_to,  # its turn to be sent sets it, to the same
-        queued=stored.queued,  # whatever happened to it ended that
+def _publish(unit: Unit, before: PrintJob | None, after: PrintJob, word: str, at: str) -> None:
+    changes.record(
+        unit,
+        Moved(
+            seq=0,
+            at=at,
+            kind=KIND,
+            id=after.print_job_id,
+            reason=word,
+            phase=after.phase,
+            status=after.status,
+            result=None,
+            attention=tuple(item.code for item in after.attention),
+            terminal=after.terminal,
+            before=before,
+            after=after,
+        ),
     )
 
 
-# Log new attentions and new ends of print jobs, whatever brought them: it listens to the hub.
+def begin(unit: Unit, job: PrintJob, word: str) -> None:
+    """Record a job for the first time. `word`: `intent`, `orphan` or `taken_over`."""
+    rows.insert(unit, job)
+    _publish(unit, None, job, word, job.updated_at)
+
+
+def move(unit: Unit, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
+    """Change a job from what it was to what it is now, with its line of the feed. Raise StaleState."""
+    changed = rows.update(unit, before, after)
+    if changed is not before:
+        _publish(unit, before, changed, word, changed.updated_at)
+    return changed
+
+
+def note(unit: Unit, job: PrintJob, word: str, at: str) -> None:
+    """Write a line of the feed for something that was done about a job and did not change it."""
+    _publish(unit, job, job, word, at)
+
+
+# The log of new attentions and new ends: it listens to the hub, so that no cause of a change can forget it.
 
 log = structlog.get_logger("posd.printing")
 
@@ -77,7 +87,7 @@ log = structlog.get_logger("posd.printing")
 ERRORS = frozenset({PrintAttentionCode.CONFLICTING_FINAL})
 
 
-def _tell(change: Moved) -> None:
+def tell(change: Moved) -> None:
     """Log what a person should know of a change."""
     before, after = change.before, change.after
     identity, terminal = after.print_job_id, after.terminal
@@ -97,7 +107,3 @@ def _tell(change: Moved) -> None:
             evidence=after.decided_by,
             code=after.error_code,
         )
-
-
-#: Listens to the hub.
-hear = listener(Moved, _tell)

@@ -6,7 +6,7 @@ from datetime import datetime
 import structlog
 
 from posd.base.crashpoints import crash_point
-from posd.printing import rows
+from posd.printing import record, rows
 from posd.printing.entries import Interrupted
 from posd.printing.model import PrintJob
 from posd.records.model import Phase
@@ -26,7 +26,7 @@ async def recover(store: Store, now: Callable[[], datetime]) -> list[PrintJob]:
         taken_over = []
         for found in rows.open_ones(unit.db):
             starting = found.phase is Phase.STARTING
-            taken_over.append(rows.record(unit, found, Interrupted(found.queued), now()) if starting else found)
+            taken_over.append(record.record(unit, found, Interrupted(found.queued), now()) if starting else found)
         return taken_over
 
     crash_point("print_recovery.before_commit")

@@ -1,6 +1,7 @@
 """Print jobs derived again from their journal; what is done with that: `posd.records.quarantine`."""
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -8,9 +9,14 @@ import structlog
 from msgspec import Meta
 
 from posd.base.ids import Channel
-from posd.printing import rows
+from posd.base.times import parse_iso
+from posd.printing import record, rows
+from posd.printing.entries import Called, replay
 from posd.printing.inbox import PrintInbox
-from posd.printing.record import derive, difference
+from posd.printing.model import PrintJob, rebuild
+from posd.printing.rows import Journaled
+from posd.printing.wire import read_webhook
+from posd.records.model import Phase
 from posd.records.quarantine import MAX_SHOWN, Differing, Done
 from posd.storage.batch import Unit
 
@@ -77,7 +83,7 @@ class PrintRecords:
         differing = difference(stored, derived)
         if not differing:
             return None
-        rows.move(unit, stored, msgspec.structs.replace(derived, revision=stored.revision), "reprocessed")
+        record.move(unit, stored, msgspec.structs.replace(derived, revision=stored.revision), "reprocessed")
         return differing
 
 
@@ -88,4 +94,57 @@ def report(done: Done) -> PrintReport:
         applied=[PrintApplied(item.id, item.subject, item.verdict) for item in done.applied],
         differences=[PrintDifference(item.subject, item.fields, item.before, item.after) for item in done.differences],
         differing=done.differing,
+    )
+
+
+#: What is derived: the times in it are not compared, for what was applied later bears a later time.
+DERIVED = (
+    "phase",
+    "queued",
+    "acknowledged",
+    "heard",
+    "terminal_job_id",
+    "status",
+    "error_code",
+    "error_message",
+    "reason",
+    "decided_by",
+)
+
+
+def derive(db: sqlite3.Connection, stored: PrintJob) -> PrintJob:
+    """Derive a job again from its beginning and its journal (blocking)."""
+    entries = list(rows.journal(db, stored.print_job_id))
+    return replay(_beginning(stored, entries), ((parse_iso(item.at), item.entry) for item in entries))
+
+
+def difference(stored: PrintJob, derived: PrintJob) -> dict[str, tuple[Any, Any]]:
+    """Return the fields in which the stored and the derived job differ: name -> (stored, derived)."""
+    here, there = _comparable(stored), _comparable(derived)
+    return {name: (here[name], there[name]) for name in here if here[name] != there[name]}
+
+
+def _comparable(job: PrintJob) -> dict[str, Any]:
+    facts: dict[str, Any] = {name: msgspec.to_builtins(getattr(job, name)) for name in DERIVED}
+    facts["accepted"] = job.accepted_at is not None
+    facts["attention"] = sorted(item.code for item in job.attention)
+    return facts
+
+
+def _beginning(stored: PrintJob, entries: Sequence[Journaled]) -> PrintJob:
+    """Return the job as it was inserted: by an intent or a restore, or rebuilt from its first webhook."""
+    first = entries[0].entry if entries else None
+    if stored.orphan and isinstance(first, Called):
+        return rebuild(read_webhook(first.body), stored.print_job_id, parse_iso(stored.created_at))
+    return PrintJob(
+        print_job_id=stored.print_job_id,
+        terminal=stored.terminal,
+        created_at=stored.created_at,
+        updated_at=stored.created_at,
+        phase=Phase.STARTING,
+        external_reference=stored.external_reference,
+        document=stored.document,
+        reprint_of=stored.reprint_of,
+        sent_to=stored.sent_to,  # its turn to be sent sets it, to the same
+        queued=stored.queued,  # whatever happened to it ended that
     )

@@ -1,25 +1,17 @@
-"""Rows of print jobs and their journal: one way to insert, one guarded way to change, each with its line of the feed.
-
-A job changes by an entry of its journal alone (see `posd.printing.entries`), in the commit of that entry.
-"""
+"""Rows of print jobs and their journal. What changes a job is `posd.printing.record`."""
 
 import sqlite3
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from posd.base.json_types import encode
-from posd.base.times import iso
-from posd.printing.entries import Called, Created, Dismissed, Entry, Resolved, apply, feed_word
+from posd.printing.entries import Called, Entry
 from posd.printing.model import DecidedBy, PrintAttention, PrintJob, PrintStatus
 from posd.records.model import Phase
-from posd.storage.batch import Change, Unit
-from posd.storage.changes import record as record_change
+from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
-
-KIND = "print_job"
 
 #: Columns in the order of `_values`; `_job` reads them back.
 COLUMNS = (
@@ -77,16 +69,6 @@ _UPDATE = (
 _ATTENTION = msgspec.json.Decoder(tuple[PrintAttention, ...])
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
-#: Kept even where they change nothing: what came of what was sent, what the terminal sent, what people did.
-ALWAYS = (Created, Called, Resolved, Dismissed)
-
-
-class Moved(Change, frozen=True, kw_only=True):
-    """A line of the feed as those hear it who listen: with the job before (None: not known) and after it."""
-
-    before: PrintJob | None
-    after: PrintJob
-
 
 class Journaled(msgspec.Struct, frozen=True):
     """An entry of the journal in its place."""
@@ -124,33 +106,14 @@ def get(db: sqlite3.Connection, print_job_id: str) -> PrintJob | None:
     return _job(row) if row else None
 
 
-def insert(unit: Unit, job: PrintJob, word: str) -> None:
-    """Insert a new job, with its line of the feed."""
+def insert(unit: Unit, job: PrintJob) -> None:
+    """Insert a new job."""
     values = _values(job)
     unit.db.execute(_INSERT, [values[name] for name in COLUMNS])
-    _publish(unit, None, job, word, job.updated_at)
 
 
-def record(unit: Unit, before: PrintJob, entry: Entry, now: datetime) -> PrintJob:
-    """Apply an entry to a job, with its journal row and its line of the feed; return what it is now.
-
-    Nothing is written of an entry that changes nothing, unless it tells what was done or came. Raise StaleState.
-    """
-    after = apply(before, entry, now)
-    if after == before and not isinstance(entry, ALWAYS):
-        return before
-    append(unit, before.print_job_id, entry, iso(now))
-    if after == before:
-        _publish(unit, before, before, feed_word(entry), iso(now))
-        return before
-    return move(unit, before, after, feed_word(entry))
-
-
-def move(unit: Unit, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
-    """Change a job from what it was to what it is now, with its line of the feed; nothing where they are equal.
-
-    Raise StaleState where the row is not as `before` has it.
-    """
+def update(unit: Unit, before: PrintJob, after: PrintJob) -> PrintJob:
+    """Change a job from what it was; return it as it is now, `before` itself where they are equal. Raise StaleState."""
     if before == after:
         return before
     changed = msgspec.structs.replace(after, revision=before.revision + 1)
@@ -162,7 +125,6 @@ def move(unit: Unit, before: PrintJob, after: PrintJob, word: str) -> PrintJob:
     }
     if unit.db.execute(_UPDATE, parameters).rowcount != 1:
         raise StaleState(f"{before.print_job_id} is no longer {before.phase} at revision {before.revision}")
-    _publish(unit, before, changed, word, changed.updated_at)
     return changed
 
 
@@ -215,28 +177,3 @@ def select(db: sqlite3.Connection, index: str, where: str, parameters: tuple[Any
     query = f"{_SELECT_MANY} INDEXED BY print_jobs_{index} WHERE {where}"
     order = "ORDER BY created_at DESC, print_job_id DESC LIMIT ?"
     return [_job(row) for row in db.execute(f"{query} {order}", (*parameters, limit))]
-
-
-def _publish(unit: Unit, before: PrintJob | None, after: PrintJob, word: str, at: str) -> None:
-    record_change(
-        unit,
-        Moved(
-            seq=0,
-            at=at,
-            kind=KIND,
-            id=after.print_job_id,
-            reason=word,
-            phase=after.phase,
-            status=after.status,
-            result=None,
-            attention=tuple(item.code for item in after.attention),
-            terminal=after.terminal,
-            before=before,
-            after=after,
-        ),
-    )
-
-
-def note(unit: Unit, job: PrintJob, word: str, at: str) -> None:
-    """Write a line of the feed for something that was done about a job and did not change it."""
-    _publish(unit, job, job, word, at)

@@ -22,7 +22,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.problems import Problem
 from posd.base.times import iso
-from posd.printing import rows
+from posd.printing import record, rows
 from posd.printing.entries import Created, Turn
 from posd.printing.model import NAMES, PrintJob
 from posd.printing.request import PrintRequest, differing_fields, print_body, read_print
@@ -53,7 +53,7 @@ def record_intent(unit: Unit, draft: PrintJob) -> bool:
             f"cannot print: no print job {draft.reprint_of} is known here, which this one should print again "
             "(reprint_of); check its id, or leave it out",
         )
-    rows.insert(unit, draft, "intent")
+    record.begin(unit, draft, "intent")
     return True
 
 
@@ -65,13 +65,13 @@ def take_turn(unit: Unit, identity: str, sent_to: str | None, now: datetime) -> 
     job = rows.get(unit.db, identity)
     if job is None or job.phase is not Phase.STARTING:
         return None  # something of the terminal came for it
-    return rows.record(unit, job, Turn(sent_to), now)
+    return record.record(unit, job, Turn(sent_to), now)
 
 
 def record_attempt(unit: Unit, identity: str, attempt: Attempt, now: datetime) -> PrintJob | None:
     """Record what the attempt proves; return the job, None where it had not come to disk."""
     found = rows.get(unit.db, identity)
-    return rows.record(unit, found, Created(attempt), now) if found is not None else None
+    return record.record(unit, found, Created(attempt), now) if found is not None else None
 
 
 STOPPING = "posd was stopped before its turn to be sent came"

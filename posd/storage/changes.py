@@ -7,7 +7,7 @@ polling.
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -15,6 +15,8 @@ from posd.storage.batch import Change, Unit
 
 #: Subject of those who wait for any change at all (the feed).
 ANY = ""
+
+Kind = TypeVar("Kind", bound=Change)
 
 _ATTENTION = msgspec.json.Decoder(tuple[str, ...])
 
@@ -80,21 +82,38 @@ class Hub:
     def __init__(self) -> None:
         #: Who waits now, by subject; a `Waiter` enters itself.
         self.waiters: dict[str, set[Waiter]] = {}
-        self._listeners: list[Callable[[Sequence[Change]], None]] = []
+        self._listeners: list[tuple[type[Change], Callable[[Sequence[Any]], None]]] = []
         self.draining = False
 
     def subscribe(self, subject: str = ANY, wanted: Callable[[Change], bool] = _any) -> Waiter:
         """Return what is set at each change of the subject that is wanted; to be entered before the state is read."""
         return Waiter(self, subject, wanted)
 
-    def listen(self, listener: Callable[[Sequence[Change]], None]) -> None:
-        """Call `listener` with the changes of each COMMIT, on the loop."""
-        self._listeners.append(listener)
+    def listen(self, listener: Callable[[Sequence[Kind]], None], kind: type[Kind]) -> None:
+        """Call `listener` with the changes of that kind of each COMMIT that has some, on the loop."""
+        self._listeners.append((kind, listener))
+
+    def listen_later(self, tell: Callable[[Kind], None], kind: type[Kind]) -> None:
+        """Call `tell` with each change of that kind, one turn of the loop after its COMMIT.
+
+        The caller that waited for the COMMIT goes on first, and logs what it was about. Then come its effects.
+        """
+
+        def tell_all(changes: Sequence[Kind]) -> None:
+            for change in changes:
+                tell(change)
+
+        def hear(changes: Sequence[Kind]) -> None:
+            asyncio.get_running_loop().call_soon(tell_all, changes)
+
+        self.listen(hear, kind)
 
     def publish(self, changes: Sequence[Change]) -> None:
         """Wake the waiters of these changes; called after their COMMIT."""
-        for listener in self._listeners if changes else ():
-            listener(changes)
+        for kind, listener in self._listeners:
+            wanted = [change for change in changes if isinstance(change, kind)]
+            if wanted:
+                listener(wanted)
         for change in changes:
             for subject in (change.id, ANY):
                 for waiter in self.waiters.get(subject, ()):
@@ -164,26 +183,3 @@ def newest_at(db: sqlite3.Connection) -> str | None:
     """Return when the newest change was recorded, None where there is none."""
     row = db.execute("SELECT at FROM changes ORDER BY seq DESC LIMIT 1").fetchone()
     return row[0] if row else None
-
-
-# Telling the log of changes, after what caused them.
-
-Kind = TypeVar("Kind", bound=Change)
-
-
-def listener(kind: type[Kind], tell: Callable[[Kind], None]) -> Callable[[Sequence[Change]], None]:
-    """Return a listener of the hub that calls `tell` with each change of that kind, one turn of the loop later.
-
-    The caller that waited for the COMMIT goes on first, and logs what it was about. Then come its effects.
-    """
-
-    def tell_all(changes: Sequence[Kind]) -> None:
-        for change in changes:
-            tell(change)
-
-    def hear(changes: Sequence[Change]) -> None:
-        wanted = [change for change in changes if isinstance(change, kind)]
-        if wanted:
-            asyncio.get_running_loop().call_soon(tell_all, wanted)
-
-    return hear

@@ -69,6 +69,6 @@ def authenticate(request: Request, authentication: Authentication) -> Request:
         authenticated = authentication(request)
     except Exception as error:  # noqa: BLE001 - of a scheme's own; its text may quote a key
         raise NotAuthenticated(f"the request could not be authenticated ({type(error).__name__})") from None
-    if not all(sendable(name, value) for name, value in authenticated.headers.items()):
+    if not sendable(authenticated.headers):
         raise NotAuthenticated("the request could not be authenticated (a header that cannot be sent)")
     return authenticated

@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from posd.base.times import iso
-from posd.printing import record, rows
+from posd.printing import record, reprocess, rows
 from posd.printing import rows as print_jobs
 from posd.printing.entries import Called, Entry, TakenOver
 from posd.printing.model import FINALS, NOT_ACCEPTED, PrintJob
@@ -39,7 +39,7 @@ JOURNAL = Rows(
     ("print_job_id", "at", "kind", "entry", "body"),
     _read,
 )
-CHANGES = msgspec.structs.replace(merge.CHANGES, kind=print_jobs.KIND)
+CHANGES = msgspec.structs.replace(merge.CHANGES, kind=record.KIND)
 
 
 def newer_jobs(db: sqlite3.Connection) -> list[str]:
@@ -61,7 +61,7 @@ def without_row(db: sqlite3.Connection) -> set[str]:
     query = (
         f"{names} EXCEPT SELECT print_job_id FROM old.print_jobs EXCEPT SELECT print_job_id FROM main.pruned_print_jobs"
     )
-    return {row[0] for row in db.execute(query, (print_jobs.KIND,))}
+    return {row[0] for row in db.execute(query, (record.KIND,))}
 
 
 def is_removed(db: sqlite3.Connection, identity: str) -> bool:
@@ -115,7 +115,7 @@ def history_behind(db: sqlite3.Connection) -> list[tuple[str, str, str | None, s
         "SELECT j.print_job_id, j.phase, j.status, c.phase, c.status FROM main.print_jobs j"
         " LEFT JOIN (SELECT id, phase, status, max(seq) FROM main.changes WHERE kind = ? GROUP BY id) c"
         " ON c.id = j.print_job_id WHERE (j.phase, j.status) IS NOT (c.phase, c.status)",
-        (print_jobs.KIND,),
+        (record.KIND,),
     ).fetchall()
 
 
@@ -186,7 +186,7 @@ class _TakeOver:
         """Whether a job is as it follows from its record: nothing of that is missing."""
         stored = self._get(identity)
         derived = self._derived(stored)
-        return derived is not None and not record.difference(stored, derived)
+        return derived is not None and not reprocess.difference(stored, derived)
 
     def _get(self, identity: str) -> PrintJob:
         stored = rows.get(self._db, identity)
@@ -195,7 +195,7 @@ class _TakeOver:
 
     def _derived(self, stored: PrintJob) -> PrintJob | None:
         try:
-            return record.derive(self._db, stored)
+            return reprocess.derive(self._db, stored)
         except UNREADABLE:
             return None
 
@@ -213,19 +213,19 @@ class _TakeOver:
             updated_at=created_at,
             phase=Phase.STARTING,
         )
-        rows.insert(self._unit, found, "taken_over")
-        rows.record(self._unit, found, TakenOver(reason), self._now)
+        record.begin(self._unit, found, "taken_over")
+        record.record(self._unit, found, TakenOver(reason), self._now)
 
     def _note(self, identity: str) -> None:
-        rows.note(self._unit, self._get(identity), "taken_over", iso(self._now))
+        record.note(self._unit, self._get(identity), "taken_over", iso(self._now))
 
     def _derive_again(self, identity: str) -> bool:
         """Derive a job from what is now recorded of it; tell whether that changed it."""
         stored = self._get(identity)
         derived = self._derived(stored)
-        if derived is None or not record.difference(stored, derived):
+        if derived is None or not reprocess.difference(stored, derived):
             return False
-        rows.move(self._unit, stored, msgspec.structs.replace(derived, revision=stored.revision), "taken_over")
+        record.move(self._unit, stored, msgspec.structs.replace(derived, revision=stored.revision), "taken_over")
         return True
 
 
@@ -258,7 +258,7 @@ def _faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Found
     yield from journal
     # Rows from 0 downwards are known to have lost a part of their record: a restore has told of it.
     if rowid > 0 and not journal:
-        for name, (stored, derived) in record.difference(job, record.derive(db, job)).items():
+        for name, (stored, derived) in reprocess.difference(job, reprocess.derive(db, job)).items():
             yield "print_job", subject, f"{name} is {stored}, and {derived} by its record"
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from posd.base.ids import Channel, canonical_uuid, is_print_job_id
 from posd.payments.model import Result
-from posd.printing import rows as print_jobs
+from posd.printing import record
 from posd.records.model import Phase
 from posd.storage.opening import migrations, schema_version
 from posd.storage.pages import Pages, Record, Value, records
@@ -93,7 +93,7 @@ def print_job_of(values: Sequence[Value]) -> str | None:
             named = identity
         case [None, str(identity), str(at), str(), *_] if is_time(at):  # print_journal
             named = identity
-        case [None, str(), print_jobs.KIND | Channel.PRINT, str(identity)]:  # changes, quarantine
+        case [None, str(), record.KIND | Channel.PRINT, str(identity)]:  # changes, quarantine
             named = identity
         case _:
             return None

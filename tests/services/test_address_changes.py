@@ -19,6 +19,7 @@ from posd.payments.model import AttentionCode, Result, Transaction
 from posd.payments.record import Begun, CallsInFlight, begin, move
 from posd.payments.transitions import dismissed, resolved
 from posd.records.model import Phase
+from posd.storage.batch import Change
 from posd.storage.store import Store
 from posd.terminals.interfaces import Interfaces
 
@@ -86,8 +87,8 @@ async def world(home: Path) -> AsyncIterator[World]:
     """Open a database for the block."""
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
     news = asyncio.Event()
-    store.hub.listen(lambda _changes: news.set())
-    store.hub.listen(record.hear)
+    store.hub.listen(lambda _changes: news.set(), Change)
+    store.hub.listen_later(record.tell, record.Moved)
     try:
         yield World(home, store, AddressChanges(store, Interfaces(), CallsInFlight(), now), news)
     finally:

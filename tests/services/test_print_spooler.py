@@ -10,7 +10,7 @@ import pytest
 
 from posd.config import load
 from posd.printing import poll as spooler_module
-from posd.printing import rows
+from posd.printing import record
 from posd.printing.model import PrintJob
 from posd.printing.poll import Spooler
 from posd.printing.schedule import CAUSED_PAUSE_SECONDS, Limits
@@ -46,7 +46,7 @@ async def spooling(home: Path, entry: str = ENTRY) -> AsyncIterator[Spooler]:
     (home / "config.toml").write_text(toml(home, entry))
     config = load(home / "config.toml")
     store = await Store.open(home / "posd.db", home / "posd.db.lock")
-    await store.write(lambda unit: rows.insert(unit, JOB, "intent"))
+    await store.write(lambda unit: record.begin(unit, JOB, "intent"))
     fleet = Fleet(config.terminals, config.profile)
     spooler = Spooler(store, fleet, Turns(), Limits(3600, 3600, 3600), now)
     try:

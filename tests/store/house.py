@@ -171,7 +171,7 @@ class House:
         self.reconciler = Reconciler(store, searching, self.aborts, self.outstanding, settings, clock)
         self.operators = Operators(store, self.outstanding, clock)
         self.heard: list[Change] = []
-        store.hub.listen(self.heard.extend)
+        store.hub.listen(self.heard.extend, Change)
 
     @classmethod
     async def open(cls, home: Path, network: Network, clock: Clock) -> "House":

@@ -11,7 +11,7 @@ import pytest
 
 from posd.base.ids import Channel
 from posd.base.times import iso, parse_iso
-from posd.printing import documents
+from posd.printing import documents, record
 from posd.printing import rows as print_jobs
 from posd.printing.documents import Page
 from posd.printing.entries import (
@@ -69,13 +69,13 @@ ENTRIES: list[Entry] = [
 async def begin(store: Store, job: PrintJob | None = None) -> PrintJob:
     """Insert a job and return it."""
     inserted = job or starting(document=b'{"n": 1.10}', external_reference="t7", reprint_of="job-0", queued=True)
-    await store.write(partial(print_jobs.insert, job=inserted, word="intent"))
+    await store.write(partial(record.begin, job=inserted, word="intent"))
     return inserted
 
 
-async def record(store: Store, before: PrintJob, entry: Entry, seconds: float = 1) -> PrintJob:
+async def recorded(store: Store, before: PrintJob, entry: Entry, seconds: float = 1) -> PrintJob:
     now = NOW + timedelta(seconds=seconds)
-    return await store.write(partial(print_jobs.record, before=before, entry=entry, now=now))
+    return await store.write(partial(record.record, before=before, entry=entry, now=now))
 
 
 async def read(store: Store, function: Callable[[sqlite3.Connection], Any]) -> Any:
@@ -86,9 +86,9 @@ async def test_a_job_comes_back_as_it_was(store: Store) -> None:
     job = await begin(store)
     assert await read(store, lambda db: print_jobs.get(db, "job-1")) == job
     assert await read(store, lambda db: print_jobs.get(db, "job-2")) is None
-    job = await record(store, job, ACCEPTED)
-    job = await record(store, job, Quarantined("no JSON"))
-    job = await record(store, job, called("FAILED", errorCode="E-7", errorMessage="paper"))
+    job = await recorded(store, job, ACCEPTED)
+    job = await recorded(store, job, Quarantined("no JSON"))
+    job = await recorded(store, job, called("FAILED", errorCode="E-7", errorMessage="paper"))
     assert job.revision == 3
     assert await read(store, lambda db: print_jobs.get(db, "job-1")) == job
 
@@ -106,7 +106,7 @@ async def test_an_entry_comes_back_as_it_was(store: Store, entry: Entry) -> None
 
 async def test_the_bytes_of_a_webhook_are_kept_verbatim(store: Store) -> None:
     body = b' {"printJobId": "job-1",\t"status":"COMPLETED", "externalReference":"caf\xc3\xa9"}\r\n'
-    await record(store, await record(store, await begin(store), ACCEPTED), Called(body))
+    await recorded(store, await recorded(store, await begin(store), ACCEPTED), Called(body))
     assert await read(store, lambda db: print_jobs.callbacks(db, "job-1")) == [body]
     rows = await read(store, lambda db: db.execute("SELECT kind, entry, body FROM print_journal").fetchall())
     assert rows[1] == ("webhook", '{"kind":"webhook"}', body)
@@ -115,10 +115,10 @@ async def test_the_bytes_of_a_webhook_are_kept_verbatim(store: Store) -> None:
 
 
 async def test_a_change_is_in_the_feed_with_its_entry_or_not_at_all(store: Store) -> None:
-    job = await record(store, await begin(store), ACCEPTED)
+    job = await recorded(store, await begin(store), ACCEPTED)
 
     def fails(unit: Unit) -> None:
-        print_jobs.record(unit, job, called("COMPLETED"), NOW)
+        record.record(unit, job, called("COMPLETED"), NOW)
         raise ValueError
 
     with pytest.raises(ValueError):
@@ -132,13 +132,13 @@ async def test_a_change_is_in_the_feed_with_its_entry_or_not_at_all(store: Store
 
 
 async def test_what_says_nothing_is_not_written_and_what_was_done_is(store: Store) -> None:
-    job = await record(store, await begin(store), ACCEPTED)
-    job = await record(store, job, polled("PENDING"))  # the first word of the terminal itself
+    job = await recorded(store, await begin(store), ACCEPTED)
+    job = await recorded(store, job, polled("PENDING"))  # the first word of the terminal itself
     count = len(await read(store, lambda db: list(print_jobs.journal(db, "job-1"))))
-    assert await record(store, job, polled("PENDING")) == job
-    assert await record(store, job, Polled(NoAnswer("HTTP 404", 404))) == job
+    assert await recorded(store, job, polled("PENDING")) == job
+    assert await recorded(store, job, Polled(NoAnswer("HTTP 404", 404))) == job
     assert len(await read(store, lambda db: list(print_jobs.journal(db, "job-1")))) == count
-    assert await record(store, job, called("PENDING")) == job
+    assert await recorded(store, job, called("PENDING")) == job
     assert len(await read(store, lambda db: list(print_jobs.journal(db, "job-1")))) == count + 1
     newest = (await read(store, lambda db: changes.after(db, 0, 10)))[-1]
     assert (newest.reason, newest.phase) == ("webhook:PENDING", "active")
@@ -146,10 +146,10 @@ async def test_what_says_nothing_is_not_written_and_what_was_done_is(store: Stor
 
 async def test_who_comes_second_decides_again(store: Store) -> None:
     """Webhook and poll: whoever read the job before the other one changed it changes nothing."""
-    job = await record(store, await begin(store), ACCEPTED)
-    ended = await record(store, job, called("COMPLETED"))
+    job = await recorded(store, await begin(store), ACCEPTED)
+    ended = await recorded(store, job, called("COMPLETED"))
     with pytest.raises(StaleState):
-        await record(store, job, polled("FAILED"))
+        await recorded(store, job, polled("FAILED"))
     assert await read(store, lambda db: print_jobs.get(db, "job-1")) == ended
     assert len(await read(store, lambda db: list(print_jobs.journal(db, "job-1")))) == 2
 
@@ -181,7 +181,7 @@ async def test_what_is_open_and_what_is_printed_again(store: Store) -> None:
     for number in range(4):
         await begin(store, starting(print_job_id=f"job-{number}", reprint_of="job-0" if number else None))
     one = await read(store, lambda db: print_jobs.get(db, "job-1"))
-    await record(store, one, Created(NotSent("no way")))
+    await recorded(store, one, Created(NotSent("no way")))
     found = await read(store, print_jobs.open_ones)
     assert [job.print_job_id for job in found] == ["job-0", "job-2", "job-3"]
     assert await read(store, lambda db: print_jobs.reprints(db, "job-0")) == ["job-1", "job-2", "job-3"]
@@ -195,7 +195,7 @@ async def test_many_jobs_are_read_without_their_documents_and_keep_them(store: S
     (found,) = await read(store, print_jobs.open_ones)
     (listed,), _ = await read(store, lambda db: documents.read_page(db, Page(limit=9)))
     assert found == listed == msgspec.structs.replace(job, document=b"{}")
-    await record(store, found, Interrupted(in_line=True))
+    await recorded(store, found, Interrupted(in_line=True))
     assert (await read(store, lambda db: print_jobs.get(db, "job-1"))).document == job.document
 
 
@@ -228,15 +228,15 @@ async def test_pages_survive_inserts(store: Store) -> None:
 async def test_a_job_is_derived_again_from_its_journal(store: Store, entries: list[Entry]) -> None:
     job = await begin(store)
     for number, entry in enumerate(entries):
-        job = await record(store, job, entry, number)
+        job = await recorded(store, job, entry, number)
     assert difference(job, await read(store, lambda db: derive(db, job))) == {}
     items = await read(store, lambda db: list(print_jobs.journal(db, "job-1")))
     assert replay(starting(), [(parse_iso(item.at), item.entry) for item in items]).status == job.status
 
 
 async def test_what_was_stored_otherwise_is_corrected_and_told(store: Store) -> None:
-    job = await record(store, await begin(store), ACCEPTED)
-    await record(store, job, called("COMPLETED"))
+    job = await recorded(store, await begin(store), ACCEPTED)
+    await recorded(store, job, called("COMPLETED"))
     await begin(store, starting(print_job_id="job-2"))
     await store.write(
         lambda unit: unit.db.execute("UPDATE print_jobs SET status = 'FAILED', heard = 0 WHERE rowid = 1")
@@ -258,5 +258,5 @@ async def test_a_row_holds_what_follows_from_its_entry(store: Store) -> None:
     job = await begin(store)
     for entry in (Turn("https://192.0.2.9"), ACCEPTED, called("IN_PROGRESS"), polled("COMPLETED")):
         expected = apply(job, entry, NOW + timedelta(seconds=1))
-        job = await record(store, job, entry)
+        job = await recorded(store, job, entry)
         assert msgspec.structs.replace(job, revision=0) == msgspec.structs.replace(expected, revision=0)

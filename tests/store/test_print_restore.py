@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from posd.printing import record, rows
+from posd.printing import reprocess, rows
 from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
 from posd.records.model import Phase
 from posd.storage import marks
@@ -78,7 +78,7 @@ def assert_sound(path: Path) -> None:
 def test_every_job_follows_from_its_record(state: State, story: str) -> None:
     with filling(state.database) as filled:
         job = orphan(filled, "x") if story == ORPHAN else print_out(filled, "x", story)
-        assert record.difference(job, record.derive(filled.db, job)) == {}
+        assert reprocess.difference(job, reprocess.derive(filled.db, job)) == {}
         print_intent(filled, "waiting", queued=True)
         print_intent(filled, "sent")
     assert_sound(state.database)

@@ -51,7 +51,7 @@ class LocalApp:
     """ASGI app of the local API.
 
     It finds the call for a request by Starlette's path patterns, and stays out of the way of it: a till waits inside of
-    whatever stands between the connection and the call, for minutes, and there may be a thousand of them.
+    everything between the connection and the call, for minutes, and there may be a thousand of them.
     """
 
     def __init__(self, calls: tuple[Call, ...]) -> None:
@@ -83,7 +83,7 @@ class LocalApp:
             return
         except Problem as problem:
             await _answer(problem_response(problem), scope, receive, send, early=early)
-        except Exception:  # noqa: BLE001 - whatever it was, the till needs an answer
+        except Exception:  # noqa: BLE001 - the till needs an answer
             await _answer(problem_response(_fault(scope)), scope, receive, send, early=early)
         else:
             await _answer(response, scope, receive, send, early=early)

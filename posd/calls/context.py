@@ -33,7 +33,7 @@ class Context:
         return self._store.write_error
 
     async def probe_write(self) -> None:
-        """Commit something that nobody reads, to see whether it can be: a full disk takes an empty commit."""
+        """Commit something that is never read, to see whether it can be: a full disk takes an empty commit."""
         with suppress(StorageUnavailable, CommitUncertain):
             await self._store.write(_probe)
 

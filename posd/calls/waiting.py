@@ -15,7 +15,7 @@ DRAINING = "posd is stopping; ask again in a moment: nothing is lost, and the pa
 
 
 class HungUp(Exception):
-    """The client has gone; nobody is there to answer."""
+    """The client has gone: there is none to answer."""
 
 
 async def wait_until(

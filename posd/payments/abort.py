@@ -70,7 +70,7 @@ class Aborts:
         try:
             return await self._call(client_transaction_id, request)
         except Problem:
-            # It may have ended while this call was counted: then nobody has freed its terminal.
+            # It may have ended while this call was counted: then its terminal was not freed.
             with suppress(StorageUnavailable, CommitUncertain):
                 await self._store.write(partial(self._free, client_transaction_id=client_transaction_id))
             raise
@@ -89,7 +89,7 @@ class Aborts:
             attempt = await self._send(transaction)
             crash_point("abort.replied")
         after = transaction
-        # The abort is under way whatever the disk does now; a lease that is left the next start takes over.
+        # The abort is under way, also where the disk fails now. A lease that is left is taken over by the next start.
         with suppress(StorageUnavailable, CommitUncertain):
             after = await self._store.write(
                 partial(self._settle, client_transaction_id=client_transaction_id, attempt=attempt)
@@ -112,7 +112,7 @@ class Aborts:
         newest = await self._fleet.addresses.choose(terminal) if terminal in self._fleet else None
         if newest is None:
             return NotSent(f"no address of terminal {terminal} is known")
-        # None: what was rebuilt from its events; nobody knows where it was sent, and the lease has to do.
+        # None: it was rebuilt from its events. Where it was sent is not known, and the lease has to do.
         sent_to = transaction.sent_to
         same = True if sent_to is None else self._fleet.contact.same_device(terminal, sent_to, newest[0])
         if same is False:

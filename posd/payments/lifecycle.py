@@ -7,7 +7,7 @@ never goes back.
 
 A `Trail` is what the events of one transaction have said so far. Each event is an edge `previous_status -> status`.
 A gap is marked when an applied event names another previous state than the last one recorded (terminal API, Events); it
-is closed when the edges that were seen connect again, whatever the order in which the missing ones came. A search
+is closed when the edges that were seen connect again; the order in which the missing ones came does not count. A search
 reports a state without the way to it: `leap`.
 """
 

@@ -285,7 +285,7 @@ def unsettled(transaction: Transaction) -> bool:
     if any(item.code in CONFLICTS for item in transaction.attention):
         return True
     outcome = transaction.outcome
-    # Ended by the terminal after the acquirer was asked: nobody knows what the acquirer did.
+    # Ended by the terminal after the acquirer was asked: what the acquirer did is not known.
     return (
         outcome is not None
         and outcome.result is not Result.APPROVED

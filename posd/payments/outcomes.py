@@ -40,7 +40,7 @@ _set = msgspec.structs.replace
 #: How the terminal's word came.
 Source = Literal[EvidenceKind.EVENT, EvidenceKind.SEARCH]
 
-#: What an outcome settles: nobody has to look at these any more.
+#: What an outcome settles: a person need not look at these any more.
 SETTLED = (
     AttentionCode.IN_DOUBT,
     AttentionCode.STALLED,

@@ -4,7 +4,7 @@ It never concludes from time.
 
 It hears of every change after its COMMIT and remembers of each of them what `payments.schedule` needs. One task
 sleeps until the next of them is due; with none it does not wake at all. What is asked goes one call at a time
-to each terminal, and a few at a time to the fleet, whatever has piled up: an outage, or a restart with hundreds open.
+to each terminal, and at most `MAX_CALLS` at a time to the fleet, also after an outage or a restart with hundreds open.
 """
 
 import asyncio
@@ -157,7 +157,7 @@ class Reconciler:
         return await self._read(client_transaction_id)
 
     async def run(self) -> None:
-        """Ask for whatever is due, until cancelled."""
+        """Ask for what is due, until cancelled."""
         while True:
             self._wake.clear()
             now = time.monotonic()

@@ -1,6 +1,6 @@
 """The one way by which a payment is recorded and changes: its row, its lease, its final event, its line of the feed.
 
-Each function runs inside a commit. Whoever listens to the hub hears of a `Moved` after the COMMIT, with the payment
+Each function runs inside a commit. A listener of the hub gets a `Moved` after the COMMIT, with the payment
 before and after it and its cause; `payments.log` is one of them.
 """
 
@@ -189,7 +189,7 @@ def _publish(unit: Unit, before: Transaction | None, after: Transaction, cause: 
 
 
 def _word(cause: Cause, client_transaction_id: str) -> str:
-    """Return the feed's word for a cause; it is made here and read by nobody."""
+    """Return the feed's word for a cause. posd never reads it back."""
     match cause:
         case Begun(word=word) | Rederived(word=word):
             return word
@@ -214,7 +214,7 @@ def _repeats(before: Transaction, after: Transaction) -> bool:
 
 log = structlog.get_logger("posd.payments")
 
-#: Money may have moved otherwise than somebody believes: these are errors, all other attentions are warnings.
+#: Money may have moved otherwise than the till was told: these are errors, all other attentions are warnings.
 ERRORS = frozenset({AttentionCode.CONFLICTING_FINAL, AttentionCode.OUTCOME_CORRECTED})
 
 

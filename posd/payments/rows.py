@@ -300,7 +300,7 @@ def give_up_lease(unit: Unit, terminal: str, client_transaction_id: str) -> None
 
 
 def give_up_leases(unit: Unit, client_transaction_id: str) -> None:
-    """Free whatever terminal the transaction holds: it should be its own alone."""
+    """Free every terminal that the transaction holds: it should hold its own alone."""
     unit.db.execute("DELETE FROM leases WHERE client_transaction_id = ?", (client_transaction_id,))
 
 

@@ -11,11 +11,11 @@ posd asks, and tells a person.
 | at the acquirer (APPROVAL_REQUESTED)            | `stall_after_request`               | `stalled`            |
 
 Where the callback URL names an address that this machine has lost, no event can come: it is asked for in a rhythm of
-its own, at which somebody can wait for the outcome, and that none comes is no news to anybody.
+its own, at which a till can wait for the outcome; that none comes says nothing new.
 
 What a person closed is asked for too, for a while: the terminal's word beats a person's, and its events can be lost.
 
-It is asked for at once after a restart, at a gap, when its terminal has come back, and when somebody wants it. What
+It is asked for at once after a restart, at a gap, when its terminal has come back, and when a person wants it. What
 brings no answer is asked again with backoff; so is what stays silent or in doubt.
 """
 
@@ -41,7 +41,7 @@ DEAF_PAUSE_SECONDS = 30.0
 DEAF_TRIES = 60
 #: A backoff is stretched by up to this part of itself, so that terminals are not asked in step after an outage.
 JITTER = 0.25
-#: Doublings after which the longest pause is reached whatever the grace.
+#: Doublings after which the longest pause is reached with any grace.
 _MAX_DOUBLINGS = 16
 
 
@@ -90,7 +90,7 @@ def due(watch: Watch, limits: Limits) -> float | None:
 
 
 def want(watch: Watch, now: float) -> Watch:
-    """Ask for it now, whatever its silence."""
+    """Ask for it now, without regard to how long it has been silent."""
     return msgspec.structs.replace(watch, search_at=now, wanted=True)
 
 

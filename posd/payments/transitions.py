@@ -154,7 +154,7 @@ def interrupted(transaction: Transaction, now: datetime) -> Transaction:
 def quarantined(transaction: Transaction, reason: str, now: datetime) -> Transaction:
     """Note that an authentic callback of this transaction was refused and kept in quarantine.
 
-    Its token shows that the request had reached a terminal, whatever posd had inferred.
+    Its token shows that the request had reached a terminal, also where posd had inferred otherwise.
     """
     return _touch(_unusable(transaction, "a callback of this payment could not be used", reason, now), transaction, now)
 

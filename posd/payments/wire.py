@@ -152,7 +152,7 @@ def read_acknowledgement(body: bytes) -> Acknowledgement | None:
     bearers = [part for part in (members, operation) if part.get("client_transaction_id") not in (None, "")]
     return Acknowledgement(
         status=_text(members, "status"),
-        # One that is no text is not ours, whatever it is.
+        # One that is no text is not ours.
         client_transaction_ids=tuple((_text(part, "client_transaction_id") or "").lower() for part in bearers),
         serial_number=_text(terminal, "serialNumber"),
     )
@@ -398,7 +398,7 @@ def _bears(raw: bytes, client_transaction_id: str) -> bool:
 
 # What the answer to an abort says (its answers are not published).
 #
-# Abort is a request: whatever it answers, the outcome is still awaited. Only "nothing is running" is used further,
+# Abort is a request: after every answer the outcome is still awaited. Only "nothing is running" is used further,
 # as a part of the proof in `posd.payments.schedule`.
 #
 # Source: terminal API, Calls to a terminal.

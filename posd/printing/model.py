@@ -133,7 +133,7 @@ class PrintAttentionCode(StrEnum):
     ORPHAN = "orphan"
 
 
-#: What the terminal's final word settles: nobody has to look at these any more.
+#: What the terminal's final word settles: a person need not look at these any more.
 SETTLED = (
     PrintAttentionCode.IN_DOUBT,
     PrintAttentionCode.PRINT_STUCK,
@@ -347,7 +347,7 @@ def _name(job: PrintJob, named: str | None, now: datetime) -> PrintJob:
 
 
 def _accept(job: PrintJob, news: str, now: datetime) -> PrintJob:
-    """Note that the terminal has the job, whatever was inferred before; what has ended otherwise stays so."""
+    """Note that the terminal has the job, also where posd inferred otherwise; what has ended otherwise stays so."""
     if job.decided_by in NOT_ACCEPTED:
         job = _reopen(job, news, now)
     if job.phase is Phase.FINAL:

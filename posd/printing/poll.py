@@ -97,7 +97,7 @@ class Spooler:
             self._keep(print_job_id, self._terminals.get(print_job_id), schedule.soon(plan, time.monotonic()))
 
     async def run(self) -> None:
-        """Ask for whatever is due, until cancelled."""
+        """Ask for what is due, until cancelled."""
         while True:
             self._wake.clear()
             now = time.monotonic()

@@ -146,5 +146,5 @@ def _beginning(stored: PrintJob, entries: Sequence[Journaled]) -> PrintJob:
         document=stored.document,
         reprint_of=stored.reprint_of,
         sent_to=stored.sent_to,  # its turn to be sent sets it, to the same
-        queued=stored.queued,  # whatever happened to it ended that
+        queued=stored.queued,  # each later entry ended that
     )

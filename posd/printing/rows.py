@@ -57,7 +57,7 @@ CHANGING = (
 )
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM print_jobs"  # noqa: S608 - constants of this file
-#: The same with an empty document: many jobs at once are read without theirs, which nobody looks at then.
+#: The same with an empty document: lists of jobs do not show theirs.
 _SELECT_MANY = SELECT.replace(" document,", " '{}',")
 _SELECT_BY_ROWID = f"SELECT rowid, {', '.join(COLUMNS)} FROM print_jobs WHERE rowid > ? ORDER BY rowid LIMIT ?"  # noqa: S608
 _INSERT = f"INSERT INTO print_jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608

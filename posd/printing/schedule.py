@@ -27,7 +27,7 @@ SLOW = 4.0
 #: The least pause between two questions for one job that something on the LAN causes, in seconds.
 CAUSED_PAUSE_SECONDS = 2.0
 NEVER = float("inf")
-#: Doublings after which the longest pause is reached whatever the first.
+#: Doublings after which the longest pause is reached from any first one.
 _MAX_DOUBLINGS = 24
 
 

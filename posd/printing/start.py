@@ -1,11 +1,11 @@
 """Starting print jobs: the same promises as for payments, and a line of its own (local API, Print jobs).
 
 The intent is committed, the job waits for its turn at the terminal, the request is sent once, the answer is judged and
-committed. It runs to its end whoever waits for it. A crash between two of these leaves `starting` on disk: the next
-daemon asks for the job and never sends it again; where it still waited in line, it knows that nothing was sent.
+committed. It runs to its end, also where no till waits for it. A crash between two of these leaves `starting` on disk:
+the next daemon asks for the job and never sends it again; where it still waited in line, nothing was sent.
 
-A till that calls hears of the job when the terminal has answered; where others stand before it, no later than one call
-to that terminal may take, or at once where very many do: then with the job as it stands, `starting`.
+The till gets the job when the terminal has answered. Where other jobs stand before it, the till gets it no later than
+one call to that terminal may take, or at once where very many do: then with the job as it stands, `starting`.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class Printing:
         self._document_member = document_member
         self._now = now
         self._running = Running()
-        self._uncertain: set[str] = set()  # nobody knows whether their intent came to disk
+        self._uncertain: set[str] = set()  # it is not known whether their intent came to disk
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
         self._draining = False
 
@@ -269,7 +269,7 @@ class Printing:
         async with self._turns.send(terminal):
             try:
                 attempt = await self._attempt(identity, terminal, job, url, ticket)
-            except Exception as error:  # noqa: BLE001 - whatever it was, the job needs a judgement
+            except Exception as error:  # noqa: BLE001 - the job needs a judgement
                 self._report(identity, error)
                 attempt = Lost("posd failed in a way that it should not while it sent the request")
         if attempt is None:

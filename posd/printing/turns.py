@@ -1,6 +1,6 @@
 """Whose turn it is to call a terminal about printing: one call at a time a terminal, a few over all.
 
-Payments have nothing to do with it: they take no turn here and wait for nobody. Jobs that are to be sent stand in
+Payments have nothing to do with it: they take no turn here and do not wait. Jobs that are to be sent stand in
 line; the first of them and the spooler's question take turns, so that neither keeps the other away.
 """
 
@@ -42,7 +42,7 @@ class Ticket:
         return self._line.failure if self._line.failures != self._failures else None
 
     def failed(self, reason: str) -> None:
-        """Note that the terminal could not be reached: whoever stands in line behind would fare the same."""
+        """Note that the terminal could not be reached: the jobs behind it in line would not reach it either."""
         self._line.failures += 1
         self._line.failure = reason
 

@@ -85,7 +85,7 @@ class CallbackUrls:
     ) -> None:
         """Take what the configuration says; `public_url` is where a service outside reaches the webhook listener.
 
-        `listen_host` is what it is bound to: where that is one address, nobody listens on the others.
+        `listen_host` is what it is bound to: where that is one address, posd does not listen on the others.
         """
         self._keys = keys
         self._port = port

@@ -1,6 +1,6 @@
 """Places in the feed, and whether a reader can go on from one without missing anything.
 
-A place is the number of the last change that a reader has. Numbers go back where somebody puts an older copy of the
+A place is the number of the last change that a reader has. Numbers go back where an operator puts an older copy of the
 database in place (`posd restore` goes on above all numbers that were given out): then 9000 is another change than it
 was, and nothing in the number says so. So a place can have a check with it, made of the change that it stands for:
 `9000-5f3a9c01`. And changes go where retention removes what they are about: up to which number is kept as a mark.

@@ -18,7 +18,7 @@ Condition = tuple[str, tuple[Any, ...]]
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What to list, of whatever kind; times are as stored."""
+    """What to list, of either kind; times are as stored."""
 
     limit: int
     phase: Phase | None = None

@@ -1,8 +1,8 @@
 """Retention: what may be removed when its days have passed, and what is still said of it then (architecture, Promises).
 
-Removed is what has ended and what nobody has to look at, with everything that came of it and for it. Its id stays, with
-terminal, type, result and day, for as long as the database lives: it is never started again, and whoever asks for it
-hears how it ended.
+Removed is what has ended and needs no person any more, with everything that came of it and for it. Its id stays, with
+terminal, type, result and day, for as long as the database lives: it is never started again, and a call that asks
+for it is told how it ended.
 """
 
 import msgspec

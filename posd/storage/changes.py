@@ -77,7 +77,7 @@ class Waiter:
 
 
 class Hub:
-    """Wakes whoever waits for a change of a subject. Used on the event loop only."""
+    """Wakes those who wait for a change of a subject. Used on the event loop only."""
 
     def __init__(self) -> None:
         #: Who waits now, by subject; a `Waiter` enters itself.
@@ -120,7 +120,7 @@ class Hub:
                     waiter.hear(change)
 
     def drain(self) -> None:
-        """Wake everybody for the last time: posd is stopping."""
+        """Wake all waiters for the last time: posd is stopping."""
         self.draining = True
         for waiters in self.waiters.values():
             for waiter in waiters:

@@ -1,7 +1,7 @@
 """The single writer with group commit.
 
-Callers hand over functions. Whatever has gathered while the last COMMIT was syncing runs inside one `BEGIN IMMEDIATE`,
-and the callers are answered after the COMMIT: a burst costs one sync, and state is decided in one place in one order.
+Callers hand over functions. Those that gather while the last COMMIT is syncing run inside one `BEGIN IMMEDIATE`, and
+the callers are answered after the COMMIT: a burst costs one sync, and state is decided in one place in one order.
 What a function raises undoes what it wrote, and nothing else (see `batch`).
 """
 
@@ -117,7 +117,7 @@ class Writer:
         if self._trusted or await self._reopen():
             try:
                 written = await self._transact([job[0] for job in batch])
-            except Exception as error:  # noqa: BLE001 - the writer outlives whatever it was; each caller hears of it
+            except Exception as error:  # noqa: BLE001 - the writer outlives it; each caller hears of it
                 written = Written([uncertain(error)] * len(batch), distrusted=True)
         else:
             refusal = StorageUnavailable("the disk failed, and the database cannot be trusted again yet")

@@ -21,9 +21,9 @@ from posd.terminals.probing import Reached, Unreached
 MAX_STRANGERS = 64
 #: So long it counts that an address has answered, in seconds, where there are several to choose from.
 FRESH_SECONDS = 30.0
-#: Where somebody reads how the terminals are, what is older than this is looked at meanwhile, in seconds.
+#: When a call shows the terminals, what is older than this is looked at meanwhile, in seconds.
 READ_SECONDS = 10.0
-#: Where somebody wants them looked at first, or none answered, what is older than this.
+#: When a call wants them looked at first, or none answered, what is older than this.
 CHECK_SECONDS = 1.0
 
 #: Why no address of a terminal is known.
@@ -35,7 +35,7 @@ log = structlog.get_logger("posd.fleet")
 class News(Enum):
     """What `Fleet.on_news` tells of a terminal."""
 
-    WANTED = auto()  # somebody wants to know how it is, or it is announced where nobody has looked yet
+    WANTED = auto()  # a call wants to know how it is, or it is announced where posd has not looked yet
     HEARD = auto()  # it said something by itself
     REACHED = auto()  # a call or a look got through
     MISSED = auto()  # one did not
@@ -160,7 +160,7 @@ class Addresses:
         self.on_news(serial, News.REACHED if reachable else News.MISSED)
 
     def note_result(self, serial: str, base_url: str, attempt: Attempt, *, connected: bool = False) -> None:
-        """Note what came of a call to an address of a terminal; `connected`: it got through, whatever was not sent."""
+        """Note what came of a call to an address. `connected`: it got through, even if nothing was sent."""
         reason = attempt.reason if isinstance(attempt, NotSent) and not connected else None
         self.reached(serial, reason is None, iso(self._now()), base_url=base_url, reason=reason)
 
@@ -182,7 +182,7 @@ class Addresses:
             await asyncio.wait(looks)
 
     def asked_for(self) -> None:
-        """Note that somebody reads how the terminals are: what was not looked at for a while is looked at."""
+        """Note that a call shows the terminals: what was not looked at for `READ_SECONDS` is looked at."""
         since = time.monotonic() - READ_SECONDS
         for serial, member in self._members.current.items():
             if any(item.tried < since for item in member.candidates):

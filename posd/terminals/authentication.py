@@ -60,7 +60,7 @@ def of(terminal: TerminalConfig) -> Authentication:
 
 
 def authenticate(request: Request, authentication: Authentication) -> Request:
-    """Return the request to send. Raise NotAuthenticated, whatever went wrong.
+    """Return the request to send. Raise NotAuthenticated for every failure.
 
     Headers are looked at here, because the HTTP library refuses one only when it writes, and then it would be unclear
     whether anything was sent.

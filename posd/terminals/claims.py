@@ -1,6 +1,6 @@
 """Which of the addresses that a terminal announces are used, and in which order.
 
-mDNS hands on whatever a device says of itself, whatever interface it was heard on: loopback, link-local addresses,
+mDNS hands on what a device says of itself, from every interface: loopback, link-local addresses,
 nonsense. An address is a candidate where it can be a device on this network; loopback and link-local ones only where
 the configuration chose such an interface.
 """
@@ -14,7 +14,7 @@ import msgspec
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Candidates that are kept of one announcement: a device has one or two of each kind; more are of no use to anybody.
+#: Candidates that are kept of one announcement: a device has one or two of each kind; more are of no use.
 MAX_CANDIDATES = 4
 
 
@@ -56,7 +56,7 @@ def _usable(address: Address, chosen: list[Address]) -> bool:
 
 # What an announcement over mDNS says of a terminal: a serial, addresses, a port.
 #
-# Anybody on the network can announce anything. What is not whole and plain is no announcement.
+# Any device on the network can announce anything. What is not whole and plain is no announcement.
 
 #: Longest serial, in characters: as in the configuration, so that a longer one can be of no terminal of the fleet.
 MAX_SERIAL = 64

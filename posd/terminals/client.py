@@ -128,7 +128,7 @@ class Device:
                 if self._hurried
                 else f"no whole reply within {self.connect_timeout + self.reply_timeout:g} s"
             )
-        except Exception as error:  # noqa: BLE001 - whatever it was, the payment needs a judgement
+        except Exception as error:  # noqa: BLE001 - the payment needs a judgement
             refused = trust.refusal(error)
             reason = _words(error) if refused is None else await self._explain(refused, url, deadline.when())
         finally:
@@ -193,7 +193,7 @@ class Device:
                 deadline.reschedule(0)
 
     async def close(self) -> None:
-        """Close whatever is open."""
+        """Close the connections that are open."""
         await self._client.aclose()
 
 

@@ -253,7 +253,7 @@ class Discovery:
         return len(found.hosts)
 
     def _worth_a_line(self, serial: str) -> bool:
-        """Anybody can announce anything, without end: what is not worth a line is for those who look for it."""
+        """A device on the network can announce without end: a serial gets a few lines, the rest is logged at debug."""
         now = asyncio.get_running_loop().time()
         lines = self._lines.setdefault(serial, deque(maxlen=MAX_LINES))
         if len(lines) == MAX_LINES and now - lines[0] < LINES_SECONDS:

@@ -16,7 +16,7 @@ from posd.terminals.fleet import Fleet
 #
 # mDNS tells that a terminal has come, and often that it goes, but not that its plug was pulled: its records live
 # for an hour and more. So posd looks by itself, and only where there is a reason to: what is announced anew,
-# somebody who asks for the terminals, a payment that is open, a terminal that has just been lost, and otherwise
+# a call that shows the terminals, a payment that is open, a terminal that has just been lost, and otherwise
 # rarely.
 
 #: The least pause between two looks at one terminal, in seconds: an announcer that flaps causes no storm.
@@ -75,7 +75,7 @@ def due(pulse: Pulse, *, busy: bool, every: float) -> float | None:
     return pulse.last + min(pauses) if pauses else None
 
 
-#: Terminals that are looked at at the same time: a look must not be a storm, whatever has changed.
+#: Terminals that are looked at at the same time: looks must not become a storm.
 MAX_LOOKS = 4
 #: The pause without any reason is shorter by up to this part of it, by chance: the looks of a fleet spread by it.
 SPREAD = 0.2
@@ -101,7 +101,7 @@ class Liveness:
         fleet.on_change = self._fit
 
     async def run(self) -> None:
-        """Look at whatever is due, until cancelled."""
+        """Look at the terminals that are due, until cancelled."""
         try:
             while True:
                 self._wake.clear()

@@ -238,7 +238,7 @@ async def _goodbye(writer: asyncio.StreamWriter) -> None:
 
 
 def _unverified() -> ssl.SSLContext:
-    """Return a context that looks at whatever certificate there is: nothing is sent to who shows it."""
+    """Return a context that takes any certificate: it is looked at, and nothing is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

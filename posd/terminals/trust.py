@@ -30,7 +30,7 @@ class AnotherFingerprint(ssl.SSLCertVerificationError):
 def context(ca_file: Path | None, fingerprint_sha256: str) -> ssl.SSLContext:
     """Return the context for connections to one terminal.
 
-    With a fingerprint (64 hex digits, lower case) exactly that certificate is accepted, whatever its name and issuer.
+    With a fingerprint (64 hex digits, lower case) exactly that certificate is accepted, with any name and issuer.
     Otherwise the chain and the name are verified against `ca_file`, or the system's CAs where there is none.
     Raise OSError, which names the file, where the CA file cannot be used.
     """

@@ -1,0 +1,210 @@
+"""The examples of the documents run as they stand, in the place that docs/first-payment.md makes.
+
+What needs a whole system (docs/install.md) is done by `tests.system`, the recipes by tests/recipes, docs/commands.md
+and docs/operations.md by tests/cli/manual, docs/streams.md by tests/e2e. Every other command line is at least parsed.
+"""
+
+import ast
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import posd.client
+from posd.client import Posd, Problem
+from tests.cli.manual.parsing import LINE, parse, words_of
+from tests.support import ports
+from tests.test_documents import ROOT, each_document
+
+pytestmark = pytest.mark.slow
+
+FENCED = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: Seconds that a command of a document may take: a simulated payment takes one or two.
+PATIENCE = 60.0
+#: A tool of the tests in a shell block, with its options.
+TOOL = re.compile(r"^(?:sudo )?(?:\S*/)?python -m (tests\.\w+)(.*)$", re.MULTILINE)
+
+#: A payment that runs by the time that this ends.
+BEGINS = """posd charge 11.20 --json | tail -n 1 > /tmp/posd/by-hand.json &
+until curl -s http://127.0.0.1:6870/terminals/SIM-1 | grep -q TERMINAL_ACKNOWLEDGED; do :; done"""
+
+
+def blocks(document: str, *languages: str) -> list[str]:
+    """Return the fenced blocks of a document in one of these languages."""
+    text = (ROOT / document).read_text("utf-8")
+    return [block for language, block in FENCED.findall(text) if language in languages]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the pages are played: /tmp/posd of the pages is a directory of the test, their ports are free ones."""
+
+    directory: Path
+    ports: dict[str, int]
+
+    def script(self, text: str) -> str:
+        """Return what is typed, for this place."""
+        for port, own in self.ports.items():
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{own}")
+        text = text.replace("/run/posd/till.sock", "/tmp/posd/run/till.sock")
+        return text.replace("/tmp/posd", str(self.directory))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the shells of the page have."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return os.environ | {"PATH": path, "POSD_CONFIG": str(self.directory / "config.toml")}
+
+    def start(self, text: str) -> "subprocess.Popen[bytes]":
+        """Begin a shell with it; it is ended with all that it has started."""
+        log = (self.directory / "shells.log").open("ab")
+        with log:
+            return subprocess.Popen(
+                ["bash", "-ec", self.script(text)],
+                cwd=ROOT,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def run(self, text: str) -> str:
+        """Run it to its end; return what it says."""
+        done = subprocess.run(
+            ["bash", "-ec", self.script(text)],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """Type the set-up of docs/first-payment.md, with the terminal of docs/simulator.md that can be controlled."""
+    directory = tmp_path_factory.mktemp("p")
+    here = Place(directory, {port: ports.reserve() for port in ("8443", "6869", "6870")})
+    configure, _terminal, daemon, *_ = blocks("docs/first-payment.md", "bash")
+    terminal, _, posd_run = blocks("docs/simulator.md", "bash")[0].partition("posd run")
+    assert posd_run
+    here.run(configure.replace("export POSD_CONFIG=", "# "))
+    shells = [here.start(terminal)]
+    try:
+        here.run("until test -e /tmp/posd/sim/tls/ca.crt; do :; done")
+        shells.append(here.start(daemon))
+        here.run("""until posd terminals --json 2> /dev/null | grep -q '"reachable": *true'; do :; done""")
+        yield here
+    finally:
+        for shell in shells:
+            os.killpg(shell.pid, signal.SIGTERM)
+        for shell in shells:
+            shell.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_the_first_payment_and_the_bad_day_end_approved(place: Place, number: int) -> None:
+    said = place.run(blocks("docs/first-payment.md", "bash")[number])
+    outcome = list(documents(said))[-1]
+    assert outcome.get("result") == "approved", said
+
+
+def test_a_terminal_is_controlled_by_hand(place: Place) -> None:
+    block = next(block for block in blocks("docs/simulator.md", "bash") if "by-hand" in block)
+    said = place.run(block.replace("# … the till starts a payment …", BEGINS) + "wait")
+    assert '"serial"' in said
+    ended = json.loads((place.directory / "by-hand.json").read_text("utf-8"))
+    assert ended["outcome"]["result"] == "approved"
+
+
+def test_a_scenario_of_ones_own_begins_as_one_that_is_there(place: Place) -> None:
+    block = next(block for block in blocks("docs/simulator.md", "bash") if "mine.toml" in block)
+    place.run(block.splitlines()[0])
+    assert "steps" in tomllib.loads((place.directory / "mine.toml").read_text("utf-8"))
+
+
+def test_metrics_are_read_both_ways(place: Place) -> None:
+    said = place.run(blocks("docs/metrics.md", "sh")[0])
+    assert said.count("# HELP posd_payments_started_total") == 2
+
+
+def test_the_client_does_what_its_page_says(place: Place, tmp_path: Path) -> None:
+    whole, *parts = blocks("docs/client.md", "python")
+    program = tmp_path / "charge.py"
+    program.write_text(whole)
+    environment = place.environment | {"POSD_SOCKET": str(place.directory / "run" / "till.sock")}
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.startswith("paid ")
+    with Posd(str(place.directory / "run" / "admin.sock")) as client:
+        names = vars(posd.client) | {"posd": client, "id": uuid.uuid4(), "place": None}
+        names["payment"] = client.charge(names["id"], "11.20")
+        names["payment"].outcome()
+        for part in parts:
+            for statement in ast.parse(part.replace("SN-0001", "SIM-1")).body:
+                if not isinstance(statement, ast.AsyncWith):
+                    run(statement, names)
+
+
+def documents(said: str) -> Iterator[Any]:
+    """Yield the JSON documents that stand one behind the other."""
+    place, decoder = 0, json.JSONDecoder()
+    while place < len(said):
+        document, place = decoder.raw_decode(said, place)
+        yield document
+        place += len(said[place:]) - len(said[place:].lstrip())
+
+
+def run(statement: ast.stmt, names: dict[str, Any]) -> None:
+    """Run one statement of a page; posd may refuse it, for the payment has ended."""
+    with suppress(Problem):
+        exec(compile(ast.Module([statement], []), "docs/client.md", "exec"), names)
+
+
+def typed(document: Path) -> Iterator[str]:
+    """Yield the lines that run posd in the shell blocks of a document."""
+    for language, block in FENCED.findall(document.read_text("utf-8")):
+        if language in ("sh", "bash"):
+            yield from filter(LINE.fullmatch, block.replace("\\\n", " ").splitlines())
+
+
+@each_document
+def test_each_command_line_is_parsed(document: Path) -> None:
+    for line in typed(document):
+        parse(words_of(line.partition(" #")[0].replace("$id", "ID").removesuffix("…").rstrip()))
+
+
+@each_document
+def test_each_tool_has_the_options_that_are_typed(document: Path) -> None:
+    for module, rest in TOOL.findall(document.read_text("utf-8").replace("\\\n", " ")):
+        options = {word.partition("=")[0] for word in shlex.split(rest, comments=True) if word.startswith("--")}
+        if options:
+            done = subprocess.run(
+                [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+            )
+            assert sorted(options - set(re.findall(r"--[\w-]+", done.stdout))) == [], module
+
+
+@each_document
+def test_each_piece_of_configuration_and_of_json_is_one(document: Path) -> None:
+    for language, block in FENCED.findall(document.read_text("utf-8")):
+        if language == "toml":
+            tomllib.loads(block)
+        elif language == "json":
+            json.loads(block)

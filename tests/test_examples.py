@@ -140,7 +140,7 @@ def test_a_scenario_of_ones_own_begins_as_one_that_is_there(place: Place) -> Non
 
 def test_metrics_are_read_both_ways(place: Place) -> None:
     said = place.run(blocks("docs/metrics.md", "sh")[0])
-    assert said.count("# HELP posd_payments_started_total") == 2
+    assert said.count("# HELP posd_build_info") == 2
 
 
 def test_the_client_does_what_its_page_says(place: Place, tmp_path: Path) -> None:

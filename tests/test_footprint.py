@@ -11,7 +11,7 @@ from posd.cli.app.context import CONFIG_FILE, CONFIG_VARIABLE
 from posd.cli.entry import daemon_config
 
 #: What only commands or tests need.
-NEVER = {"click", "cryptography", "rich", "pygments", "hypothesis", "pytest", "trustme"}
+NEVER = {"click", "cryptography", "jinja2", "markupsafe", "rich", "pygments", "hypothesis", "pytest", "trustme"}
 #: What calls to terminals need, and nobody waits for: it is loaded when the daemon is ready.
 LATER = {"httpx2", "httpcore2"}
 

@@ -1,17 +1,21 @@
 """The charts, as SVG that stands in the page: no script, and nothing to fetch.
 
 Lengths are in units of the view box, 720 wide; numbers of money become floats here alone, for they are only drawn.
-Each chart has a title and a description for whoever does not see it, and says in numbers what it shows.
+Each chart has a title and a description for people who do not see it, and says in numbers what it shows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
+from typing import NamedTuple
 
+from markupsafe import Markup
+
+from posd.cli.report import sums
 from posd.cli.report.facts import money
-from posd.cli.report.markup import Safe, join, tag, text
-from posd.cli.report.sums import LIMITS, RESULTS, Results, Sum, Times
-from posd.cli.report.words import result_name
+from posd.cli.report.sums import LIMITS, Report, Sum, Times
+from posd.cli.report.words import number, result_name
 
 WIDTH = 720
 LEFT, RIGHT, TOP = 62, 12, 18
@@ -20,32 +24,63 @@ CHARACTER = 6.6
 #: Lines across a chart of columns, about.
 LINES = 4
 
-#: What a result is drawn with: a colour of the style and a pattern, so that they differ on paper too.
-PATTERNS: Sequence[tuple[str, str]] = (
-    ("declined", '<path d="M-2 2l4-4M0 8l8-8M6 10l4-4"/>'),
-    ("rejected", '<path d="M0 0l8 8M0 8l8-8"/>'),
-    ("canceled", '<circle cx="2" cy="2" r="1.1"/><circle cx="6" cy="6" r="1.1"/>'),
-    ("not_started", '<path d="M0 4h8"/>'),
-    ("open", '<path d="M2 0v8M6 0v8"/>'),
-    ("reversed", '<path d="M-2 6l4 4M0 0l8 8M6-2l4 4"/>'),
-)
+#: What a result is drawn with beside its colour, so that they differ on paper too. Approvals are plain.
+PATTERNS: Mapping[str, Markup] = {
+    "declined": Markup('<path d="M-2 2l4-4M0 8l8-8M6 10l4-4"/>'),
+    "rejected": Markup('<path d="M0 0l8 8M0 8l8-8"/>'),
+    "canceled": Markup('<circle cx="2" cy="2" r="1.1"/><circle cx="6" cy="6" r="1.1"/>'),
+    "not_started": Markup('<path d="M0 4h8"/>'),
+    "open": Markup('<path d="M2 0v8M6 0v8"/>'),
+    "reversed": Markup('<path d="M-2 6l4 4M0 0l8 8M6-2l4 4"/>'),
+}
 
 
-def patterns() -> Safe:
-    """Return the patterns, once for the page."""
-    drawn = "".join(
-        f'<pattern id="p-{name}" width="8" height="8" patternUnits="userSpaceOnUse">'
-        f'<rect class="f-{name}" width="8" height="8"/><g class="ink">{shape}</g></pattern>'
-        for name, shape in PATTERNS
-    )
-    return Safe(f'<svg width="0" height="0" class="defs" aria-hidden="true"><defs>{drawn}</defs></svg>')
+class Chart(NamedTuple):
+    """A chart: its caption, a description for people who do not see it, its shapes, and the results of its legend."""
+
+    name: str
+    title: str
+    words: str
+    described: str
+    height: int
+    shapes: Markup
+    results: Sequence[str] = ()
 
 
-def columns(name: str, title: str, sums: Sequence[Sum], described: str) -> Safe:
+def of(report: Report) -> Sequence[Chart]:
+    """Return the charts of a report, in the order of the page."""
+    charts = []
+    if report.counted:
+        results = ["approved", "reversed"] if report.total.reversals else ["approved"]
+        several = len(report.span.days) > 1
+        if several:
+            days = sums.by_day(report)
+            best_day, top = max(days, key=lambda item: item[1].charged)
+            words = f"amount by the day on which it was approved; most on {best_day}, {money(top.charged)}"
+            short = [replace(item, name=(f"{day:%d.%m.}",)) for day, item in days]
+            charts.append(Chart("days", "Approved by day", words, words, 230, columns(short), results))
+        hours = sums.by_hour(report)
+        best = max(hours, key=lambda item: item.charged)
+        what = "hour of the day, all days together" if several else "hour in which it was approved"
+        words = f"amount by the {what}; most from {best.name[0]}:00 on, {money(best.charged)}"
+        charts.append(Chart("hours", "Approved by hour", words, words, 230, columns(hours), results))
+    if report.payments:
+        charts.append(_results(sums.results(report)))
+    found = sums.times(report)
+    if found.count:
+        words = (
+            f"from the till's request to the terminal's final word, {number(found.count, 'operation')}: median "
+            f"{found.median:f} s, 95 % within {found.p95:f} s, longest {found.longest:f} s"
+        )
+        charts.append(Chart("times", "Time to outcome", words, words, 230, times(found)))
+    return charts
+
+
+def columns(items: Sequence[Sum]) -> Markup:
     """Draw amounts over time: what was charged goes up from the line of zero, what was reversed down."""
     height, bottom = 230, 26
-    most = max([float(item.charged) for item in sums], default=0.0)
-    least = min([float(item.reversed) for item in sums], default=0.0)
+    most = max([float(item.charged) for item in items], default=0.0)
+    least = min([float(item.reversed) for item in items], default=0.0)
     ticks = scale(least, most)
     low, high = max(ticks[0], least * 1.2), ticks[-1]
     unit = (height - TOP - bottom) / (high - low)
@@ -53,11 +88,11 @@ def columns(name: str, title: str, sums: Sequence[Sum], described: str) -> Safe:
     def y(value: float) -> float:
         return TOP + (high - value) * unit
 
-    step = (WIDTH - LEFT - RIGHT) / max(len(sums), 1)
-    parts = [_line(tick, y(tick)) for tick in ticks if tick >= low]
-    every = max(1, round(max((len(item.name[0]) for item in sums), default=1) * CHARACTER / step + 0.5))
-    for number, item in enumerate(sums):
-        x = LEFT + number * step
+    step = (WIDTH - LEFT - RIGHT) / max(len(items), 1)
+    shapes = [_line(tick, y(tick)) for tick in ticks if tick >= low]
+    every = max(1, round(max((len(item.name[0]) for item in items), default=1) * CHARACTER / step + 0.5))
+    for place, item in enumerate(items):
+        x = LEFT + place * step
         width = max(step * 0.72, 0.6)
         start = x + (step - width) / 2
         tip = f"{item.name[0]}: charged {money(item.charged)} ({item.payments})"
@@ -65,86 +100,92 @@ def columns(name: str, title: str, sums: Sequence[Sum], described: str) -> Safe:
             tip += f", reversed {money(item.reversed)} ({item.reversals})"
         bars = []
         if item.charged > 0:
-            bars.append(_bar(start, y(float(item.charged)), width, float(item.charged) * unit, "f-approved"))
+            bars.append(bar(start, y(float(item.charged)), width, float(item.charged) * unit, "approved"))
         if item.reversed < 0:
-            bars.append(_bar(start, y(0), width, -float(item.reversed) * unit, "p-reversed"))
+            bars.append(bar(start, y(0), width, -float(item.reversed) * unit, "reversed"))
         if bars:
-            parts.append(tag("g", tag("title", tip), *bars))
-        if number % every == 0:
-            parts.append(_text(item.name[0], x + step / 2, height - 8, "middle"))
-    parts.append(_rule(y(0)))
-    return _svg(name, title, described, height, parts)
+            shapes.append(_group(tip, *bars))
+        if place % every == 0:
+            shapes.append(_text(item.name[0], x + step / 2, height - 8, "middle"))
+    return Markup().join([*shapes, _rule(y(0))])
 
 
-def results(name: str, title: str, rows: Sequence[Results], described: str) -> Safe:
-    """Draw how the payments of each terminal ended: a bar each, of as many as there were."""
-    shown = [short(row.terminal) for row in rows]
-    left = 12 + max(map(len, shown), default=0) * CHARACTER
-    most = max((sum(row.counts) for row in rows), default=0) or 1
+def _results(rows: Mapping[str, Mapping[str, int]]) -> Chart:
+    """Return how the payments of each terminal ended: a bar each, of as many as there were."""
+    sentences = []
+    left = 12 + max(len(short(terminal)) for terminal in rows) * CHARACTER
+    most = max(sum(counts.values()) for counts in rows.values())
     right = 16 + len(str(most)) * CHARACTER + 6
     unit = (WIDTH - left - right) / most
     pitch, thick = 30, 20
-    parts: list[str] = []
-    for number, row in enumerate(rows):
-        x, y = left, 6.0 + number * pitch
-        parts.append(tag("g", tag("title", row.terminal), _text(shown[number], left - 8, y + 14, "end")))
-        for result, amount in zip(RESULTS, row.counts, strict=True):
-            width = amount * unit
-            if not amount:
-                continue
-            drawn: list[str] = [
-                tag("title", f"{row.terminal}: {amount} {result_name(result)}"),
-                _bar(x, y, width, thick, "f-approved" if result == "approved" else f"p-{result}"),
-            ]
-            if width > len(str(amount)) * CHARACTER + 6:
-                drawn += _label(str(amount), x + width / 2, y + 14, result)
-            parts.append(tag("g", *drawn))
+    shapes = []
+    for place, (terminal, every) in enumerate(rows.items()):
+        x, y = left, 6.0 + place * pitch
+        shapes.append(_group(terminal, _text(short(terminal), left - 8, y + 14, "end")))
+        counts = {result: count for result, count in every.items() if count}
+        for result, count in counts.items():
+            width = count * unit
+            drawn = [bar(x, y, width, thick, result)]
+            if width > len(str(count)) * CHARACTER + 6:
+                drawn.append(_label(str(count), x + width / 2, y + 14, result))
+            shapes.append(_group(f"{terminal}: {count} {result_name(result)}", *drawn))
             x += width
-        parts.append(_text(str(sum(row.counts)), x + 8, y + 14, "start", "strong"))
-    return _svg(name, title, described, int(12 + len(rows) * pitch), parts)
+        shapes.append(_text(str(sum(counts.values())), x + 8, y + 14, "start", "strong"))
+        told = ", ".join(f"{count} {result_name(result)}" for result, count in counts.items())
+        sentences.append(f"{terminal}: {told}")
+    return Chart(
+        name="results",
+        title="Results by terminal",
+        words="all operations, voids and reservations too",
+        described="; ".join(sentences),
+        height=12 + len(rows) * pitch,
+        shapes=Markup().join(shapes),
+        results=[result for result in sums.RESULTS if any(counts[result] for counts in rows.values())],
+    )
 
 
-def _label(value: str, x: float, y: float, result: str) -> list[str]:
+def _label(value: str, x: float, y: float, result: str) -> Markup:
     """Write into a bar: on the plain colour of approvals, else on a plate that keeps the pattern away."""
     if result == "approved":
-        return [_text(value, x, y, "middle", "on")]
+        return _text(value, x, y, "middle", "on")
     width = len(value) * CHARACTER + 6
-    return [_bar(x - width / 2, y - 11, width, 14, "plate"), _text(value, x, y, "middle")]
+    return _rectangle(x - width / 2, y - 11, width, 14, "plate") + _text(value, x, y, "middle")
 
 
-def times(name: str, title: str, found: Times, described: str) -> Safe:
+def times(found: Times) -> Markup:
     """Draw how many payments took how long, and where half and 95 % of them had ended."""
     height, bottom = 230, 40
-    most = max((column.count for column in found.columns), default=0)
+    most = max(column.count for column in found.columns)
     ticks = [tick for tick in scale(0.0, float(most)) if tick == int(tick)]
     unit = (height - TOP - bottom) / (ticks[-1] or 1)
     base = height - bottom
     step = (WIDTH - LEFT - RIGHT) / len(found.columns)
-    parts = [_line(tick, base - tick * unit) for tick in ticks]
-    for number, column in enumerate(found.columns):
-        x = LEFT + number * step
-        bar = _bar(x + 2, base - column.count * unit, step - 4, column.count * unit, "f-approved")
+    shapes = [_line(tick, base - tick * unit) for tick in ticks]
+    for position, column in enumerate(found.columns):
+        x, tall = LEFT + position * step, column.count * unit
         if column.count:
-            parts.append(tag("g", tag("title", f"{column.label} s: {column.count}"), bar))
-            parts.append(_text(str(column.count), x + step / 2, base - column.count * unit - 4, "middle"))
-        parts.append(_text(column.label, x + step / 2, base + 15, "middle"))
-    parts.append(_rule(base))
-    parts.append(_text("seconds", WIDTH - RIGHT, height - 6, "end"))
-    for word, value, anchor in (("median", found.median, "end"), ("95 %", found.p95, "start")):
+            shapes.append(
+                _group(f"{column.label} s: {column.count}", bar(x + 2, base - tall, step - 4, tall, "approved"))
+            )
+            shapes.append(_text(str(column.count), x + step / 2, base - tall - 4, "middle"))
+        shapes.append(_text(column.label, x + step / 2, base + 15, "middle"))
+    shapes.append(_rule(base))
+    shapes.append(_text("seconds", WIDTH - RIGHT, height - 6, "end"))
+    for word, value, anchor, beside in (("median", found.median, "end", -4), ("95 %", found.p95, "start", 4)):
         if value is not None:
             x = LEFT + place(value) * step
-            parts.append(Safe(f'<path class="mark" d="M{x:.1f} {TOP - 6}V{base}"/>'))
-            parts.append(_text(f"{word} {value:f} s", x + (-4 if anchor == "end" else 4), TOP - 6, anchor, "strong"))
-    return _svg(name, title, described, height, parts)
+            shapes.append(Markup('<path class="mark" d="M{:.1f} {}V{}"/>').format(x, TOP - 6, base))
+            shapes.append(_text(f"{word} {value:f} s", x + beside, TOP - 6, anchor, "strong"))
+    return Markup().join(shapes)
 
 
 def place(seconds: Decimal) -> float:
     """Return where a number of seconds is on the axis of the histogram, in columns."""
     edges = [0.0, *map(float, LIMITS)]
     value = float(seconds)
-    for number, (low, high) in enumerate(pairwise(edges)):
+    for column, (low, high) in enumerate(pairwise(edges)):
         if value < high:
-            return number + (value - low) / (high - low)
+            return column + (value - low) / (high - low)
     return len(LIMITS) + 0.5
 
 
@@ -166,45 +207,31 @@ def short(name: str, most: int = 22) -> str:
     return name if len(name) <= most else f"\N{HORIZONTAL ELLIPSIS}{name[1 - most :]}"
 
 
-def legend(shown: Sequence[str]) -> Safe:
-    """Return what the patterns mean, of those results."""
-    items = [
-        tag("span", Safe(f'<svg width="14" height="14" aria-hidden="true">{_bar(0, 0, 14, 14, kind)}</svg> '), name)
-        for kind, name in (
-            ("f-approved" if result == "approved" else f"p-{result}", result_name(result)) for result in shown
-        )
-    ]
-    return tag("p", *items, class_="legend")
+def bar(x: float, y: float, width: float, height: float, result: str) -> Markup:
+    """Draw a bar in the colour and the pattern of a result."""
+    return _rectangle(x, y, width, height, "f-approved" if result == "approved" else f"p-{result}")
 
 
-def _svg(name: str, title: str, described: str, height: int, parts: Sequence[str]) -> Safe:
-    return Safe(
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{name}-t {name}-d" class="chart">'
-        f'<title id="{name}-t">{text(title)}</title><desc id="{name}-d">{text(described)}</desc>{join(parts)}</svg>'
-    )
+def _rectangle(x: float, y: float, width: float, height: float, kind: str) -> Markup:
+    fill = Markup(' fill="url(#{})"').format(kind) if kind.startswith("p-") else ""
+    shape = Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" class="{}"{}/>')
+    return shape.format(x, y, width, max(height, 0.6), kind, fill)
 
 
-def _bar(x: float, y: float, width: float, height: float, kind: str) -> Safe:
-    fill = f' fill="url(#{kind})"' if kind.startswith("p-") else ""
-    return Safe(
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{max(height, 0.6):.1f}" class="{kind}"{fill}/>'
-    )
+def _group(tip: str, *shapes: Markup) -> Markup:
+    return Markup("<g><title>{}</title>{}</g>").format(tip, Markup().join(shapes))
 
 
-def _line(tick: float, y: float) -> Safe:
+def _line(tick: float, y: float) -> Markup:
     label = f"{tick:g}" if abs(tick) < 1e6 else f"{tick:.3g}"
-    return join(
-        (
-            Safe(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'),
-            _text(label.replace("-", "\N{MINUS SIGN}"), LEFT - 8, y + 4, "end"),
-        )
-    )
+    grid = Markup('<path class="grid" d="M{} {:.1f}H{}"/>').format(LEFT, y, WIDTH - RIGHT)
+    return grid + _text(label.replace("-", "\N{MINUS SIGN}"), LEFT - 8, y + 4, "end")
 
 
-def _rule(y: float) -> Safe:
-    return Safe(f'<path class="axis" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+def _rule(y: float) -> Markup:
+    return Markup('<path class="axis" d="M{} {:.1f}H{}"/>').format(LEFT, y, WIDTH - RIGHT)
 
 
-def _text(value: str, x: float, y: float, anchor: str, kind: str = "") -> Safe:
-    name = f' class="{kind}"' if kind else ""
-    return Safe(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{name}>{text(value)}</text>')
+def _text(value: str, x: float, y: float, anchor: str, kind: str = "") -> Markup:
+    name = Markup(' class="{}"').format(kind) if kind else ""
+    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}"{}>{}</text>').format(x, y, anchor, name, value)

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -16,70 +16,57 @@ from posd.cli.report.sums import Payment, Report, Section, Sum
 #: A text that begins with one of these would be run as a formula by a spreadsheet.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
-_Cell = Callable[[Payment, Report], object]
-
-#: column -> what stands in it: a text, a number, a time, or None.
-COLUMNS: Mapping[str, _Cell] = {
-    "at": lambda item, report: report.span.local(item.facts.at),
-    "at_by": lambda item, _: item.facts.at_by,
-    "client_transaction_id": lambda item, _: item.facts.id,
-    "terminal": lambda item, _: item.facts.terminal,
-    "type": lambda item, _: item.facts.type,
-    "kind": lambda item, _: item.kind,
-    "section": lambda item, _: item.section.value,
-    "result": lambda item, _: item.facts.result or "open",
-    "counted": lambda item, _: _number(item.counted),
-    "amount": lambda item, _: _number(item.amount),
-    "amount_by": lambda item, _: item.basis.value,
-    "requested": lambda item, _: _number(item.facts.requested),
-    "authorized": lambda item, _: _number(item.facts.authorized),
-    "currency": lambda item, _: item.facts.currency,
-    "brand": lambda item, _: item.brand,
-    "transaction_reference": lambda item, _: item.facts.reference,
-    "ticket_number": lambda item, _: item.facts.ticket,
-    "authorization_code": lambda item, _: item.facts.authorization_code,
-    "sale": lambda item, _: item.facts.sale,
-    "original": lambda item, _: item.facts.original,
-    "created_at": lambda item, report: report.span.local(item.facts.created_at),
-    "decided_at": lambda item, report: item.facts.decided_at and report.span.local(item.facts.decided_at),
-    "seconds": lambda item, _: _Number(item.facts.seconds) if item.facts.seconds is not None else None,
-    "in_question": lambda item, _: "yes" if item.in_question else "no",
-    "attention": lambda item, _: " ".join(code for code, _ in item.facts.attention),
-}
-
-
-class _Number(str):
-    """A cell that a program reads as a number: nothing is put before its sign."""
-
-    __slots__ = ()
-
-    def __new__(cls, value: object) -> "_Number":
-        return super().__new__(cls, value)
+#: Columns of the CSV: members of a payment's JSON document.
+COLUMNS = (
+    "at",
+    "at_by",
+    "client_transaction_id",
+    "terminal",
+    "type",
+    "kind",
+    "section",
+    "result",
+    "counted",
+    "amount",
+    "amount_by",
+    "requested",
+    "authorized",
+    "currency",
+    "brand",
+    "transaction_reference",
+    "ticket_number",
+    "authorization_code",
+    "sale",
+    "original",
+    "created_at",
+    "decided_at",
+    "seconds",
+    "in_question",
+    "attention",
+)
 
 
 def write_csv(report: Report, *, metadata: str | None = None) -> str:
     """Return the CSV; `metadata` names the member of the metadata that gets a column of its own."""
-    columns: dict[str, _Cell] = dict(COLUMNS)
-    if metadata is not None:
-        columns[f"metadata.{metadata}"] = lambda item, _: item.facts.note
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow([_cell(name) for name in columns])
+    writer.writerow([*COLUMNS, *([] if metadata is None else [_cell(f"metadata.{metadata}")])])
     for payment in report.payments:
-        writer.writerow([_cell(read(payment, report)) for read in columns.values()])
+        document = _payment(payment, report) | {
+            "result": payment.facts.result or "open",
+            "in_question": "yes" if payment.in_question else "no",
+            "attention": " ".join(code for code, _ in payment.facts.attention),
+        }
+        row = [document[column] for column in COLUMNS]
+        writer.writerow(map(_cell, row if metadata is None else [*row, payment.facts.note]))
     return text.getvalue()
 
 
-def _number(value: Decimal | None) -> _Number | None:
-    return None if value is None else _Number(money(value))
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat(timespec="milliseconds")
-    if value is None or isinstance(value, _Number):
-        return value or ""
-    text = str(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
+def _cell(value: str | Decimal | None) -> str:
+    """Write a number as it is, its sign too; a text so that no spreadsheet takes it for a formula."""
+    if value is None or isinstance(value, Decimal):
+        return "" if value is None else f"{value:f}"
+    text = value.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
@@ -121,10 +108,7 @@ def write_json(report: Report) -> bytes:
         ],
         "by_day": [{"day": day.isoformat(), **_sum(item)} for day, item in sums.by_day(report)],
         "by_hour": [{"hour": item.name[0], **_sum(item)} for item in sums.by_hour(report)],
-        "results": [
-            {"terminal": item.terminal, **dict(zip(sums.RESULTS, item.counts, strict=True))}
-            for item in sums.results(report)
-        ],
+        "results": [{"terminal": terminal, **counts} for terminal, counts in sums.results(report).items()],
         "seconds": {"count": times.count, "median": times.median, "p95": times.p95, "longest": times.longest},
         "in_question": [item.facts.id for item in report.in_question],
         "amount_differs": [item.facts.id for item in report.differing],

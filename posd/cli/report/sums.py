@@ -11,15 +11,8 @@ from enum import StrEnum
 from posd.cli.report.facts import ZERO, Facts, Span, add, total
 
 # Where a payment stands in the report, and with which amount. Nothing here guesses: what is not known stands apart.
-#
-# | section | holds | in the totals | | ------------- |
-# ------------------------------------------------------------------------ | ------------- | | `counted` | approved
-# charges, captures and tips; approved voids of them, negative | yes | | `reserved` | approved pre-authorizations,
-# re-authorizations, and voids of them | no | | `not_charged` | declined, rejected, canceled, not started | no | |
-# `unclear` | approved, but of what type or amount is not known | no | | `open` | no outcome yet | no |
-#
-# Each payment is in exactly one of them. `in_question` marks those of any section of which it is not settled
-# whether money moved: all that is open or unclear, and what the terminal said two things about.
+# Each payment is in exactly one section. `in_question` marks those of any section of which it is not settled whether
+# money moved: all that is open or unclear, and what the terminal said two things about.
 
 #: Types that charge the customer, and those that reserve.
 CHARGES = frozenset({"charge", "capture", "post-tip"})
@@ -27,13 +20,13 @@ RESERVES = frozenset({"pre-auth", "re-auth"})
 
 
 class Section(StrEnum):
-    """Where a payment stands."""
+    """Where a payment stands. Only what is counted is in the totals."""
 
-    COUNTED = "counted"
-    RESERVED = "reserved"
-    NOT_CHARGED = "not_charged"
-    UNCLEAR = "unclear"
-    OPEN = "open"
+    COUNTED = "counted"  # approved charges, captures and tips; approved voids of them, negative
+    RESERVED = "reserved"  # approved pre-authorizations, re-authorizations, and voids of them
+    NOT_CHARGED = "not_charged"  # declined, rejected, canceled, not started
+    UNCLEAR = "unclear"  # approved, but of what type or amount is not known
+    OPEN = "open"  # no outcome yet
 
 
 class Basis(StrEnum):
@@ -197,17 +190,7 @@ UNNAMED = "not said"
 ADDED = "not split by the till"
 
 #: Kinds in the order in which people read them; others follow by name.
-KINDS: Sequence[str] = (
-    "charge",
-    "capture",
-    "post-tip",
-    "cancellation",
-    "refund",
-    "void",
-    "pre-auth",
-    "re-auth",
-    "release",
-)
+KINDS = ("charge", "capture", "post-tip", "cancellation", "refund", "void", "pre-auth", "re-auth", "release")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +244,11 @@ class Report:
         return sorted({item.facts.currency for item in self.counted if item.facts.currency})
 
     @property
+    def currency(self) -> str:
+        """The currency of all that is counted; "" where there is none, or several."""
+        return self.currencies[0] if len(self.currencies) == 1 else ""
+
+    @property
     def in_question(self) -> Sequence[Payment]:
         """Of which it is not settled whether money moved."""
         return [item for item in self.payments if item.in_question]
@@ -290,6 +278,11 @@ class Report:
         return by(self.counted, *keys)
 
     @property
+    def busy_days(self) -> Sequence[Sum]:
+        """The totals of the days on which anything was counted."""
+        return [item for _, item in by_day(self) if item.payments or item.reversals]
+
+    @property
     def reserved(self) -> Sequence[Sum]:
         """What was reserved, and released, by what has become of it by now; it is in no total."""
         return by(self.sections[Section.RESERVED], kind_of, lambda item: item.became or "")
@@ -317,7 +310,7 @@ def make(
 ) -> Report:
     """Make the report of some days from payments of more: what is of other days, or of other terminals, is left out.
 
-    What is open belongs to every day since it began. `others` are the payments that `sections.related` named.
+    What is open belongs to every day since it began. `others` are the payments that `related` named.
     """
     known = {item.id: item for item in facts}
     lookup = ChainMap(known, dict(others))
@@ -387,14 +380,6 @@ LIMITS: Sequence[int] = (2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 300)
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
-    """How the payments of a terminal ended: result -> how many."""
-
-    terminal: str
-    counts: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
 class Column:
     """How many took so long."""
 
@@ -441,13 +426,13 @@ def _spread(payments: Iterable[Payment], labels: Sequence[str], place: Callable[
     return [summed((label,), items) for label, items in zip(labels, found, strict=True)]
 
 
-def results(report: Report) -> Sequence[Results]:
-    """Return how the payments of each terminal ended."""
-    found: dict[str, list[int]] = {}
+def results(report: Report) -> Mapping[str, Mapping[str, int]]:
+    """Return how the payments of each terminal ended: terminal -> result -> how many."""
+    found: dict[str, dict[str, int]] = {}
     for payment in report.payments:
-        counts = found.setdefault(payment.facts.terminal, [0] * len(RESULTS))
-        counts[RESULTS.index(payment.facts.result or "open")] += 1
-    return [Results(terminal, found[terminal]) for terminal in sorted(found)]
+        counts = found.setdefault(payment.facts.terminal, dict.fromkeys(RESULTS, 0))
+        counts[payment.facts.result or "open"] += 1
+    return {terminal: found[terminal] for terminal in sorted(found)}
 
 
 def times(report: Report) -> Times:

@@ -1,14 +1,12 @@
-"""`posd report`: what a day came to, for who closes the shop.
+"""`posd report`: what a day came to, for the person who closes the shop.
 
-| module       | does                                                                  |
-| ------------ | --------------------------------------------------------------------- |
-| `days`       | days of the merchant, of 23 to 25 hours                               |
-| `facts`      | a document of the local API -> what a report needs of it              |
-| `sections`   | facts -> where a payment stands in the report, and with which amount  |
-| `sums`       | payments -> totals; every one exact, every one the sum of its rows    |
-| `figures`    | payments -> what the charts show                                      |
-| `reading`    | the local API -> facts (the only one that talks to anybody)           |
-| `table`, `as_csv`, `as_json`, `html` | a report -> what people and programs read     |
+| module                   | does                                                                                   |
+| ------------------------ | -------------------------------------------------------------------------------------- |
+| `command`                | reads the local API, and writes the report as it was asked for                           |
+| `facts`                  | days of the merchant, exact amounts; a document of the local API -> what a report needs |
+| `sums`                   | facts -> where each payment stands, the totals, and the numbers of the charts           |
+| `words`                  | what the report says in words                                                          |
+| `table`, `exports`, `page` | a report -> a terminal, CSV and JSON, HTML (with `charts` and page.html.j2)            |
 
-All but `reading`, `table` and `command` are pure.
+All but `command` and `table` are pure.
 """

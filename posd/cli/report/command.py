@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -13,15 +13,21 @@ import click
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from posd.cli.app.connection import Api, connect, json_option
+from posd.base.times import iso
+from posd.cli.app.connection import Api, Problem, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
-from posd.cli.report import exports, fetch, page, sums, table
-from posd.cli.report.facts import Span, read_day
-from posd.cli.report.fetch import Progress
+from posd.cli.report import exports, page, sums, table
+from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, Span, read, read_day
 from posd.cli.report.sums import Report
 from posd.cli.report.words import number
 from posd.config import ConfigError, load
+
+#: Payments asked for at a time: the most that the API gives.
+PAGE = 500
+
+#: Called with how many payments were read so far.
+Progress = Callable[[int], object]
 
 
 @click.command()
@@ -61,8 +67,7 @@ def report(
     now = datetime.now(UTC)
     span = _span(day, first, last, now.astimezone(zone).date(), zone)
     with connect(ctx) as api, _progress(output) as progress:
-        found = fetch.read_days(api, span, metadata=metadata, progress=progress)
-        made = _make(found, span, now, terminal)
+        made = _read_days(api, span, now, terminal=terminal, metadata=metadata, progress=progress)
         unknown = terminal is not None and not made.payments and not _in_fleet(api, terminal)
     if unknown:
         output.note(f"Terminal {terminal} is not in the fleet (posd terminals), and has no payment here.", "yellow")
@@ -81,10 +86,43 @@ def report(
         table.show(output, made, metadata=metadata)
 
 
-def _make(found: fetch.Found, span: Span, now: datetime, terminal: str | None) -> Report:
-    inside = {item.id for item in found.payments.values() if sums.belongs(item, span)}
-    elsewhere = len(found.in_attention - inside)
-    return sums.make(span, found.payments.values(), found.others, now, terminal=terminal, elsewhere=elsewhere)
+def window(span: Span) -> tuple[datetime, datetime]:
+    """Return when a payment of these days was asked for: from, and before. The list of the API goes by that time."""
+    return span.start - LONGEST_PAYMENT, span.end + CLOCKS_DIFFER
+
+
+def _read_days(
+    api: Api, span: Span, now: datetime, *, terminal: str | None, metadata: str | None, progress: Progress
+) -> Report:
+    """Read all payments that can be of these days, and what is open since before. Raise Problem or Unreachable."""
+    since, until = window(span)
+    found: dict[str, Facts] = {}
+    # What is open comes first: what ends meanwhile is then read again as what it has become.
+    for params in ({"open": "true", "until": iso(until)}, {"since": iso(since), "until": iso(until)}):
+        for facts in _pages(api, params, metadata):
+            found[facts.id] = facts
+            progress(len(found))
+    others = {}
+    for identity in sorted(sums.related(found.values())):
+        try:
+            others[identity] = read(api.get(f"/transactions/{identity}").body)
+        except Problem as problem:
+            if problem.code != "not_found":  # pruned, or of another database: then it is not known
+                raise
+    inside = {item.id for item in found.values() if sums.belongs(item, span)}
+    elsewhere = {facts.id for facts in _pages(api, {"attention": "true"}, None)} - inside
+    return sums.make(span, found.values(), others, now, terminal=terminal, elsewhere=len(elsewhere))
+
+
+def _pages(api: Api, params: Mapping[str, str], metadata: str | None) -> Iterator[Facts]:
+    query = {"limit": str(PAGE), **params}
+    while True:
+        body = api.get("/transactions", query).body
+        for document in body["transactions"]:
+            yield read(document, metadata)
+        if body["next_cursor"] is None:
+            return
+        query["cursor"] = body["next_cursor"]
 
 
 def _in_fleet(api: Api, serial: str) -> bool:

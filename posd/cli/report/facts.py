@@ -1,6 +1,7 @@
-"""What a report needs of a payment: a document of the local API, cut down, so that a month of them fits in memory.
+"""What a report is made of: the days of the merchant, exact amounts, and what it needs of a payment.
 
-Documents carry what a terminal said, so any field of the final event may be missing or of another kind.
+A document of the local API is cut down, so that a month of them fits in memory. Documents carry what a terminal
+said, so any field of the final event may be missing or of another kind.
 """
 
 import re
@@ -19,9 +20,7 @@ from posd.cli.payments.words import state
 #: Years that a report can be of: wide, and far enough from the ends of the calendar to reckon with.
 YEARS = range(1970, 9000)
 
-
 HOUR = timedelta(hours=1)
-
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
@@ -97,10 +96,8 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
 
 ZERO = Decimal(0)
 
-
 #: Decimal places that people expect of an amount.
 PLACES = 2
-
 
 #: A number of the wire has at most 24 digits on each side of the point (`posd.base.money`); this holds sums of more of
 #: them than any shop has. What would be rounded all the same raises.
@@ -243,9 +240,9 @@ def _parts(amount: Mapping[str, Any]) -> dict[str, Decimal]:
     for name, value in amount.items():
         if isinstance(value, Mapping):
             for inner, number in _parts(value).items():
-                found[inner] = total((found.get(inner, ZERO), number))
+                found[inner] = add(found.get(inner, ZERO), number)
         elif (part := read_money(value)) is not None:
-            found[name] = total((found.get(name, ZERO), part))
+            found[name] = add(found.get(name, ZERO), part)
     return found
 
 

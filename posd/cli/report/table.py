@@ -5,24 +5,10 @@ from textwrap import wrap
 
 from posd.cli.app.output import Output
 from posd.cli.payments.listing import show_what_to_do
-from posd.cli.report import sums
+from posd.cli.report import sums, words
 from posd.cli.report.facts import money
 from posd.cli.report.sums import Payment, Report, Section, Sum
-from posd.cli.report.words import (
-    PART_NAMES,
-    RULES,
-    advice,
-    amount,
-    days,
-    in_totals,
-    kind_name,
-    notes,
-    open_line,
-    question,
-    result_name,
-    reversed_amount,
-    wrong_clocks,
-)
+from posd.cli.report.words import amount, in_totals, kind_name, result_name
 
 #: Characters of an id, as references are; what stands below one is broken to its width.
 UUID = 36
@@ -33,7 +19,7 @@ Column = tuple[str, Callable[[Payment], str]]
 def show(output: Output, report: Report, *, metadata: str | None = None) -> None:
     """Write the report."""
     span = report.span
-    output.line(f"Card payments of {days(span)}", "bold")
+    output.line(f"Card payments of {words.days(span)}", "bold")
     of = f"terminal {report.terminal}" if report.terminal else "all terminals"
     output.line(f"{of}; a day is one in {span.zone.key}{'' if report.made_at >= span.end else '; it is not over yet'}")
     if not report.payments:
@@ -100,11 +86,11 @@ def _time(report: Report, item: Payment) -> str:
 
 
 def _ticket(item: Payment) -> str:
-    return "; ".join([item.facts.ticket or "no ticket", *filter(None, (item.became,)), *notes(item)])
+    return "; ".join([item.facts.ticket or "no ticket", *filter(None, (item.became,)), *words.notes(item)])
 
 
 def _state(item: Payment) -> str:
-    return "; ".join([result_name(item.facts.state), *filter(None, (item.facts.failure,)), *notes(item)])
+    return "; ".join([result_name(item.facts.state), *filter(None, (item.facts.failure,)), *words.notes(item)])
 
 
 def _totals(output: Output, report: Report) -> None:
@@ -117,7 +103,7 @@ def _totals(output: Output, report: Report) -> None:
     if len(report.currencies) > 1:
         tables.append(("currency", report.by(sums.currency_of), str))
     if len(report.span.days) > 1:
-        tables.append(("day", [item for _, item in sums.by_day(report) if item.payments or item.reversals], str))
+        tables.append(("day", report.busy_days, str))
     output.line()
     output.line("Totals", "bold")
     for column, items, named in tables:
@@ -128,7 +114,7 @@ def _totals(output: Output, report: Report) -> None:
         names = (column, "payments", "charged", "voids", "reversed", "total")
         output.table(names, _aligned(output, rows, 1, 2, 3, 4, 5))
     output.line()
-    parts = [(PART_NAMES.get(part.name, part.name), money(part.total)) for part in report.parts]
+    parts = [(words.PART_NAMES.get(part.name, part.name), money(part.total)) for part in report.parts]
     output.table(("part, as the till sent it", "total"), _aligned(output, parts, 1))
     if report.reserved:
         held = [
@@ -143,16 +129,15 @@ def _totals(output: Output, report: Report) -> None:
     times = sums.times(report)
     took = f"; half of them within {times.median:f} s, 95 % within {times.p95:f} s" if times.count else ""
     output.line("Results: " + ", ".join(f"{count} {name}" for name, count in counts if count) + took)
-    currency = f" {report.currencies[0]}" if len(report.currencies) == 1 else ""
-    output.line(f"Total: {money(total.total)}{currency}", "bold green")
-    for rule in RULES:
+    output.line(f"Total: {money(total.total)} {report.currency}".rstrip(), "bold green")
+    for rule in words.RULES:
         output.line(rule, "dim")
 
 
 def _figures(item: Sum) -> tuple[str, ...]:
     voids = str(item.reversals) if item.reversals else "-"
     payments, charged = (str(item.payments), money(item.charged)) if item.payments else ("-", "-")
-    return payments, charged, voids, reversed_amount(item.reversed), money(item.total)
+    return payments, charged, voids, words.reversed_amount(item.reversed), money(item.total)
 
 
 def _aligned(output: Output, rows: Sequence[Sequence[str]], *places: int) -> list[list[str]]:
@@ -167,12 +152,12 @@ def _aligned(output: Output, rows: Sequence[Sequence[str]], *places: int) -> lis
 
 
 def _unsettled(output: Output, report: Report) -> None:
-    if line := open_line(report):
+    if line := words.open_line(report):
         output.line()
         output.line(line, "bold yellow")
     for item in report.in_question:
         output.line(f"{item.facts.id}  {item.facts.terminal}  {amount(item.amount)}, {in_totals(item)}")
-        output.line(question(item), indent=4)
+        output.line(words.question(item), indent=4)
     for item in report.differing:
         facts = item.facts
         output.line(f"{facts.id}  {facts.terminal}  {amount(item.amount)}, {in_totals(item)}")
@@ -181,10 +166,14 @@ def _unsettled(output: Output, report: Report) -> None:
         output.line(f"The totals add up amounts in several currencies: {', '.join(report.currencies)}.", "bold red")
     if report.wrong_clocks:
         output.line()
-        output.line(wrong_clocks(report), "yellow")
+        output.line(words.wrong_clocks(report), "yellow")
     show_what_to_do(
         output,
-        ((code, advice(code, item), item.facts.id) for item in report.attention for code, _ in item.facts.attention),
+        (
+            (code, words.advice(code, item), item.facts.id)
+            for item in report.attention
+            for code, _ in item.facts.attention
+        ),
     )
     if report.elsewhere:
         output.line()

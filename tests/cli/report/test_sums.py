@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posd.cli.report import exports, page, sums
+from posd.cli.report.command import window
 from posd.cli.report.facts import Span, money, read
-from posd.cli.report.fetch import window
 from posd.cli.report.sums import Report, Section, make
 from tests.cli.documents import attention
 from tests.cli.report.shopday import day, identity, payment, trouble

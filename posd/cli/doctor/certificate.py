@@ -1,9 +1,10 @@
-"""The certificate of the webhook listener: what a terminal will make of it."""
+"""The certificate of the webhook listener, and the addresses that terminals call: what a terminal will make of them."""
 
 import asyncio
 import contextlib
 import hashlib
 import re
+import socket
 import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,10 +14,13 @@ from urllib.parse import urlsplit
 from posd import tls
 from posd.base.ids import Channel
 from posd.base.problems import Problem
-from posd.cli.doctor.context import AS_ROOT, Findings, NotForMe, Said, Shop, allowed, failure, ok, warning
+from posd.cli.app.output import moment
+from posd.cli.doctor.context import AS_ROOT, Findings, Said, Shop, failure, may_not_read, me, ok, permitted, warning
 from posd.config import TerminalConfig
+from posd.httpd.alerts import WORDS
 from posd.records.callback_urls import CallbackUrls
 from posd.tls.report import CA_WARNING_DAYS
+from posd.tls.serving import NotShown, shown_certificate
 
 # How a terminal judges the certificate of this machine: a strict client, played here, and words for its refusal.
 
@@ -103,7 +107,7 @@ def described(der: bytes) -> str:
     )
 
 
-def callback(shop: Shop, terminal: TerminalConfig, base_url: str) -> tuple[str, int]:
+def called_at(shop: Shop, terminal: TerminalConfig, base_url: str) -> tuple[str, int]:
     """Return host and port at which that terminal is told to call back, as posd itself makes the URL.
 
     Raise Problem where this machine has no way to the terminal.
@@ -121,34 +125,29 @@ PAIR = "make a new pair: posd tls init (the CA is kept, so nothing is to be done
 NEW_CA = "make a new CA: posd tls init --force; then put ca.crt on every terminal"
 
 
-def check(shop: Shop) -> Findings:
+def check_certificate(shop: Shop) -> Findings:
     """Tell of the certificate's dates, key, chain and names, and of the CA."""
     subject = str(shop.certificate)
     try:
-        with allowed():
-            if not shop.certificate.exists():
-                yield failure(
-                    subject,
-                    "there is no certificate: posd will not start, because terminals call it over HTTPS only",
-                    "make one: posd tls init; then put ca.crt on every terminal",
-                )
-                return
-            with shop.certificate.open("rb"):
-                pass  # what may not be read is told as such
-            leaf = tls.describe(shop.certificate)
-    except NotForMe as closed:
-        yield from _from_health(shop, str(closed))
+        if not shop.certificate.exists():
+            yield failure(
+                subject,
+                "there is no certificate: posd will not start, because terminals call it over HTTPS only",
+                "make one: posd tls init; then put ca.crt on every terminal",
+            )
+            return
+        with shop.certificate.open("rb"):
+            pass  # what may not be read is told as such
+        leaf = tls.describe(shop.certificate)
+    except PermissionError as error:
+        yield _from_health(shop, may_not_read(error))
         return
     except tls.TlsError as error:
-        yield failure(subject, str(error), _own(shop, PAIR))
+        yield failure(subject, str(error), _cure(shop, PAIR))
         return
-    yield _dates(subject, "the certificate", leaf.not_before, leaf.not_after, tls.RENEWAL_DAYS, _own(shop, NEW))
+    yield _dates(subject, "the certificate", leaf.not_before, leaf.not_after, tls.RENEWAL_DAYS, _cure(shop, NEW))
     yield from _names(shop, leaf)
-    try:
-        with allowed():
-            yield from _serving(shop)
-    except NotForMe as closed:
-        yield warning(str(shop.private_key), str(closed), AS_ROOT)
+    yield from permitted(shop.private_key, _serving(shop))
     if shop.ca_certificate is not None:
         try:
             ca = tls.describe(shop.ca_certificate)
@@ -157,14 +156,13 @@ def check(shop: Shop) -> Findings:
         yield _dates(str(shop.ca_certificate), "the CA", ca.not_before, ca.not_after, CA_WARNING_DAYS, NEW_CA)
 
 
-def _from_health(shop: Shop, closed: str) -> Findings:
-    """Tell what posd says of a certificate that this user may not read."""
-    said = shop.running.health.get("checks", {}).get("certificate", {})
-    told = {"ok": ok, "degraded": warning, "failing": failure}.get(said.get("status"))
+def _from_health(shop: Shop, closed: str) -> Said:
+    """Return what posd says of a certificate that this user may not read."""
+    said = shop.health("certificate")
+    told = {"ok": ok, "degraded": warning, "failing": failure}.get(str(said.get("status")))
     if told is None:
-        yield warning(str(shop.certificate), closed, AS_ROOT)
-    else:
-        yield told(str(shop.certificate), f"{closed}; posd says of it: {said.get('detail')}", AS_ROOT)
+        return warning(shop.certificate, closed, AS_ROOT)
+    return told(shop.certificate, f"{closed}; posd says of it: {said.get('detail')}", AS_ROOT)
 
 
 def _dates(subject: str, what: str, start: datetime, end: datetime, days_left: int, todo: str) -> Said:
@@ -188,7 +186,7 @@ def _serving(shop: Shop) -> Findings:
     """Tell whether the key belongs to the certificate, and whether the chain is whole."""
     key = str(shop.private_key)
     if not shop.private_key.exists():
-        yield failure(key, "the private key is not there: posd will not start", _own(shop, PAIR))
+        yield failure(key, "the private key is not there: posd will not start", _cure(shop, PAIR))
         return
     with shop.private_key.open("rb"):
         pass
@@ -206,7 +204,7 @@ def _serving(shop: Shop) -> Findings:
             if error.reason == "KEY_VALUES_MISMATCH"
             else f"certificate and key cannot be read ({words(error)})"
         )
-        yield failure(key, f"{meaning}: posd will not start, or goes on with the old pair", _own(shop, PAIR))
+        yield failure(key, f"{meaning}: posd will not start, or goes on with the old pair", _cure(shop, PAIR))
         return
     yield ok(key, "the private key belongs to the certificate")
     yield from _chain(shop, server)
@@ -227,7 +225,7 @@ def _chain(shop: Shop, server: ssl.SSLContext) -> Findings:
     except (OSError, IndexError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         yield failure(
-            str(shop.ca_certificate or shop.certificate),
+            shop.ca_certificate or shop.certificate,
             f"the CA that the terminals are to trust cannot be read ({reason})",
             "put ca.crt back from a backup; without one: " + NEW_CA,
         )
@@ -235,9 +233,7 @@ def _chain(shop: Shop, server: ssl.SSLContext) -> Findings:
     refused = refusal(server, client, None)
     if refused is not None:
         yield failure(
-            subject,
-            f"a terminal that trusts the CA refuses the certificate: {words(refused)}",
-            _own(shop, NEW),
+            subject, f"a terminal that trusts the CA refuses the certificate: {words(refused)}", _cure(shop, NEW)
         )
         return
     if shop.ca_certificate is not None:
@@ -273,7 +269,7 @@ def _names(shop: Shop, leaf: tls.CertificateInfo) -> Findings:
             yield failure(
                 host,
                 f"{who} will call this address, and the certificate does not name it: every callback is refused",
-                _own(shop, NEW),
+                _cure(shop, NEW),
             )
         else:
             yield ok(host, f"{who} will call this address, and the certificate names it")
@@ -286,7 +282,7 @@ def _names(shop: Shop, leaf: tls.CertificateInfo) -> Findings:
             "names",
             f"the certificate names none of the addresses under which terminals may call this machine "
             f"({', '.join(mine)})",
-            _own(shop, NEW),
+            _cure(shop, NEW),
         )
     else:
         named = [address for address in mine if address not in lacking]
@@ -303,14 +299,14 @@ def hosts(shop: Shop) -> Mapping[str, list[str]]:
         if terminal.access_mode == "cloud" or address is None:
             continue
         try:
-            host, _ = callback(shop, terminal, address.base_url)
+            host, _ = called_at(shop, terminal, address.base_url)
         except Problem:
             continue  # the check of the terminal tells of it
         called.setdefault(advertised or host, []).append(terminal.serial)
     return {host: callers or ["each terminal"] for host, callers in called.items()}
 
 
-def _own(shop: Shop, todo: str) -> str:
+def _cure(shop: Shop, todo: str) -> str:
     """Say what to do about a certificate that posd has not made."""
     if shop.ca_certificate is not None:
         return todo
@@ -318,3 +314,143 @@ def _own(shop: Shop, todo: str) -> str:
         "get a right one from whoever made it ([webhooks] certificate and private_key name it), then reload posd; or "
         "remove both keys to use that of posd tls init"
     )
+
+
+# The callback address: what a terminal meets where it is told to call.
+
+#: How long a connection to this machine's own address may take, in seconds.
+CONNECT_SECONDS = 10.0
+
+
+def check_callbacks(shop: Shop) -> Findings:
+    """Call each address that terminals are told to call, as they would, and look at the certificate."""
+    called: dict[tuple[str, int], list[str]] = {}
+    outside = set()
+    for terminal in shop.terminals:
+        address, cloud = shop.addresses.get(terminal.serial), terminal.access_mode == "cloud"
+        if address is None or (cloud and not shop.settings.webhooks.public_url):
+            continue  # the check of the terminal, or of the configuration, tells of it
+        try:
+            place = called_at(shop, terminal, address.base_url)
+            called.setdefault(place, []).append(terminal.serial)
+            outside |= {place} if cloud else set()
+        except Problem as problem:
+            yield failure(
+                terminal.serial,
+                f"this machine has no way to {address.base_url}: it cannot be told where to call back",
+                problem.detail.rpartition("; ")[2],
+            )
+    for (host, port), serials in called.items():
+        subject = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        who = ", ".join(serials)
+        if (host, port) in outside:
+            yield _from_outside(subject, host, port, who)
+        elif port == 0:
+            yield warning(subject, "not tried: the configuration names no fixed port", "see the line of the port")
+        elif not shop.running.there:
+            yield warning(
+                subject, f"not tried, because posd does not run: {who} will call it", "start posd, then run it again"
+            )
+        else:
+            yield _shown(shop, subject, host, port, who)
+    yield from _distrust(shop)
+
+
+def _distrust(shop: Shop) -> Findings:
+    """Tell who has refused our certificate, as posd has counted it."""
+    at = {urlsplit(address.base_url).hostname: serial for serial, address in shop.addresses.items()}
+    for item in shop.health("certificate").get("refused_by", []):
+        serial = at.get(item["address"])
+        who, tell = (f"terminal {serial}", failure) if serial else ("a device that is no terminal of ours", warning)
+        times = "once" if item["count"] == 1 else f"{item['count']} times"
+        yield tell(
+            item["address"],
+            f"{who} has refused the certificate of this machine ({item['alert']}, {times}, the last time at "
+            f"{moment(item['last_at'])}): its callbacks do not come",
+            f"{WORDS.get(item['alert'], 'put ca.crt on it (posd tls ca)')}. Once that is done this line goes away "
+            "within a day, or when posd is restarted",
+        )
+
+
+def _shown(shop: Shop, subject: str, host: str, port: int, who: str) -> Said:
+    try:
+        shown = shown_certificate(host, port, seconds=CONNECT_SECONDS)
+    except NotShown as error:
+        return failure(
+            subject,
+            f"{who} will call this address; what should be posd {error}",
+            "does another program have this address and port? Does webhooks.listen lead there, and is "
+            "webhooks.advertise_host this machine?",
+        )
+    serving = _fingerprint(shown) == shop.served.get("fingerprint_sha256")
+    try:
+        expected = _fingerprint(ssl.PEM_cert_to_DER_cert(blocks(shop.certificate)[0]))
+    except (OSError, IndexError, ValueError):
+        what = "posd answers with its certificate" if serving else f"a server shows {described(shown)}"
+        return ok(subject, f"{who} will call it; {what}; {me()} may not read the files to compare more")
+    told_before = shop.failed("certificate")
+    tell = warning if told_before else failure
+    if _fingerprint(shown) != expected and serving:
+        return tell(
+            subject,
+            f"posd still shows another certificate ({_fingerprint(shown)}) than the one on the disk ({expected})",
+            "see the lines of the certificate, then reload posd (systemctl reload posd); its log says why it did not "
+            "take up the new one",
+        )
+    if _fingerprint(shown) != expected:
+        return failure(
+            subject,
+            f"{who} will call this address, and it is not posd that answers there: it shows "
+            f"{described(shown)}; that of posd has {expected}",
+            "another program or machine has this address and port: stop it, or correct webhooks.advertise_host and "
+            "webhooks.listen",
+        )
+    refused = _judged(shop, host, port)
+    if refused is None:
+        return ok(subject, f"{who} will call it; posd answers with its certificate, and a strict client accepts it")
+    return tell(
+        subject,
+        f"{who} will call it; posd answers with its certificate, and a strict client refuses it: {refused}",
+        "see the lines of the certificate" if told_before else "see posd tls status",
+    )
+
+
+def _fingerprint(der: bytes) -> str:
+    """Return the SHA-256 fingerprint of a certificate in lower hex."""
+    return hashlib.sha256(der).hexdigest()
+
+
+def _judged(shop: Shop, host: str, port: int) -> str | None:
+    """Connect as a strict client does; return why it refuses, None where it does not."""
+    try:
+        client = strict_client(shop, dates=True)
+        with (
+            socket.create_connection((host, port), CONNECT_SECONDS) as connection,
+            client.wrap_socket(connection, server_hostname=host),
+        ):
+            return None
+    except ssl.SSLError as error:
+        return words(error)
+    except (OSError, IndexError) as error:
+        return str(error)
+
+
+def _from_outside(subject: str, host: str, port: int, who: str) -> Said:
+    """Call the public address with the CAs of this system, as the service does; from inside it may not be reachable."""
+    todo = (
+        "check it from outside this network; what stands before posd (reverse proxy, forwarded port) has to lead to "
+        "webhooks.listen and to show a certificate that the service trusts"
+    )
+    try:
+        with (
+            socket.create_connection((host, port), CONNECT_SECONDS) as connection,
+            ssl.create_default_context().wrap_socket(connection, server_hostname=host),
+        ):
+            return ok(subject, f"the service calls it for {who}; it answers with a certificate that this system trusts")
+    except ssl.SSLError as error:
+        return warning(
+            subject, f"the service calls it for {who}; seen from here its certificate is refused: {words(error)}", todo
+        )
+    except OSError as error:
+        reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        return warning(subject, f"the service calls it for {who}; from here it cannot be reached ({reason})", todo)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from posd.cli.doctor import callback, certificate, configuration, daemon, database, files, host, mdns, terminals
+from posd.cli.doctor import certificate, daemon, database, files, host, mdns, terminals
 from posd.cli.doctor.context import Finding, Findings, Said, Shop, failure
 
 
@@ -22,7 +22,7 @@ class Check:
 #: In this order: later checks use what earlier ones have found out (the daemon's word, addresses, clocks).
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        "configuration": Check("Configuration", configuration.check, 10, needs_configuration=False),
+        "configuration": Check("Configuration", files.check_configuration, 10, needs_configuration=False),
         "daemon": Check("Daemon", daemon.check_service, 30),
         "files": Check("Files and keys", files.check_files, 10),
         "access": Check("Sockets and groups", files.check_access, 10),
@@ -31,9 +31,9 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "port": Check("Port of the webhook listener", daemon.check_ports, 10),
         "firewall": Check("Firewall", host.check_firewall, 20, needs_configuration=False),
         "mdns": Check("mDNS", mdns.check, 15),
-        "certificate": Check("Certificate", certificate.check, 20),
+        "certificate": Check("Certificate", certificate.check_certificate, 20),
         "terminal": Check("Terminals", terminals.check, 120),
-        "callback": Check("Callback addresses", callback.check, 60),
+        "callback": Check("Callback addresses", certificate.check_callbacks, 60),
         "clock": Check("Clock", host.check_clock, 10, needs_configuration=False),
     }
 )

@@ -1,17 +1,28 @@
 """`posd doctor`: what is wrong here, what does it mean, and what is to be done."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 import msgspec
+from rich.table import Table
+from rich.text import Text
 
 from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output
+from posd.cli.app.output import Output, escaped
 from posd.cli.doctor.context import Finding, Status
+
+#: status -> how it is written and coloured on a terminal; the words tell it without colours too.
+MARKS: Mapping[Status, tuple[str, str]] = {
+    Status.OK: ("ok", "green"),
+    Status.WARNING: ("warning", "yellow"),
+    Status.FAILURE: ("FAILURE", "bold red"),
+}
+#: characters of the column of the marks, indented by two.
+MARK_COLUMNS = 9
 
 
 @click.command()
@@ -24,7 +35,6 @@ def doctor(ctx: click.Context, output: Output) -> None:
     something has. 2: the configuration cannot be read.
     """
     # Here and not above: this loads more than any other command needs.
-    from posd.cli.doctor import show
     from posd.cli.doctor.checks import CHECKS, examine
     from posd.cli.doctor.context import Shop
     from posd.config import examine as read
@@ -34,17 +44,17 @@ def doctor(ctx: click.Context, output: Output) -> None:
     config, problems = read(file, check_files=False)
     shop = Shop(file.absolute(), config, problems, Path(given) if given else None)
     if not output.rich:
-        show.header(output)
+        _header(output)
     for name, check in CHECKS.items():
         if config is None and check.needs_configuration:
             continue
         with output.busy(f"{check.title} (up to {check.seconds:g} s)"):
             findings = examine(name, check, shop)
-        show.group(output, check.title, findings)
+        _group(output, check.title, findings)
     if output.as_json:
         output.json(msgspec.json.encode(shop.found))
     else:
-        show.summary(output, shop.found, unread=config is None)
+        _summary(output, shop.found, unread=config is None)
     sys.exit(_code(shop.found, unread=config is None))
 
 
@@ -53,3 +63,45 @@ def _code(found: Sequence[Finding], *, unread: bool) -> ExitCode:
         return ExitCode.USAGE
     failed = any(finding.status is Status.FAILURE for finding in found)
     return ExitCode.NOT_DONE if failed else ExitCode.DONE
+
+
+def _header(output: Output) -> None:
+    """Name the columns, for programs."""
+    output.line("\t".join(("status", "check", "subject", "meaning", "what to do")))
+
+
+def _group(output: Output, title: str, findings: Sequence[Finding]) -> None:
+    """Write what one check has said."""
+    if not output.rich:
+        for one in findings:
+            cells = (one.status, one.check, one.subject, one.meaning, one.todo)
+            output.line("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in cells))
+        return
+    if not findings:
+        return
+    output.line(title, "bold")
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True, width=MARK_COLUMNS)
+    grid.add_column(overflow="fold")
+    for one in findings:
+        mark, style = MARKS[one.status]
+        words = Text.assemble((escaped(one.subject), "bold"), ": ", escaped(one.meaning))
+        if one.todo:
+            words.append(f"\n> {escaped(one.todo)}", style=style.removeprefix("bold "))
+        grid.add_row(Text(f"  {mark}", style=style), words)
+    output.stdout.print(grid)
+    output.line()
+
+
+def _summary(output: Output, found: Sequence[Finding], *, unread: bool) -> None:
+    """Write how many there are of each."""
+    counts = {status: sum(one.status is status for one in found) for status in Status}
+    failures, warnings = counts[Status.FAILURE], counts[Status.WARNING]
+    text = f"{failures} {'failure' if failures == 1 else 'failures'}, "
+    text += f"{warnings} {'warning' if warnings == 1 else 'warnings'}, {counts[Status.OK]} ok."
+    if unread:
+        text += " The configuration cannot be read: most could not be checked."
+    if output.rich:
+        output.line(text, "red" if failures else "yellow" if warnings else "green")
+    else:
+        output.note(text)

@@ -3,7 +3,7 @@
 import os
 import pwd
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -49,19 +49,19 @@ class Finding(msgspec.Struct, frozen=True):
 Findings = Iterator[Said]
 
 
-def ok(subject: str, meaning: str, todo: str = "") -> Said:
+def ok(subject: object, meaning: str, todo: str = "") -> Said:
     """Say that something is as it should be."""
-    return Said(Status.OK, subject, meaning, todo)
+    return Said(Status.OK, str(subject), meaning, todo)
 
 
-def warning(subject: str, meaning: str, todo: str) -> Said:
+def warning(subject: object, meaning: str, todo: str) -> Said:
     """Say that something should be looked at."""
-    return Said(Status.WARNING, subject, meaning, todo)
+    return Said(Status.WARNING, str(subject), meaning, todo)
 
 
-def failure(subject: str, meaning: str, todo: str) -> Said:
+def failure(subject: object, meaning: str, todo: str) -> Said:
     """Say that something has to be mended."""
-    return Said(Status.FAILURE, subject, meaning, todo)
+    return Said(Status.FAILURE, str(subject), meaning, todo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,12 @@ class Shop:
     @property
     def served(self) -> Mapping[str, Any]:
         """What posd says of the certificate that it shows: its fingerprint, and the port."""
-        found: Mapping[str, Any] = self.running.health.get("checks", {}).get("certificate", {}).get("served", {})
+        found: Mapping[str, Any] = self.health("certificate").get("served", {})
+        return found
+
+    def health(self, check: str) -> Mapping[str, Any]:
+        """Return what posd says of one of its own checks; nothing where it does not run."""
+        found: Mapping[str, Any] = self.running.health.get("checks", {}).get(check, {})
         return found
 
     def failed(self, check: str, subject: str = "") -> bool:
@@ -185,14 +190,14 @@ def me() -> str:
 AS_ROOT = "run posd doctor as root (sudo posd doctor), or as the user of posd, to see it"
 
 
-class NotForMe(Exception):
-    """This user may not look at it; the message says so."""
+def may_not_read(error: PermissionError) -> str:
+    """Say that the system does not let this user look at something."""
+    return f"not looked at: {me()} may not read {error.filename or 'it'}"
 
 
-@contextmanager
-def allowed() -> Iterator[None]:
-    """Turn a refusal of the system into words. Raise NotForMe."""
+def permitted(subject: object, findings: Findings) -> Findings:
+    """Yield findings; where the system does not let this user look, a warning about `subject` ends them."""
     try:
-        yield
+        yield from findings
     except PermissionError as error:
-        raise NotForMe(f"not looked at: {me()} may not read {error.filename or 'it'}") from error
+        yield warning(subject, may_not_read(error), AS_ROOT)

@@ -33,7 +33,7 @@ def check_service(shop: Shop) -> Findings:
             reasons[path] = error.strerror or str(error)
         except (Unreachable, Problem) as error:
             yield failure(
-                str(path), f"posd is there and does not answer as it should: {error}", "restart posd; look at its log"
+                path, f"posd is there and does not answer as it should: {error}", "restart posd; look at its log"
             )
             return
         else:
@@ -82,11 +82,10 @@ def _ask(shop: Shop, path: Path) -> Findings:
             "restart posd when no payment is under way, so that what is installed is what runs",
         )
     for name in OF_HEALTH:
-        state = running.health.get("checks", {}).get(name, {})
-        if state.get("status") == "failing":
-            yield failure(name.replace("_", " "), str(state.get("detail")), "see what the other lines say of it")
-        elif state.get("status") == "degraded":
-            yield warning(name.replace("_", " "), str(state.get("detail")), "see what the other lines say of it")
+        state = shop.health(name)
+        tell = {"degraded": warning, "failing": failure}.get(str(state.get("status")))
+        if tell is not None:
+            yield tell(name.replace("_", " "), str(state.get("detail")), "see what the other lines say of it")
 
 
 def _process(path: Path) -> tuple[int, int]:

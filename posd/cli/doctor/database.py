@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from posd.base.times import parse_iso
-from posd.cli.doctor.context import AS_ROOT, Findings, NotForMe, Shop, allowed, failure, ok, warning
+from posd.cli.doctor.context import AS_ROOT, Findings, Shop, failure, may_not_read, ok, warning
 from posd.storage import changes, files, marks
 from posd.storage.errors import StoreError
 from posd.storage.opening import KEY_TABLE, RESTORE, is_damage, refuse_lost, schema_version
@@ -27,26 +27,25 @@ def check(shop: Shop) -> Findings:
     """Tell whether there is a database, and what is wrong with it."""
     path = shop.settings.database.path
     try:
-        with allowed():
-            if not path.exists():
-                yield from _missing(shop)
-                return
-            with closing(open_unchanged(path)) as db:
-                yield from _contents(db, path)
-            yield from _beside(path)
-    except NotForMe as closed:
-        storage = shop.running.health.get("checks", {}).get("storage", {})
+        if not path.exists():
+            yield from _missing(shop)
+            return
+        with closing(open_unchanged(path)) as db:
+            yield from _contents(db, path)
+        yield from _beside(path)
+    except PermissionError as error:
+        storage = shop.health("storage")
         if storage.get("status") == "ok":
-            yield ok(str(path), f"{closed}; posd says of it: {storage.get('detail')}")
+            yield ok(path, f"{may_not_read(error)}; posd says of it: {storage.get('detail')}")
         else:
-            yield warning(str(path), str(closed), AS_ROOT)
+            yield warning(path, may_not_read(error), AS_ROOT)
     except sqlite3.Error as error:
         if is_damage(error):
-            yield failure(str(path), f"the database is damaged ({error}): posd will not start with it", DAMAGED)
+            yield failure(path, f"the database is damaged ({error}): posd will not start with it", DAMAGED)
         elif getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
-            yield warning(str(path), f"the database is in use just now ({error})", "try again in a moment")
+            yield warning(path, f"the database is in use just now ({error})", "try again in a moment")
         else:
-            yield warning(str(path), f"the database cannot be opened without changing it ({error})", "posd verify")
+            yield warning(path, f"the database cannot be opened without changing it ({error})", "posd verify")
 
 
 def open_unchanged(path: Path) -> sqlite3.Connection:
@@ -71,35 +70,35 @@ def _missing(shop: Shop) -> Findings:
     try:
         refuse_lost(path, shop.settings.database.callback_key)
     except StoreError as error:
-        yield failure(str(path), str(error), "look for the file; posd will not start without it")
+        yield failure(path, str(error), "look for the file; posd will not start without it")
         return
     if shop.running.answers:
         yield failure(
-            str(path), "posd runs, but its database is not there", "is this the configuration that posd runs with?"
+            path, "posd runs, but its database is not there", "is this the configuration that posd runs with?"
         )
     else:
-        yield ok(str(path), "not made yet: posd makes it at its first start")
+        yield ok(path, "not made yet: posd makes it at its first start")
 
 
 def _contents(db: sqlite3.Connection, path: Path) -> Findings:
     if path.stat().st_size == 0:
-        yield failure(str(path), "the database is empty: it was damaged", DAMAGED)
+        yield failure(path, "the database is empty: it was damaged", DAMAGED)
         return
     version: int = db.execute("PRAGMA user_version").fetchone()[0]
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if KEY_TABLE in tables:
         yield failure(
-            str(path),
+            path,
             "this is a backup that was put there by hand: nothing is known of what was started since",
             "move it to another place, and restore it from there: posd restore BACKUP",
         )
         return
     if not version or "transactions" not in tables:
-        yield failure(str(path), "this is no database of posd", f"correct database.path; {DAMAGED}")
+        yield failure(path, "this is no database of posd", f"correct database.path; {DAMAGED}")
         return
     if version > schema_version():
         yield failure(
-            str(path),
+            path,
             f"a newer posd has used it (schema {version}; this one knows schemas up to {schema_version()})",
             "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)",
         )
@@ -118,7 +117,7 @@ def _whole(db: sqlite3.Connection, path: Path, version: int) -> Findings:
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
             raise
         yield warning(
-            str(path),
+            path,
             f"no damage was found in {QUICK_CHECK_SECONDS:g} s, but it is too large to be seen through in that time",
             "check it whole when there is time: posd verify",
         )
@@ -126,10 +125,10 @@ def _whole(db: sqlite3.Connection, path: Path, version: int) -> Findings:
     finally:
         db.set_progress_handler(None, 0)
     if found != ["ok"]:
-        yield failure(str(path), f"the database is damaged ({found[0]})", DAMAGED)
+        yield failure(path, f"the database is damaged ({found[0]})", DAMAGED)
     else:
         older = f", {schema_version()} after the next start" if version < schema_version() else ""
-        yield ok(str(path), f"no damage found (quick check), schema {version}{older}")
+        yield ok(path, f"no damage found (quick check), schema {version}{older}")
 
 
 def _history(db: sqlite3.Connection) -> Findings:
@@ -149,14 +148,12 @@ def _beside(path: Path) -> Findings:
     wal = path.with_name(f"{path.name}-wal")
     if wal.exists() and (size := wal.stat().st_size) > LARGE_WAL_BYTES:
         yield warning(
-            str(wal),
+            wal,
             f"what is not yet in the database file has grown to {size // 1024 // 1024} MiB: something reads the "
             "database without end",
             "find the program that has it open (fuser), and end it; posd then cuts the file back by itself",
         )
     for fresh in files.waiting(path):
         yield warning(
-            str(fresh),
-            "a restore was interrupted in its last step",
-            "start posd, or restore again: it is finished then",
+            fresh, "a restore was interrupted in its last step", "start posd, or restore again: it is finished then"
         )

@@ -1,30 +1,70 @@
-"""Files: whose they are and who may read them."""
+"""The configuration file, and the files of the daemon: what is wrong with them, who owns and who may read them."""
 
+import errno
 import grp
 import os
 import pwd
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from posd import tls
 from posd.cli.app.parameters import user_name
-from posd.cli.doctor.context import (
-    AS_ROOT,
-    Findings,
-    NotForMe,
-    Said,
-    Shop,
-    allowed,
-    daemon_uid,
-    failure,
-    me,
-    ok,
-    warning,
-)
+from posd.cli.doctor.context import AS_ROOT, Findings, Said, Shop, daemon_uid, failure, me, ok, permitted, warning
+from posd.config import examine
 from posd.daemon.sockets import SOCKET_MODE
 
-Tell = Callable[[str, str, str], Said]
+# The configuration file: everything that is wrong with it, and with the files that it names.
+
+
+def check_configuration(shop: Shop) -> Findings:
+    """Tell each problem, or that there is none."""
+    known = set(shop.problems)
+    in_files = [problem for problem in examine(shop.config_file)[1] if problem not in known]
+    # What this user may not read the daemon may well be able to: that says nothing about the set-up.
+    closed = [problem for problem in in_files if os.strerror(errno.EACCES) in problem.reason and os.geteuid() != 0]
+    for problem in (*shop.problems, *in_files):
+        subject = problem.key or problem.file
+        if problem in closed:
+            yield warning(subject, f"not looked at: {me()} may not read the file that it names", AS_ROOT)
+        else:
+            yield failure(subject, problem.reason, problem.cure)
+    if not shop.problems and len(closed) == len(in_files):
+        yield ok(shop.config_file, "every key is known and every value can be used")
+    if shop.config is not None:
+        yield from _permissions(shop)
+        if not shop.settings.terminals and not shop.problems:
+            yield warning(
+                "terminals",
+                "the configuration names no terminal: every payment is refused",
+                'add a section [[terminals]] with serial = "…" for each terminal, then restart posd',
+            )
+
+
+def _permissions(shop: Shop) -> Findings:
+    file = shop.config_file
+    mode = stat.S_IMODE(file.stat().st_mode)
+    if mode & stat.S_IWOTH:
+        yield failure(
+            file,
+            "everybody on this machine may change the configuration, and so decide which terminals are believed",
+            f"chmod o-w {file}",
+        )
+    secret = any(
+        header.value is not None
+        for headers in (*shop.settings.profile_headers.values(), *(one.headers for one in shop.settings.terminals))
+        for header in headers.values()
+    )
+    if secret and mode & stat.S_IROTH:
+        yield warning(
+            file,
+            "it has values of headers in it, which may be keys, and everybody on this machine may read them",
+            "put the values into files of their own (headers = {NAME = {file = …}}), or close the configuration to "
+            f"others: chmod o-r {file}",
+        )
+
+
+Tell = Callable[[object, str, str], Said]
 
 #: What to do about a secret that somebody else may know.
 KEY_ANEW = "move it away while no payment is open and restart posd, which makes a new one"
@@ -37,36 +77,32 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 def check_files(shop: Shop) -> Findings:
     """Tell which of the daemon's files are open to others, or closed to the daemon."""
-    for part in (_directory, _database, _callback_key, _certificate_files, _header_files):
-        try:
-            with allowed():
-                yield from part(shop)
-        except NotForMe as closed:
-            yield warning(SUBJECTS[part], str(closed), AS_ROOT)
+    for subject, part in PARTS.items():
+        yield from permitted(subject, part(shop))
 
 
 def _directory(shop: Shop) -> Findings:
     directory = shop.settings.database.path.parent
     if not directory.exists():
         yield warning(
-            str(directory),
+            directory,
             "the state directory does not exist yet",
             "posd makes it at its first start, where it may; else create it for the user of posd, with mode 0700",
         )
         return
     found = directory.stat()
     if not stat.S_ISDIR(found.st_mode):
-        yield failure(str(directory), "this is no directory", "move it away, or correct database.path")
+        yield failure(directory, "this is no directory", "move it away, or correct database.path")
     elif found.st_mode & stat.S_IWOTH or found.st_mode & stat.S_IWGRP:
         yield failure(
-            str(directory),
+            directory,
             f"others may put files into the state directory ({_mode(found)}), and exchange the database or a key",
             f"chmod 0700 {directory}",
         )
     elif found.st_mode & OTHERS:
-        yield ok(str(directory), f"others may see what lies in it ({_mode(found)}), not change it; 0700 is tighter")
+        yield ok(directory, f"others may see what lies in it ({_mode(found)}), not change it; 0700 is tighter")
     else:
-        yield ok(str(directory), f"only {user_name(found.st_uid)} may look into it")
+        yield ok(directory, f"only {user_name(found.st_uid)} may look into it")
 
 
 def _database(shop: Shop) -> Findings:
@@ -83,12 +119,12 @@ def _database(shop: Shop) -> Findings:
         yield from _owned(shop, lock, "posd cannot lock its database and will not start")
     if path.stat().st_mode & OTHERS:
         yield warning(
-            str(path),
+            path,
             f"others may read the payments ({_mode(path.stat())})",
             f"chmod 0600 {path} (posd does so itself when it starts)",
         )
     else:
-        yield ok(str(path), f"only {user_name(path.stat().st_uid)} may read it")
+        yield ok(path, f"only {user_name(path.stat().st_uid)} may read it")
 
 
 def _callback_key(shop: Shop) -> Findings:
@@ -97,7 +133,7 @@ def _callback_key(shop: Shop) -> Findings:
         yield from _private(shop, path, "could make up the outcome of a payment", KEY_ANEW)
     elif shop.settings.database.path.exists():
         yield warning(
-            str(path),
+            path,
             "there is no callback key beside the database. Where systemd hands it to posd (LoadCredential) that is "
             "right; else posd makes a new one, and callbacks under way are refused",
             "if it was lost, put it back from a backup: posd restore BACKUP",
@@ -122,7 +158,7 @@ def _certificate_files(shop: Shop) -> Findings:
             )
         elif made.ca_certificate.exists():
             yield warning(
-                str(made.ca_key),
+                made.ca_key,
                 "the key of the CA is not there: the certificate cannot be renewed before its end",
                 f"put it back from a backup; without one: {CA_ANEW}",
             )
@@ -137,20 +173,21 @@ def _header_files(shop: Shop) -> Findings:
             yield _closed_to_posd(shop, path, "posd cannot send this header, and will not start")
         elif path.stat().st_mode & stat.S_IRWXO:
             yield warning(
-                str(path),
+                path,
                 f"everybody on this machine may read what is sent to the terminals as a key ({_mode(path.stat())})",
                 f"chmod o-rwx {path}",
             )
         else:
-            yield ok(str(path), "posd may read it, and not everybody")
+            yield ok(path, "posd may read it, and not everybody")
 
 
-SUBJECTS = {
-    _directory: "state directory",
-    _database: "database",
-    _callback_key: "callback key",
-    _certificate_files: "certificate files",
-    _header_files: "header files",
+#: What is looked at, as it is named where this user may not look -> how.
+PARTS: Mapping[str, Callable[[Shop], Findings]] = {
+    "state directory": _directory,
+    "database": _database,
+    "callback key": _callback_key,
+    "certificate files": _certificate_files,
+    "header files": _header_files,
 }
 
 
@@ -162,16 +199,14 @@ def _private(
     open_to = found.st_mode & (stat.S_IRWXO if group_may else OTHERS)
     if open_to:
         yield failure(
-            str(path),
+            path,
             f"others may read this secret ({_mode(found)}): who has it {power}",
             f"chmod 0600 {path}. If somebody may have read it: {anew}",
         )
     elif not _may_read(shop, path):
         yield _closed_to_posd(shop, path, "posd cannot read it", unreadable)
     else:
-        yield ok(
-            str(path), f"only {user_name(found.st_uid)} may read it" if not group_may else "others may not read it"
-        )
+        yield ok(path, f"only {user_name(found.st_uid)} may read it" if not group_may else "others may not read it")
 
 
 def _owned(shop: Shop, path: Path, consequence: str) -> Findings:
@@ -181,14 +216,14 @@ def _owned(shop: Shop, path: Path, consequence: str) -> Findings:
         assert wanted is not None  # noqa: S101 - the line above
         owner = user_name(wanted)
         yield failure(
-            str(path), f"it belongs to {user_name(found)}, not to {owner}: {consequence}", f"chown {owner}: {path}"
+            path, f"it belongs to {user_name(found)}, not to {owner}: {consequence}", f"chown {owner}: {path}"
         )
 
 
 def _closed_to_posd(shop: Shop, path: Path, consequence: str, tell: Tell = failure) -> Said:
     owner = user_name(daemon_uid(shop) or 0)
     return tell(
-        str(path),
+        path,
         f"{consequence}: it belongs to {user_name(path.stat().st_uid)} ({_mode(path.stat())}), posd runs as {owner}",
         f"chown {owner}: {path}",
     )
@@ -227,14 +262,15 @@ def check_access(shop: Shop) -> Findings:
     api = shop.settings.local_api
     for key, group in (("till_group", api.till_group), ("admin_group", api.admin_group)):
         yield from _group(key, group)
-    try:
-        with allowed():
-            yield from _socket_directory(api.directory)
-            if shop.running.there:
-                yield from _socket(api.till_socket, api.till_group, "tills")
-                yield from _socket(api.admin_socket, api.admin_group, "operators")
-    except NotForMe as closed:
-        yield warning(str(api.directory), str(closed), AS_ROOT)
+    yield from permitted(api.directory, _sockets(shop))
+
+
+def _sockets(shop: Shop) -> Findings:
+    api = shop.settings.local_api
+    yield from _socket_directory(api.directory)
+    if shop.running.there:
+        yield from _socket(api.till_socket, api.till_group, "tills")
+        yield from _socket(api.admin_socket, api.admin_group, "operators")
 
 
 def _group(key: str, group: str) -> Findings:
@@ -255,45 +291,45 @@ def _group(key: str, group: str) -> Findings:
 
 def _socket_directory(directory: Path) -> Findings:
     if not directory.exists():
-        yield ok(str(directory), "the directory of the sockets is made when posd starts")
+        yield ok(directory, "the directory of the sockets is made when posd starts")
         return
     mode = directory.stat().st_mode
     if mode & stat.S_IWOTH:
         yield failure(
-            str(directory),
+            directory,
             f"everybody may exchange the sockets (mode {stat.S_IMODE(mode):04o}), and pose as posd towards the tills",
             f"chmod 0755 {directory}",
         )
     elif not mode & stat.S_IXOTH:
         yield warning(
-            str(directory),
+            directory,
             f"only some users may pass through it (mode {stat.S_IMODE(mode):04o}): others cannot reach their socket",
             f"chmod 0755 {directory}, unless all tills and operators belong to its group",
         )
     else:
-        yield ok(str(directory), "tills and operators can reach the sockets in it")
+        yield ok(directory, "tills and operators can reach the sockets in it")
 
 
 def _socket(path: Path, group: str, users: str) -> Findings:
     if not path.exists():
-        yield failure(str(path), f"posd runs, but its socket for {users} is not there", "restart posd")
+        yield failure(path, f"posd runs, but its socket for {users} is not there", "restart posd")
         return
     found = path.stat()
     mode = stat.S_IMODE(found.st_mode)
     owner = _group_name(found.st_gid)
     if mode & stat.S_IRWXO:
         yield failure(
-            str(path),
+            path,
             f"everybody on this machine may use the socket for {users} (mode {mode:04o}, it should be 0660)",
             f"chmod 0660 {path}, and find out what has changed it",
         )
     elif mode & SOCKET_MODE != SOCKET_MODE:
         yield failure(
-            str(path), f"{users} cannot use their socket (mode {mode:04o}, it should be 0660)", f"chmod 0660 {path}"
+            path, f"{users} cannot use their socket (mode {mode:04o}, it should be 0660)", f"chmod 0660 {path}"
         )
     elif group and owner != group:
         yield failure(
-            str(path),
+            path,
             f"the socket for {users} belongs to the group {owner}; local_api says {group}",
             "restart posd, if the configuration was changed; else find out what has changed the socket",
         )
@@ -303,7 +339,7 @@ def _socket(path: Path, group: str, users: str) -> Findings:
 
 def _use(path: Path, group: str, users: str) -> Said:
     if os.access(path, os.W_OK):
-        return ok(str(path), f"{me()} may use it; its group is {group}")
+        return ok(path, f"{me()} may use it; its group is {group}")
     try:
         user = pwd.getpwuid(os.geteuid())
         member = grp.getgrnam(group).gr_gid in os.getgrouplist(user.pw_name, user.pw_gid)
@@ -311,9 +347,9 @@ def _use(path: Path, group: str, users: str) -> Said:
         member = False
     if member:
         return warning(
-            str(path), f"{me()} belongs to {group}, but not yet in this session", "log out and in again, then try again"
+            path, f"{me()} belongs to {group}, but not yet in this session", "log out and in again, then try again"
         )
-    return ok(str(path), f"for {users}: the group {group} may use it; {me()} is not in it, and may not")
+    return ok(path, f"for {users}: the group {group} may use it; {me()} is not in it, and may not")
 
 
 def _group_name(gid: int) -> str:

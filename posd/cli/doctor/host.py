@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from posd.base.times import parse_iso
-from posd.cli.doctor.context import AS_ROOT, Findings, NotForMe, Shop, allowed, failure, ok, warning
+from posd.cli.doctor.context import Findings, Shop, failure, ok, permitted, warning
 from posd.cli.doctor.database import open_unchanged
 from posd.payments.wire import read_event
 
@@ -117,43 +117,37 @@ MIB = 1024 * 1024
 def check_disk(shop: Shop) -> Findings:
     """Tell how much room is left where the database lies, and whether sockets can be made."""
     directory = shop.settings.database.path.parent
-    yield from _room(directory, LEAST_BYTES, FEW_BYTES)
+    yield from permitted(directory, _room(directory, LEAST_BYTES, FEW_BYTES))
     sockets = shop.settings.local_api.directory
     if _existing(sockets).exists() and _device(sockets) != _device(directory):
-        yield from _room(sockets, 64 * 1024, 64 * 1024)  # two sockets and a lock file
+        yield from permitted(sockets, _room(sockets, 64 * 1024, 64 * 1024))  # two sockets and a lock file
 
 
 def _room(directory: Path, least: int, few: int) -> Findings:
-    at = _existing(directory)
-    try:
-        with allowed():
-            found = os.statvfs(at)
-    except NotForMe as closed:
-        yield warning(str(directory), str(closed), AS_ROOT)
-        return
+    found = os.statvfs(_existing(directory))
     free = found.f_bavail * found.f_frsize
     if found.f_flag & os.ST_RDONLY:
         yield failure(
-            str(directory),
+            directory,
             "the file system cannot be written (mounted read-only): no payment can start",
             "find out why (dmesg): a disk that fails is often mounted so; then mount it writable again",
         )
     elif free < least:
         yield failure(
-            str(directory),
+            directory,
             f"the disk is nearly full ({free / MIB:.1f} MiB free): posd refuses payments when nothing can be written",
             "free the disk: old logs, downloads, backups; posd goes on by itself, without a restart",
         )
     elif found.f_files and found.f_favail < LEAST_FILES:
         yield failure(
-            str(directory),
+            directory,
             f"the disk has room, but no more than {found.f_favail} files can be made on it (inodes)",
             "remove files that nobody needs; a directory with very many small ones is the usual reason",
         )
     elif free < few:
-        yield warning(str(directory), f"{free / MIB:.0f} MiB are free on this disk", "make room before it runs out")
+        yield warning(directory, f"{free / MIB:.0f} MiB are free on this disk", "make room before it runs out")
     else:
-        yield ok(str(directory), f"{free / MIB:,.0f} MiB are free on this disk".replace(",", " "))
+        yield ok(directory, f"{free / MIB:,.0f} MiB are free on this disk".replace(",", " "))
 
 
 def _existing(path: Path) -> Path:

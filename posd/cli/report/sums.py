@@ -412,9 +412,7 @@ def by_day(report: Report) -> Sequence[tuple[date, Sum]]:
     """Return what was counted on each day."""
     days = report.span.days
     sums = _spread(
-        report.counted,
-        [day.isoformat() for day in days],
-        lambda at: (report.span.local(at).date() - days[0]).days,
+        report.counted, [day.isoformat() for day in days], lambda at: (report.span.local(at).date() - days[0]).days
     )
     return list(zip(days, sums, strict=True))
 

@@ -207,7 +207,7 @@ def _serving(shop: Shop) -> Findings:
         yield failure(key, f"{meaning}: posd will not start, or goes on with the old pair", _cure(shop, PAIR))
         return
     yield ok(key, "the private key belongs to the certificate")
-    yield from _chain(shop, server)
+    yield _chain(shop, server)
 
 
 class _Encrypted(Exception):
@@ -218,31 +218,28 @@ def _no_passphrase() -> str:
     raise _Encrypted
 
 
-def _chain(shop: Shop, server: ssl.SSLContext) -> Findings:
+def _chain(shop: Shop, server: ssl.SSLContext) -> Said:
     subject = "chain"
     try:
         client = strict_client(shop, dates=False)
     except (OSError, IndexError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        yield failure(
+        return failure(
             shop.ca_certificate or shop.certificate,
             f"the CA that the terminals are to trust cannot be read ({reason})",
             "put ca.crt back from a backup; without one: " + NEW_CA,
         )
-        return
     refused = refusal(server, client, None)
     if refused is not None:
-        yield failure(
+        return failure(
             subject, f"a terminal that trusts the CA refuses the certificate: {words(refused)}", _cure(shop, NEW)
         )
-        return
     if shop.ca_certificate is not None:
-        yield ok(subject, f"a terminal that has {shop.ca_certificate} accepts it")
-    else:
-        yield from _own_chain(shop)
+        return ok(subject, f"a terminal that has {shop.ca_certificate} accepts it")
+    return _own_chain(shop)
 
 
-def _own_chain(shop: Shop) -> Findings:
+def _own_chain(shop: Shop) -> Said:
     """Tell whether a certificate of the shop's own brings what stands between it and its CA."""
     from cryptography import x509
 
@@ -251,13 +248,12 @@ def _own_chain(shop: Shop) -> Findings:
     issuer = last.issuer.rfc4514_string()
     count = len(blocks(shop.certificate))
     if count == 1 and not root:
-        yield ok(
+        return ok(
             "chain",
             f"the file has no other certificate with it: right only if {issuer} signs directly and every terminal "
             "trusts it; an intermediate CA has to follow in the file",
         )
-    else:
-        yield ok("chain", f"{count} certificates; every terminal has to trust {issuer}")
+    return ok("chain", f"{count} certificates; every terminal has to trust {issuer}")
 
 
 def _names(shop: Shop, leaf: tls.CertificateInfo) -> Findings:

@@ -11,7 +11,7 @@ from pathlib import Path
 from posd import __version__
 from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.app.parameters import user_name
-from posd.cli.doctor.context import Address, Findings, Shop, failure, me, ok, warning
+from posd.cli.doctor.context import Address, Findings, Said, Shop, failure, me, ok, warning
 from posd.storage.opening import schema_version
 
 #: Checks of the health resource that no check here looks at by itself; the others would be told twice.
@@ -144,52 +144,51 @@ class Holder:
 
 def check_ports(shop: Shop) -> Findings:
     """Tell who has the port."""
+    yield _port(shop)
+
+
+def _port(shop: Shop) -> Said:
     listen, running = shop.settings.webhooks.listen, shop.running
     subject = str(listen)
     if listen.port == 0:
-        yield warning(
+        return warning(
             subject,
             "port 0 is any free port, for trials only: after a restart the terminals would call the old one",
             'write a port into webhooks.listen, as in "0.0.0.0:8443"',
         )
-        return
     actual = int(shop.served.get("port") or listen.port)
     if actual != listen.port:
-        yield failure(
+        return failure(
             subject,
             f"posd runs and listens on port {actual}, not on the one that the configuration names",
             "restart posd when no payment is under way; the configuration was changed after it started",
         )
-        return
     reason = _taken(listen.host, listen.port)
     if reason == "":
         if running.there:
-            yield failure(
+            return failure(
                 subject,
                 "posd runs, and nobody listens on the port that the configuration names: the terminals call in vain",
                 "restart posd; the configuration was perhaps changed after it started",
             )
-        else:
-            yield ok(subject, "the port is free: posd can listen on it")
-        return
+        return ok(subject, "the port is free: posd can listen on it")
     holders = list(listeners(listen.port))
     ours = [one for one in holders if running.there and (one.pid or running.pid) == running.pid and _same(one, shop)]
     strangers = [one for one in holders if one not in ours]
     if ours:
-        yield ok(subject, f"posd listens on it (process {running.pid})")
-    elif strangers:
-        yield failure(
+        return ok(subject, f"posd listens on it (process {running.pid})")
+    if strangers:
+        return failure(
             subject,
             f"the port is taken by {strangers[0]}: posd cannot listen on it"
             + (", and the terminals reach that program instead" if running.there else ", and will not start"),
             "stop that program, or choose another port in webhooks.listen, then restart posd",
         )
-    else:
-        yield failure(
-            subject,
-            f"posd cannot listen on it ({reason})",
-            "is it an address of this machine? Correct webhooks.listen; 0.0.0.0 is every IPv4 address",
-        )
+    return failure(
+        subject,
+        f"posd cannot listen on it ({reason})",
+        "is it an address of this machine? Correct webhooks.listen; 0.0.0.0 is every IPv4 address",
+    )
 
 
 def _same(holder: Holder, shop: Shop) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from posd.base.times import parse_iso
-from posd.cli.doctor.context import AS_ROOT, Findings, Shop, failure, may_not_read, ok, warning
+from posd.cli.doctor.context import AS_ROOT, Findings, Said, Shop, failure, may_not_read, ok, warning
 from posd.storage import changes, files, marks
 from posd.storage.errors import StoreError
 from posd.storage.opening import KEY_TABLE, RESTORE, is_damage, refuse_lost, schema_version
@@ -28,7 +28,7 @@ def check(shop: Shop) -> Findings:
     path = shop.settings.database.path
     try:
         if not path.exists():
-            yield from _missing(shop)
+            yield _missing(shop)
             return
         with closing(open_unchanged(path)) as db:
             yield from _contents(db, path)
@@ -65,19 +65,17 @@ def open_unchanged(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _missing(shop: Shop) -> Findings:
+def _missing(shop: Shop) -> Said:
     path = shop.settings.database.path
     try:
         refuse_lost(path, shop.settings.database.callback_key)
     except StoreError as error:
-        yield failure(path, str(error), "look for the file; posd will not start without it")
-        return
+        return failure(path, str(error), "look for the file; posd will not start without it")
     if shop.running.answers:
-        yield failure(
+        return failure(
             path, "posd runs, but its database is not there", "is this the configuration that posd runs with?"
         )
-    else:
-        yield ok(path, "not made yet: posd makes it at its first start")
+    return ok(path, "not made yet: posd makes it at its first start")
 
 
 def _contents(db: sqlite3.Connection, path: Path) -> Findings:
@@ -103,12 +101,12 @@ def _contents(db: sqlite3.Connection, path: Path) -> Findings:
             "install that version again, or restore a backup from before the upgrade (posd restore BACKUP)",
         )
         return
-    yield from _whole(db, path, version)
+    yield _whole(db, path, version)
     if version == schema_version():
         yield from _history(db)
 
 
-def _whole(db: sqlite3.Connection, path: Path, version: int) -> Findings:
+def _whole(db: sqlite3.Connection, path: Path, version: int) -> Said:
     end = time.monotonic() + QUICK_CHECK_SECONDS
     db.set_progress_handler(lambda: int(time.monotonic() > end), OPERATIONS_AT_A_TIME)
     try:
@@ -116,19 +114,17 @@ def _whole(db: sqlite3.Connection, path: Path, version: int) -> Findings:
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
             raise
-        yield warning(
+        return warning(
             path,
             f"no damage was found in {QUICK_CHECK_SECONDS:g} s, but it is too large to be seen through in that time",
             "check it whole when there is time: posd verify",
         )
-        return
     finally:
         db.set_progress_handler(None, 0)
     if found != ["ok"]:
-        yield failure(path, f"the database is damaged ({found[0]})", DAMAGED)
-    else:
-        older = f", {schema_version()} after the next start" if version < schema_version() else ""
-        yield ok(path, f"no damage found (quick check), schema {version}{older}")
+        return failure(path, f"the database is damaged ({found[0]})", DAMAGED)
+    older = f", {schema_version()} after the next start" if version < schema_version() else ""
+    return ok(path, f"no damage found (quick check), schema {version}{older}")
 
 
 def _history(db: sqlite3.Connection) -> Findings:

@@ -31,6 +31,7 @@ REPLY_SECONDS = 10.0
 MAX_HEAD_BYTES = 16 * 1024
 #: Ports by convention, for the advice.
 PORTS = "6869 for HTTPS, 6868 for HTTP"
+SAME_ADDRESS = "Is it still this terminal's address?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ async def _all(shop: Shop) -> dict[str, Reached]:
         async with turns:
             return await _reach(shop, terminal)
 
-    results = await asyncio.gather(*(one(terminal) for terminal in shop.terminals))
-    return {terminal.serial: reached for terminal, reached in zip(shop.terminals, results, strict=True)}
+    serials = [terminal.serial for terminal in shop.terminals]
+    return dict(zip(serials, await asyncio.gather(*map(one, shop.terminals)), strict=True))
 
 
 async def _reach(shop: Shop, terminal: TerminalConfig) -> Reached:
@@ -115,20 +116,16 @@ async def _connect(
 
 
 def _no_address(shop: Shop, terminal: TerminalConfig) -> Said:
-    serial = terminal.serial
-    announced = "no address is known: the configuration has none"
-    if not shop.settings.discovery.enabled:
-        return failure(
-            serial,
-            f"{announced}, and discovery is switched off",
-            'write base_url = "https://ADDRESS:6869" into its section, or set discovery.enabled = true',
+    add = 'write base_url = "https://ADDRESS:6869" into its section'
+    if shop.settings.discovery.enabled:
+        why = "it does not announce itself over mDNS"
+        todo = (
+            "is it switched on, and in this network? Is this its serial, as printed on it? If mDNS does not work in "
+            f"this network, {add}{_find(terminal)}"
         )
-    return failure(
-        serial,
-        f"{announced}, and it does not announce itself over mDNS",
-        "is it switched on, and in this network? Is this its serial, as printed on it? If mDNS does not work in this "
-        f'network, write base_url = "https://ADDRESS:6869" into its section{_find(terminal)}',
-    )
+    else:
+        why, todo = "discovery is switched off", f"{add}, or set discovery.enabled = true"
+    return failure(terminal.serial, f"no address is known: the configuration has none, and {why}", todo)
 
 
 def _find(terminal: TerminalConfig) -> str:
@@ -144,31 +141,22 @@ def _no_trust(shop: Shop, serial: str, at: str, reason: str) -> Said:
 
 
 def _unreachable(terminal: TerminalConfig, at: str, error: Exception) -> Said:
-    serial, seconds = terminal.serial, terminal.connect_timeout_seconds
     match error:
         case socket.gaierror():
-            return failure(serial, f"{at}: this name is not known", "correct base_url, or the DNS of this network")
+            meaning, todo = "this name is not known", "correct base_url, or the DNS of this network"
         case ConnectionRefusedError():
-            return failure(
-                serial,
-                f"{at}: a device is there, and nobody listens on this port",
-                f"is the payment application running on the terminal? Is the port right ({PORTS})? Is it still this "
-                "terminal's address?",
-            )
+            meaning = "a device is there, and nobody listens on this port"
+            todo = f"is the payment application running on the terminal? Is the port right ({PORTS})? {SAME_ADDRESS}"
         case TimeoutError():
-            return failure(
-                serial,
-                f"{at}: no answer within {seconds:g} s",
+            meaning = f"no answer within {terminal.connect_timeout_seconds:g} s"
+            todo = (
                 "is it switched on, awake, and in the same network as this machine? Does the network keep devices "
-                f"apart (client isolation)? Is it still this terminal's address?{_find(terminal)}",
+                f"apart (client isolation)? {SAME_ADDRESS}{_find(terminal)}"
             )
         case _:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            return failure(
-                serial,
-                f"{at}: cannot be reached ({reason})",
-                "is it switched on, and is this machine in the same network? Is it still this terminal's address?",
-            )
+            meaning = f"cannot be reached ({getattr(error, 'strerror', None) or str(error) or type(error).__name__})"
+            todo = f"is it switched on, and is this machine in the same network? {SAME_ADDRESS}"
+    return failure(terminal.serial, f"{at}: {meaning}", todo)
 
 
 async def _refused(terminal: TerminalConfig, at: str, base_url: str, error: ssl.SSLError) -> Said:
@@ -207,23 +195,20 @@ async def _speak(
     except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         silent = f"no answer to a request within {REPLY_SECONDS:g} s"
         how = silent if isinstance(error, TimeoutError) else "it closes the connection without an answer"
-        return Reached(
-            warning(
-                serial,
-                f"{at}: {'TLS' if tls else 'the connection'} works, and {how} (OPTIONS /, which starts nothing)",
-                "some devices answer only what they know; make a small payment and see. If that fails too, restart "
-                "the payment application on the terminal",
-            )
+        said = warning(
+            serial,
+            f"{at}: {'TLS' if tls else 'the connection'} works, and {how} (OPTIONS /, which starts nothing)",
+            "some devices answer only what they know; make a small payment and see. If that fails too, restart the "
+            "payment application on the terminal",
         )
+        return Reached(said)
+    received = time.time()
     line, _, rest = head.partition(b"\r\n")
     if not line.startswith(b"HTTP/1."):
-        return Reached(
-            failure(serial, f"{at}: what answers there does not speak HTTP", f"is the port right ({PORTS})?")
-        )
-    received = time.time()
+        said = failure(serial, f"{at}: what answers there does not speak HTTP", f"is the port right ({PORTS})?")
+        return Reached(said)
     answer = f"{at}: it answers over {'TLS, with a certificate that is trusted' if tls else 'HTTP, without TLS'}"
-    ahead = _ahead(rest, (sent + received) / 2)
-    return Reached(ok(serial, answer), ahead)
+    return Reached(ok(serial, answer), _ahead(rest, (sent + received) / 2))
 
 
 def _ahead(head: bytes, now: float) -> float | None:

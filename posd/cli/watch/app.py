@@ -15,10 +15,10 @@ from posd.cli.app.keyboard import Keyboard
 from posd.cli.payments.words import SEARCHES, meaning, state, words_of
 from posd.cli.watch.control import Do, Wish, press
 from posd.cli.watch.render import View, frame, furthest, page_room
+from posd.cli.watch.rows import what
 from posd.cli.watch.screen import ENTER, ESCAPE_SECONDS, LEAVE, Decoder, Glyphs, Screen
 from posd.cli.watch.source import Acted, Answered, Changed, Ended, Fault, Message, NoAnswer, Source, Told
 from posd.cli.watch.state import Kind, Row, Shop, State, Status, Ui, settle
-from posd.cli.watch.telling import what
 
 #: seconds between two frames at least; what a key does is seen at once.
 FRAME_SECONDS = 0.25

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
+from posd.cli.watch.rows import heading, what
 from posd.cli.watch.state import Kind, Page, Row, Status, Ui, marked, move, next_section
-from posd.cli.watch.telling import heading, what
 
 #: Further than any list or page is long.
 FAR = 1_000_000

@@ -5,11 +5,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from posd.cli.operate.status import STYLES, check_text
-from posd.cli.watch.columns import Layout
 from posd.cli.watch.control import why_not_abortable
-from posd.cli.watch.screen import BINDINGS, Glyphs, Line, Span, at_most, clip, clip_line, text_of, width, wrap
+from posd.cli.watch.rows import Layout, below, heading, in_full, page_lines
+from posd.cli.watch.screen import BINDINGS, Glyphs, Line, Span, at_most, clip, clip_line, lines_of, text_of, width, wrap
 from posd.cli.watch.state import Kind, Page, Row, Section, State, Summary, Ui, marked
-from posd.cli.watch.telling import below, heading, in_full, page_lines
 
 #: The least lines of a screen that has room for ...
 TITLES_FROM = 9  #: the names of the lists,
@@ -66,7 +65,8 @@ def once(view: View, columns: int) -> list[Line]:
             if section is Section.ATTENTION:
                 lines.append(((f"         {heading(row)}", "dim"),))
                 lines += [(("         ", ""), *line) for line in in_full(row, columns - 9)]
-        lines += [((f"  {NOTHING[section]}", "dim"),)] * (not shown)
+        if not shown:
+            lines += lines_of([f"  {NOTHING[section]}"], "dim")
     lines.append(_rates(view.state.rates.summary(view.now)))
     return [clip_line(line, UNBOUNDED, view.glyphs) for line in lines]  # nothing cuts a command
 
@@ -113,7 +113,7 @@ def _list(
     layout = Layout(section, rows, columns, view.now, view.glyphs)
     lines = [layout.line(row, marked=row.key == key) for row in shown]
     if not rows and room:
-        lines = [((f"  {NOTHING[section]}", "dim"),)]
+        lines = lines_of([f"  {NOTHING[section]}"], "dim")
     title = _title(view, section, rows, (first, len(rows) - first - len(shown)), columns)
     return [title, *lines] if titled else lines
 
@@ -173,17 +173,13 @@ def _notice(view: View, columns: int, height: int) -> list[Line]:
             f"posd cannot be reached since {away.since.astimezone():%H:%M:%S}; trying again in {left} s. Payments go "
             f"on at the terminals; what is shown below is from then. Why: {away.reason}"
         )
-        return _lines(at_most(wrap(text, columns), room, columns), "red")
+        return lines_of(at_most(wrap(text, columns), room, columns), "red")
     checks = view.state.shop.health.get("checks") or {}
     bad = {name: check for name, check in checks.items() if check.get("status") != "ok"}
     style = "red" if any(check.get("status") == "failing" for check in bad.values()) else "yellow"
     told = [wrap(f"{name.replace('_', ' ')} {check_text(check)}", columns) for name, check in bad.items()]
     most = max(1, 2 // len(told)) if told else 0
-    return _lines([line for lines in told for line in at_most(lines, most, columns)][:room], style)
-
-
-def _lines(texts: Sequence[str], style: str) -> list[Line]:
-    return [((text, style),) for text in texts]
+    return lines_of([line for lines in told for line in at_most(lines, most, columns)][:room], style)
 
 
 def _rates(summary: Summary) -> Line:
@@ -214,9 +210,9 @@ def _bottom(view: View, columns: int) -> list[Line]:
     """Return the question or what became of an action, else the keys."""
     ui = view.ui
     if ui.asking is not None:
-        return _lines(at_most(wrap(ui.asking[0], columns), 3, columns), "bold yellow")
+        return lines_of(at_most(wrap(ui.asking[0], columns), 3, columns), "bold yellow")
     if ui.status is not None and (ui.status.until is None or view.now < ui.status.until):
-        return _lines(at_most(wrap(ui.status.text, columns), 4, columns), ui.status.style)
+        return lines_of(at_most(wrap(ui.status.text, columns), 4, columns), ui.status.style)
     if ui.page is not None:
         return []
     return [keys_line(columns)]

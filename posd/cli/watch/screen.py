@@ -106,6 +106,11 @@ def clip_line(line: Iterable[Span], room: int, glyphs: Glyphs) -> Line:
     return tuple(result)
 
 
+def lines_of(texts: Iterable[str], style: str = "") -> list[Line]:
+    """Return texts as lines of one style."""
+    return [((text, style),) for text in texts]
+
+
 def text_of(line: Sequence[Span]) -> str:
     """Return a line without its styles."""
     return "".join(text for text, _ in line)

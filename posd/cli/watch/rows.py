@@ -1,16 +1,23 @@
-"""The columns of the three lists, as tables: what a row shows in each, and which stay where there is no room."""
+"""What is shown of one row: its line in a list, a few lines below the lists, and a page that scrolls.
 
-from collections.abc import Callable, Mapping, Sequence
+The columns of the three lists are tables: what a row shows in each, and which stay where there is no room.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from posd.cli.app.advice import attention_advice
-from posd.cli.app.output import asked
+from posd.cli.app.advice import Advice, attention_advice, next_step
+from posd.cli.app.output import Pair, asked, inline, moment
 from posd.cli.payments import words
+from posd.cli.payments.progress import event_extra, outcome_pairs
+from posd.cli.payments.show import Link, transaction_pairs
+from posd.cli.payments.words import words_of
 from posd.cli.printing import progress as print_words
+from posd.cli.printing.progress import job_pairs
 from posd.cli.terminals.rows import why
-from posd.cli.watch.screen import Glyphs, Line, Span, clip, fit, text_of, width
-from posd.cli.watch.state import Document, Kind, Row, Section
+from posd.cli.watch.screen import BINDINGS, Glyphs, Line, Span, at_most, fit, lines_of, text_of, width, wrap
+from posd.cli.watch.state import Document, Kind, Page, Row, Section
 
 #: What stands before a row: the mark of the selected one.
 MARK = 2
@@ -49,22 +56,22 @@ class Column(NamedTuple):
     least: int = 0
 
 
-def since(moment: str | None, now: datetime) -> str:
+def since(at: str | None, now: datetime) -> str:
     """Write how long ago something was, by the second: 0:07, 12:34, 3h05, 2d04h."""
-    if not moment:
+    if not at:
         return "-"
-    seconds = max(0, int((now - datetime.fromisoformat(moment)).total_seconds()))
+    seconds = max(0, int((now - datetime.fromisoformat(at)).total_seconds()))
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86_400
     if hours < 1:
         return f"{minutes}:{seconds % 60:02}"
     return f"{hours}h{minutes % 60:02}" if days < 1 else f"{days}d{hours % 24:02}h"
 
 
-def ago(moment: str | None, now: datetime) -> str:
+def ago(at: str | None, now: datetime) -> str:
     """Write roughly how long ago something was, so that it seldom changes: now, 5 min, 3 h, 2 d."""
-    if not moment:
+    if not at:
         return "never"
-    minutes = max(0, int((now - datetime.fromisoformat(moment)).total_seconds())) // 60
+    minutes = max(0, int((now - datetime.fromisoformat(at)).total_seconds())) // 60
     if minutes < 1:
         return "now"
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h" if minutes < 1440 else f"{minutes // 1440} d"
@@ -150,10 +157,7 @@ def _attention_age(row: Row, now: datetime) -> Line:
 
 
 def _to_do(row: Row, _now: datetime) -> Line:
-    code = "" if row.attention is None else row.attention["code"]
-    if row.kind is Kind.PRINT_JOB:
-        return ((print_words.attention_advice(code).words, ""),)
-    return ((attention_advice(code, row.document).words, ""),)
+    return ((advice_of(row)[1].words, ""),)
 
 
 def _runs(row: Row, _now: datetime) -> Line:
@@ -248,23 +252,177 @@ def _placed(columns: Sequence[Column], wide: Mapping[Column, int], gap: int, roo
 
 def _fitted(cell: Line, room: int, *, right: bool, padded: bool) -> list[Span]:
     """Return a cell in `room` cells: cut where it is longer, filled up where something follows."""
-    text = text_of(cell)
-    if width(text) > room:
-        if len(cell) > 1:
-            cell = _cut(cell, room)
-            return list(cell)
-        return [(clip(text, room), cell[0][1])]
-    pad = (" " * (room - width(text)), "")
+    left = room - width(text_of(cell))
+    if left < 0:
+        return _cut(cell, room)
     if right:
-        return [pad, *cell]
-    return [*cell, pad] if padded else list(cell)
+        return [(" " * left, ""), *cell]
+    return [*cell, (" " * left, "")] if padded else list(cell)
 
 
-def _cut(cell: Line, room: int) -> Line:
+def _cut(cell: Line, room: int) -> list[Span]:
     spans: list[Span] = []
     for text, style in cell:
         if width(text) >= room:
-            return (*spans, (fit(text, room), style))
+            return [*spans, (fit(text, room), style)]
         spans.append((text, style))
         room -= width(text)
-    return tuple(spans)
+    return spans
+
+
+#: Cells of the labels of a page; narrower where the screen is narrow.
+LABELS = 22
+
+HELP = """\
+TERMINALS  those of the configuration: whether they answer, what they run, when they were last heard of.
+
+OPEN  payments that have not ended, oldest first, and print jobs. A payment goes from ack (the terminal has it) over \
+card (card read) and bank (approval asked for) to its end: approved, declined, rejected or canceled. The present state \
+stands in brackets. It stays for a few seconds after its end.
+
+ATTENTION  what a person should look at. What to do about the selected row stands below the lists; Enter shows all of \
+it, with the commands to type.
+
+The last hour is counted from posd's feed: payments that began and ended in it, how many were approved, within what \
+time half of them and 95% of them had an outcome, and how many ended in the last minute.
+
+Nothing is asked of posd while nothing happens, but a look every 10 seconds. An abort is a request: the customer may \
+have been faster."""
+
+
+def heading(row: Row) -> str:
+    """Return what names a row in one line."""
+    if row.kind is Kind.TERMINAL:
+        return f"terminal {row.identity}"
+    noun = "print job" if row.kind is Kind.PRINT_JOB else words_of(row.document).noun
+    return f"{noun} {row.identity}"
+
+
+def what(row: Row) -> str:
+    """Return what a question names: "the payment of 11.20 on SN-0001"."""
+    amount = asked(row.document.get("amount"))
+    return f"the {words_of(row.document).noun}{f' of {amount}' if amount else ''} on {row.document['terminal']}"
+
+
+def advice_of(row: Row) -> tuple[str, Advice]:
+    """Return what is known of a row beyond its line, and what to do about it."""
+    document = row.document
+    if row.kind is Kind.TERMINAL:
+        return "", Advice("; ".join(why(document)) or str(document["base_url"] or "no address is known"))
+    if row.attention is not None:
+        detail = str(row.attention.get("detail") or "")
+        if row.kind is Kind.PRINT_JOB:
+            return detail, print_words.attention_advice(row.attention["code"])
+        return detail, attention_advice(row.attention["code"], document)
+    if row.kind is Kind.PRINT_JOB:
+        return _sentence(print_words.hint(document)), print_words.next_step(document)
+    if row.ended is not None:
+        _, template = words.RESULTS.get(row.ended["result"], ("", "It ended: {noun}."))
+        return "", Advice(words_of(document).fill(template), ("posd show {id}",))
+    return _sentence(words.hint(document)), next_step(document)
+
+
+def below(row: Row, room: int, most: int) -> list[Line]:
+    """Return what stands below the lists of the selected row, in at most `most` lines: the commands come last."""
+    advice = advice_of(row)[1]
+    commands = "   ".join(command.format(id="ID") for command in advice.commands)
+    told = wrap(_told(row), room)
+    typed = wrap(commands, room)[:1] if commands else []
+    told = at_most(told, most - len(typed), room)
+    return [*lines_of(told), *lines_of(typed, "cyan")]
+
+
+def in_full(row: Row, room: int) -> list[Line]:
+    """Return all that is told of a row, and the commands as they are typed, which nothing breaks."""
+    commands = [command.format(id=row.identity) for command in advice_of(row)[1].commands]
+    return [*lines_of(wrap(_told(row), room)), *lines_of(commands, "cyan")]
+
+
+def _told(row: Row) -> str:
+    detail, advice = advice_of(row)
+    return " ".join(filter(None, (_sentence(detail) if detail else "", advice.words)))
+
+
+def page_lines(page: Page, room: int) -> list[Line]:
+    """Return all lines of a page."""
+    if page.of is None:
+        return list(_help(room))
+    if page.told is None:
+        return [(("asking posd …", "dim"),)]
+    return list(_all_of(page.of, page.told, room))
+
+
+def _help(room: int) -> Iterator[Line]:
+    for binding in BINDINGS:
+        yield from _labelled(binding.keys, binding.words, 8, room, "bold")
+    yield ()
+    yield from lines_of(wrap(HELP, room))
+
+
+def _all_of(row: Row, told: Document, room: int) -> Iterator[Line]:
+    if "problem" in told:
+        yield from lines_of(wrap(str(told["problem"]), room), "red")
+        return
+    document = told["document"]
+    match row.kind:
+        case Kind.TERMINAL:
+            yield from _pairs([(name, _value(name, value)) for name, value in document.items() if name != "runs"], room)
+            return
+        case Kind.PRINT_JOB:
+            yield from _pairs(job_pairs(document), room)
+            advices = [(item, print_words.attention_advice(item["code"])) for item in document["attention"]]
+        case Kind.PAYMENT:
+            yield from _pairs(transaction_pairs(document), room)
+            yield from _pairs([(link.relation, _link_text(link)) for link in told["chain"]], room)
+            if document["outcome"] is not None:
+                yield from _head("outcome")
+                style, meaning = words.meaning(document)
+                yield from lines_of(wrap(meaning, room), style)
+                yield from _pairs(outcome_pairs(document), room)
+            advices = [(item, attention_advice(item["code"], document)) for item in document["attention"]]
+    for attention, advice in advices:
+        yield from _head(f"attention {attention['code']}", "bold yellow")
+        yield from lines_of(line for line in wrap(str(attention.get("detail") or ""), room) if line)
+        yield from lines_of(wrap(advice.words, room))
+        for command in advice.commands:
+            yield from lines_of(wrap(command.format(id=row.identity), room), "cyan")
+    yield from _head("what happened")
+    extras = {item["seq"]: event_extra(item["event"]) for item in told["events"]}
+    for when, happened, details in words.rows(told["history"], extras):
+        yield from _labelled(when, ", ".join(filter(None, (happened, details))), 15, room)
+
+
+def _link_text(link: Link) -> str:
+    """Write a transaction beside another: what it is, how it stands, and its id."""
+    if link.transaction is None:
+        return f"{link.transaction_id} ({link.why})"
+    other = link.transaction
+    parts = (other["type"], asked(other["amount"]), words.state(other), link.transaction_id)
+    return "  ".join(str(part) for part in parts if part)
+
+
+def _head(text: str, style: str = "bold") -> Iterator[Line]:
+    yield ()
+    yield ((text, style),)
+
+
+def _pairs(pairs: Sequence[Pair], room: int) -> Iterator[Line]:
+    for label, value in pairs:
+        yield from _labelled(label, value, min(LABELS, room // 3), room)
+
+
+def _labelled(label: str, text: str, labels: int, room: int, style: str = "dim") -> Iterator[Line]:
+    """Yield the lines of a text with a label of `labels` cells before the first."""
+    for number, line in enumerate(wrap(text, max(1, room - labels - 1))):
+        yield ((fit("" if number else label, labels), style), (f" {line}", ""))
+
+
+def _value(name: str, value: object) -> str:
+    if name in ("last_seen", "checked_at"):
+        return moment(str(value), date=True) if value else "never"
+    return inline(value) or "-"
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", ":", "?", "!")) else ".")

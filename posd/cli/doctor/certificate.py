@@ -353,7 +353,7 @@ def check_callbacks(shop: Shop) -> Findings:
 
 
 def _distrust(shop: Shop) -> Findings:
-    """Tell who has refused our certificate, as posd has counted it."""
+    """Tell which devices have refused our certificate, as posd has counted it."""
     at = {urlsplit(address.base_url).hostname: serial for serial, address in shop.addresses.items()}
     for item in shop.health("certificate").get("refused_by", []):
         serial = at.get(item["address"])

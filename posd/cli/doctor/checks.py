@@ -1,4 +1,4 @@
-"""The table of checks, and how one is made: within its time, and whatever happens in it."""
+"""The table of checks, and how one is made: within its time, also where it raises."""
 
 import threading
 from collections.abc import Callable, Mapping

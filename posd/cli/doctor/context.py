@@ -119,7 +119,7 @@ class Shop:
 
     @property
     def terminals(self) -> tuple[TerminalConfig, ...]:
-        """The terminals whose serial could be read."""
+        """The terminals with a serial that could be read."""
         return tuple(terminal for terminal in self.settings.terminals if terminal.serial)
 
     @property
@@ -148,7 +148,7 @@ class Shop:
 
     @property
     def port(self) -> int:
-        """The port that terminals are told to call: posd's own word counts; 0 where nobody knows it."""
+        """The port that terminals are told to call: posd's own word counts; 0 where it is not known."""
         return int(self.served.get("port") or self.settings.webhooks.port)
 
     @property
@@ -182,7 +182,7 @@ def daemon_uid(shop: Shop) -> int | None:
 
 
 def me() -> str:
-    """Name the user who runs this."""
+    """Return the name of the user that runs this."""
     return user_name(os.geteuid())
 
 

@@ -1,4 +1,4 @@
-"""The daemon: does it run, does it answer, what does it say of itself; and who holds the port of its listener."""
+"""The daemon: does it run, does it answer, what does it say of itself; which program holds the port of its listener."""
 
 import os
 import socket
@@ -128,7 +128,7 @@ _LISTENING = "0A"
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who listens: the user, and the process where this user may see it."""
+    """A program that listens: its user, and the process where this user may see it."""
 
     uid: int
     pid: int | None
@@ -143,7 +143,7 @@ class Holder:
 
 
 def check_ports(shop: Shop) -> Findings:
-    """Tell who has the port."""
+    """Tell which program has the port."""
     yield _port(shop)
 
 
@@ -210,7 +210,7 @@ def _taken(host: str, port: int) -> str:
 
 
 def listeners(port: int) -> Iterator[Holder]:
-    """Yield who listens on a TCP port, on whatever address."""
+    """Yield the programs that listen on a TCP port, on any address."""
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:

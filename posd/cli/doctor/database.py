@@ -51,8 +51,8 @@ def check(shop: Shop) -> Findings:
 def open_unchanged(path: Path) -> sqlite3.Connection:
     """Open a database so that nothing is written, not even the files that SQLite keeps beside it.
 
-    Raise PermissionError, OSError or sqlite3.Error. Where there is no WAL nobody uses the file, and it is read as it
-    lies there; else a snapshot is read, from the memory that posd shares or, where it was killed, from our own.
+    Raise PermissionError, OSError or sqlite3.Error. Without a WAL no program uses the file, and it is read as it lies
+    there; else a snapshot is read, from the memory that posd shares or, where it was killed, from our own.
     """
     with path.open("rb"):
         pass  # SQLite would not say why it cannot

@@ -1,4 +1,4 @@
-"""The configuration file, and the files of the daemon: what is wrong with them, who owns and who may read them."""
+"""The configuration file, and the files of the daemon: what is wrong with them, which users own and may read them."""
 
 import errno
 import grp
@@ -66,12 +66,12 @@ def _permissions(shop: Shop) -> Findings:
 
 Tell = Callable[[object, str, str], Said]
 
-#: What to do about a secret that somebody else may know.
+#: What to do about a secret that others may know.
 KEY_ANEW = "move it away while no payment is open and restart posd, which makes a new one"
 PAIR_ANEW = "get a new pair (of posd's own: posd tls init)"
 CA_ANEW = "make a new CA (posd tls init --force), and put its ca.crt on every terminal"
 
-#: Everybody but the owner.
+#: All users but the owner.
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -194,7 +194,7 @@ PARTS: Mapping[str, Callable[[Shop], Findings]] = {
 def _private(
     shop: Shop, path: Path, power: str, anew: str, *, unreadable: Tell = failure, group_may: bool = False
 ) -> Findings:
-    """Judge a secret: nobody but posd may read it, and posd must. A key of the shop's own may be its group's too."""
+    """Judge a secret: posd must be able to read it, and no other user. A key of the shop's own may be its group's."""
     found = path.stat()
     open_to = found.st_mode & (stat.S_IRWXO if group_may else OTHERS)
     if open_to:
@@ -210,7 +210,7 @@ def _private(
 
 
 def _owned(shop: Shop, path: Path, consequence: str) -> Findings:
-    """Tell where a file that posd writes belongs to somebody else."""
+    """Tell where a file that posd writes belongs to another user."""
     wanted, found = daemon_uid(shop), path.stat().st_uid
     if wanted and wanted != found:  # root may write it all the same
         owner = user_name(wanted)
@@ -252,7 +252,7 @@ def _mode(found: os.stat_result) -> str:
     return f"mode {stat.S_IMODE(found.st_mode):04o}"
 
 
-# The local sockets: the groups that may use them, and whether the user who asks is one of those who may.
+# The local sockets: the groups that may use them, and whether this user is in them.
 
 
 def check_access(shop: Shop) -> Findings:

@@ -19,7 +19,7 @@ from posd.terminals.claims import Announcement, Malformed, Rules, read_announcem
 
 # Multicast on one interface: a query goes out, what comes back is kept.
 #
-# One socket an interface, beside whatever else uses port 5353 here (posd itself, avahi). A query is sent twice,
+# One socket an interface, beside the other programs on port 5353 (posd itself, avahi). A query is sent twice,
 # because multicast is lost now and then; the second one also asks for what the first answers left out.
 
 #: RFC 6762, 3.

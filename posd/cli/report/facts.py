@@ -135,7 +135,7 @@ LONGEST_PAYMENT = timedelta(days=2)
 class Facts:
     """A payment as the local API shows it. `result` is None of an open one. Times are UTC.
 
-    `at` is when it counts, `at_by` by whose word: `terminal` (its final event) or `posd` (when it was asked for).
+    `at` is when it counts, `at_by` what says so: `terminal` (its final event) or `posd` (when it was asked for).
     `parts` are the numbers that the till sent, by name. `state` is in words. `asks_person`: whether it is settled is
     for a person to say. `note` is the member of its metadata that was asked for.
     """

@@ -270,7 +270,7 @@ class Report:
 
     @property
     def wrong_clocks(self) -> Sequence[str]:
-        """The terminals whose clock said what cannot be."""
+        """The terminals that named a time which cannot be."""
         return sorted({item.facts.terminal for item in self.payments if item.facts.clock_wrong})
 
     def by(self, *keys: Callable[[Payment], str]) -> Sequence[Sum]:

@@ -38,7 +38,7 @@ BASIS_NOTES: Mapping[Basis, str] = {
     Basis.NEW_TOTAL: "as asked: the terminal named the new total",
 }
 
-#: How the totals are made, for whoever holds them against another list.
+#: How the totals are made, for a person who compares them with another list.
 RULES = (
     (
         "A payment counts when the terminal's final event says that it ended; where that says no time, or one that "

@@ -31,10 +31,10 @@ _STDOUT = 1
 
 
 class Writer:
-    """Writes to the terminal in a thread: one that reads slowly, or not at all, holds nobody."""
+    """Writes to the terminal in a thread: the view goes on where the terminal reads slowly, or not at all."""
 
     def __init__(self, done: Callable[[], None], failed: Callable[[], None]) -> None:
-        """`done` is called in the thread when all was written, `failed` where nobody reads any more."""
+        """`done` is called in the thread when all was written, `failed` where the terminal is gone."""
         self._done, self._failed = done, failed
         self._texts: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._idle = threading.Event()

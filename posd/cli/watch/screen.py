@@ -1,6 +1,7 @@
-"""What is written to a terminal so that it shows the next frame: only the cells that differ, in one piece.
+"""The terminal: text in cells, what is written so that it shows the next frame, and the keys that come from it.
 
-Nothing flickers, because nothing is wiped that stays, and a slow line carries a few bytes for a clock that ticks.
+Only the cells that differ are written, in one piece. Nothing flickers, because nothing is wiped that stays, and a slow
+line carries a few bytes for a clock that ticks.
 """
 
 import unicodedata
@@ -11,9 +12,8 @@ from rich.cells import cell_len
 
 # Text in the cells of a terminal: what a character takes, what is safe to write, and lines of a given width.
 #
-# What is shown comes from strangers (serials, metadata, a terminal's messages). `Glyphs.safe` lets no control
-# character through, and nothing whose width a terminal may see otherwise than we do: what is left takes one cell or
-# two.
+# What is shown comes from outside (serials, metadata, a terminal's messages). `Glyphs.safe` lets no control character
+# through, and none that a terminal may measure otherwise: what is left takes one cell or two.
 
 #: A piece of a line: its text and its style (a name of `screen.STYLES`).
 Span = tuple[str, str]
@@ -264,16 +264,15 @@ def _unsure(row: Row) -> bool:
     return any(not char.isascii() and char not in DRAWN for char, _ in row)
 
 
-ESCAPE = "\x1b"
+# Keys: what a terminal sends for them, and what the help says of them.
 
+ESCAPE = "\x1b"
 
 #: seconds: a lone Escape is the key; what follows sooner makes a sequence of it, over a slow line too.
 ESCAPE_SECONDS = 0.3
 
-
-#: What no key sends: whatever it was, it is over.
+#: Characters: a longer sequence is of no key, and ends here.
 _LONGEST = 12
-
 
 #: What a terminal sends -> the key. Both forms of the arrows: a terminal may be in either mode.
 SEQUENCES: Mapping[str, str] = {
@@ -290,7 +289,6 @@ SEQUENCES: Mapping[str, str] = {
     "OF": "end",
     "[4~": "end",
 }
-
 
 CHARACTERS: Mapping[str, str] = {"\r": "enter", "\n": "enter", "\t": "tab", "\x0c": "redraw", "\x04": "q"}
 

@@ -20,7 +20,7 @@ from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.payments.show import links
 from posd.cli.watch.state import LINGER, WINDOW, Kind, Row, Shop
 
-# The feed from a moment on: what was recorded since then, and then whatever is recorded.
+# The feed from a moment on: what was recorded since then, and then what comes.
 #
 # The feed is numbered, not dated. Where a moment stands in it is found by looking at some of its lines.
 

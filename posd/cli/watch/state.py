@@ -108,7 +108,7 @@ class Kind(Enum):
     PRINT_JOB = "print-jobs"
 
 
-#: What names a row, whatever else changes: its list, its kind, its id, the attention's code.
+#: What names a row while the rest of it changes: its list, its kind, its id, the attention's code.
 Key = tuple[Section, Kind, str, str]
 
 
@@ -251,7 +251,7 @@ class Status(NamedTuple):
 
 @dataclass
 class Ui:
-    """What the person looks at. `selected` is the row that keys act on, once somebody chose one."""
+    """What the person looks at. `selected` is the row that keys act on, once one was chosen."""
 
     selected: Key | None = None
     place: int = 0

@@ -22,7 +22,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def setup(certificates: tuple[Path, Path]) -> Iterator[SetUp]:
-    """A healthy set-up in a directory that everybody may pass through, whose path fits into a socket's."""
+    """A healthy set-up in a directory that all users may pass through, with a path that fits into a socket's."""
     with TemporaryDirectory(prefix="posd-") as name:
         home = Path(name)
         home.chmod(0o755)

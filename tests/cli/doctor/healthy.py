@@ -165,7 +165,7 @@ class SetUp:
 
 @contextmanager
 def healthy(home: Path, terminal_directory: Path, server_directory: Path) -> Iterator[SetUp]:
-    """Make one whose certificates are copies of those that were made for all tests: making them takes long."""
+    """Make one with certificates that are copies of those that were made for all tests: making them takes long."""
     state = home / "state"
     state.mkdir(mode=0o700)
     copy(server_directory, state / "tls")

@@ -138,7 +138,7 @@ def the_database_is_of_a_newer_posd(setup: SetUp, *_: Any) -> None:
 @broken("terminal", SERIAL, "a device is there, and nobody listens on this port")
 def the_terminal_is_switched_off(setup: SetUp, stack: ExitStack, *_: Any) -> None:
     free = stack.enter_context(socket.socket())
-    free.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets it meanwhile
+    free.bind(("127.0.0.1", 0))  # bound and not listening: no other program gets it meanwhile
     setup.change(setup.terminal.base_url, f"https://127.0.0.1:{free.getsockname()[1]}")
 
 

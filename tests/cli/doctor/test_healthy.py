@@ -70,7 +70,7 @@ async def refused_payment(daemon: Daemon) -> None:
     assert reply.json["phase"] == "final"
     async with asyncio.timeout(PATIENCE):
         while (await daemon.call("GET", "/terminals")).json["terminals"][0]["transaction"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)  # the terminal is freed when the call has ended, which nobody is told
+            await asyncio.sleep(0.02)  # the terminal is freed when the call has ended, which no message says
 
 
 def traces(home: Path) -> dict[str, object]:
@@ -199,7 +199,7 @@ def test_a_certificate_of_the_shops_own_pki_is_judged_by_its_own_chain(setup: Se
 
 
 def test_a_ca_without_its_key_is_a_warning_long_before_the_certificate_ends(setup: SetUp) -> None:
-    """Payments go on until then; keeping the key elsewhere may be what somebody wanted."""
+    """Payments go on until then; keeping the key elsewhere may be on purpose."""
     setup.tls.ca_key.unlink()
     (told,) = (one for one in setup.findings(0) if one["subject"] == str(setup.tls.ca_key))
     assert (told["check"], told["status"]) == ("files", "warning")
@@ -278,7 +278,7 @@ def test_a_disk_that_is_nearly_full(setup: SetUp, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_disks")
 def test_a_firewall_is_a_hint_with_the_ports_that_have_to_pass(setup: SetUp, tmp_path: Path) -> None:
-    """Nobody can tell from here whether it lets them pass: it is a warning."""
+    """It cannot be told from here whether it lets them pass: it is a warning."""
     setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
     setup.file.write_text(setup.config)
     with small_disk(tmp_path, Path("/run"), "1m") as run:

@@ -33,7 +33,7 @@ def of(found: list[Found], check: str) -> list[Found]:
     return [one for one in found if one["check"] == check]
 
 
-async def test_a_callback_address_at_which_nobody_answers_or_somebody_else(setup: SetUp) -> None:
+async def test_a_callback_address_at_which_no_program_answers_or_another_one(setup: SetUp) -> None:
     tls.init(setup.state / "tls", names=[], addresses=["127.0.0.1", "127.0.0.2"])
     setup.change("[database]", 'advertise_host = "127.0.0.2"\n[database]')
     async with running(setup):
@@ -86,7 +86,7 @@ async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(set
             await asyncio.to_thread(refuse, setup.port, source)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while len((await daemon.call("GET", "/health")).json["checks"]["certificate"]["refused_by"]) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)  # posd tells nobody that it has counted one more
+                await asyncio.sleep(0.02)  # no message says that posd has counted one more
         found = setup.findings(1)
     told = {one["subject"]: one for one in of(found, "callback")}
     assert [one["subject"] for one in failures(found)] == ["127.0.0.1"]
@@ -98,7 +98,7 @@ async def test_devices_that_refuse_the_certificate_are_named_with_what_to_do(set
 
 @pytest.fixture
 async def announced(setup: SetUp) -> AsyncIterator[str]:
-    """A simulated terminal that announces itself on loopback; its serial, which nobody else on this machine has."""
+    """A simulated terminal that announces itself on loopback; its serial, which no other on this machine has."""
     serial = f"SN-{setup.port}"
     made = tls.files(setup.terminal.directory)
     state = setup.home / "simulated"
@@ -134,7 +134,7 @@ async def test_terminals_are_found_by_mdns_where_posd_does_not_run(setup: SetUp,
 
 
 @pytest.mark.slow
-def test_a_terminal_that_nobody_announces(setup: SetUp) -> None:
+def test_a_terminal_that_is_not_announced(setup: SetUp) -> None:
     setup.change("enabled = false", 'interfaces = ["127.0.0.1"]')
     setup.change(f'serial = "{SERIAL}"', f'serial = "SN-{setup.port}"')  # that one others announce on this machine
     setup.config += '[[terminals]]\nserial = "SN-GONE"\n'

@@ -106,7 +106,7 @@ def test_every_payment_is_in_exactly_one_section_and_on_exactly_one_day(document
         facts = read(document)
         days = [span for span in near if sums.belongs(facts, span)]
         assert len(days) == 1 or facts.result is None
-        # Whatever counts to a day is in what is asked for: by creation, or because it is open.
+        # Each payment that counts to a day is asked for: by creation, or because it is open.
         for span in days:
             since, until = window(span)
             assert facts.created_at < until

@@ -73,7 +73,7 @@ class Watched:
             return False
         try:
             raw = os.read(self._keys, 65536)
-        except OSError:  # nobody has the other end
+        except OSError:  # the other end is closed
             return False
         self.bytes += len(raw)
         text = self._decoder.decode(raw)
@@ -335,7 +335,7 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(shop: Counter) -> None:
 
 
 @pytest.mark.slow  # posd watch waits 5 seconds for it
-def test_a_terminal_that_takes_nothing_holds_nobody(shop: Counter) -> None:
+def test_a_terminal_that_takes_nothing_does_not_hold_the_view(shop: Counter) -> None:
     keys, device = pty.openpty()
     fcntl.ioctl(device, termios.TIOCSWINSZ, struct.pack("HHHH", 200, 300, 0, 0))
     before = termios.tcgetattr(device)
@@ -347,7 +347,7 @@ def test_a_terminal_that_takes_nothing_holds_nobody(shop: Counter) -> None:
         env=os.environ | {"TERM": "xterm", "PYTHONIOENCODING": "utf-8"},
     )
     try:
-        # Frames of 300 columns fill what the kernel keeps; nobody reads them.
+        # Frames of 300 columns fill what the kernel keeps; the terminal does not read them.
         deadline = time.monotonic() + PATIENCE
         while select.select([], [device], [], 0)[1]:
             assert time.monotonic() < deadline
@@ -439,7 +439,7 @@ def test_a_daemon_that_is_not_there_is_told_at_the_start(tmp_path: Path, options
     keys, device = pty.openpty()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "posd", "--socket", str(tmp_path / "nobody.sock"), "watch", *options],
+            [sys.executable, "-m", "posd", "--socket", str(tmp_path / "absent.sock"), "watch", *options],
             stdin=device,
             stdout=device,
             stderr=subprocess.PIPE,

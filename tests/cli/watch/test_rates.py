@@ -32,7 +32,7 @@ def counted(*changes: dict[str, Any], at: float = 60) -> Summary:
         ((change("a", 0), change("a", 8, "approved")), 3609, Summary(0, 0, 0, None, None)),
         # Corrected, acknowledged: it ended when it ended.
         ((change("a", 0), change("a", 8, "canceled"), change("a", 20, "approved")), 60, Summary(1, 1, 1, 8.0, 8.0)),
-        # It ended before anybody looked.
+        # It ended before the first look.
         ((change("a", 8, "approved"),), 60, Summary(0, 0, 0, None, None)),
         ((change("a", 0, kind="print_job"), change("a", 8, "x", kind="print_job")), 60, Summary(0, 0, 0, None, None)),
     ],

@@ -1,4 +1,4 @@
-"""The frames: as they stand in screens/, and within the screen whatever is known and however small it is."""
+"""The frames: as they stand in screens/, and within the screen for any state and any size."""
 
 import os
 import time
@@ -194,7 +194,7 @@ def test_lines_are_shared_fairly(room: int, needs: list[int]) -> None:
     assert sum(given_) == min(room, sum(needs))
     assert all(got <= need for got, need in zip(given_, needs, strict=True))
     for got, need in zip(given_, needs, strict=True):
-        if got < need:  # nobody else has more than one line more
+        if got < need:  # no other list has more than one line more
             assert max(given_) <= got + 1
 
 

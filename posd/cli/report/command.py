@@ -17,7 +17,7 @@ from posd.base.times import iso
 from posd.cli.app.connection import Api, Problem, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
-from posd.cli.report import exports, page, sums, table
+from posd.cli.report import exports, sums, table
 from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, Span, read, read_day
 from posd.cli.report.sums import Report
 from posd.cli.report.words import number
@@ -75,10 +75,14 @@ def report(
         output.json(exports.write_json(made))
     elif as_table:
         _print(exports.write_csv(made, metadata=metadata))
-    elif html == "-":
-        _print(page.write(made, metadata=metadata))
     elif html is not None:
-        write_file(Path(html), page.write(made, metadata=metadata))
+        from posd.cli.report import page  # its templates take longer to import than the rest of the command
+
+        text = page.write(made, metadata=metadata)
+        if html == "-":
+            _print(text)
+            return
+        write_file(Path(html), text)
         output.line(f"Written: {html}, {number(len(made.payments), 'payment')}.")
         if made.in_question or made.attention:
             output.line("It begins with what needs attention.", "yellow")

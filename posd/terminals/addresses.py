@@ -15,7 +15,7 @@ from posd.base.times import iso
 from posd.terminals.attempt import Attempt, NotSent
 from posd.terminals.claims import Announcement, Rivals, Verdict
 from posd.terminals.members import Member, Members, Source
-from posd.terminals.probing import Reached, Unreached
+from posd.terminals.trust import Reached, Unreached
 
 #: Announcements of terminals outside the fleet that are remembered, to be shown; the LAN can announce without end.
 MAX_STRANGERS = 64

@@ -20,7 +20,7 @@ import httpx2
 from posd.terminals import trust
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from posd.terminals.authentication import Authentication, NotAuthenticated, Request, authenticate
-from posd.terminals.probing import WORDS, Reached, Unreached, fingerprint, probe
+from posd.terminals.trust import WORDS, Reached, Unreached, fingerprint, probe
 
 #: The scope of an IPv6 address in a URL, as in https://[fe80::1%25eth0]:6869.
 _SCOPE = re.compile(r"%25[^\]]*")

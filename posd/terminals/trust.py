@@ -6,15 +6,20 @@ it is fetched once more over a connection on which nothing is sent and nothing b
 """
 
 import asyncio
+import errno
 import hashlib
 import hmac
+import ipaddress
 import ssl
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from posd.terminals import der
+import msgspec
 
 # OpenSSL's X509_V_ERR numbers (x509_vfy.h); Python's ssl passes them on without naming them.
 _NOT_YET_VALID = 9
@@ -94,7 +99,7 @@ def words(
         return str(error)
     certificate = None
     with suppress(ValueError):
-        certificate = der.read(shown) if shown is not None else None
+        certificate = read_certificate(shown) if shown is not None else None
     what = _reason(error, certificate, expected, ca_file, now)
     found = f" (its fingerprint is {hashlib.sha256(shown).hexdigest()})" if shown is not None else ""
     return f"the terminal's certificate {what}{found}"
@@ -102,7 +107,7 @@ def words(
 
 def _reason(
     error: ssl.SSLCertVerificationError,
-    certificate: der.Certificate | None,
+    certificate: "Certificate | None",
     expected: str,
     ca_file: Path | None,
     now: datetime,
@@ -153,3 +158,209 @@ async def shown(base_url: str, server_name: str) -> bytes | None:
         with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where it is closed
             writer.transport.abort()
     return certificate
+
+
+# Looking whether a terminal is there: TCP, TLS as for a payment, and goodbye. No request is sent.
+
+#: How long the terminal has for its part of the goodbye, in seconds.
+GOODBYE_SECONDS = 1.0
+
+#: Why a connection does not come about -> words.
+WORDS: Mapping[int, str] = {
+    errno.ECONNREFUSED: "nothing listens there: the device is on, but it takes no connections on that port",
+    errno.EHOSTUNREACH: "nothing answers at that address: is the terminal switched on and in this network?",
+    errno.ENETUNREACH: "this machine has no network in which that address lies",
+    errno.ECONNRESET: "the device closed the connection at once",
+}
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """Something is there, and over https it is trusted: the SHA-256 fingerprint (hex) of its certificate."""
+
+    certificate: str | None
+
+
+class Unreached(msgspec.Struct, frozen=True):
+    """Why not, in words; `refused`: something is there, but its certificate is not the one that is trusted."""
+
+    reason: str
+    refused: bool = False
+
+
+def fingerprint(connection: ssl.SSLObject) -> str | None:
+    """Return the SHA-256 fingerprint (hex, lower case) of the peer's certificate."""
+    certificate = connection.getpeercert(binary_form=True)
+    return hashlib.sha256(certificate).hexdigest() if certificate else None
+
+
+#: Says why the certificate at a base URL was refused.
+Explain = Callable[[ssl.SSLCertVerificationError, str], Awaitable[str]]
+
+
+async def probe(
+    base_url: str, trust: ssl.SSLContext, server_name: str, seconds: float, explain: Explain
+) -> Reached | Unreached:
+    """Connect and close again, within `seconds` for the first. `server_name` is what the certificate must name."""
+    parts = urlsplit(base_url)
+    host = unquote(parts.hostname or "")  # a scope stands in a URL as %25eth0 (RFC 6874)
+    secure = parts.scheme == "https"
+    port = parts.port or (443 if secure else 80)
+    try:
+        async with asyncio.timeout(seconds):
+            _, writer = await (
+                asyncio.open_connection(host, port, ssl=trust, server_hostname=server_name or host.partition("%")[0])
+                if secure
+                else asyncio.open_connection(host, port)
+            )
+    except TimeoutError:
+        return Unreached(f"no connection within {seconds:g} s: is the terminal switched on and in this network?")
+    except ssl.SSLCertVerificationError as error:
+        return Unreached(await explain(error, base_url), refused=True)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; ValueError: a name that cannot be looked up
+        return _unreached(error)
+    connection = writer.get_extra_info("ssl_object")
+    seen = Reached(fingerprint(connection) if connection is not None else None)
+    await _goodbye(writer)
+    return seen
+
+
+async def _goodbye(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await writer.wait_closed()
+            return
+    writer.transport.abort()  # it does not answer the goodbye
+
+
+def _unreached(error: OSError | ValueError) -> Unreached:
+    if isinstance(error, ssl.SSLError):
+        return Unreached(f"it does not speak TLS as it should ({error.reason or type(error).__name__})")
+    if isinstance(error, OSError):
+        return Unreached(WORDS.get(error.errno or 0) or f"cannot connect: {error.strerror or error}")
+    return Unreached("its name cannot be looked up")
+
+
+# What a certificate says, read from its DER form: enough to tell people why it is refused. It decides nothing.
+#
+# The daemon has no library for certificates in memory (`posd.tls`), and OpenSSL keeps one that it refuses to
+# itself. So this reads the few fields that matter out of X.509 (RFC 5280, 4.1) by DER's rule that everything is a
+# tag, a length and content (X.690, 8.1). What comes is a stranger's: lengths are checked, texts are cut and
+# cleaned.
+
+#: Tags (X.690, 8.1.2): universal types, and the context-specific ones of X.509.
+SEQUENCE, UTC_TIME, GENERALIZED_TIME = 0x30, 0x17, 0x18
+VERSION, EXTENSIONS, DNS_NAME, IP_ADDRESS = 0xA0, 0xA3, 0x82, 0x87
+
+#: Object identifiers, encoded: subjectAltName (2.5.29.17), and the parts of a name that people know (2.5.4.x).
+SUBJECT_ALT_NAME: Final = b"\x55\x1d\x11"
+NAME_PARTS: Final = {b"\x55\x04\x03": "CN", b"\x55\x04\x0a": "O", b"\x55\x04\x0b": "OU", b"\x55\x04\x06": "C"}
+
+#: Names that are shown of one certificate, and characters of one text.
+MAX_NAMES = 8
+MAX_TEXT = 80
+
+Item = tuple[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The fields, cleaned for people; `names` are DNS names and addresses, `self_signed` as its names say."""
+
+    subject: str
+    issuer: str
+    names: tuple[str, ...]
+    not_before: datetime
+    not_after: datetime
+    self_signed: bool
+
+
+def read_certificate(der: bytes) -> Certificate:
+    """Read a certificate. Raise ValueError where it is none."""
+    certificate = _only(der, SEQUENCE)
+    fields = list(_items(_only(certificate, SEQUENCE, rest=True)))
+    if fields and fields[0][0] == VERSION:
+        del fields[0]
+    if len(fields) < 6:
+        raise ValueError("a certificate has at least six fields")
+    issuer, validity, subject = (content for _, content in fields[2:5])
+    times = [_time(item) for item in _items(validity)]
+    if len(times) != 2:
+        raise ValueError("a validity has two times")
+    extensions = next((content for tag, content in fields[6:] if tag == EXTENSIONS), None)
+    return Certificate(
+        subject=_name(subject),
+        issuer=_name(issuer),
+        names=tuple(_alternatives(extensions))[:MAX_NAMES] if extensions is not None else (),
+        not_before=times[0],
+        not_after=times[1],
+        self_signed=issuer == subject,
+    )
+
+
+def _items(data: bytes) -> Iterator[Item]:
+    """Yield tag and content of each item that stands in `data`. Raise ValueError."""
+    at = 0
+    while at < len(data):
+        try:
+            tag, size = data[at], data[at + 1]
+        except IndexError:
+            raise ValueError("an item is cut off") from None
+        at += 2
+        if size & 0x80:  # the length stands in so many further bytes
+            count = size & 0x7F
+            size = int.from_bytes(data[at : at + count], "big")
+            at += count
+            if not 1 <= count <= 4:
+                raise ValueError("a length is not DER's")
+        if at + size > len(data):
+            raise ValueError("an item is longer than what it stands in")
+        yield tag, data[at : at + size]
+        at += size
+
+
+def _only(data: bytes, tag: int, *, rest: bool = False) -> bytes:
+    """Return the content of the first item, which must have that tag; `rest`: others may follow it."""
+    found = next(_items(data), None)
+    if found is None or found[0] != tag or (not rest and len(list(_items(data))) != 1):
+        raise ValueError("it has another shape")
+    return found[1]
+
+
+def _time(item: Item) -> datetime:
+    tag, content = item
+    text = content.decode("ascii")
+    if tag == UTC_TIME:  # years 50 to 99 are of the last century (RFC 5280, 4.1.2.5.1)
+        text = ("19" if text >= "50" else "20") + text
+    elif tag != GENERALIZED_TIME:
+        raise ValueError("a time has another type")
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+
+
+def _name(data: bytes) -> str:
+    """Write the parts of a name that people know, the most particular first; its bytes decide nothing."""
+    found = []
+    for _, part in _items(data):
+        for _, pair in _items(part):
+            (_, kind), (_, value) = (*_items(pair), (0, b""), (0, b""))[:2]
+            if kind in NAME_PARTS:
+                found.append(f"{NAME_PARTS[kind]}={clean(value.decode('utf-8', 'replace'))}")
+    return ", ".join(reversed(found[-MAX_NAMES:])) or "nobody"
+
+
+def _alternatives(data: bytes) -> Iterator[str]:
+    for _, extension in _items(_only(data, SEQUENCE)):
+        parts = list(_items(extension))
+        if len(parts) < 2 or parts[0][1] != SUBJECT_ALT_NAME:
+            continue
+        for tag, value in _items(_only(parts[-1][1], SEQUENCE)):
+            if tag == DNS_NAME:
+                yield clean(value.decode("ascii", "replace"))
+            elif tag == IP_ADDRESS and len(value) in (4, 16):
+                yield str(ipaddress.ip_address(value))
+
+
+def clean(text: str) -> str:
+    """Return a text that can stand in a log and on a screen: printable, and not long."""
+    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:MAX_TEXT])
+    return shown + ("…" if len(text) > MAX_TEXT else "")

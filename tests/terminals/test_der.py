@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.terminals import der
+from posd.terminals import trust
 from tests.support.certificates import issued
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -46,7 +46,7 @@ def test_it_says_what_the_certificate_says(tmp_path: Path) -> None:
     authority = trustme.CA()
     names = ("terminal.example", "10.1.2.3", "fd00::2")
     raw = issued(tmp_path, authority, *names).der
-    found, real = der.read(raw), x509.load_der_x509_certificate(raw)
+    found, real = trust.read_certificate(raw), x509.load_der_x509_certificate(raw)
     assert set(found.names) == set(names)
     assert (found.not_before, found.not_after) == (real.not_valid_before_utc, real.not_valid_after_utc)
     assert found.issuer.startswith("OU=Testing CA")
@@ -58,29 +58,31 @@ def test_it_says_what_the_certificate_says(tmp_path: Path) -> None:
 def test_both_forms_of_a_time(year: int) -> None:
     """Up to 2049 a time has two digits of the year, from 2050 on four (RFC 5280, 4.1.2.5)."""
     end = datetime(year, 3, 1, 12, 30, 1, tzinfo=UTC)
-    found = der.read(certificate(not_after=end))
+    found = trust.read_certificate(certificate(not_after=end))
     assert (found.not_before, found.not_after) == (datetime(1999, 12, 31, tzinfo=UTC), end)
 
 
 def test_a_certificate_without_names_and_one_without_a_subject() -> None:
-    assert der.read(certificate()).names == ()
-    found = der.read(certificate(subject=()))
+    assert trust.read_certificate(certificate()).names == ()
+    found = trust.read_certificate(certificate(subject=()))
     assert (found.subject, found.issuer) == ("nobody", "O=Bank, Inc.")
 
 
 def test_a_stranger_cannot_fill_or_steer_the_screen() -> None:
     names = tuple(f"{number}.example" for number in range(50))
-    found = der.read(certificate(names=names, subject=((NameOID.ORGANIZATION_NAME, "\x1b[2J" + "x" * 60),) * 30))
-    assert found.names == names[: der.MAX_NAMES]
+    found = trust.read_certificate(
+        certificate(names=names, subject=((NameOID.ORGANIZATION_NAME, "\x1b[2J" + "x" * 60),) * 30)
+    )
+    assert found.names == names[: trust.MAX_NAMES]
     assert found.subject.isprintable()
-    assert len(found.subject) < der.MAX_NAMES * (der.MAX_TEXT + 10)
-    assert der.clean("y" * 1000) == "y" * der.MAX_TEXT + "…"
+    assert len(found.subject) < trust.MAX_NAMES * (trust.MAX_TEXT + 10)
+    assert trust.clean("y" * 1000) == "y" * trust.MAX_TEXT + "…"
 
 
 @pytest.mark.parametrize("raw", [b"", b"0", b"0\x80", b"0\x85\0\0\0\0\0", b"0\x03\x02\x01", b"\x02\x01\x00"], ids=repr)
 def test_what_is_no_certificate(raw: bytes) -> None:
     with pytest.raises(ValueError):
-        der.read(raw)
+        trust.read_certificate(raw)
 
 
 WHOLE = certificate(names=("a.example",))
@@ -89,11 +91,11 @@ WHOLE = certificate(names=("a.example",))
 @given(st.integers(0, len(WHOLE) - 1), st.binary(max_size=3), st.integers(0, 3))
 def test_a_damaged_certificate_raises_nothing_else(at: int, put: bytes, cut: int) -> None:
     with suppress(ValueError):
-        found = der.read(WHOLE[:at] + put + WHOLE[at + cut :])
-        assert len(found.names) <= der.MAX_NAMES
+        found = trust.read_certificate(WHOLE[:at] + put + WHOLE[at + cut :])
+        assert len(found.names) <= trust.MAX_NAMES
 
 
 @given(st.binary(max_size=200))
 def test_anything_raises_nothing_else(raw: bytes) -> None:
     with suppress(ValueError):
-        der.read(raw)
+        trust.read_certificate(raw)

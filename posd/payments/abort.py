@@ -29,6 +29,16 @@ from posd.storage.store import Store
 from posd.terminals.attempt import Attempt, NotSent, Replied
 from posd.terminals.fleet import Fleet
 
+#: The codes of the problems with which an abort is refused, beside those of an id that is not known.
+REFUSED = (
+    "past_point_of_no_return",
+    "already_final",
+    "nothing_running",
+    "not_abortable",
+    "terminal_offline",
+    "not_configured",
+)
+
 log = structlog.get_logger("posd.aborts")
 
 

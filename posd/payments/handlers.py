@@ -21,7 +21,7 @@ from posd.calls.route import ENDS, Answer, Message, Route
 from posd.calls.streams import BATCH_BYTES, NOTICE, OUTCOME, OWN_NAMES, Batch, Notice, message
 from posd.calls.waiting import wait_until
 from posd.httpd.accept import wants_stream
-from posd.payments import documents, journal, model, rows
+from posd.payments import abort, documents, journal, model, rows, start
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators
 from posd.payments.documents import Event, Events, History, Outcome, Page, Transaction, TransactionPage
@@ -38,28 +38,6 @@ ONE = "/v1/transactions/{client_transaction_id}"
 
 #: Codes of what looks for one transaction.
 KNOWN = ("not_found", "pruned", "storage_unavailable")
-#: Codes of what starts one.
-STARTS = (
-    "malformed_json",
-    "unknown_terminal",
-    "terminal_offline",
-    "terminal_busy",
-    "id_reused",
-    "sale_conflict",
-    "already_derived",
-    "unknown_original",
-    "pruned",
-    "storage_unavailable",
-    "draining",
-)
-ABORTS = (
-    "past_point_of_no_return",
-    "already_final",
-    "nothing_running",
-    "not_abortable",
-    "terminal_offline",
-    "not_configured",
-)
 DECIDES = ("malformed_json", "already_final", "call_outstanding", *KNOWN)
 
 #: A stream of a transaction's events.
@@ -79,7 +57,7 @@ ROUTES = (
         "start_transaction",
         "Start a payment, once. Repeat the call as often as you like with the same id and body: it is sent once.",
         {201: Answer("started now", Transaction), 200: Answer("was known already, by the same request", Transaction)},
-        STARTS,
+        start.REFUSALS,
         body=StartRequest,
         judges_refusal=True,
     ),
@@ -116,7 +94,7 @@ ROUTES = (
         "abort_transaction",
         "Ask the terminal to abort. The outcome still has to be awaited: an approval can be faster. No body.",
         {202: Answer("the terminal took it, or may have", Transaction)},
-        (*ABORTS, *KNOWN),
+        (*abort.REFUSED, *KNOWN),
     ),
     Route(
         "POST",

@@ -47,6 +47,21 @@ from posd.terminals.fleet import Fleet
 #: Transactions that a `sale_conflict` names; a sale has one or two, and a till that always says the same has all.
 MAX_CONFLICTS_SHOWN = 20
 
+#: The codes of the problems with which a start is refused.
+REFUSALS = (
+    "malformed_json",
+    "unknown_terminal",
+    "terminal_offline",
+    "terminal_busy",
+    "id_reused",
+    "sale_conflict",
+    "already_derived",
+    "unknown_original",
+    "pruned",
+    "storage_unavailable",
+    "draining",
+)
+
 log = structlog.get_logger("posd.payments")
 
 

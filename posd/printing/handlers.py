@@ -13,7 +13,7 @@ from posd.calls.app import json_response
 from posd.calls.context import Context
 from posd.calls.route import Answer, Route
 from posd.calls.waiting import wait_until
-from posd.printing import documents, model, rows
+from posd.printing import documents, model, rows, start
 from posd.printing.decide import PrintOperators
 from posd.printing.documents import Page, PrintHistory, PrintJob, PrintJobPage
 from posd.printing.request import DECISIONS, PrintAcknowledgement, PrintRequest, PrintResolution
@@ -130,18 +130,6 @@ ONE = "/v1/print-jobs/{print_job_id}"
 
 #: Codes of what looks for one print job.
 KNOWN = ("not_found", "pruned", "storage_unavailable")
-#: Codes of what starts one.
-STARTS = (
-    "malformed_json",
-    "unknown_terminal",
-    "terminal_offline",
-    "id_reused",
-    "unknown_original",
-    "queue_full",
-    "pruned",
-    "storage_unavailable",
-    "draining",
-)
 
 _NOW = Answer("the print job as it then stands", PrintJob)
 
@@ -152,7 +140,7 @@ ROUTES = (
         "start_print_job",
         "Print a document, once. Repeat the call as often as you like with the same id and body: it is sent once.",
         {201: Answer("started now", PrintJob), 200: Answer("was known already, by the same request", PrintJob)},
-        STARTS,
+        start.REFUSALS,
         body=PrintRequest,
         judges_refusal=True,
     ),

@@ -77,6 +77,19 @@ def record_attempt(unit: Unit, identity: str, attempt: Attempt, now: datetime) -
 STOPPING = "posd was stopped before its turn to be sent came"
 
 
+#: The codes of the problems with which a start is refused.
+REFUSALS = (
+    "malformed_json",
+    "unknown_terminal",
+    "terminal_offline",
+    "id_reused",
+    "unknown_original",
+    "queue_full",
+    "pruned",
+    "storage_unavailable",
+    "draining",
+)
+
 log = structlog.get_logger("posd.printing")
 
 

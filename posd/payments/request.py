@@ -4,7 +4,7 @@ Every fault is collected with its JSON Pointer, so that a developer sees all of 
 till's own (metadata, options) go to the terminal with the bytes that the till wrote.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -22,7 +22,7 @@ from posd.records.request import (
     Fault,
     Reader,
     Signed,
-    by_value,
+    differing,
     pointer_token,
 )
 
@@ -251,39 +251,17 @@ def _numbers(reader: _Reader, members: Mapping[str, object], path: str, *, neste
     return checked
 
 
-#: How each field of a repeated call is compared with the record: numbers by value, objects by content.
-COMPARED: Mapping[str, Callable[[Any], Any]] = {
-    "type": lambda value: value,
-    "amount": by_value,
-    "sale": lambda value: value,
-    "metadata": by_value,
-    "transaction_reference": lambda value: value,
-    "original": lambda value: value,
-    "options": by_value,
-    "repeat": lambda value: value,
-}
-
-
 def differing_fields(transaction: Transaction, request: StartRequest, faults: tuple[Fault, ...]) -> list[str]:
     """Return the names of the fields in which a repeated call differs from what was recorded under its id.
 
-    A faulty field differs: what was recorded had none. A terminal left out takes the recorded one. Of an orphan the
-    request is not known, so nothing differs.
+    Of an orphan the request is not known, so nothing differs.
     """
     if transaction.orphan:
         return []
-    if any(fault.path == "" for fault in faults):
-        return ["body"]  # it was no request, so there are no fields to compare
-    faulty = {fault.path.removeprefix("/").split("/", 1)[0] for fault in faults if not fault.missing}
     recorded = transaction
     if transaction.original is not None:
         recorded = msgspec.structs.replace(transaction, transaction_reference=None)  # posd looked it up
-    differing = {
-        name for name, view in COMPARED.items() if view(getattr(request, name)) != view(getattr(recorded, name))
-    }
-    if request.terminal not in (None, transaction.terminal):
-        differing.add("terminal")
-    return sorted(faulty | differing)
+    return differing(request, recorded, faults)
 
 
 def start_body(transaction: Transaction, callback_url: str) -> bytes:

@@ -87,25 +87,24 @@ COLUMNS = (
     "updated_at",
     "revision",
 )
-#: What changes after the insert.
-CHANGING = (
-    "phase",
-    "type",
-    "callback_lost",
-    "acknowledged",
-    "heard",
-    "mismatched",
-    "released",
-    "last_search",
-    "trail",
-    "reading_type",
-    "outcome",
-    "given_reference",
-    "withdrawn",
-    "attention",
-    "updated_at",
-    "revision",
+#: What the insert writes once and for all.
+FIXED = (
+    "client_transaction_id",
+    "terminal",
+    "sale",
+    "amount",
+    "metadata",
+    "options",
+    "transaction_reference",
+    "original",
+    "derives_from",
+    "same_day_until",
+    "repeat",
+    "sent_to",
+    "callback_host",
+    "created_at",
 )
+CHANGING = tuple(name for name in COLUMNS if name not in FIXED)
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM transactions"  # noqa: S608 - constants of this file
 #: Few are open, of however many: without the name of the index SQLite may look among those of a terminal.

@@ -5,7 +5,7 @@ that the till wrote; where it goes in the request is an assumption that the conf
 (`print.document_member`): published are `printJobId`, `externalReference` and `webhookUrl` (terminal API, Printing).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -22,7 +22,7 @@ from posd.records.request import (
     Fault,
     Reader,
     Signed,
-    by_value,
+    differing,
 )
 
 #: The document, in bytes: a receipt is a few KiB, one with a logo some 100 KiB. With the other fields it has to fit a
@@ -116,29 +116,12 @@ def _reprint_of(reader: Reader) -> str | None:
     return value
 
 
-#: How each field of a repeated call is compared with the record: the document by content.
-COMPARED: Mapping[str, Callable[[Any], Any]] = {
-    "external_reference": lambda value: value,
-    "document": by_value,
-    "reprint_of": lambda value: value,
-}
-
-
 def differing_fields(job: PrintJob, request: PrintRequest, faults: tuple[Fault, ...]) -> list[str]:
     """Return the names of the fields in which a repeated call differs from what was recorded under its id.
 
-    A faulty field differs: what was recorded had none. A terminal left out takes the recorded one. Of an orphan the
-    request is not known, so nothing differs.
+    Of an orphan the request is not known, so nothing differs.
     """
-    if job.orphan:
-        return []
-    if any(fault.path == "" for fault in faults):
-        return ["body"]
-    faulty = {fault.path.removeprefix("/").split("/", 1)[0] for fault in faults}
-    differing = {name for name, view in COMPARED.items() if view(getattr(request, name)) != view(getattr(job, name))}
-    if request.terminal not in (None, job.terminal):
-        differing.add("terminal")
-    return sorted(faulty | differing)
+    return [] if job.orphan else differing(request, job, faults)
 
 
 def print_body(job: PrintJob, callback_url: str, document_member: str) -> bytes:

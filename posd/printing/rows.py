@@ -37,24 +37,9 @@ COLUMNS = (
     "updated_at",
     "revision",
 )
-#: What changes after the insert.
-CHANGING = (
-    "phase",
-    "sent_to",
-    "queued",
-    "acknowledged",
-    "heard",
-    "terminal_job_id",
-    "accepted_at",
-    "status",
-    "error_code",
-    "error_message",
-    "reason",
-    "decided_by",
-    "attention",
-    "updated_at",
-    "revision",
-)
+#: What the insert writes once and for all.
+FIXED = ("print_job_id", "terminal", "external_reference", "document", "reprint_of", "created_at")
+CHANGING = tuple(name for name in COLUMNS if name not in FIXED)
 
 SELECT = f"SELECT {', '.join(COLUMNS)} FROM print_jobs"  # noqa: S608 - constants of this file
 #: The same with an empty document: lists of jobs do not show theirs.

@@ -49,9 +49,27 @@ def pointer_token(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
-def by_value(text: bytes) -> Any:
-    """Return what a JSON text means, to be compared with another."""
-    return _comparable(decode(text))
+def differing(request: msgspec.Struct, recorded: Any, faults: Iterable[Fault]) -> list[str]:
+    """Return the names of the fields in which a request differs from what was recorded; JSON texts by content.
+
+    A faulty field differs: what was recorded had no fault. One that is missing takes the recorded value, and so does a
+    terminal that is left out. What was no request differs in its `body`.
+    """
+    found = [fault for fault in faults if not fault.missing]
+    if any(fault.path == "" for fault in found):
+        return ["body"]
+    names = {fault.path.removeprefix("/").split("/", 1)[0] for fault in found}
+    for name in request.__struct_fields__:
+        asked = getattr(request, name)
+        left_out = name == "terminal" and asked is None
+        if not left_out and meaning(asked) != meaning(getattr(recorded, name)):
+            names.add(name)
+    return sorted(names)
+
+
+def meaning(value: Any) -> Any:
+    """Return what a field means, to be compared with another: of a JSON text, its content."""
+    return _comparable(decode(value)) if isinstance(value, bytes) else value
 
 
 def _comparable(value: Any) -> Any:

@@ -26,7 +26,7 @@ from posd.printing import request as print_requests
 from posd.printing.model import PrintJob, belongs
 from posd.printing.wire import Answered, NotAPrintEvent, read_poll, read_webhook
 from posd.records.model import Phase
-from posd.records.request import MalformedJson, by_value
+from posd.records.request import MalformedJson, meaning
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from tests.vectors.case import HERE, Case, content, load
 from tests.vectors.wire import AMOUNT, IDENTITY, TERMINAL
@@ -259,7 +259,7 @@ def _start_request(given: Mapping[str, Any]) -> dict[str, Any]:
         phase=Phase.STARTING,
         **{name: getattr(request, name) for name in ("type", "amount", "metadata", "options", "transaction_reference")},
     )
-    by_value(request.metadata)  # as where the call is repeated
+    meaning(request.metadata)  # as where the call is repeated
     return {"request": {"text": requests.start_body(transaction, given["callback_url"]).decode()}}
 
 
@@ -279,7 +279,7 @@ def _print_request(given: Mapping[str, Any]) -> dict[str, Any]:
         document=request.document,
         external_reference=request.external_reference,
     )
-    by_value(request.document)
+    meaning(request.document)
     sent = print_requests.print_body(job, given["callback_url"], given["document_member"])
     return {"request": {"text": sent.decode()}}
 

@@ -164,14 +164,14 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd doctor --json", "For a program:"),
     ),
     "completion": (
-        Example("posd completion bash > /etc/bash_completion.d/posd", "For bash, for everybody:"),
+        Example("posd completion bash > /etc/bash_completion.d/posd", "For bash, for all users:"),
         Example("posd completion zsh > ~/.zfunc/_posd", "For zsh; the directory has to be in fpath:"),
         Example("posd completion fish > ~/.config/fish/completions/posd.fish", "For fish:"),
     ),
     "logs": (
         Example("posd logs -f", "The journal of the daemon in words, as it grows:"),
         Example(f"posd logs --transaction {_ID}", "What it says of one payment:"),
-        Example("posd logs -p warning", "Only what somebody should look at:"),
+        Example("posd logs -p warning", "Only what a person should look at:"),
     ),
     "openapi": (Example("posd openapi > posd.json", "The description of the API, for a generator of clients:"),),
     "metrics": (Example("posd metrics", "The metrics in Prometheus' format:"),),

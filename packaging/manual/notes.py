@@ -78,7 +78,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     ),
     "terminals": ASKS,
     "status": (
-        (0, "The daemon is well, whatever the payments are."),
+        (0, "The daemon is well. The state of the payments does not count."),
         (1, "It is degraded or failing; the checks say what fails."),
         USAGE,
         UNREACHABLE,
@@ -94,7 +94,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     ),
     "restore": (
         (0, "Done."),
-        (1, "Nothing was changed: posd runs, a file cannot be used, or nobody said yes."),
+        (1, "Nothing was changed: posd runs, a file cannot be used, or the question was not answered with yes."),
         (2, "Wrong usage, or the file is no backup of posd."),
         (3, "With --seen: the daemon cannot be reached."),
     ),
@@ -105,7 +105,7 @@ EXITS: Mapping[str, Sequence[tuple[int, str]]] = {
     ),
     "prune": (
         (0, "Done."),
-        (1, "Refused, nobody said yes, or not all could be removed."),
+        (1, "Refused, the question was not answered with yes, or not all could be removed."),
         USAGE,
         UNREACHABLE,
         (4, "The wait was cut short; posd may go on with it."),

@@ -1,4 +1,4 @@
-"""Reading the tree of click commands into pages: what a page says, whatever it is written in."""
+"""The tree of click commands as pages: what a page says, for every format it is written in."""
 
 import inspect
 from collections.abc import Iterator

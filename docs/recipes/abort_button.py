@@ -64,7 +64,7 @@ async def main(identity: str, amount: str) -> int:
         button = asyncio.create_task(abort_when_pressed(payment, pressed))
         try:
             outcome = await payment.outcome()
-            if outcome.charged is None:  # whatever its result says
+            if outcome.charged is None:  # not certain, although there is a result
                 print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in (await payment.state()).attention))
                 return 4
         except TROUBLE as error:

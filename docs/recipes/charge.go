@@ -81,7 +81,7 @@ func main() {
 	case !errors.Is(err, os.ErrNotExist):
 		fail(err)
 	case len(os.Args) == 2:
-		// Id and request are on disk before the call: whatever happens now, the same call can be repeated.
+		// Id and request are on disk before the call, so that the same call can be repeated after any failure.
 		payment = Payment{newID(), Request{map[string]string{"subtotal_iva0": os.Args[1]}}}
 		if err := store(payment); err != nil {
 			fail(err)

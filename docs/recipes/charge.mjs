@@ -129,7 +129,7 @@ async function finish(id, transaction) {
 const leftOpen = fs.existsSync(openFile);
 const notYet = leftOpen && process.argv[2]; // its turn comes when the one that was left open is settled
 if (!leftOpen && process.argv.length === 3) {
-  // Id and request are on disk before the call: whatever happens now, the same call can be repeated.
+  // Id and request are on disk before the call, so that the same call can be repeated after any failure.
   // The amount is a text: a binary float would not be exact.
   store(openFile, JSON.stringify({ id: randomUUID(), request: { amount: { subtotal_iva0: process.argv[2] } } }));
 } else if (!leftOpen) {

@@ -44,7 +44,7 @@ if [[ -e $open ]]; then
 else
   not_yet=
   [[ $# == 1 ]] || { echo "usage: charge.sh AMOUNT" >&2; exit 2; }
-  # Id and request are on disk before the call: whatever happens now, the same call can be repeated.
+  # Id and request are on disk before the call, so that the same call can be repeated after any failure.
   jq -cn --arg id "$(cat /proc/sys/kernel/random/uuid)" --arg amount "$1" \
     '{id: $id, request: {amount: {subtotal_iva0: $amount}}}' >"$open.new"
   sync "$open.new"

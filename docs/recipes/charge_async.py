@@ -50,7 +50,7 @@ async def main() -> int:
         identity, amount = left_open
         print(f"First, the payment of {amount} that was left open:")
     elif wanted:
-        # Id and request are on disk before the call: whatever happens now, the same call can be repeated.
+        # Id and request are on disk before the call, so that the same call can be repeated after any failure.
         identity, amount = str(uuid.uuid4()), wanted
         with till:
             till.execute("INSERT INTO payments VALUES (?, ?, NULL)", (identity, amount))
@@ -60,7 +60,7 @@ async def main() -> int:
 
     result, code = await settle(identity, amount)
     if code == SUPERVISOR:
-        return code  # it stays open: never again under another id before somebody knows what became of this one
+        return code  # it stays open: never charge under another id before the outcome of this one is known
     with till:
         till.execute("UPDATE payments SET result = ? WHERE id = ?", (result, identity))
     if left_open and wanted:
@@ -81,7 +81,7 @@ async def settle(identity: str, amount: str) -> tuple[str, int]:
             return "refused", NOT_PAID
         try:
             outcome = await wait(payment)
-            if outcome.charged is None:  # whatever its result says
+            if outcome.charged is None:  # not certain, although there is a result
                 return call_supervisor("; ".join(item.detail for item in (await payment.state()).attention))
         except (OutcomeUnknown, Problem, UnknownResult, Unreachable) as error:  # of a payment that was started
             return call_supervisor(error)

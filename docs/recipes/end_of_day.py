@@ -45,7 +45,7 @@ def looked_up(posd: Posd, identity: str | None) -> Transaction | None:
 
 totals: dict[str, Decimal] = {}
 with Posd() as posd:
-    # Of whatever day: what is still open, and what nobody has looked at (an outcome may have been corrected later).
+    # Of any day: what is still open, and what no person has looked at (an outcome may have been corrected later).
     unclear = {state.id: state for state in posd.transactions(open=True)}
     unclear |= {state.id: state for state in posd.transactions(attention=True)}
     for state in posd.transactions(since=midnight, until=midnight + timedelta(days=1), page_size=500):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """print_receipt.py PAYMENT_ID: print the receipt of a payment on its terminal; run it again for another copy.
 
-Exit code: 0 printed, 3 not printed, 4 somebody has to look: at the printer, or at a payment that is not clear.
+Exit code: 0 printed, 3 not printed, 4 a person has to look: at the printer, or at a payment that is not clear.
 """
 
 import os

@@ -65,7 +65,7 @@ with Posd() as posd:
             break
         try:
             outcome = payment.outcome()
-            if outcome.charged is None:  # whatever its result says
+            if outcome.charged is None:  # not certain, although there is a result
                 print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in payment.state().attention))
                 sys.exit(4)
         except TROUBLE as error:

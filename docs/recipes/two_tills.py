@@ -61,7 +61,7 @@ def main(identity: str, till: str, amount: str) -> int:
             return 3
         try:
             outcome = payment.outcome()
-            if outcome.charged is None:  # whatever its result says
+            if outcome.charged is None:  # not certain, although there is a result
                 print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in payment.state().attention))
                 return 4
         except TROUBLE as error:

@@ -67,7 +67,7 @@ def main() -> int:
         else:
             try:
                 outcome = void.outcome()
-                if outcome.charged is None:  # whatever its result says
+                if outcome.charged is None:  # not certain, although there is a result
                     print("CALL THE SUPERVISOR:", "; ".join(item.detail for item in void.state().attention))
                     return 4
             except TROUBLE as error:

@@ -14,7 +14,7 @@ The simulated terminal plays each of these on the real wire. Choose one
 
 - by the **amount** of the payment, where the table has one: a till needs no special field;
 - by the request's **metadata**: `{"scenario": "NAME"}`;
-- by **option**, for every payment for which nobody chooses any: `posd simulate --scenario NAME`;
+- by **option**, for every payment that chooses none: `posd simulate --scenario NAME`;
 - **live**, for the next payment: by the key `s`, or by the control API, `POST /terminals/{serial}/scenario` with
   `{"name": "NAME"}`.
 
@@ -25,7 +25,8 @@ simulator is told in [simulator.md](simulator.md).
 The last column is what posd says in the end, with its default configuration. posd's own times are real: with a faster
 terminal (`--speed`) it may end before posd shows `stalled` or `no_callback` in passing.
 
-- the **result**, or that the payment stays open: *active* (the terminal has it) or *in doubt* (nobody knows);
+- the **result**, or that the payment stays open: *active* (the terminal has it) or *in doubt* (it is not known whether
+  the terminal has it);
 - the **attention** that is open then, for a person to look at; `in passing` is what was shown on the way;
 - *charged* where money moved though the result does not say so, or moved more often than once;
 - the till's **next step**: `done`; `new_id_ok` (not charged: pay again under a new id); `wait`; `ask_person`.

@@ -29,7 +29,7 @@ THEMES: Mapping[str, Theme] = {
         decline-without-reason"""),
     ),
     "The answer to the start is lost or late": Theme(
-        "Nobody can know from such an answer whether the payment runs: it is in doubt until something else tells. The "
+        "Such an answer does not say whether the payment runs: it is in doubt until an event or a search says so. The "
         "first two look the same to the till, and only one of them charges the customer.",
         _names("""lost-acknowledgement lost-request silent-acknowledgement cut-acknowledgement slow-acknowledgement
         too-slow-acknowledgement event-before-acknowledgement final-before-acknowledgement
@@ -57,7 +57,7 @@ THEMES: Mapping[str, Theme] = {
         missing-final-of-a-decline only-the-final missing-all missing-all-and-search webhook-never-accepted"""),
     ),
     "Events that cannot be used": Theme(
-        "posd keeps whatever it cannot use, tells people of it, and asks the terminal.",
+        "posd stores what it cannot use, reports it, and asks the terminal.",
         _names("""missing-event-id missing-occurred-at missing-status missing-merchant-id
         missing-client-transaction-id missing-terminal missing-serial-number event-not-json event-web-page event-empty
         event-of-another-payment event-of-unknown-serial event-of-another-serial event-id-reused-by-the-approval
@@ -77,7 +77,7 @@ THEMES: Mapping[str, Theme] = {
         power-cut-then-canceled unplugged-for-good terminal-away moved-midway moved-and-final-missing"""),
     ),
     "Two ends, and money": Theme(
-        "The first end stands. Whatever speaks against it is shown until a person has looked.",
+        "The first end stands. What contradicts it is shown until a person has acknowledged it.",
         _names("""approval-after-cancellation approval-after-decline approval-after-rejection
         cancellation-after-approval two-approvals two-approvals-one-event-id approval-told-twice
         rejected-at-the-acquirer canceled-at-the-acquirer request-after-cancellation amount-differs

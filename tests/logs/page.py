@@ -33,7 +33,7 @@ left out where a field of it is not there.
 
 | level | journal | what it says |
 | --- | --- | --- |
-| `debug` | 7 | what somebody who looks for it wants to see; written with `logging.level = "debug"` |
+| `debug` | 7 | details for the search for a fault; written with `logging.level = "debug"` |
 | `info` | 6 | a fact of every day |
 | `warning` | 4 | something for a person to look at, soon |
 | `error` | 3 | something for a person to look at, now |

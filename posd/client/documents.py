@@ -1,15 +1,76 @@
-"""Typed fields of posd's documents. What a document has beyond them is left alone; what it lacks is a ValueError."""
+"""Posd's documents: their JSON with exact numbers, and their members as typed fields."""
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
 Document = Mapping[str, Any]
+
+# Typed fields. What a document has beyond them is left alone; what it lacks is a ValueError.
+
+
+class FromDocument:
+    """A dataclass that is read from a document: see `build`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, source: Document) -> Self:
+        """Read the document. Raise ValueError."""
+        return build(cls, source)
+
+
+def build(kind: type[T], source: Document, **known: Any) -> T:
+    """Return a dataclass with each field read from the member of its name, by its type. Raise ValueError.
+
+    A field's metadata may name another `member`. The field `document` is the source itself. A field that has a default
+    keeps it. `known` are the fields that are not read.
+    """
+    read = {
+        name: source if name == "document" else _value(hint, source.get(member), member)
+        for name, member, hint in _members(kind)  # type: ignore[arg-type]  # a class is hashable
+        if name not in known
+    }
+    return kind(**read, **known)
+
+
+@functools.cache
+def _members(kind: type[Any]) -> tuple[tuple[str, str, Any], ...]:
+    """Return what is read for a dataclass: field, member of the document, type."""
+    hints = get_type_hints(kind)
+    return tuple(
+        (each.name, each.metadata.get("member", each.name), hints[each.name])
+        for each in fields(kind)
+        if each.default is MISSING
+    )
+
+
+def _value(kind: Any, given: object, name: str) -> Any:
+    """Return the value of a member as that type. Raise ValueError."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if NoneType in inner:
+        return None if given is None else _value(inner[0], given, name)
+    if origin is Mapping:
+        return document(given)
+    if origin is dict:
+        return {key: _value(inner[1], item, key) for key, item in document(given).items()}
+    if origin is tuple:
+        found = [] if given is None else _of(list, given, name)
+        return tuple(str(item) if inner[0] is str else _value(inner[0], item, name) for item in found)
+    if is_dataclass(kind):
+        return build(kind, document(given))  # type: ignore[arg-type]  # it is a class
+    if kind is datetime:
+        return datetime.fromisoformat(_of(str, given, name))
+    if kind is Decimal:
+        return _amount(given, name)
+    return _of(kind, given, name)
 
 
 def document(value: object) -> Document:
@@ -21,47 +82,12 @@ def document(value: object) -> Document:
 
 def text(source: Document, name: str) -> str:
     """Return a text. Raise ValueError."""
-    return _of(str, source, name)
-
-
-def flag(source: Document, name: str) -> bool:
-    """Return a truth value. Raise ValueError."""
-    return _of(bool, source, name)
-
-
-def whole(source: Document, name: str) -> int:
-    """Return a whole number. Raise ValueError."""
-    return _of(int, source, name)
-
-
-def moment(source: Document, name: str) -> datetime:
-    """Return a time, aware (UTC). Raise ValueError."""
-    return datetime.fromisoformat(text(source, name))
-
-
-def amount(source: Document, name: str) -> Decimal | None:
-    """Return an amount, None where there is none. Raise ValueError."""
-    value = source.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise ValueError(f"{name}: an amount was expected, not {value!r:.80}")  # noqa: TRY004
-    return Decimal(value)
+    return _of(str, source.get(name), name)
 
 
 def maybe(source: Document, name: str) -> str | None:
     """Return a text, None where there is none. Raise ValueError."""
     return None if source.get(name) is None else text(source, name)
-
-
-def maybe_flag(source: Document, name: str) -> bool | None:
-    """Return a truth value, None where it is not known. Raise ValueError."""
-    return None if source.get(name) is None else flag(source, name)
-
-
-def maybe_moment(source: Document, name: str) -> datetime | None:
-    """Return a time, None where there is none. Raise ValueError."""
-    return None if source.get(name) is None else moment(source, name)
 
 
 def maybe_document(source: Document, name: str) -> Document | None:
@@ -71,11 +97,16 @@ def maybe_document(source: Document, name: str) -> Document | None:
 
 def items(source: Document, name: str) -> list[Any]:
     """Return a list, empty where there is none. Raise ValueError."""
-    return [] if source.get(name) is None else _of(list, source, name)
+    return [] if source.get(name) is None else _of(list, source[name], name)
 
 
-def _of(kind: type[T], source: Document, name: str) -> T:
-    value = source.get(name)
+def _amount(value: object, name: str) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        raise ValueError(f"{name}: an amount was expected, not {value!r:.80}")  # noqa: TRY004
+    return Decimal(value)
+
+
+def _of(kind: type[T], value: object, name: str) -> T:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{name}: {kind.__name__} was expected, not {value!r:.80}")
     return value

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 from posd.client import documents
-from posd.client.documents import Document
+from posd.client.documents import Document, FromDocument
 
 # How a transaction ended: five types, one for each result, made to be looked at with `match` and `assert_never`.
 
@@ -154,45 +154,15 @@ def _read(transaction: Document, outcome: Document, next_step: str) -> Outcome:
     if kind is None:
         raise UnknownResult(identity, result, transaction)
     older = documents.maybe_document(outcome, "supersedes")
-    common: dict[str, Any] = {
-        "id": identity,
-        "type": documents.maybe(transaction, "type"),
-        "next_step": next_step,
-        "status": documents.maybe(outcome, "status"),
-        "reached_acquirer": documents.maybe_flag(outcome, "reached_acquirer"),
-        "reading_type": documents.maybe(outcome, "reading_type"),
-        "failure_reason": _failure(documents.maybe_document(outcome, "failure_reason")),
-        "decided_at": documents.moment(outcome, "decided_at"),
-        "evidence": tuple(map(_evidence, documents.items(outcome, "evidence"))),
+    return documents.build(
+        kind,
+        outcome,
+        id=identity,
+        type=documents.maybe(transaction, "type"),
+        next_step=next_step,
         # What was corrected is nothing to act on: posd's advice is about the one that stands.
-        "supersedes": None if older is None else _read(transaction, older, "ask_person"),
-        "final_event": documents.maybe_document(outcome, "final_event"),
-        "document": outcome,
-    }
-    if kind is not Approved:
-        return kind(**common)
-    return Approved(
-        **common,
-        transaction_reference=documents.maybe(outcome, "transaction_reference"),
-        ticket_number=documents.maybe(outcome, "ticket_number"),
-        authorized_amount=documents.amount(outcome, "authorized_amount"),
-        receipt=_receipt(documents.maybe_document(outcome, "receipt")),
-        reversal=documents.maybe(outcome, "reversal"),
+        supersedes=None if older is None else _read(transaction, older, "ask_person"),
     )
-
-
-def _evidence(item: object) -> Evidence:
-    source = documents.document(item)
-    return Evidence(documents.text(source, "kind"), documents.moment(source, "at"), source)
-
-
-def _failure(source: Document | None) -> Failure | None:
-    return None if source is None else Failure(*(documents.maybe(source, name) for name in ("type", "code", "message")))
-
-
-def _receipt(source: Document | None) -> Receipt | None:
-    names = ("authorization_code", "franchise", "card_type", "cvm_type")
-    return None if source is None else Receipt(*(documents.maybe(source, name) for name in names))
 
 
 class UnknownResult(Exception):
@@ -221,14 +191,14 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(FromDocument):
     """How a transaction stands.
 
     `phase`: starting, in_doubt, active, final. `status`: the terminal's newest state known, or None.
     `next_step`: wait, done, new_id_ok, ask_person. While it is not final, never pay again under a new id.
     """
 
-    id: str
+    id: str = field(metadata={"member": "client_transaction_id"})
     terminal: str
     type: str | None
     sale: str | None
@@ -259,35 +229,9 @@ class Transaction:
         """How it ended, None while it has not. Raise UnknownResult."""
         return read_outcome(self.document)
 
-    @classmethod
-    def read(cls, source: Document) -> "Transaction":
-        """Read the document. Raise ValueError."""
-        return cls(
-            id=documents.text(source, "client_transaction_id"),
-            terminal=documents.text(source, "terminal"),
-            type=documents.maybe(source, "type"),
-            sale=documents.maybe(source, "sale"),
-            phase=documents.text(source, "phase"),
-            status=documents.maybe(source, "status"),
-            reading_type=documents.maybe(source, "reading_type"),
-            next_step=documents.text(source, "next_step"),
-            abortable=documents.flag(source, "abortable"),
-            released=documents.flag(source, "released"),
-            amount=documents.document(source.get("amount")),
-            metadata=documents.document(source.get("metadata")),
-            options=documents.document(source.get("options")),
-            transaction_reference=documents.maybe(source, "transaction_reference"),
-            original=documents.maybe(source, "original"),
-            derived=tuple(map(str, documents.items(source, "derived"))),
-            created_at=documents.moment(source, "created_at"),
-            updated_at=documents.moment(source, "updated_at"),
-            attention=read_attention(source),
-            document=source,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(FromDocument):
     """An event of the terminal: its place, its state (`status`), what posd made of it (`verdict`), and itself."""
 
     seq: int
@@ -298,21 +242,14 @@ class Change:
     document: Document = field(repr=False)
 
     @classmethod
-    def read(cls, source: Document) -> "Change":
+    def read(cls, source: Document) -> Self:
         """Read an item of the event stream. Raise ValueError."""
-        event = documents.document(source.get("event"))
-        return cls(
-            seq=documents.whole(source, "seq"),
-            received_at=documents.moment(source, "received_at"),
-            status=status if isinstance(status := event.get("status"), str) else None,
-            verdict=documents.text(source, "verdict"),
-            event=event,
-            document=source,
-        )
+        status = documents.document(source.get("event")).get("status")
+        return documents.build(cls, source, status=status if isinstance(status, str) else None)
 
 
 @dataclass(frozen=True, slots=True)
-class FeedChange:
+class FeedChange(FromDocument):
     """A recorded change of any transaction or print job (`kind`, `id`): why it was made, and how it then stood."""
 
     seq: int
@@ -329,26 +266,9 @@ class FeedChange:
     #: Where the feed goes on behind it: `Posd.feed(after=place)`.
     place: str = ""
 
-    @classmethod
-    def read(cls, source: Document) -> "FeedChange":
-        """Read an item of the feed. Raise ValueError."""
-        return cls(
-            seq=documents.whole(source, "seq"),
-            at=documents.moment(source, "at"),
-            kind=documents.text(source, "kind"),
-            id=documents.text(source, "id"),
-            reason=documents.text(source, "reason"),
-            phase=documents.text(source, "phase"),
-            status=documents.maybe(source, "status"),
-            result=documents.maybe(source, "result"),
-            attention=tuple(map(str, documents.items(source, "attention"))),
-            terminal=documents.maybe(source, "terminal"),
-            document=source,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(FromDocument):
     """What a reader of the feed may have missed, and what to do about it (`detail`).
 
     `code`: `changes_removed` (by retention, up to `seq`) or `place_unknown` (a backup or an older copy of the database
@@ -359,24 +279,15 @@ class Notice:
     detail: str
     seq: int
 
-    @classmethod
-    def read(cls, source: Document) -> "Notice":
-        """Read a notice of the feed. Raise ValueError."""
-        return cls(
-            code=documents.text(source, "code"),
-            detail=documents.text(source, "detail"),
-            seq=documents.whole(source, "seq"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class PrintJob:
+class PrintJob(FromDocument):
     """How a print job stands. `status`: PENDING, IN_PROGRESS, COMPLETED, FAILED, or None while not accepted.
 
     Final with `status` None: it was provably not accepted (`reason`).
     """
 
-    id: str
+    id: str = field(metadata={"member": "print_job_id"})
     terminal: str
     external_reference: str
     reprint_of: str | None
@@ -401,29 +312,9 @@ class PrintJob:
         """Whether it was printed."""
         return self.final and self.status == "COMPLETED"
 
-    @classmethod
-    def read(cls, source: Document) -> "PrintJob":
-        """Read the document. Raise ValueError."""
-        return cls(
-            id=documents.text(source, "print_job_id"),
-            terminal=documents.text(source, "terminal"),
-            external_reference=documents.text(source, "external_reference"),
-            reprint_of=documents.maybe(source, "reprint_of"),
-            status=documents.maybe(source, "status"),
-            phase=documents.text(source, "phase"),
-            error_code=documents.maybe(source, "error_code"),
-            error_message=documents.maybe(source, "error_message"),
-            reason=documents.maybe(source, "reason"),
-            created_at=documents.moment(source, "created_at"),
-            updated_at=documents.moment(source, "updated_at"),
-            decided_by=documents.maybe(source, "decided_by"),
-            attention=read_attention(source),
-            document=source,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Terminal:
+class Terminal(FromDocument):
     """A terminal: where it is, whether it can be reached (None: not known), and the transaction that holds it."""
 
     serial: str
@@ -438,20 +329,9 @@ class Terminal:
     document: Document = field(repr=False)
 
     @classmethod
-    def read(cls, source: Document) -> "Terminal":
+    def read(cls, source: Document) -> Self:
         """Read the document. Raise ValueError."""
-        return cls(
-            serial=documents.text(source, "serial"),
-            brand=documents.maybe(source, "brand"),
-            model=documents.maybe(source, "model"),
-            base_url=documents.maybe(source, "base_url"),
-            source=documents.maybe(source, "source"),
-            reachable=documents.maybe_flag(source, "reachable"),
-            last_seen=documents.maybe_moment(source, "last_seen"),
-            transaction=documents.maybe(source, "transaction"),
-            in_fleet=source.get("in_fleet") is not False,
-            document=source,
-        )
+        return documents.build(cls, source, in_fleet=source.get("in_fleet") is not False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,48 +343,19 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class Health(FromDocument):
     """How posd is: ok, degraded or failing, by its checks."""
 
     status: str
     checks: dict[str, Check]
     document: Document = field(repr=False)
 
-    @classmethod
-    def read(cls, source: Document) -> "Health":
-        """Read the document. Raise ValueError."""
-        checks = {name: documents.document(check) for name, check in documents.document(source.get("checks")).items()}
-        return cls(
-            status=documents.text(source, "status"),
-            checks={
-                name: Check(documents.text(check, "status"), documents.text(check, "detail"))
-                for name, check in checks.items()
-            },
-            document=source,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class Version(FromDocument):
     """Which posd this is: its release, the API's, and the database's."""
 
     version: str
     api: str
     schema: int
     document: Document = field(repr=False)
-
-    @classmethod
-    def read(cls, source: Document) -> "Version":
-        """Read the document. Raise ValueError."""
-        return cls(
-            documents.text(source, "version"), documents.text(source, "api"), documents.whole(source, "schema"), source
-        )
-
-
-def read_attention(source: Document) -> tuple[Attention, ...]:
-    """Read the `attention` of a document. Raise ValueError."""
-    found = map(documents.document, documents.items(source, "attention"))
-    return tuple(
-        Attention(documents.text(item, "code"), documents.moment(item, "since"), documents.text(item, "detail"))
-        for item in found
-    )

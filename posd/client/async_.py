@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
 from posd.client import calls, connection, plans
-from posd.client.calls import Call, Reply, StreamItem
+from posd.client.calls import Call, Id, Lists, PaymentCalls, Reply, Starts, StreamItem
 from posd.client.connection import (
     BASE_URL,
     is_stream,
@@ -23,8 +23,7 @@ from posd.client.connection import (
     transport_options,
 )
 from posd.client.errors import OutcomeUnknown, Problem, Unreachable
-from posd.client.plans import PATIENCE_SECONDS, RETRY_SECONDS, Away, Latest, OnAway, OnNotice, Place, Plan, R
-from posd.client.shared import Id, Lists, PaymentCalls, Starts
+from posd.client.plans import PATIENCE_SECONDS, RETRY_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, Plan, R
 from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, Terminal, Transaction, Version
 
 T = TypeVar("T")
@@ -112,13 +111,8 @@ class AsyncConnection:
 Answer: TypeAlias = Coroutine[Any, Any, T]
 
 
-class AsyncPayment(PaymentCalls[Answer[Transaction]]):
+class AsyncPayment(Handle["AsyncPosd", Transaction], PaymentCalls[Answer[Transaction]]):
     """A payment that was started, or may have been. To let go of it changes nothing: it goes on, and is found by id."""
-
-    def __init__(self, posd: "AsyncPosd", identity: str, known: Transaction | None = None) -> None:
-        super().__init__(identity)
-        self._posd = posd
-        self._latest = Latest(known)
 
     async def _state(self, call: Call, *, once: bool = False) -> Transaction:
         self._latest.state = state = await self._posd._one(call, Transaction, once=once)
@@ -153,17 +147,8 @@ class AsyncPayment(PaymentCalls[Answer[Transaction]]):
         yield await self.outcome()
 
 
-class AsyncPrint:
+class AsyncPrint(Handle["AsyncPosd", PrintJob]):
     """A print job that was started, or may have been."""
-
-    def __init__(self, posd: "AsyncPosd", identity: str, known: PrintJob | None = None) -> None:
-        #: The id that the till chose.
-        self.id = identity
-        self._posd = posd
-        self._latest = Latest(known)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id}>"
 
     async def state(self) -> PrintJob:
         """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""

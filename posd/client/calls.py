@@ -1,11 +1,12 @@
-"""The calls of the local API as values: what is asked, and the checks that need no posd."""
+"""The calls of the local API: as values, with the checks that need no posd, and as methods of both clients."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 from uuid import UUID
 
@@ -148,3 +149,233 @@ def _check_number(name: str, part: object) -> None:
     elif isinstance(part, bool) or not isinstance(part, Decimal | int | str):
         hint = f': write Decimal("{part!r}") or "{part!r}"' if isinstance(part, float) else ""
         raise TypeError(f"{name} is {part!r} ({type(part).__name__}): an amount is a Decimal, an int or a str{hint}")
+
+
+# Methods that the sync and the async client have in common: they are the same but for the `await` before the call.
+#
+# The type parameters are what they answer: a `Payment` or an `Awaitable[AsyncPayment]`, a `Transaction` or an
+# `Awaitable[Transaction]`.
+
+Started = TypeVar("Started", covariant=True)
+Printed = TypeVar("Printed", covariant=True)
+Payments = TypeVar("Payments", covariant=True)
+PrintJobs = TypeVar("PrintJobs", covariant=True)
+State = TypeVar("State", covariant=True)
+
+Id: TypeAlias = UUID | str
+Json: TypeAlias = Mapping[str, object]
+
+#: keyword argument -> its name in the API, where that is another one.
+API_NAMES: Mapping[str, str] = {"page_size": "limit"}
+
+
+class StartFields(TypedDict, total=False):
+    """What each call that starts a payment takes beside its id and amount: see `Starts`."""
+
+    terminal: str | None
+    sale: str | None
+    metadata: Json | None
+    options: Json | None
+    repeat: bool
+
+
+class OriginalFields(TypedDict, total=False):
+    """The two ways to name another payment: one of them is given."""
+
+    original: Id | None
+    transaction_reference: Id | None
+
+
+class DerivedFields(OriginalFields, StartFields, total=False):
+    """What each call takes that starts an operation on another payment."""
+
+
+class ListFilters(TypedDict, total=False):
+    """What each list takes: see `Lists`."""
+
+    phase: str | None
+    open: bool | None
+    terminal: str | None
+    attention: bool | None
+    since: datetime | None
+    until: datetime | None
+    page_size: int | None
+
+
+class PaymentFilters(ListFilters, total=False):
+    """What the list of payments takes."""
+
+    sale: str | None
+    metadata: Json | None
+
+
+class PrintFilters(ListFilters, total=False):
+    """What the list of print jobs takes."""
+
+    external_reference: str | None
+
+
+class Starts(ABC, Generic[Started, Printed]):
+    """The calls that start a payment or a print job.
+
+    `id` is a UUID that the till has made **and stored** before the call: asked again with it, posd never starts a
+    second time. `amount`: its parts (`iva`, `subtotal_iva`, `subtotal_iva0`, ...), or one number that means
+    `subtotal_iva0`; Decimal, int or str, never a float. `terminal` may be left out where there is only one. `sale`:
+    what is being paid, so that it is not paid twice; `repeat` lifts that (split payment). `metadata` is kept and can be
+    searched for, `options` go to the terminal as they are. An operation on another payment names it by its id
+    (`original`), or by the `transaction_reference` that the acquirer gave it.
+
+    A call returns once the terminal has acknowledged or refused, or left doubt; the handle's outcome says which. While
+    posd is away it is repeated with the same id, for the client's patience.
+
+    Raise Problem (this call sent nothing; after IdReused and Pruned look at what this id was used for before),
+    Unreachable (nothing is known: repeat the same call with the same id), or TypeError and ValueError for what is no
+    amount and no id.
+    """
+
+    @abstractmethod
+    def _begin(self, identity: str, call: Call) -> Started:
+        """Make the call that starts."""
+
+    @abstractmethod
+    def _begin_print(self, identity: str, call: Call) -> Printed:
+        """Make the call that starts a print job."""
+
+    def _start(
+        self, kind: str, given: Id, amount: Amount | None, fields: StartFields, names: type = StartFields
+    ) -> Started:
+        identity = transaction_id(given)
+        return self._begin(identity, start(identity, kind, amount, _known(fields, names)))
+
+    def _derive(self, kind: str, given: Id, amount: Amount | None, fields: DerivedFields) -> Started:
+        if original := fields.get("original"):
+            fields["original"] = transaction_id(original)
+        if reference := fields.get("transaction_reference"):
+            fields["transaction_reference"] = str(reference)
+        return self._start(kind, given, amount, fields, DerivedFields)
+
+    def charge(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> Started:  # noqa: A002 - the field's name
+        """Charge a card."""
+        return self._start("charge", id, amount, fields)
+
+    def pre_auth(self, id: Id, amount: Amount, **fields: Unpack[StartFields]) -> Started:  # noqa: A002
+        """Reserve an amount on a card, to capture it later."""
+        return self._start("pre-auth", id, amount, fields)
+
+    def re_auth(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
+        """Change what a pre-authorization reserves."""
+        return self._derive("re-auth", id, amount, fields)
+
+    def capture(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
+        """Charge what a pre-authorization reserves."""
+        return self._derive("capture", id, amount, fields)
+
+    def post_tip(self, id: Id, amount: Amount, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
+        """Add a tip to an approved charge."""
+        return self._derive("post-tip", id, amount, fields)
+
+    def void(self, id: Id, amount: Amount | None = None, **fields: Unpack[DerivedFields]) -> Started:  # noqa: A002
+        """Reverse a charge, a capture or a pre-authorization; no amount is needed."""
+        return self._derive("void", id, amount, fields)
+
+    def print_job(
+        self,
+        id: str,  # noqa: A002 - the field's name
+        document: Json,
+        *,
+        terminal: str | None = None,
+        external_reference: str | None = None,
+        reprint_of: str | None = None,
+    ) -> Printed:
+        """Print a document, which goes to the terminal as it is. `id`: 1 to 64 of A-Z, a-z, 0-9, '.', '_' and '-'."""
+        identity = print_job_id(id)
+        fields = {
+            "document": document,
+            "terminal": terminal,
+            "external_reference": external_reference,
+            "reprint_of": reprint_of,
+        }
+        return self._begin_print(identity, put(print_job_path(identity), fields))
+
+
+class Lists(ABC, Generic[Payments, PrintJobs]):
+    """The lists, newest first, read page by page (`page_size` rows at a time, up to 500) while they are gone through.
+
+    `since` is inclusive, `until` is not; both are aware times. Raise InvalidRequest or Unreachable.
+    """
+
+    @abstractmethod
+    def _payments(self, call: Call) -> Payments:
+        """Yield the rows of a list of payments, from its first page on."""
+
+    @abstractmethod
+    def _print_jobs(self, call: Call) -> PrintJobs:
+        """Yield the rows of a list of print jobs, from its first page on."""
+
+    def transactions(self, **filters: Unpack[PaymentFilters]) -> Payments:
+        """Yield the payments that fit."""
+        metadata = metadata_filters(filters.pop("metadata", None))
+        return self._payments(get("/transactions", _known(filters, PaymentFilters) | metadata))
+
+    def print_jobs(self, **filters: Unpack[PrintFilters]) -> PrintJobs:
+        """Yield the print jobs that fit."""
+        return self._print_jobs(get("/print-jobs", _known(filters, PrintFilters)))
+
+
+def _known(given: Mapping[str, object], names: type) -> dict[str, object]:
+    """Return keyword arguments under the API's names, in the order in which `names` (a TypedDict) has them.
+
+    Raise TypeError for one that is not among them: a payment must not start without a `sale` that was misspelt.
+    """
+    for name in given.keys() - names.__annotations__.keys():
+        raise TypeError(f"got an unexpected keyword argument {name!r}")
+    return {API_NAMES.get(name, name): given[name] for name in names.__annotations__ if name in given}
+
+
+class PaymentCalls(ABC, Generic[State]):
+    """The calls on a payment that was started. None of them starts anything."""
+
+    #: The id that the till chose, in lower case.
+    id: str
+
+    @abstractmethod
+    def _state(self, call: Call, *, once: bool = False) -> State:
+        """Make a call that answers the transaction; with `once`, it is not repeated where it may have been read."""
+
+    @abstractmethod
+    def _look(self, call: Call) -> State:
+        """Make a call that reads the transaction, also while posd cannot read its database."""
+
+    def state(self) -> State:
+        """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""
+        return self._look(get(transaction_path(self.id)))
+
+    def abort(self) -> State:
+        """Ask the terminal to stop it; the outcome still has to be awaited: an approval can be faster.
+
+        Raise PastPointOfNoReturn, AlreadyFinal, NotAbortable, NothingRunning, TerminalOffline or Unreachable.
+        """
+        return self._state(post(transaction_path(self.id, "/abort")))
+
+    def reconcile(self) -> State:
+        """Ask the terminal now what became of it (posd does so by itself, too)."""
+        return self._state(post(transaction_path(self.id, "/reconcile")))
+
+    def release(self, operator: str, note: str) -> State:
+        """Free its terminal, by a person's word; it stays open. Raise CallOutstanding or AlreadyFinal."""
+        return self._decide("/release", operator=operator, note=note)
+
+    def resolve(self, result: str, operator: str, note: str, *, transaction_reference: Id | None = None) -> State:
+        """Close it by a person's word, on the admin socket: `result` is a word of the contract.
+
+        Raise Forbidden, CallOutstanding or AlreadyFinal.
+        """
+        reference = transaction_reference and str(transaction_reference)
+        return self._decide("/resolve", result=result, operator=operator, note=note, transaction_reference=reference)
+
+    def acknowledge(self, code: str, operator: str, note: str) -> State:
+        """Clear one attention, on the admin socket: a person has looked at it. Raise Forbidden."""
+        return self._decide("/acknowledge", code=code, operator=operator, note=note)
+
+    def _decide(self, call: str, **fields: Any) -> State:
+        return self._state(post(transaction_path(self.id, call), fields), once=True)

@@ -1,26 +1,22 @@
-"""The sync shell: makes the calls that plans decide on. Threads may share it."""
+"""A connection to posd's socket, and what the sync and the async one share.
+
+That is the socket, how an answer is read, and what an error of the HTTP client means.
+"""
 
 import errno
 import os
 import socket
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from posd.client import documents
-from posd.client.calls import Call, Reply
+from posd.client.calls import Call, Reply, StreamItem
 from posd.client.errors import ForeignAnswer, Problem, Unreachable, problem_of
+from posd.client.plans import RETRY_SECONDS, Place, Plan, R
 
 if TYPE_CHECKING:
     import httpx2
-import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
-
-from posd.client.calls import StreamItem
-from posd.client.plans import RETRY_SECONDS, Place, Plan, R
-
-# What the two connections share: the socket, how an answer is read, and what an error of the HTTP client means.
-
 
 DEFAULT_SOCKET = "/run/posd/till.sock"
 #: Variable of the environment that names another one.
@@ -204,7 +200,7 @@ T = TypeVar("T")
 
 
 class Connection:
-    """The local API behind one Unix socket."""
+    """The local API behind one Unix socket: makes the calls that plans decide on. Threads may share it."""
 
     def __init__(self, socket: str) -> None:
         import httpx2

@@ -82,6 +82,22 @@ class Latest(Generic[T]):
     state: T | None = None
 
 
+Client = TypeVar("Client")
+
+
+class Handle(Generic[Client, T]):
+    """Something that was started, or may have been: its id, and how it stood last."""
+
+    def __init__(self, posd: Client, identity: str, known: T | None = None) -> None:
+        #: The id that the till chose.
+        self.id = identity
+        self._posd = posd
+        self._latest = Latest(known)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+
 class Away:
     """For how long errors that pass are waited for: `patience` seconds from the first one, None for ever."""
 

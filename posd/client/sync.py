@@ -7,21 +7,15 @@ from types import TracebackType
 from typing import Self
 
 from posd.client import calls, connection, plans
-from posd.client.calls import Call
+from posd.client.calls import Call, Id, Lists, PaymentCalls, Starts
 from posd.client.connection import Connection
 from posd.client.errors import OutcomeUnknown, Problem
-from posd.client.plans import PATIENCE_SECONDS, Away, Latest, OnAway, OnNotice, Place, R
-from posd.client.shared import Id, Lists, PaymentCalls, Starts
+from posd.client.plans import PATIENCE_SECONDS, Away, Handle, Latest, OnAway, OnNotice, Place, R
 from posd.client.states import Change, FeedChange, Health, Outcome, PrintJob, Terminal, Transaction, Version
 
 
-class Payment(PaymentCalls[Transaction]):
+class Payment(Handle["Posd", Transaction], PaymentCalls[Transaction]):
     """A payment that was started, or may have been. To let go of it changes nothing: it goes on, and is found by id."""
-
-    def __init__(self, posd: "Posd", identity: str, known: Transaction | None = None) -> None:
-        super().__init__(identity)
-        self._posd = posd
-        self._latest = Latest(known)
 
     def _state(self, call: Call, *, once: bool = False) -> Transaction:
         self._latest.state = state = self._posd._one(call, Transaction, once=once)
@@ -55,17 +49,8 @@ class Payment(PaymentCalls[Transaction]):
         yield self.outcome()
 
 
-class Print:
+class Print(Handle["Posd", PrintJob]):
     """A print job that was started, or may have been."""
-
-    def __init__(self, posd: "Posd", identity: str, known: PrintJob | None = None) -> None:
-        #: The id that the till chose.
-        self.id = identity
-        self._posd = posd
-        self._latest = Latest(known)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id}>"
 
     def state(self) -> PrintJob:
         """Return how it stands. Raise NotFound, Pruned, or Unreachable where posd is away or cannot look."""

@@ -159,6 +159,14 @@ def test_what_is_no_exact_amount_is_refused_and_nothing_is_sent(tmp_path: Path, 
     assert stub.calls == []
 
 
+@pytest.mark.parametrize("keyword", ["sales", "original", "amount_of"])
+def test_an_unknown_keyword_is_refused_and_nothing_is_sent(tmp_path: Path, keyword: str) -> None:
+    words = f"unexpected keyword argument '{keyword}'"
+    with Stub(tmp_path / "s", []) as stub, Posd(stub.socket) as client, pytest.raises(TypeError, match=words):
+        client.charge(ID, 5, **{keyword: OTHER})  # type: ignore[arg-type]  # that is what is tested
+    assert stub.calls == []
+
+
 @pytest.mark.parametrize("identity", ["", "17", f"{{{ID}}}", ID.replace("-", ""), f"urn:uuid:{ID}", f"{ID}/x"])
 def test_what_is_no_id_is_refused(tmp_path: Path, identity: str) -> None:
     with Posd(tmp_path / "none") as client, pytest.raises(ValueError, match="UUID that the till makes"):

@@ -96,6 +96,11 @@ def test_a_till_that_forgets_one_is_told_which(tmp_path: Path, forgotten: str) -
 @pytest.mark.slow
 def test_a_float_is_no_amount_and_an_outcome_that_is_not_awaited_is_seen(tmp_path: Path) -> None:
     wrong = TAIL + '\nPosd().charge(uuid4(), 1.5)\nPosd().charge(uuid4(), 1, sales="x")\n'
+    wrong += (
+        'Posd().charge(uuid4(), 1, original=uuid4())\nPosd().transactions(sold="x")\nPosd().void(uuid4(), sale=3)\n'
+    )
     done = checked(tmp_path, *CASES, tail=wrong)
     assert 'incompatible type "float"' in done.stdout
-    assert 'Unexpected keyword argument "sales"' in done.stdout
+    for keyword in ("sales", "original", "sold"):
+        assert f'Unexpected keyword argument "{keyword}"' in done.stdout
+    assert 'Argument "sale" to "void" of "Starts" has incompatible type "int"' in done.stdout

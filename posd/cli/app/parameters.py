@@ -1,8 +1,9 @@
-"""Reading what people type: amounts, KEY=VALUE pairs and moments in time, each exact or refused."""
+"""What people type (amounts, times, ids, KEY=VALUE), read exactly or refused, and which user types it."""
 
 import os
 import pwd
 import re
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any
 
 import click
 
+from posd.base.ids import ID_RULE, is_print_job_id
 from posd.cli.app.connection import decode
 
 #: the API's bounds of an amount: 12 digits before the point, 4 after it.
@@ -37,6 +39,13 @@ def moment(text: str) -> str:
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not a time: write 2026-11-20 or 2026-11-20T14:30") from error
     return local.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def job_id(text: str) -> str:
+    """Click type: the id of a print job. Raise BadParameter."""
+    if not is_print_job_id(text):
+        raise click.BadParameter(f"{text!r} is not the id of a print job: it {ID_RULE}")
+    return text
 
 
 def pairs(_ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -106,6 +115,11 @@ def _is_uuid(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def asks() -> bool:
+    """Whether a person can be asked: what is said around a question goes to stderr, so that --json stays JSON."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 # Names of users. A user id need not have one, as in a container: there the number stands for it.

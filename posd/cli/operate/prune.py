@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from posd.cli.app.connection import Api, connect, json_option
-from posd.cli.app.decisions import asks
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, moment
+from posd.cli.app.parameters import asks
 from posd.cli.operate.data_words import payments, print_jobs, size
 
 #: seconds: far above what the largest database needs, so that a fault ends too.

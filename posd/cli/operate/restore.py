@@ -10,10 +10,9 @@ import msgspec
 
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
-from posd.cli.app.decisions import asks
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, moment
-from posd.cli.app.parameters import caller
+from posd.cli.app.parameters import asks, caller
 from posd.cli.operate.config import load_or_exit
 from posd.cli.operate.data_words import payments, print_jobs, progress, taken, told
 from posd.storage.marks import OldFile

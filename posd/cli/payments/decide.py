@@ -1,23 +1,32 @@
-"""`posd reconcile`, `release`, `resolve` and `acknowledge`: what a person does about a payment that needs one."""
+"""What a person does about a payment or print job: `posd reconcile`, `release`, `resolve`, `acknowledge`, `abort`.
+
+A decision carries a name and a note, and posd records the user id of the caller beside them. Where a person sits at a
+terminal, the command first shows what the decision is about, and asks for it again. A script's call is a decision
+already.
+"""
 
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 import click
 
 from posd.base.ids import canonical_uuid
 from posd.cli.app.advice import next_step
 from posd.cli.app.completion_words import attention_codes, payments
-from posd.cli.app.connection import Api, Reply, connect, id_argument, json_option
-from posd.cli.app.decisions import agree, decide, not_open, refuse, signed
+from posd.cli.app.connection import Unreachable, connect, id_argument, json_option
+from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_transaction
-from posd.cli.app.output import Output, asked, moment
-from posd.cli.payments.progress import show_attention, show_outcome
+from posd.cli.app.output import Output
+from posd.cli.app.parameters import asks, caller, job_id
+from posd.cli.app.subject import Document, Subject, show_attention
+from posd.cli.payments.progress import PAYMENT, show_outcome
 from posd.cli.payments.words import RESOLVED_AS, SEARCHES, hint, resolving, state, words_of
-from posd.cli.printing import deciding
+from posd.cli.printing.progress import PRINT_JOB
 from posd.cli.printing.progress import RESOLVED as PRINT_RESULTS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: seconds: calls to one terminal are made one after the other, each 23 s at most by default; some may be before ours.
 RECONCILE_SECONDS = 180.0
@@ -30,9 +39,109 @@ RESOLVE_MEANS = (
     "This {does}. It rests on your word alone: look at the terminal's journal and the acquirer's records first. If the "
     "terminal says otherwise later, that wins."
 )
+RESOLVE_PRINT_MEANS = (
+    "This {does}. It rests on your word alone: look at what is on the paper first. If the terminal says otherwise "
+    "later, that wins."
+)
 ACKNOWLEDGE_MEANS = "This takes the mark {code} off the {noun}, and changes nothing else about it."
 WITHOUT_REFERENCE = "Without --reference, {followed_by} has to name the acquirer's reference itself."
 MAY_RUN = "The terminal may still be running it. Where the customer gave up, stop it first:"
+
+
+class Signature(TypedDict):
+    """The options of `signed`. `note` is None where it is still to be asked for."""
+
+    operator: str
+    note: str | None
+    yes: bool
+
+
+def _operator(_ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("say who decides it", param=parameter)
+    return value.strip()
+
+
+def _note(_ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    note = (value or "").strip()
+    if not note and not asks():
+        raise click.MissingParameter("Say why: it is kept with the decision.", param=parameter)
+    return note or None
+
+
+def signed(command: Command) -> Command:
+    """Add --operator, --note and --yes."""
+    for option in (
+        click.option("--yes", is_flag=True, help="Do not ask whether it is meant."),
+        click.option("--note", callback=_note, metavar="TEXT", help="Why; asked for on a terminal, else required."),
+        click.option(
+            "--operator",
+            default=caller,
+            show_default="who calls",
+            callback=_operator,
+            metavar="NAME",
+            help="Who decides it.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+class Decision(NamedTuple):
+    """One decision: the call that makes it, the question for it, and what explains it to the person who is asked."""
+
+    verb: str
+    body: Mapping[str, str | None]
+    question: str
+    explain: Callable[[Output, Document], None]
+
+
+def _decide(
+    ctx: click.Context, output: Output, subject: Subject, identity: str, decision: Decision, signature: Signature
+) -> Document:
+    """Make a decision once it is sure, and return how its subject then stands.
+
+    Raise Problem, or Unreachable after saying that it may have been made. Leave the program with NOT_DONE where the
+    person who is asked says no.
+    """
+    path = subject.path(identity)
+    with connect(ctx) as api:
+
+        def look(aside: Output) -> None:
+            document = api.get(path).body
+            aside.panel(f"{subject.noun(document)} {identity}", subject.summary(document), "cyan")
+            decision.explain(aside, document)
+
+        note = _agreed(look, decision.question, subject.word, signature)
+        body = {**decision.body, "operator": signature["operator"], "note": note}
+        try:
+            reply = api.post(f"{path}/{decision.verb}", body)
+        except Unreachable as error:
+            if error.sent:
+                output.note(f"It may have been done all the same; see:  {subject.see.format(id=identity)}", "yellow")
+            raise
+    if output.as_json:
+        output.json(reply.raw)
+    document: Document = reply.body
+    return document
+
+
+def _agreed(look: Callable[[Output], None], question: str, word: str, signature: Signature) -> str:
+    """Return the note once the decision is sure: a person has said yes, or there is none who could be asked.
+
+    `look` shows what the decision is about, and what it means.
+    """
+    note, yes = signature["note"], signature["yes"]
+    if note is not None and (yes or not asks()):
+        return note
+    aside = Output(as_json=False, stream=sys.stderr)
+    look(aside)
+    while not note:
+        note = click.prompt(f"Why (it is kept with the {word})", err=True).strip()
+    if not yes and not click.confirm(question, err=True):
+        aside.line("Nothing was changed.")
+        sys.exit(ExitCode.NOT_DONE)
+    return note
 
 
 @click.command()
@@ -63,7 +172,7 @@ def reconcile(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> 
     else:
         output.line(f"The {operation.noun} is still open ({state(transaction)}): {hint(transaction)}.", "yellow")
         output.line(f"next: {next_step(transaction).words}")
-    show_attention(output, transaction)
+    show_attention(output, PAYMENT, transaction)
     sys.exit(for_transaction(transaction))
 
 
@@ -72,32 +181,22 @@ def reconcile(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> 
 @signed
 @json_option
 @click.pass_context
-def release(
-    ctx: click.Context, output: Output, transaction_id: uuid.UUID, operator: str, note: str | None, yes: bool
-) -> None:
+def release(ctx: click.Context, output: Output, transaction_id: uuid.UUID, **signature: Unpack[Signature]) -> None:
     """Free the terminal of a payment that will not end.
 
     It does not answer how it ends, or whether the customer was charged: the payment stays open.
     """
 
-    def explain(aside: Output, transaction: Mapping[str, Any]) -> None:
-        _only_open(output, transaction, "release")
+    def explain(aside: Output, transaction: Document) -> None:
+        _check_open(output, PAYMENT, transaction, "release")
         aside.line(words_of(transaction).fill(RELEASE_MEANS))
         _warn_running(aside, transaction)
 
-    with connect(ctx) as api:
-        note = agree(_looking(api, transaction_id, explain), note, f"Free the terminal of {transaction_id}?", yes=yes)
-        reply = decide(
-            api,
-            output,
-            f"/transactions/{transaction_id}",
-            f"posd show {transaction_id}",
-            "release",
-            {"operator": operator, "note": note},
-        )
-    whether = words_of(reply.body).whether.capitalize()
-    output.line(f"Terminal {reply.body['terminal']} is free. {whether} is still open.")
-    show_attention(output, reply.body)
+    decision = Decision("release", {}, f"Free the terminal of {transaction_id}?", explain)
+    transaction = _decide(ctx, output, PAYMENT, str(transaction_id), decision, signature)
+    whether = words_of(transaction).whether.capitalize()
+    output.line(f"Terminal {transaction['terminal']} is free. {whether} is still open.")
+    show_attention(output, PAYMENT, transaction)
 
 
 @click.command()
@@ -113,9 +212,7 @@ def resolve(
     identity: str,
     result: str,
     reference: uuid.UUID | None,
-    operator: str,
-    note: str | None,
-    yes: bool,
+    **signature: Unpack[Signature],
 ) -> None:
     """Say how an open payment or print job ended, when nothing else can.
 
@@ -124,37 +221,28 @@ def resolve(
     """
     if reference is not None and result != "approved":
         raise click.UsageError("--reference is the reference of an approval: leave it out, or say approved")
+    body: dict[str, str | None] = {"result": result}
     if result in PRINT_RESULTS:
-        deciding.resolve(ctx, output, identity, result, operator, note, yes=yes)
-        return
-    transaction_id: uuid.UUID = click.UUID.convert(identity, None, ctx)
+        subject, identity = PRINT_JOB, job_id(identity)
+    else:
+        subject, identity = PAYMENT, str(click.UUID.convert(identity, None, ctx))
+        body["transaction_reference"] = None if reference is None else str(reference)
 
-    def explain(aside: Output, transaction: Mapping[str, Any]) -> None:
-        _only_open(output, transaction, "resolve")
-        operation = words_of(transaction)
-        aside.line(RESOLVE_MEANS.format(does=resolving(result, transaction)))
-        if result == "approved" and reference is None and operation.followed_by:
-            aside.line(operation.fill(WITHOUT_REFERENCE), "yellow")
-        _warn_running(aside, transaction)
+    def explain(aside: Output, document: Document) -> None:
+        _check_open(output, subject, document, "resolve")
+        if subject is PRINT_JOB:
+            aside.line(RESOLVE_PRINT_MEANS.format(does=PRINT_RESULTS[result]))
+            return
+        aside.line(RESOLVE_MEANS.format(does=resolving(result, document)))
+        if result == "approved" and reference is None and words_of(document).followed_by:
+            aside.line(words_of(document).fill(WITHOUT_REFERENCE), "yellow")
+        _warn_running(aside, document)
 
-    body = {
-        "result": result,
-        "operator": operator,
-        "transaction_reference": None if reference is None else str(reference),
-    }
-    with connect(ctx) as api:
-        note = agree(_looking(api, transaction_id, explain), note, f"Book {transaction_id} as {result}?", yes=yes)
-        reply = decide(
-            api,
-            output,
-            f"/transactions/{transaction_id}",
-            f"posd show {transaction_id}",
-            "resolve",
-            {**body, "note": note},
-        )
+    decision = Decision("resolve", body, f"Book {identity} as {result}?", explain)
+    document = _decide(ctx, output, subject, identity, decision, signature)
     if not output.as_json:
-        show_outcome(output, reply.body)
-        show_attention(output, reply.body)
+        subject.show_end(output, document)
+        show_attention(output, subject, document)
 
 
 @click.command()
@@ -170,82 +258,41 @@ def acknowledge(
     identity: str,
     code: str,
     print_job: bool,
-    operator: str,
-    note: str | None,
-    yes: bool,
+    **signature: Unpack[Signature],
 ) -> None:
     """Clear one attention of a payment or print job that was looked into.
 
     CODE is the attention's, as posd list --attention or posd print-jobs --attention shows it.
     """
-    if print_job or canonical_uuid(identity) is None:
-        deciding.acknowledge(ctx, output, identity, code, operator, note, yes=yes)
-        return
-    transaction_id = uuid.UUID(identity)
+    transaction_id = None if print_job else canonical_uuid(identity)
+    subject = PAYMENT if transaction_id else PRINT_JOB
 
-    def explain(aside: Output, transaction: Mapping[str, Any]) -> None:
-        found = [attention for attention in transaction["attention"] if attention["code"] == code]
+    def explain(aside: Output, document: Document) -> None:
+        found = [attention for attention in document["attention"] if attention["code"] == code]
         if not found:
-            refuse(output, not_open(code, identity, transaction))
-        show_attention(aside, {**transaction, "attention": found})
-        aside.line(ACKNOWLEDGE_MEANS.format(code=code, noun=words_of(transaction).noun))
+            others = ", ".join(attention["code"] for attention in document["attention"]) or "none"
+            why = f"cannot acknowledge {code}: it is not open for {identity} (open: {others})"
+            raise Failure(why, ExitCode.NOT_DONE, output)
+        show_attention(aside, subject, {**document, "attention": found})
+        aside.line(ACKNOWLEDGE_MEANS.format(code=code, noun=subject.noun(document)))
 
-    with connect(ctx) as api:
-        note = agree(_looking(api, transaction_id, explain), note, f"Clear {code}?", yes=yes)
-        reply = decide(
-            api,
-            output,
-            f"/transactions/{transaction_id}",
-            f"posd show {transaction_id}",
-            "acknowledge",
-            {"code": code, "operator": operator, "note": note},
-        )
+    decision = Decision("acknowledge", {"code": code}, f"Clear {code}?", explain)
+    document = _decide(ctx, output, subject, transaction_id or job_id(identity), decision, signature)
     output.line(f"{code} is cleared.")
-    show_attention(output, reply.body)
+    show_attention(output, subject, document)
 
 
-def _looking(
-    api: Api, transaction_id: uuid.UUID, explain: Callable[[Output, Mapping[str, Any]], None]
-) -> Callable[[Output], None]:
-    """Return what shows the payment, and then by `explain` what the decision means."""
-
-    def look(aside: Output) -> None:
-        transaction = api.get(f"/transactions/{transaction_id}").body
-        aside.panel(f"{words_of(transaction).noun} {transaction_id}", _summary(transaction), "cyan")
-        explain(aside, transaction)
-
-    return look
+def _check_open(output: Output, subject: Subject, document: Document, verb: str) -> None:
+    """Leave the program with NOT_DONE where it has ended: there is nothing to decide any more."""
+    if document["phase"] == "final":
+        why = f"cannot {verb} it: it has already ended ({subject.state(document)})"
+        raise Failure(why, ExitCode.NOT_DONE, output)
 
 
-def _summary(transaction: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    marks = ", ".join(attention["code"] for attention in transaction["attention"])
-    pairs = (
-        ("terminal", transaction["terminal"]),
-        ("original", transaction["original"] or ""),
-        ("amount", asked(transaction["amount"])),
-        ("created", moment(transaction["created_at"], date=True)),
-        ("state", state(transaction)),
-        ("attention", marks),
-    )
-    return [pair for pair in pairs if pair[1]]
-
-
-def _warn_running(aside: Output, transaction: Mapping[str, Any]) -> None:
+def _warn_running(aside: Output, transaction: Document) -> None:
     if transaction["abortable"]:
         aside.line(MAY_RUN, "yellow")
         aside.line(f"posd abort {transaction['client_transaction_id']}", indent=4)
-
-
-def _only_open(output: Output, transaction: Mapping[str, Any], verb: str) -> None:
-    if transaction["phase"] == "final":
-        refuse(output, f"cannot {verb} it: it has already ended ({state(transaction)})")
-
-
-def _decide(api: Api, output: Output, transaction_id: uuid.UUID, verb: str, body: Mapping[str, str | None]) -> Reply:
-    return decide(api, output, f"/transactions/{transaction_id}", f"posd show {transaction_id}", verb, body)
-
-
-# `posd abort`: asking the terminal to give up what it runs.
 
 
 @click.command()

@@ -1,27 +1,23 @@
-"""Showing a transaction while it runs: each event a line, and on a terminal a live last line with what to do."""
+"""Showing a payment: while it runs each event a line, how it ended, and what differs from a print job."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from posd.cli.app.advice import Advice, attention_advice, next_step
-from posd.cli.app.output import LiveLine, Output, Pair, moment, money
-from posd.cli.app.waiting import Arrived, Away, Snapshot, Update
-from posd.cli.payments.words import evidence_text, hint, meaning, status_hint, superseded_text, words_of
+from posd.cli.app.advice import attention_advice, next_step
+from posd.cli.app.exit_codes import for_transaction
+from posd.cli.app.output import Output, Pair, asked, moment, money
+from posd.cli.app.subject import Progress, Subject
+from posd.cli.app.waiting import Arrived, Away, Snapshot, Update, follow
+from posd.cli.payments.words import evidence_text, hint, meaning, state, status_hint, superseded_text, words_of
 
-GOES_ON = "the {noun} goes on"
 
-
-class Progress(LiveLine):
-    """Writes the updates of one transaction. With --json it writes nothing but a daemon that is away (to stderr).
-
-    `transaction` is what is known of it: its `type` at least.
-    """
+class PaymentProgress(Progress):
+    """Writes the updates of one transaction; of its draft the `type` is known at least."""
 
     def __init__(self, output: Output, transaction: Mapping[str, Any]) -> None:
-        super().__init__(output, words_of(transaction).fill(GOES_ON))
+        super().__init__(output, PAYMENT, transaction)
         self._transaction = transaction
-        self._attention: set[str] = set()
         self._next_step = "wait"
 
     def show(self, update: Update) -> None:
@@ -40,10 +36,7 @@ class Progress(LiveLine):
     def _snapshot(self, transaction: Mapping[str, Any]) -> None:
         if transaction["phase"] == "final":
             return
-        self.now(hint(transaction))
-        news = [attention for attention in transaction["attention"] if attention["code"] not in self._attention]
-        self._attention |= {attention["code"] for attention in news}
-        show_attention(self.output, {**transaction, "attention": news})
+        self.show_open(transaction)
         if transaction["next_step"] not in ("wait", self._next_step):
             self.output.line(next_step(transaction).words, "yellow")
         self._next_step = transaction["next_step"]
@@ -107,17 +100,44 @@ def show_outcome(output: Output, transaction: Mapping[str, Any]) -> None:
     output.panel(transaction["outcome"]["result"], [("result", words), *outcome_pairs(transaction)], style)
 
 
-def show_attention(output: Output, transaction: Mapping[str, Any]) -> None:
-    """Write what a person should look at, why, and what to do about it."""
-    for attention in transaction["attention"]:
-        detail = attention.get("detail")
-        output.line(f"attention {attention['code']}" + (f": {detail}" if detail else ""), "yellow")
-        show_advice(output, attention_advice(attention["code"], transaction), [transaction["client_transaction_id"]])
+def _summary(transaction: Mapping[str, Any]) -> Sequence[Pair]:
+    marks = ", ".join(attention["code"] for attention in transaction["attention"])
+    pairs = (
+        ("terminal", transaction["terminal"]),
+        ("original", transaction["original"] or ""),
+        ("amount", asked(transaction["amount"])),
+        ("created", moment(transaction["created_at"], date=True)),
+        ("state", state(transaction)),
+        ("attention", marks),
+    )
+    return [pair for pair in pairs if pair[1]]
 
 
-def show_advice(output: Output, advice: Advice, transaction_ids: Sequence[str]) -> None:
-    """Write what to do about these transactions, and the commands to type."""
-    output.line(advice.words, indent=2)
-    typed = dict.fromkeys(command.format(id=each) for each in transaction_ids for command in advice.commands)
-    for command in typed:
-        output.line(command, indent=4)
+PAYMENT = Subject(
+    plural="transactions",
+    key="client_transaction_id",
+    word="payment",
+    title="transaction",
+    noun=lambda transaction: words_of(transaction).noun,
+    state=state,
+    hint=hint,
+    advice=attention_advice,
+    summary=_summary,
+    columns={
+        "type": lambda transaction: transaction["type"] or "",
+        "amount": lambda transaction: asked(transaction["amount"]),
+    },
+    show_end=show_outcome,
+    exit_code=for_transaction,
+    follow=lambda api, reply, deadline: follow(api, reply.body["client_transaction_id"], deadline=deadline),
+    progress=PaymentProgress,
+    see="posd show {id}",
+    started="started on {terminal}: {hint}\nits outcome: posd await {id}",
+    may_run="The {noun} may have started, and then it goes on",
+    in_doubt="The {noun} may have started, and then it goes on",
+    left_open=(
+        "  its outcome:  posd await {id}\n"
+        "  to stop it:   posd abort {id}\n"
+        "Do not start this {noun} again before its outcome is known."
+    ),
+)

@@ -1,4 +1,4 @@
-"""`posd show`: everything about a payment."""
+"""`posd show` and `posd list`: everything about a payment, and payments, the newest first."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,14 @@ from typing import Any, NamedTuple
 
 import click
 
+from posd.cli.app import parameters
 from posd.cli.app.advice import next_step
+from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
 from posd.cli.app.output import Output, Pair, asked, inline, moment
-from posd.cli.payments.progress import event_extra, show_attention, show_outcome
-from posd.cli.payments.words import (
-    SEARCH_ENTRIES,
-    rows,
-    state,
-)
+from posd.cli.app.subject import show_attention, show_list
+from posd.cli.payments.progress import PAYMENT, event_extra, show_outcome
+from posd.cli.payments.words import SEARCH_ENTRIES, rows, state
 
 # The chain of a transaction: what it derives from and what was derived from it, as a table.
 
@@ -97,7 +96,7 @@ def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequ
     show_chain(output, chain)
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
-    show_attention(output, transaction)
+    show_attention(output, PAYMENT, transaction)
 
 
 def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
@@ -121,3 +120,33 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
         if text:
             result.append((name, text))
     return result
+
+
+@click.command("list")
+@click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
+@click.option("--phase", type=click.Choice(["starting", "in_doubt", "active", "final"]), help="Only this phase.")
+@click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
+@click.option("--attention", is_flag=True, help="Only those that a person should look at.")
+@click.option("--since", type=parameters.moment, metavar="TIME", help="From this time on.")
+@click.option("--until", type=parameters.moment, metavar="TIME", help="Before this time.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
+@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
+@json_option
+@click.pass_context
+def list_(
+    ctx: click.Context,
+    /,
+    output: Output,
+    only_open: bool,
+    attention: bool,
+    limit: int,
+    everything: bool,
+    **given: str | None,
+) -> None:
+    """List payments, the newest first."""
+    params = {"limit": str(limit)} | {name: value for name, value in given.items() if value is not None}
+    if only_open:
+        params["open"] = "true"
+    if attention:
+        params["attention"] = "true"
+    show_list(ctx, output, PAYMENT, params, everything=everything)

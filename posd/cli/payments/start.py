@@ -1,23 +1,20 @@
-"""`posd charge`, `preauth`, `reauth`, `capture`, `tip` and `void`: all that starts something, made from one table."""
+"""`posd charge`, `preauth`, `reauth`, `capture`, `tip` and `void`, made from one table, and `posd await`."""
 
-import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import click
 
 from posd.cli.app import parameters
 from posd.cli.app.completion_words import Complete, payments, serials
-from posd.cli.app.connection import Api, Reply, connect, json_option
+from posd.cli.app.connection import id_argument, json_option
 from posd.cli.app.context import context
-from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
-from posd.cli.payments.await_outcome import DOUBTFUL, begin, deadline_in, finish, leave_open, timeout_option, wait
-from posd.cli.payments.progress import Progress
-from posd.cli.payments.words import OPERATIONS, hint, words_of
+from posd.cli.app.subject import await_end, deadline_in, run, timeout_option
+from posd.cli.payments.progress import PAYMENT
+from posd.cli.payments.words import OPERATIONS
 
 #: parts of the amount that have an option of their own -> its help.
 PARTS: Mapping[str, str] = {
@@ -38,8 +35,6 @@ ORIGINALS: Mapping[str, Complete] = {
 #: What may be said of a call that started nothing: whose id was made for it, and whose id is an older one perhaps.
 NOTHING_STARTED = "Nothing was started."
 STARTED_BEFORE = "This call started nothing; an earlier one with the same --id may have."
-#: What may be said where it is in doubt.
-MAY_RUN = "The {noun} may have started, and then it goes on"
 
 #: paragraphs of the help.
 WAITS = (
@@ -111,7 +106,7 @@ STARTS = (
 def _command(row: Start) -> click.Command:
     """Make the command of a row."""
 
-    def run(
+    def start(
         ctx: click.Context,
         /,
         output: Output,
@@ -122,11 +117,11 @@ def _command(row: Start) -> click.Command:
     ) -> None:
         request = _request(row, given)
         context(ctx).about = request.get("original")
-        transaction_id = str(given_id or uuid.uuid4())
+        draft = {"client_transaction_id": str(given_id or uuid.uuid4()), "type": row.type}
         nothing = STARTED_BEFORE if given_id else NOTHING_STARTED
-        _run(ctx, output, transaction_id, request, no_wait=no_wait, timeout=timeout, nothing=nothing)
+        run(ctx, output, PAYMENT, draft, request, deadline=deadline_in(timeout), no_wait=no_wait, nothing=nothing)
 
-    command: Callable[..., None] = click.pass_context(run)
+    command: Callable[..., None] = click.pass_context(start)
     for parameter in reversed(list(_parameters(row))):
         command = parameter(command)
     return click.command(row.name, help=row.help)(command)
@@ -192,60 +187,18 @@ def _amounts(row: Start, total: Decimal | None, parts: Mapping[str, Decimal | No
     return parameters.amounts(total, parts)
 
 
-def _run(
-    ctx: click.Context,
-    output: Output,
-    transaction_id: str,
-    request: Mapping[str, Any],
-    *,
-    no_wait: bool,
-    timeout: float | None,
-    nothing: str,
-) -> NoReturn:
-    deadline = deadline_in(timeout)
-    context(ctx).starts = True
-    draft = {"client_transaction_id": transaction_id, "type": request["type"]}
-    with connect(ctx) as api, Progress(output, draft) as progress:
-        # Before the call: whatever happens from here on, the id is on the screen.
-        write = output.note if output.as_json else output.line
-        write(f"transaction {transaction_id}")
-        reply = _start(api, progress, draft, request, deadline, nothing)
-        if reply.body["phase"] != "final" and not no_wait:
-            reply = wait(api, progress, reply, deadline)
-    if reply.body["phase"] in DOUBTFUL:
-        leave_open(progress, reply.body, words_of(draft).fill(MAY_RUN), reply)
-    if reply.body["phase"] != "final":
-        _show_started(output, reply)
-    finish(output, reply)
-
-
-def _start(
-    api: Api,
-    progress: Progress,
-    draft: Mapping[str, Any],
-    request: Mapping[str, Any],
-    deadline: float | None,
-    nothing: str,
-) -> Reply:
-    return begin(
-        api,
-        progress,
-        f"/transactions/{draft['client_transaction_id']}",
-        request,
-        deadline=deadline,
-        nothing=nothing,
-        maybe=words_of(draft).fill(MAY_RUN),
-        leave=partial(leave_open, progress, draft),
-    )
-
-
-def _show_started(output: Output, reply: Reply) -> NoReturn:
-    if output.as_json:
-        output.json(reply.raw)
-    transaction = reply.body
-    output.line(f"started on {transaction['terminal']}: {hint(transaction)}")
-    output.line(f"its outcome: posd await {transaction['client_transaction_id']}")
-    sys.exit(ExitCode.DONE)
-
-
 charge, preauth, reauth, capture, tip, void = map(_command, STARTS)
+
+
+@click.command("await")
+@id_argument
+@timeout_option
+@json_option
+@click.pass_context
+def await_(ctx: click.Context, output: Output, transaction_id: uuid.UUID, timeout: float | None) -> None:
+    """Wait for a payment's outcome.
+
+    That of a charge, a pre-authorization or whatever else was started. One that is over answers at once.
+    """
+    draft = {"client_transaction_id": str(transaction_id), "type": None}
+    await_end(ctx, output, PAYMENT, draft, deadline_in(timeout))

@@ -1,40 +1,32 @@
-"""`posd print`: a text or a document on a terminal's printer, once, and how it ended."""
+"""`posd print` and `posd print-jobs`: a text or a document on a terminal's printer, once, and how it ended."""
 
 import sys
 import uuid
-from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import msgspec
 
-from posd.base.ids import ID_RULE, is_print_job_id
 from posd.cli.app.completion_words import files, serials
-from posd.cli.app.connection import Api, Problem, Reply, Unreachable, connect, decode, json_option
+from posd.cli.app.completion_words import print_jobs as print_job_ids
+from posd.cli.app.connection import connect, decode, json_option
 from posd.cli.app.context import context
-from posd.cli.app.exit_codes import ExitCode, for_print_job
 from posd.cli.app.output import Output
-from posd.cli.app.waiting import Snapshot, TimedOut, follow_print_job
-from posd.cli.payments.await_outcome import DOUBTFUL, begin, deadline_in, not_known, timeout_option
-from posd.cli.printing.progress import GOES_ON, PrintProgress, hint, show_attention, show_end
+from posd.cli.app.parameters import job_id
+from posd.cli.app.subject import await_end, deadline_in, run, show_attention, show_list, timeout_option
+from posd.cli.payments import words
+from posd.cli.printing.progress import PRINT_JOB, hint, job_pairs, show_end
 from posd.client.documents import Verbatim
 from posd.config import load
 from posd.printing.request import MAX_DOCUMENT_BYTES
 
-# What `posd print` reads: a file or standard input, as text or as the document of a terminal, and the id of a job.
+# What `posd print` reads: a file or standard input, as text or as the document of a terminal.
 
 #: the member of the document that holds a text, where there is no configuration to name it.
 TEXT_MEMBER = "text"
 #: control characters that a text has; any other is for a printer or a sign that the file is no text.
 TEXT_CONTROLS = frozenset("\t\n\r\f")
-
-
-def job_id(text: str) -> str:
-    """Click type: the id of a print job. Raise BadParameter."""
-    if not is_print_job_id(text):
-        raise click.BadParameter(f"{text!r} is not the id of a print job: it {ID_RULE}")
-    return text
 
 
 def read_document(ctx: click.Context, file: str, *, as_text: bool) -> Any:
@@ -126,6 +118,8 @@ def _refused(why: str) -> click.BadParameter:
     return click.BadParameter(why, param_hint="FILE")
 
 
+#: What may be said of a call that started nothing: whose id was made for it, and whose id is an older one perhaps.
+NOTHING_SENT = "Nothing was sent to the printer."
 SENT_BEFORE = "This call sent nothing to the printer; an earlier one with the same --id may have."
 
 
@@ -171,82 +165,66 @@ def print_(
     }
     request: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     request["document"] = read_document(ctx, file, as_text=as_text)
-    identity = given_id or str(uuid.uuid4())
-    context(ctx).starts = True
-    with connect(ctx) as api, PrintProgress(output) as progress:
-        # Before the call: whatever happens from here on, the id is on the screen.
-        write = output.note if output.as_json else output.line
-        write(f"print job {identity}")
-        reply = begin(
-            api,
-            progress,
-            f"/print-jobs/{identity}",
-            request,
-            deadline=deadline,
-            nothing=SENT_BEFORE if given_id else "Nothing was sent to the printer.",
-            maybe="It may have been sent to the printer, and then it goes on",
-            leave=partial(leave_open, progress, identity),
-        )
-        if reply.body["phase"] != "final" and not no_wait:
-            reply = wait(api, progress, reply, deadline)
-    if reply.body["phase"] in DOUBTFUL:
-        leave_open(progress, identity, "It may have been sent to the printer: that is not known", reply)
-    if reply.body["phase"] != "final":
-        _show_started(output, reply)
-    finish(output, reply)
+    draft = {"print_job_id": given_id or str(uuid.uuid4())}
+    nothing = SENT_BEFORE if given_id else NOTHING_SENT
+    run(ctx, output, PRINT_JOB, draft, request, deadline=deadline, no_wait=no_wait, nothing=nothing)
 
 
-def wait(api: Api, progress: PrintProgress, reply: Reply, deadline: float | None) -> Reply:
-    """Follow the print job until it is final; leave the program with OPEN where that is not to be had.
+# `posd print-jobs`: print jobs, the newest first, or one with all that happened to it.
 
-    So it does at the deadline, on Ctrl-C, and where posd fails and goes on failing: that is no outcome.
+
+@click.command("print-jobs")
+@click.argument("identity", metavar="[ID]", type=job_id, required=False, shell_complete=print_job_ids())
+@click.option("--open", "only_open", is_flag=True, help="Only those that are not final.")
+@click.option("--attention", is_flag=True, help="Only those that a person should look at.")
+@click.option("--terminal", metavar="SERIAL", shell_complete=serials, help="Only this terminal.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at a time.")
+@click.option("--all", "everything", is_flag=True, help="All of them, not only the newest (--json: a page a line).")
+@click.option("--wait", "waiting", is_flag=True, help="With ID: wait for its end (exit codes as of posd print).")
+@json_option
+@click.pass_context
+def print_jobs(
+    ctx: click.Context,
+    output: Output,
+    identity: str | None,
+    only_open: bool,
+    attention: bool,
+    terminal: str | None,
+    limit: int,
+    everything: bool,
+    waiting: bool,
+) -> None:
+    """List print jobs, the newest first.
+
+    With ID: everything about one of them, with its history.
     """
-    identity = reply.body["print_job_id"]
-    try:
-        progress.show(Snapshot(reply))
-        for update in follow_print_job(api, f"/print-jobs/{identity}", deadline=deadline):
-            progress.show(update)
-            if isinstance(update, Snapshot):
-                reply = update.reply
-    except TimedOut:
-        leave_open(progress, identity, f"Still open; {GOES_ON}", reply)
-    except KeyboardInterrupt:
-        leave_open(progress, identity, f"Stopped waiting; {GOES_ON}", reply)
-    except (Problem, Unreachable) as error:
-        leave_open(progress, identity, not_known(error), reply)
-    return reply
-
-
-def leave_open(progress: PrintProgress, identity: str, why: str, reply: Reply | None = None) -> NoReturn:
-    """Say why a print job is left open and how to ask again, and leave the program; `reply` is what --json shows."""
-    progress.close()
-    output = progress.output
-    if output.as_json and reply is not None:
-        output.json(reply.raw)
-    output.note(
-        f"{why}.\n"
-        f"  how it stands:   posd print-jobs {identity}\n"
-        f"  to wait for it:  posd print-jobs {identity} --wait\n"
-        "Do not print it again under another id before that is known.",
-        style="yellow",
-    )
-    sys.exit(ExitCode.OPEN)
-
-
-def finish(output: Output, reply: Reply) -> NoReturn:
-    """Write how a print job ended, and leave the program by it."""
-    if output.as_json:
-        output.json(reply.raw)
+    if identity is None:
+        if waiting:
+            raise click.UsageError("--wait is for one print job: name its ID")
+        marks = {"open": only_open, "attention": attention}
+        params = {"limit": str(limit)} | {name: "true" for name, wanted in marks.items() if wanted}
+        show_list(ctx, output, PRINT_JOB, params | ({"terminal": terminal} if terminal else {}), everything=everything)
+    elif waiting:
+        await_end(ctx, output, PRINT_JOB, {"print_job_id": identity}, None)
     else:
-        show_end(output, reply.body)
-        show_attention(output, reply.body)
-    sys.exit(for_print_job(reply.body))
+        _show(ctx, output, identity)
 
 
-def _show_started(output: Output, reply: Reply) -> NoReturn:
-    if output.as_json:
-        output.json(reply.raw)
+def _show(ctx: click.Context, output: Output, identity: str) -> None:
+    path = PRINT_JOB.path(identity)
+    with connect(ctx) as api:
+        reply = api.get(path)
+        if output.as_json:
+            output.json(reply.raw)
+            return
+        happened = api.get(f"{path}/history").body["history"]
     job = reply.body
-    output.line(f"sent to {job['terminal']}: {hint(job)}")
-    output.line(f"how it stands: posd print-jobs {job['print_job_id']}")
-    sys.exit(ExitCode.DONE)
+    output.panel(f"print job {identity}", job_pairs(job), "cyan")
+    if job["phase"] == "final":
+        show_end(output, job)
+    else:
+        output.line(f"now: {hint(job)}")
+    show_attention(output, PRINT_JOB, job)
+    # A webhook's body says no more than the fields beside it, at length.
+    told = [{name: value for name, value in entry.items() if name != "body"} for entry in happened]
+    output.table(("time", "what", "details"), words.rows(told, {}))

@@ -1,12 +1,14 @@
-"""Showing a print job: while it runs, how it ended, and what a person should look at."""
+"""Showing a print job: while it runs, how it ended, and what differs from a payment."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from posd.cli.app.advice import UNKNOWN_ATTENTION, Advice
-from posd.cli.app.output import LiveLine, Output, Pair, moment
-from posd.cli.app.waiting import Away, Snapshot
-from posd.cli.payments.progress import show_advice
+from posd.cli.app.connection import Api, Reply
+from posd.cli.app.exit_codes import for_print_job
+from posd.cli.app.output import Output, Pair, moment
+from posd.cli.app.subject import Progress, Subject
+from posd.cli.app.waiting import Away, Snapshot, Update, follow_print_job
 
 # What the API's words mean for a print job: its states, what decided it, and what a person does about it.
 
@@ -139,33 +141,27 @@ def _end(job: Mapping[str, Any]) -> tuple[str, str, str]:
     return ENDS.get((status, job["decided_by"])) or ENDS.get((status, None), UNKNOWN_END)
 
 
-GOES_ON = "the print job goes on"
+class PrintProgress(Progress):
+    """Writes the updates of one print job."""
 
-
-class PrintProgress(LiveLine):
-    """Writes the updates of one print job. With --json it writes nothing but a daemon that is away (to stderr)."""
-
-    def __init__(self, output: Output) -> None:
-        super().__init__(output, GOES_ON)
+    def __init__(self, output: Output, job: Mapping[str, Any]) -> None:
+        super().__init__(output, PRINT_JOB, job)
         self._status: str | None = None
-        self._attention: set[str] = set()
 
-    def show(self, update: Snapshot | Away) -> None:
+    def show(self, update: Update) -> None:
         """Write what one update of `waiting.follow_print_job` says."""
         if isinstance(update, Away):
             self.away(update.reason)
-            return
-        self.back()
-        job = update.print_job
+        elif isinstance(update, Snapshot):
+            self.back()
+            self._snapshot(update.print_job)
+
+    def _snapshot(self, job: Mapping[str, Any]) -> None:
         if job["status"] not in (None, self._status):
             self._status = job["status"]
             self.output.line(f"{moment(job['updated_at'])}  {job['status']}")
-        if job["phase"] == "final":
-            return
-        self.now(hint(job))
-        news = [item for item in job["attention"] if item["code"] not in self._attention]
-        self._attention |= {item["code"] for item in news}
-        show_attention(self.output, {**job, "attention": news})
+        if job["phase"] != "final":
+            self.show_open(job)
 
 
 def job_pairs(job: Mapping[str, Any]) -> list[Pair]:
@@ -205,9 +201,34 @@ def show_end(output: Output, job: Mapping[str, Any]) -> None:
     output.panel(state(job), pairs + [("", command.format(id=identity)) for command in advice.commands], style)
 
 
-def show_attention(output: Output, job: Mapping[str, Any]) -> None:
-    """Write what a person should look at, why, and what to do about it."""
-    for item in job["attention"]:
-        detail = item.get("detail")
-        output.line(f"attention {item['code']}" + (f": {detail}" if detail else ""), "yellow")
-        show_advice(output, attention_advice(item["code"]), [job["print_job_id"]])
+def _updates(api: Api, reply: Reply, deadline: float | None) -> Iterator[Update]:
+    """Yield how it stands now, and then each change."""
+    yield Snapshot(reply)
+    yield from follow_print_job(api, PRINT_JOB.path(reply.body["print_job_id"]), deadline=deadline)
+
+
+PRINT_JOB = Subject(
+    plural="print_jobs",
+    key="print_job_id",
+    word="print job",
+    title="print job",
+    noun=lambda _: "print job",
+    state=state,
+    hint=hint,
+    advice=lambda code, _: attention_advice(code),
+    summary=job_pairs,
+    columns={"reference": lambda job: job["external_reference"] or ""},
+    show_end=show_end,
+    exit_code=for_print_job,
+    follow=_updates,
+    progress=PrintProgress,
+    see="posd print-jobs {id}",
+    started="sent to {terminal}: {hint}\nhow it stands: posd print-jobs {id}",
+    may_run="It may have been sent to the printer, and then it goes on",
+    in_doubt="It may have been sent to the printer: that is not known",
+    left_open=(
+        "  how it stands:   posd print-jobs {id}\n"
+        "  to wait for it:  posd print-jobs {id} --wait\n"
+        "Do not print it again under another id before that is known."
+    ),
+)

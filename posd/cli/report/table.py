@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from posd.cli.app.output import Output
-from posd.cli.payments.listing import show_what_to_do
+from posd.cli.app.subject import show_what_to_do
 from posd.cli.report import sums, words
 from posd.cli.report.facts import money
 from posd.cli.report.sums import Payment, Report, Section, Sum

@@ -1,0 +1,355 @@
+"""What commands start, wait for, list and show: a payment or a print job. A `Subject` is the row of what differs."""
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeAlias
+
+import click
+
+from posd.cli.app.advice import Advice
+from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect
+from posd.cli.app.context import context
+from posd.cli.app.errors import Failure
+from posd.cli.app.exit_codes import ExitCode, for_pruned
+from posd.cli.app.output import LiveLine, Output, Pair, moment
+from posd.cli.app.waiting import Snapshot, TimedOut, Update, start
+from posd.client.errors import Draining, Pruned
+
+Document: TypeAlias = Mapping[str, Any]
+
+#: Phases in which it is not known whether the terminal took what it was sent.
+DOUBTFUL = frozenset({"starting", "in_doubt"})
+GOES_ON = "the {noun} goes on"
+MORE = "there are more: --all shows them, --limit more of them"
+
+#: payments for which the commands of one attention are written out: the newest; beyond it they repeat themselves.
+COMMANDS_FOR = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A payment or a print job, by the documents of the local API.
+
+    The braces of a template hold {id}, {noun}, and in `started` {terminal} and {hint}.
+    """
+
+    #: Its list in the API.
+    plural: str
+    #: The field of its id.
+    key: str
+    #: What it is called, in sentences and before its id.
+    word: str
+    title: str
+    noun: Callable[[Document], str]
+    #: Where it stands in a few words, and what happens now.
+    state: Callable[[Document], str]
+    hint: Callable[[Document], str]
+    #: What to do about one attention, by its code.
+    advice: Callable[[str, Document], Advice]
+    #: Its fields, before a decision about it is made.
+    summary: Callable[[Document], Sequence[Pair]]
+    #: Columns of its list beside those that each list has.
+    columns: Mapping[str, Callable[[Document], str]]
+    show_end: Callable[[Output, Document], None]
+    exit_code: Callable[[Document], ExitCode]
+    #: Yields updates until it is final, or the deadline passes.
+    follow: Callable[[Api, Reply, float | None], Iterator[Update]]
+    progress: "Callable[[Output, Document], Progress]"
+    #: Template: the command that shows it.
+    see: str
+    #: Template: what --no-wait says.
+    started: str
+    #: Templates: what is said where it may have started, before and after the call was answered.
+    may_run: str
+    in_doubt: str
+    #: Template: what to type about one that is left open.
+    left_open: str
+
+    def id(self, document: Document) -> str:
+        """Return the id of one."""
+        return str(document[self.key])
+
+    def path(self, identity: object) -> str:
+        """Return its path in the API."""
+        return f"/{self.plural.replace('_', '-')}/{identity}"
+
+    def fill(self, template: str, document: Document, **more: str) -> str:
+        """Fill the braces of a template."""
+        return template.format(id=self.id(document), noun=self.noun(document), **more)
+
+
+class Progress(LiveLine, ABC):
+    """Writes the updates of one payment or print job until its end.
+
+    With --json it writes nothing but a daemon that is away (to stderr). `document` is what is known at the beginning.
+    """
+
+    def __init__(self, output: Output, subject: Subject, document: Document) -> None:
+        super().__init__(output, subject.fill(GOES_ON, document))
+        self.subject = subject
+        self._attention: set[str] = set()
+
+    @abstractmethod
+    def show(self, update: Update) -> None:
+        """Write what one update says."""
+
+    def show_open(self, document: Document) -> None:
+        """Write what happens now, and what a person should look at since the last update."""
+        self.now(self.subject.hint(document))
+        news = [attention for attention in document["attention"] if attention["code"] not in self._attention]
+        self._attention |= {attention["code"] for attention in news}
+        show_attention(self.output, self.subject, {**document, "attention": news})
+
+
+def show_attention(output: Output, subject: Subject, document: Document) -> None:
+    """Write what a person should look at, why, and what to do about it."""
+    for attention in document["attention"]:
+        detail = attention.get("detail")
+        output.line(f"attention {attention['code']}" + (f": {detail}" if detail else ""), "yellow")
+        _show_advice(output, subject.advice(attention["code"], document), [subject.id(document)])
+
+
+def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) -> None:
+    """Write for each attention, once for those of which the same is true, what to do and to type.
+
+    A mark is an attention's code, its advice, and the id of what it is about.
+    """
+    concerned: dict[tuple[str, Advice], list[str]] = {}
+    for code, advice, identity in marks:
+        concerned.setdefault((code, advice), []).append(identity)
+    for (code, advice), ids in concerned.items():
+        output.line()
+        output.line(code, "yellow")
+        _show_advice(output, advice, ids[:COMMANDS_FOR])
+        if len(ids) > COMMANDS_FOR:
+            output.line(f"and so for {len(ids) - COMMANDS_FOR} more, with their ids", indent=4)
+
+
+def _show_advice(output: Output, advice: Advice, ids: Sequence[str]) -> None:
+    output.line(advice.words, indent=2)
+    for command in dict.fromkeys(command.format(id=each) for each in ids for command in advice.commands):
+        output.line(command, indent=4)
+
+
+# Lists, the newest first.
+
+
+def show_list(
+    ctx: click.Context, output: Output, subject: Subject, params: Mapping[str, str], *, everything: bool
+) -> None:
+    """Read and write a page of the list, or all of it, and what to do about attention where that is asked for."""
+    with connect(ctx) as api:
+        documents, more = _read_pages(api, output, subject, params, everything=everything)
+    if documents or not output.rich:
+        output.table(
+            ("created", subject.title, "terminal", *subject.columns, "state"),
+            (_list_row(subject, document, narrow=output.narrow) for document in documents),
+            whole=subject.title,
+            under="terminal",
+        )
+    else:
+        output.line(f"No {subject.word}s.")
+    if "attention" in params:
+        show_what_to_do(
+            output,
+            (
+                (item["code"], subject.advice(item["code"], document), subject.id(document))
+                for document in documents
+                for item in document["attention"]
+            ),
+        )
+    if more:
+        output.note(MORE)
+
+
+def _read_pages(
+    api: Api, output: Output, subject: Subject, params: Mapping[str, str], *, everything: bool
+) -> tuple[list[Document], bool]:
+    """Return one page of the list or `everything`, and whether there are more.
+
+    With --json each page is written as it comes.
+    """
+    documents: list[Document] = []
+    page = dict(params)
+    while True:
+        reply = api.get(f"/{subject.plural.replace('_', '-')}", page)
+        if output.as_json:
+            output.json(reply.raw)
+        documents += reply.body[subject.plural]
+        cursor = reply.body["next_cursor"]
+        if cursor is None or not everything:
+            return documents, cursor is not None
+        page["cursor"] = cursor
+
+
+def _list_row(subject: Subject, document: Document, *, narrow: bool) -> tuple[str, ...]:
+    """Return a row of the list; attention stands behind the state.
+
+    `narrow` puts the time below the date: the row has a second line anyway, for the terminal.
+    """
+    marks = " ".join(f"!{attention['code']}" for attention in document["attention"])
+    return (
+        moment(document["created_at"], date=True)[5:16].replace(" ", "\n" if narrow else " "),
+        subject.id(document),
+        document["terminal"] or "-",
+        *(cell(document) or "-" for cell in subject.columns.values()),
+        f"{subject.state(document)} {marks}".strip(),
+    )
+
+
+# Starting one, and waiting for its end: until the outcome, the deadline or Ctrl-C.
+
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Stop waiting after this long (exit code 4); it goes on all the same.",
+)
+
+
+def deadline_in(timeout: float | None) -> float | None:
+    """Return the time of `time.monotonic()` that is so many seconds away."""
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def run(
+    ctx: click.Context,
+    output: Output,
+    subject: Subject,
+    draft: Document,
+    request: Mapping[str, Any],
+    *,
+    deadline: float | None,
+    no_wait: bool,
+    nothing: str,
+) -> NoReturn:
+    """Start one and wait for its end; leave the program with the exit code of that.
+
+    `draft` is what is known of it before the call. `nothing` is said where the call reached no daemon.
+    """
+    context(ctx).starts = True
+    with connect(ctx) as api, subject.progress(output, draft) as progress:
+        # Before the call: whatever happens from here on, the id is on the screen.
+        write = output.note if output.as_json else output.line
+        write(f"{subject.title} {subject.id(draft)}")
+        reply = _begin(api, progress, draft, request, deadline, nothing)
+        if reply.body["phase"] != "final" and not no_wait:
+            reply = _wait(api, progress, reply, deadline)
+    if reply.body["phase"] in DOUBTFUL:
+        _leave_open(progress, reply.body, subject.fill(subject.in_doubt, draft), reply)
+    if reply.body["phase"] == "final":
+        _finish(output, subject, reply)
+    if output.as_json:
+        output.json(reply.raw)
+    words = subject.fill(
+        subject.started, reply.body, terminal=str(reply.body["terminal"]), hint=subject.hint(reply.body)
+    )
+    for line in words.split("\n"):
+        output.line(line)
+    sys.exit(ExitCode.DONE)
+
+
+def await_end(
+    ctx: click.Context, output: Output, subject: Subject, draft: Document, deadline: float | None
+) -> NoReturn:
+    """Wait for the end of one that was started before; leave the program with the exit code of that."""
+    context(ctx).starts = True
+    with connect(ctx) as api:
+        reply = _look(api, subject.progress(output, draft), draft)
+        if reply.body["phase"] != "final":
+            with subject.progress(output, reply.body) as progress:
+                reply = _wait(api, progress, reply, deadline)
+    _finish(output, subject, reply)
+
+
+def _begin(
+    api: Api, progress: Progress, draft: Document, request: Mapping[str, Any], deadline: float | None, nothing: str
+) -> Reply:
+    """Start it, once the daemon answers for it; its answer may be a final one.
+
+    Raise Problem, or Unreachable where nothing was started. Leave the program where it may have started and that is
+    all that is known.
+    """
+    subject = progress.subject
+    maybe = subject.fill(subject.may_run, draft)
+    try:
+        return start(api, subject.path(subject.id(draft)), request, deadline=deadline, away=progress.away)
+    except (TimedOut, KeyboardInterrupt):
+        _leave_open(progress, draft, maybe)
+    except ForeignAnswer as answer:
+        _leave_open(progress, draft, f"posd: {answer.reason}\n{maybe}")
+    except Unreachable:
+        progress.close()
+        progress.output.note(nothing, style="yellow")
+        raise
+    except Problem as problem:
+        if problem.means_nothing_sent:
+            raise
+        _leave_open(progress, draft, f"posd: {problem.detail}\n{maybe}")
+
+
+def _look(api: Api, progress: Progress, draft: Document) -> Reply:
+    """Read what is to be waited for; leave the program where posd is there and cannot tell how it stands.
+
+    Raise Problem where posd refuses, Unreachable where it is not there; where it has ended and only that is left of it,
+    Failure with the exit code of how it ended.
+    """
+    subject = progress.subject
+    try:
+        return api.get(subject.path(subject.id(draft)))
+    except ForeignAnswer as answer:
+        _leave_open(progress, draft, _not_known(answer))
+    except Pruned as left:
+        raise Failure(left.detail, for_pruned(left.extra), progress.output, left.raw) from left
+    except Problem as problem:
+        if problem.status < 500 or isinstance(problem, Draining):
+            raise
+        _leave_open(progress, draft, _not_known(problem))
+
+
+def _not_known(error: Problem | Unreachable) -> str:
+    reason = error.reason if isinstance(error, Unreachable) else error.detail
+    return f"posd: {reason}\nIts outcome is not known"
+
+
+def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
+    """Follow it until it is final; leave the program with OPEN where that is not to be had.
+
+    So it does at the deadline, on Ctrl-C, and where posd fails and goes on failing: that is no outcome.
+    """
+    goes_on = progress.subject.fill(GOES_ON, reply.body)
+    try:
+        for update in progress.subject.follow(api, reply, deadline):
+            progress.show(update)
+            if isinstance(update, Snapshot):
+                reply = update.reply
+    except TimedOut:
+        _leave_open(progress, reply.body, f"Still open; {goes_on}", reply)
+    except KeyboardInterrupt:
+        _leave_open(progress, reply.body, f"Stopped waiting; {goes_on}", reply)
+    except (Problem, Unreachable) as error:
+        _leave_open(progress, reply.body, _not_known(error), reply)
+    return reply
+
+
+def _leave_open(progress: Progress, document: Document, why: str, reply: Reply | None = None) -> NoReturn:
+    """Say why it is left open and how to go on, and leave the program; `reply` is what --json shows of it."""
+    progress.close()
+    output = progress.output
+    if output.as_json and reply is not None:
+        output.json(reply.raw)
+    output.note(f"{why}.\n{progress.subject.fill(progress.subject.left_open, document)}", style="yellow")
+    sys.exit(ExitCode.OPEN)
+
+
+def _finish(output: Output, subject: Subject, reply: Reply) -> NoReturn:
+    """Write how it ended, and leave the program by that."""
+    if output.as_json:
+        output.json(reply.raw)
+    else:
+        subject.show_end(output, reply.body)
+        show_attention(output, subject, reply.body)
+    sys.exit(subject.exit_code(reply.body))

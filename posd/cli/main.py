@@ -43,16 +43,16 @@ COMMANDS: Mapping[str, str] = {
     "watch": "posd.cli.watch.command:watch",
     "status": "posd.cli.operate.status:status",
     "logs": "posd.cli.operate.logs:logs",
-    "metrics": "posd.cli.operate.printed:metrics",
+    "metrics": "posd.cli.operate.status:metrics",
     "config": "posd.cli.operate.config:config",
     "tls": "posd.cli.tls:tls",
-    "backup": "posd.cli.operate.backup:backup",
-    "restore": "posd.cli.operate.restore:restore",
-    "verify": "posd.cli.operate.verify:verify",
-    "prune": "posd.cli.operate.prune:prune",
+    "backup": "posd.cli.operate.database:backup",
+    "restore": "posd.cli.operate.files:restore",
+    "verify": "posd.cli.operate.files:verify",
+    "prune": "posd.cli.operate.database:prune",
     "doctor": "posd.cli.doctor.command:doctor",
-    "openapi": "posd.cli.operate.printed:openapi",
-    "completion": "posd.cli.operate.printed:completion",
+    "openapi": "posd.cli.operate.status:openapi",
+    "completion": "posd.cli.operate.status:completion",
 }
 
 

@@ -72,8 +72,9 @@ class Output:
             click.echo(_clean(text), err=True)
 
     def json(self, raw: bytes) -> None:
-        """Write JSON as it came; on a terminal indented and escaped, which leaves every value as it is."""
-        click.echo(escaped(msgspec.json.format(raw, indent=2).decode()) if self.stdout.is_terminal else raw)
+        """With --json, write JSON as it came; on a terminal indented and escaped, which leaves every value as it is."""
+        if self.as_json:
+            click.echo(escaped(msgspec.json.format(raw, indent=2).decode()) if self.stdout.is_terminal else raw)
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -170,6 +171,21 @@ def total(amount: Mapping[str, Any]) -> Decimal:
 def asked(amount: Mapping[str, Any] | None) -> str:
     """Write what a request's amount adds up to; empty where it has none, as a void and what a database lost."""
     return money(total(amount)) if amount else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """Write a number of things whose plural has an s: 1 payment, 2 payments."""
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def size(count: int) -> str:
+    """Write a number of bytes for people: 4.0 MiB."""
+    value = float(count)
+    for unit in ("bytes", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.1f} {unit}" if unit != "bytes" else f"{count} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
 
 
 def inline(value: object) -> str:

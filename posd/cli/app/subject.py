@@ -176,8 +176,7 @@ def _read_pages(
     page = dict(params)
     while True:
         reply = api.get(f"/{subject.plural.replace('_', '-')}", page)
-        if output.as_json:
-            output.json(reply.raw)
+        output.json(reply.raw)
         documents += reply.body[subject.plural]
         cursor = reply.body["next_cursor"]
         if cursor is None or not everything:
@@ -242,8 +241,7 @@ def run(
         _leave_open(progress, reply.body, subject.fill(subject.in_doubt, draft), reply)
     if reply.body["phase"] == "final":
         _finish(output, subject, reply)
-    if output.as_json:
-        output.json(reply.raw)
+    output.json(reply.raw)
     words = subject.fill(
         subject.started, reply.body, terminal=str(reply.body["terminal"]), hint=subject.hint(reply.body)
     )
@@ -339,7 +337,7 @@ def _leave_open(progress: Progress, document: Document, why: str, reply: Reply |
     """Say why it is left open and how to go on, and leave the program; `reply` is what --json shows of it."""
     progress.close()
     output = progress.output
-    if output.as_json and reply is not None:
+    if reply is not None:
         output.json(reply.raw)
     output.note(f"{why}.\n{progress.subject.fill(progress.subject.left_open, document)}", style="yellow")
     sys.exit(ExitCode.OPEN)

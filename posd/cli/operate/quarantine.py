@@ -47,7 +47,7 @@ def quarantine(ctx: click.Context, output: Output, entry_id: int | None, limit: 
         while True:
             reply = api.get("/quarantine", params)
             page = reply.body["quarantine"]
-            if output.as_json and (page or not entries):
+            if page or not entries:
                 output.json(reply.raw)
             entries += page
             if not (page and everything):

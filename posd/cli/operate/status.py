@@ -1,4 +1,4 @@
-"""`posd status`: is the daemon well, which one is it, and what is open."""
+"""`posd status`: the health of the daemon, its version, what is open. `posd metrics`, `openapi` and `completion`."""
 
 import sys
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from posd.cli.app.completion_words import SHELLS
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair, asked
@@ -82,3 +83,47 @@ def open_text(transaction: Mapping[str, Any]) -> str:
     names = (transaction[name] for name in ("client_transaction_id", "terminal", "type"))
     person = "needs a person" if transaction["next_step"] == "ask_person" else ""
     return "  ".join(filter(None, (*names, asked(transaction["amount"]), state(transaction), person)))
+
+
+# Commands that print one text as it is.
+
+
+@click.command()
+@click.pass_context
+def metrics(ctx: click.Context) -> None:
+    """Print the daemon's metrics in Prometheus' text format.
+
+    For a cron job beside node_exporter, where posd is not to write the file itself: posd metrics > posd.prom
+    """
+    with connect(ctx) as api:
+        sys.stdout.write(api.metrics())
+
+
+@click.command()
+def openapi() -> None:
+    """Print the description of the local API, an OpenAPI 3.1 document: for whoever makes a client by it.
+
+    It asks no daemon, and is the same whatever the configuration says. A daemon gives it at GET /v1/openapi.json.
+    """
+    from posd.api.openapi import document
+
+    click.echo(document())
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script with which a shell completes commands, options and ids.
+
+    SHELL is bash, zsh or fish. Ids of payments and print jobs, serials and attention codes are asked from the daemon;
+    where it does not answer at once, nothing is offered. A package of posd has put the scripts in place already.
+    """
+    from click.shell_completion import ShellComplete, get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"click knows no {shell}")
+    made = kind(ctx.find_root().command, {}, "posd", "_POSD_COMPLETE")
+    # Not the class's own: that one of bash runs bash, to complain of its age.
+    click.echo(ShellComplete.source(made))

@@ -120,8 +120,7 @@ def _decide(
             if error.sent:
                 output.note(f"It may have been done all the same; see:  {subject.see.format(id=identity)}", "yellow")
             raise
-    if output.as_json:
-        output.json(reply.raw)
+    output.json(reply.raw)
     document: Document = reply.body
     return document
 
@@ -306,7 +305,6 @@ def abort(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> None
     """
     with connect(ctx) as api:
         reply = api.post(f"/transactions/{transaction_id}/abort")
-    if output.as_json:
-        output.json(reply.raw)
+    output.json(reply.raw)
     output.line("The terminal was asked to abort. It may still approve: wait for the outcome.")
     output.line(f"its outcome: posd await {transaction_id}")

@@ -1,22 +1,100 @@
-"""`posd restore`: a backup in place of the database; posd is stopped, and the files of the configuration are used."""
+"""`posd restore` and `posd verify`: they read the files of the database themselves; `restore` replaces them."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
+from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, moment
+from posd.cli.app.output import Output, counted, moment
 from posd.cli.app.parameters import asks, caller
 from posd.cli.operate.config import load_or_exit
-from posd.cli.operate.data_words import payments, print_jobs, progress, taken, told
+from posd.storage.backup import NotABackup
+from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile
+from posd.upkeep import verify as checking
 from posd.upkeep.restore import Prepared, Restore
+
+Look = Callable[[str, int, int], None]
+
+
+@contextmanager
+def _told(output: Output) -> Iterator[None]:
+    """Turn what is refused into a message and an exit code."""
+    try:
+        yield
+    except StoreError as error:
+        code = ExitCode.USAGE if isinstance(error, NotABackup | checking.Unusable) else ExitCode.NOT_DONE
+        raw = msgspec.json.encode({"ok": False, "error": str(error)})
+        raise Failure(str(error), code, output, raw) from error
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Look]:
+    """Show on a terminal what is under way, and how far it is where that is known."""
+    spinner = SpinnerColumn("line" if output.stderr.options.ascii_only else "dots")
+    columns: tuple[Any, ...] = (
+        spinner,
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as bar:
+        task = bar.add_task("opening the file", total=None)
+
+        def look(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield look
+
+
+@click.command()
+@click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, output: Output, file: Path | None) -> None:
+    """Check the database, or the backup FILE; nothing is changed.
+
+    posd may run. Exit code 0: nothing is wrong. 1: something is. 2: the file cannot be checked.
+    """
+    if file is None:
+        file = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False).database.path
+    with _told(output), _progress(output) as look:
+        report = checking.verify(file, look)
+    if output.as_json:
+        output.json(msgspec.json.encode({"ok": not report.counts, **msgspec.structs.asdict(report)}))
+    else:
+        _show_report(output, report)
+    sys.exit(ExitCode.NOT_DONE if report.counts else ExitCode.DONE)
+
+
+def _show_report(output: Output, report: checking.Report) -> None:
+    what = "backup" if report.backup else "database"
+    checked = f"{counted(report.transactions, 'payment')}, {report.events} events"
+    if report.print_jobs:
+        checked += f", {counted(report.print_jobs, 'print job')}"
+    checked += f", schema {report.schema}"
+    if not report.counts:
+        output.line(f"{report.file}: nothing is wrong with this {what} ({checked}).", "green")
+        return
+    output.line(f"{report.file}: something is wrong with this {what} ({checked}).", "red")
+    for kind, count in report.counts.items():
+        found = [finding for finding in report.findings if finding.kind == kind]
+        output.line(f"{kind}: {found[0].means}", "bold")
+        for finding in found:
+            output.line(f"{finding.subject}: {finding.detail}", indent=2)
+        if count > len(found):
+            output.line(f"and {count - len(found)} more", indent=2)
+        output.line(f"What to do: {found[0].cure}", "yellow", indent=2)
 
 
 @click.command()
@@ -49,13 +127,13 @@ def restore(
         _confirm_seen(ctx, output, operator, note)
         return
     database = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False).database
-    with told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
-        with progress(output) as look:
+    with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
+        with _progress(output) as look:
             prepared = restoring.prepare(file, look)
         asked = asks() and not yes
         if asked:
             aside = Output(as_json=False, stream=sys.stderr)
-            _show(aside, database.path, prepared)
+            _show_plan(aside, database.path, prepared)
             if not click.confirm("Do it?", err=True):
                 aside.line("Nothing was changed.")
                 sys.exit(ExitCode.NOT_DONE)
@@ -79,13 +157,15 @@ def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str |
         while not note:
             note = click.prompt("What was found (it is kept with the database)", err=True).strip()
         reply = api.post("/restore/seen", {"operator": operator, "note": note})
-    if output.as_json:
-        output.json(reply.raw)
-    else:
-        output.line("Noted: the restore was looked at.")
+    output.json(reply.raw)
+    output.line("Noted: the restore was looked at.")
 
 
-def _show(aside: Output, database: Path, prepared: Prepared) -> None:
+def _taken(what: str, by_id: int) -> str:
+    return f"{what}, of {by_id} only the id" if by_id else what
+
+
+def _show_plan(aside: Output, database: Path, prepared: Prepared) -> None:
     """Write what a restore will do."""
     mark, contents = prepared.mark, prepared.backup
     pairs = [("database", str(database))]
@@ -94,16 +174,16 @@ def _show(aside: Output, database: Path, prepared: Prepared) -> None:
         newest = moment(contents.newest, date=True) if contents.newest else "none"
         pairs += [
             ("backup", f"{mark.file}, made {made}"),
-            ("in it", f"{payments(contents.transactions)}, newest {newest}"),
+            ("in it", f"{counted(contents.transactions, 'payment')}, newest {newest}"),
         ]
     else:
         pairs.append(("backup", "none: a new database"))
     pairs.append(("present database", OLD[mark.old]))
     if mark.replaced:
         pairs.append(("it is kept as", mark.replaced))
-    pairs.append(("taken over from it", taken(payments(mark.taken_over), mark.by_id)))
+    pairs.append(("taken over from it", _taken(counted(mark.taken_over, "payment"), mark.by_id)))
     if mark.print_jobs:
-        pairs.append(("", taken(print_jobs(mark.print_jobs), mark.print_jobs_by_id)))
+        pairs.append(("", _taken(counted(mark.print_jobs, "print job"), mark.print_jobs_by_id)))
     aside.panel("restore", pairs, "cyan")
     for line in _key_lines(prepared):
         aside.line(line, "yellow")

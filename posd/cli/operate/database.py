@@ -1,0 +1,186 @@
+"""`posd backup` and `posd prune`: the running daemon copies its database, or removes what is old."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import click
+
+from posd.cli.app.completion_words import files
+from posd.cli.app.connection import Api, Reply, connect, json_option
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output, counted, moment, size
+from posd.cli.app.parameters import asks
+
+#: seconds: far above what the largest database needs, so that a fault ends too.
+BACKUP_SECONDS = 3600.0
+PRUNE_SECONDS = 6 * 3600.0
+#: Backups that are kept in a directory where nobody says.
+KEEP = 14
+
+BUSY = "posd copies the database, and checks the copy"
+WARNING = "The callback key is in it: keep it as secret as the key."
+
+
+@click.command()
+@click.argument("path", metavar="[FILE]", required=False, shell_complete=files)
+@click.option(
+    "--into", metavar="DIRECTORY", shell_complete=files, help="Write it there, under a name with the time in it."
+)
+@click.option("--keep", type=click.IntRange(1, 10_000), metavar="N", help=f"With --into: keep the newest N [{KEEP}].")
+@json_option
+@click.pass_context
+def backup(ctx: click.Context, output: Output, path: str | None, into: str | None, keep: int | None) -> None:
+    """Copy the database to FILE while payments run; `-` is standard output.
+
+    The copy is read from end to end before it counts. The callback key goes with it, so keep it as secret as the key.
+    A backup of the name FILE is replaced once the new one is complete. Into a DIRECTORY each has a name of its own,
+    and the oldest beyond N are removed when the new one is complete.
+    """
+    if (path is None) == (into is None):
+        raise click.UsageError("name the FILE to write, or --into DIRECTORY")
+    if keep is not None and into is None:
+        raise click.UsageError("--keep belongs to --into: the directory of which so many are kept")
+    if path == "-" and (output.as_json or sys.stdout.isatty()):
+        raise click.UsageError("a backup is bytes: send standard output to a file or another command, without --json")
+    with connect(ctx) as api:
+        try:
+            if path == "-":
+                _send(api, output)
+            elif into is not None:
+                directory = Path(into).absolute()
+                _copy(api, output, directory, {"into": str(directory), "keep": KEEP if keep is None else keep})
+            else:
+                target = Path(path or "").absolute()
+                _copy(api, output, target, {"path": str(target)})
+        except KeyboardInterrupt:
+            output.note("Stopped waiting; posd may go on with it.", "yellow")
+            sys.exit(ExitCode.OPEN)
+
+
+def _copy(api: Api, output: Output, target: Path, body: Mapping[str, Any]) -> None:
+    """Have posd write a backup to `target`, a file or a directory, and say what it wrote."""
+    with output.busy(BUSY):
+        reply = api.post("/backup", body, seconds=BACKUP_SECONDS)
+    if output.as_json:
+        output.json(reply.raw)
+    else:
+        _tell(output, reply.body, target, body.get("keep"))
+    _look_for(output, target)
+
+
+def _tell(output: Output, written: Mapping[str, Any], target: Path, keep: int | None) -> None:
+    output.line(
+        f"Written: {written['path']}, {size(written['bytes'])}, {counted(written['transactions'], 'payment')}; "
+        "read back and found sound.",
+        "green",
+    )
+    output.line(WARNING)
+    if keep is not None:
+        removed = len(written["removed"])
+        gone = f", {removed} older removed" if removed else ""
+        output.line(f"{written['kept']} in {target}{gone} (the newest {keep} are kept).")
+        for name in written["unusable"]:
+            output.line(f"{name} beside it cannot be used; it is not counted, and not removed.", "yellow")
+
+
+def _look_for(output: Output, target: Path) -> None:
+    """Say where the caller cannot see what posd wrote."""
+    with suppress(OSError):  # the directory may be closed to this user, and open to posd
+        if target.parent.is_dir() and not target.exists():
+            output.note(
+                f"It cannot be seen from here: has posd a {target.parent} of its own (PrivateTmp=)? Then name "
+                "another directory.",
+                "yellow",
+            )
+
+
+def _send(api: Api, output: Output) -> None:
+    stream, count = sys.stdout.buffer, 0
+    with output.busy(BUSY):
+        pieces = api.receive("/backup", {"send": True}, seconds=BACKUP_SECONDS)
+        first = next(pieces, b"")
+    for piece in chain((first,), pieces):
+        count += stream.write(piece)
+    stream.flush()
+    output.note(f"Sent: {size(count)}, read back and found sound. {WARNING}")
+
+
+#: Why something is kept -> words.
+KEPT = {
+    "open": "open: they have no outcome yet",
+    "attention": "somebody has to look at them: posd list --attention, posd print-jobs --attention",
+    "recent": "they ended, or changed, less long ago",
+    "chain": "something that derives from the same original is kept",
+    "sale": "they say that their sale is paid, and a newer attempt of it is kept",
+}
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    type=click.IntRange(0, 36_500),
+    metavar="DAYS",
+    help="What ended more than DAYS days ago; without it, as configured (database.retention_days).",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
+@json_option
+@click.pass_context
+def prune(ctx: click.Context, output: Output, older_than: int | None, dry_run: bool, yes: bool) -> None:
+    """Remove payments and print jobs that ended long ago.
+
+    posd does so by itself once a day. What is open or has attention stays, and what belongs to it. Of what is removed
+    the ids stay, with terminal and result, so that no payment is ever started twice. It cannot be undone.
+    """
+    asked: dict[str, Any] = {} if older_than is None else {"older_than_days": older_than}
+    with connect(ctx) as api:
+        if not dry_run and not yes:
+            if not asks():
+                raise click.UsageError("say --yes: what is removed cannot be brought back (--dry-run says what it is)")
+            aside = Output(as_json=False, stream=sys.stderr)
+            _show(aside, _prune(api, output, "posd looks what is old", {**asked, "dry_run": True}).body)
+            if not click.confirm("Remove it? It cannot be undone", err=True):
+                aside.line("Nothing was removed.")
+                sys.exit(ExitCode.NOT_DONE)
+        try:
+            reply = _prune(api, output, "posd removes what is old", {**asked, "dry_run": dry_run})
+        except KeyboardInterrupt:
+            output.note("Stopped waiting; posd may go on with it.", "yellow")
+            sys.exit(ExitCode.OPEN)
+    if output.as_json:
+        output.json(reply.raw)
+    else:
+        _show(output, reply.body)
+
+
+def _prune(api: Api, output: Output, what: str, body: Mapping[str, Any]) -> Reply:
+    with output.busy(what):
+        return api.post("/prune", body, seconds=PRUNE_SECONDS)
+
+
+def _show(output: Output, report: Mapping[str, Any]) -> None:
+    removed, dry_run = report["removed"], report["dry_run"]
+    parts = [counted(removed["transactions"], "payment"), counted(removed["print_jobs"], "print job")]
+    if removed["quarantined"]:
+        parts.append(f"{removed['quarantined']} refused callbacks")
+    verb = "Would be removed" if dry_run else "Removed"
+    output.line(
+        f"{verb}: {', '.join(parts)}, of before {moment(report['before'], date=True)}.", "" if dry_run else "green"
+    )
+    for reason, count in sorted(report["kept"].items()):
+        output.line(f"kept {count}: {KEPT.get(reason, reason)}", indent=2)
+    if dry_run:
+        return
+    if report["bytes_returned"] is None:
+        output.line(
+            "The file is as large as before, and new payments use the space. To make it smaller once: posd backup "
+            "FILE, stop posd, posd restore FILE."
+        )
+    else:
+        after = report["bytes_before"] - report["bytes_returned"]
+        output.line(f"Space returned: {size(max(0, report['bytes_returned']))}; the database has {size(after)} now.")
+    output.line("Their ids are kept: none of them is ever started again.")

@@ -17,7 +17,7 @@ from posd.cli.app.lazy import LazyGroup
 
 #: command -> "module:attribute" of its click command, in the order in which `posd --help` shows them.
 COMMANDS: Mapping[str, str] = {
-    "run": "posd.cli.run:run",
+    "run": "posd.cli.main:run",
     "demo": "posd.cli.demo.command:demo",
     "simulate": "posd.cli.simulate:simulate",
     "charge": "posd.cli.payments.start:charge",
@@ -97,3 +97,16 @@ class Commands(LazyGroup):
 def main(ctx: click.Context, config_path: str, socket_path: str | None) -> None:
     """Run card payments on the terminals of this LAN, and know whether the customer was charged."""
     ctx.obj = Context(config_path, socket_path)
+
+
+@click.command()
+@click.pass_obj
+def run(given: Context) -> None:
+    """Run the daemon in the foreground, until SIGTERM or Ctrl-C.
+
+    Logs go to stdout, one JSON line a fact. Exit code 2: the configuration or the certificate is wrong;
+    1: something else is in the way, such as another daemon or a port in use.
+    """
+    from posd.cli import running  # no other command needs it
+
+    running.run(given.config_path)

@@ -6,7 +6,7 @@ came of it. A sync and an async connection carry the same plans out. They read t
 
 import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 
 from posd.client import calls, documents
@@ -98,16 +98,14 @@ class Handle(Generic[Client, T]):
         return f"<{type(self).__name__} {self.id}>"
 
 
+@dataclass(slots=True)
 class Away:
     """For how long errors that pass are waited for: `patience` seconds from the first one, None for ever."""
 
-    def __init__(
-        self, patience: float | None, on_away: OnAway | None = None, passing: tuple[type[Exception], ...] = AWAY
-    ) -> None:
-        self._patience = patience
-        self._on_away = on_away
-        self._passing = passing
-        self._since: float | None = None
+    patience: float | None
+    on_away: OnAway | None = None
+    passing: tuple[type[Exception], ...] = AWAY
+    _since: float | None = field(default=None, init=False)
 
     def back(self) -> None:
         """Posd has answered."""
@@ -115,16 +113,16 @@ class Away:
 
     def pause(self, error: Exception) -> float | None:
         """Return how many seconds to let pass before the next try, None where there is to be none."""
-        if isinstance(error, ForeignAnswer) or not isinstance(error, self._passing):
+        if isinstance(error, ForeignAnswer) or not isinstance(error, self.passing):
             return None
         now = time.monotonic()
         self._since = now if self._since is None else self._since
         lasting = isinstance(error, InternalError) or (isinstance(error, Unreachable) and error.lasting)
-        limits = (self._patience, LASTING_SECONDS if lasting else None)
+        limits = (self.patience, LASTING_SECONDS if lasting else None)
         if any(limit is not None and now - self._since + RETRY_SECONDS > limit for limit in limits):
             return None
-        if self._on_away is not None:
-            self._on_away(error)
+        if self.on_away is not None:
+            self.on_away(error)
         return RETRY_SECONDS
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import termios
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,36 +18,27 @@ _CONTROL = 6
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Do nothing: no function was given."""
 
 
+@dataclass
 class Keyboard:
     """Gives keys one by one, from stdin, while the block runs; a line of text where one is asked for.
 
-    When the block ends the terminal is as it was. While the process is stopped, or in the background, it is too.
+    `pressed` is called with each key, `left` before the process stops, `taken` when the terminal is its own (again),
+    `hung_up` when there is no terminal any more. When the block ends the terminal is as it was. While the process is
+    stopped, or in the background, it is too.
     """
 
-    def __init__(
-        self,
-        pressed: Callable[[str], None],
-        *,
-        left: Callable[[], None] = _nothing,
-        taken: Callable[[], None] = _nothing,
-        hung_up: Callable[[], None] = _nothing,
-    ) -> None:
-        """`pressed` is called with each key.
-
-        `left` is called before the process stops, `taken` when the terminal is its own (again), `hung_up` when there
-        is no terminal any more.
-        """
-        self._pressed = pressed
-        self._left = left
-        self._taken = taken
-        self._hung_up = hung_up
-        self._is_taken = False
-        self._typed: Callable[[str], None] | None = None
-        self._before = termios.tcgetattr(_STDIN)
-        self._loop = asyncio.get_running_loop()
+    pressed: Callable[[str], None]
+    _: KW_ONLY
+    left: Callable[[], None] = _nothing
+    taken: Callable[[], None] = _nothing
+    hung_up: Callable[[], None] = _nothing
+    _is_taken: bool = field(default=False, init=False)
+    _typed: Callable[[str], None] | None = field(default=None, init=False)
+    _before: list[Any] = field(default_factory=lambda: termios.tcgetattr(_STDIN), init=False)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
 
     def __enter__(self) -> Self:
         self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
@@ -77,7 +69,7 @@ class Keyboard:
             self._single_keys()
             self._loop.add_reader(_STDIN, self._read)
             self._is_taken = True
-            self._taken()
+            self.taken()
         else:
             self._loop.remove_reader(_STDIN)  # reading there would stop the process
 
@@ -88,7 +80,7 @@ class Keyboard:
 
     def _stop(self) -> None:
         """Ctrl-Z: stop, but leave the terminal to the shell as it was."""
-        self._left()
+        self.left()
         self._give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -103,10 +95,10 @@ class Keyboard:
             typed(text.strip())
         elif text:
             for key in text:
-                self._pressed(key)
+                self.pressed(key)
         else:
             self._loop.remove_reader(_STDIN)
-            self._hung_up()
+            self.hung_up()
 
     def _single_keys(self) -> None:
         """Let each key come at once. In one step: between two, Ctrl-C would throw away what was typed before it."""

@@ -3,10 +3,11 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TextIO
 
@@ -17,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.panel import Panel
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +28,9 @@ MONEY_PLACES = 2
 
 #: columns of a screen that has room for a table with two ids in a row.
 WIDE_COLUMNS = 120
+
+#: Column of `Output.progress`: what is under way.
+DESCRIPTION = TextColumn("{task.description}", markup=False)
 
 Pair = tuple[str, str]
 
@@ -79,11 +83,24 @@ class Output:
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
         """Show on a terminal that something is under way, and for how long, until the block ends."""
-        spinner = SpinnerColumn("line" if self.stderr.options.ascii_only else "dots")
-        columns = (spinner, TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-        with Progress(*columns, console=self.stderr, transient=True, disable=not self.stderr.is_terminal) as progress:
-            progress.add_task(what, total=None)
+        with self.progress(what, self.spinner(), DESCRIPTION):
             yield
+
+    @contextmanager
+    def progress(
+        self, what: str, *columns: ProgressColumn, total: float | None = None
+    ) -> Iterator[Callable[..., None]]:
+        """Show on a terminal how far something is, in these columns, and for how long, until the block ends.
+
+        Yield what is called with `completed`, `total` or `description` where one of them changes.
+        """
+        shown = (*columns, TimeElapsedColumn())
+        with Progress(*shown, console=self.stderr, transient=True, disable=not self.stderr.is_terminal) as progress:
+            yield partial(progress.update, progress.add_task(what, total=total))
+
+    def spinner(self) -> SpinnerColumn:
+        """Return the column of `progress` that shows that something is under way."""
+        return SpinnerColumn("line" if self.stderr.options.ascii_only else "dots")
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: str = "", under: str = "") -> None:
         """Write rows: a table on a terminal, lines separated by tabs (the first names the columns) in a pipe.

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 import click
 
 from posd.cli.app.advice import Advice
+from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect
 from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
@@ -201,6 +202,12 @@ def _list_row(subject: Subject, document: Document, *, narrow: bool) -> tuple[st
 
 # Starting one, and waiting for its end: until the outcome, the deadline or Ctrl-C.
 
+terminal_option = click.option(
+    "--terminal",
+    metavar="SERIAL",
+    shell_complete=serials,
+    help="The terminal; may be left out where there is only one.",
+)
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0),

@@ -5,17 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn
 
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, counted, moment
+from posd.cli.app.output import DESCRIPTION, Output, counted, moment
 from posd.cli.app.parameters import asks, caller
 from posd.cli.operate.config import load_or_exit
 from posd.storage.backup import NotABackup
@@ -41,18 +40,10 @@ def _told(output: Output) -> Iterator[None]:
 @contextmanager
 def _progress(output: Output) -> Iterator[Look]:
     """Show on a terminal what is under way, and how far it is where that is known."""
-    spinner = SpinnerColumn("line" if output.stderr.options.ascii_only else "dots")
-    columns: tuple[Any, ...] = (
-        spinner,
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as bar:
-        task = bar.add_task("opening the file", total=None)
+    with output.progress("opening the file", output.spinner(), DESCRIPTION, BarColumn()) as update:
 
         def look(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total or None)
+            update(description=what, completed=done, total=total or None)
 
         yield look
 

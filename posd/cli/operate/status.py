@@ -1,7 +1,7 @@
 """`posd status`: the health of the daemon, its version, what is open. `posd metrics`, `openapi` and `completion`."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -26,42 +26,38 @@ def status(ctx: click.Context, output: Output) -> None:
     Exit code 0 where the daemon is well, whatever the payments and print jobs are.
     """
     with connect(ctx) as api:
-        # 503 is an answer here: a failing daemon says what fails.
-        health = api.get("/health", also={503})
-        version = api.get("/version")
-        transactions = api.get("/transactions", {"open": "true"})
-        attention = api.get("/transactions", {"attention": "true"})
-        print_jobs = api.get("/print-jobs", {"open": "true"})
-        print_attention = api.get("/print-jobs", {"attention": "true"})
-    word = health.body.get("status", "failing")
-    if output.as_json:
-        document = {
-            "socket": str(api.socket),
-            "health": msgspec.Raw(health.raw),
-            "version": msgspec.Raw(version.raw),
-            "open": msgspec.Raw(transactions.raw),
-            "attention": msgspec.Raw(attention.raw),
-            "open_print_jobs": msgspec.Raw(print_jobs.raw),
-            "print_attention": msgspec.Raw(print_attention.raw),
+        replies = {
+            "health": api.get("/health", also={503}),  # an answer here: a failing daemon says what fails
+            "version": api.get("/version"),
+            "open": api.get("/transactions", {"open": "true"}),
+            "attention": api.get("/transactions", {"attention": "true"}),
+            "open_print_jobs": api.get("/print-jobs", {"open": "true"}),
+            "print_attention": api.get("/print-jobs", {"attention": "true"}),
         }
-        output.json(msgspec.json.encode(document))
+    word = replies["health"].body.get("status", "failing")
+    if output.as_json:
+        document = {name: msgspec.Raw(reply.raw) for name, reply in replies.items()}
+        output.json(msgspec.json.encode({"socket": str(api.socket), **document}))
     else:
-        pairs: list[Pair] = [
-            ("socket", str(api.socket)),
-            ("version", f"{version.body['version']} (API {version.body['api']}, schema {version.body['schema']})"),
-            *((name, check_text(check)) for name, check in health.body.get("checks", {}).items()),
-            ("open payments", str(len(transactions.body["transactions"]))),
-        ]
-        pairs += [("", open_text(transaction)) for transaction in transactions.body["transactions"]]
-        if attention.body["transactions"]:
-            pairs.append(("attention", f"{len(attention.body['transactions'])} (posd list --attention)"))
-        if print_jobs.body["print_jobs"]:
-            pairs.append(("open print jobs", f"{count(print_jobs.body, 'print_jobs')} (posd print-jobs --open)"))
-        if print_attention.body["print_jobs"]:
-            jobs = count(print_attention.body, "print_jobs")
-            pairs.append(("print attention", f"{jobs} (posd print-jobs --attention)"))
-        output.panel(f"posd: {word}", pairs, STYLES.get(word, "red"))
+        pairs = _pairs({name: reply.body for name, reply in replies.items()})
+        output.panel(f"posd: {word}", [("socket", str(api.socket)), *pairs], STYLES.get(word, "red"))
     sys.exit(ExitCode.DONE if word == "ok" else ExitCode.NOT_DONE)
+
+
+def _pairs(told: Mapping[str, Any]) -> Iterator[Pair]:
+    version, payments, attention = told["version"], told["open"]["transactions"], told["attention"]["transactions"]
+    yield "version", f"{version['version']} (API {version['api']}, schema {version['schema']})"
+    for name, check in told["health"].get("checks", {}).items():
+        yield name, check_text(check)
+    yield "open payments", str(len(payments))
+    for transaction in payments:
+        yield "", open_text(transaction)
+    if attention:
+        yield "attention", f"{len(attention)} (posd list --attention)"
+    if told["open_print_jobs"]["print_jobs"]:
+        yield "open print jobs", f"{count(told['open_print_jobs'], 'print_jobs')} (posd print-jobs --open)"
+    if told["print_attention"]["print_jobs"]:
+        yield "print attention", f"{count(told['print_attention'], 'print_jobs')} (posd print-jobs --attention)"
 
 
 def count(page: Mapping[str, Any], name: str) -> str:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import click
 
 from posd.cli.app import parameters
-from posd.cli.app.completion_words import Complete, payments, serials
+from posd.cli.app.completion_words import Complete, payments
 from posd.cli.app.connection import id_argument, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
-from posd.cli.app.subject import await_end, deadline_in, run, timeout_option
+from posd.cli.app.subject import await_end, deadline_in, run, terminal_option, timeout_option
 from posd.cli.payments.progress import PAYMENT
 from posd.cli.payments.words import OPERATIONS
 
@@ -134,12 +134,7 @@ def _parameters(row: Start) -> Iterator[Callable[[Callable[..., None]], Callable
         yield click.option("--reference", type=click.UUID, metavar="UUID", help="Instead of ORIGINAL: its reference.")
         another = f"Although ORIGINAL has another {OPERATIONS[row.type].noun}, or the --sale has one."
     yield click.argument("amount", required=False)
-    yield click.option(
-        "--terminal",
-        metavar="SERIAL",
-        shell_complete=serials,
-        help="The terminal; may be left out where there is only one.",
-    )
+    yield terminal_option
     for name, words in PARTS.items():
         yield click.option(f"--{name.replace('_', '-')}", type=parameters.amount, metavar="AMOUNT", help=words)
     yield click.option(

@@ -14,7 +14,7 @@ from posd.cli.app.connection import connect, decode, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import job_id
-from posd.cli.app.subject import await_end, deadline_in, run, show_attention, show_list, timeout_option
+from posd.cli.app.subject import await_end, deadline_in, run, show_attention, show_list, terminal_option, timeout_option
 from posd.cli.payments import words
 from posd.cli.printing.progress import PRINT_JOB, hint, job_pairs, show_end
 from posd.client.documents import Verbatim
@@ -125,12 +125,7 @@ SENT_BEFORE = "This call sent nothing to the printer; an earlier one with the sa
 
 @click.command("print")
 @click.argument("file", metavar="FILE", shell_complete=files)
-@click.option(
-    "--terminal",
-    metavar="SERIAL",
-    shell_complete=serials,
-    help="The terminal; may be left out where there is only one.",
-)
+@terminal_option
 @click.option("--reference", metavar="TEXT", help="What it belongs to: the terminal gives it back, lists show it.")
 @click.option("--reprint-of", type=job_id, metavar="ID", help="The print job of which this is a reprint.")
 @click.option("--text", "as_text", is_flag=True, help="Print FILE as text, even where it is a JSON object.")

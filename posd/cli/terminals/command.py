@@ -1,11 +1,75 @@
 """`posd terminals`: the terminals that the configuration names, where they are, and why one is not reachable."""
 
-import click
+import time
+from collections.abc import Mapping
+from typing import Any
 
-from posd.cli.app.connection import connect, json_option
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from posd.cli.app.connection import Api, Reply, Unreachable, connect, json_option
 from posd.cli.app.lazy import LazyGroup, Targets
-from posd.cli.app.output import Output
-from posd.cli.terminals.rows import COLUMNS, NOTHING, WHY, plain_row, remarks, terminal_row
+from posd.cli.app.output import Output, drawn, escaped, moment
+
+# Terminals as rows of a table, and what there is to say of each.
+
+#: characters of a payment's id in the table on a terminal, which has no room for more.
+SHORT_ID = 8
+
+COLUMNS = ("serial", "model", "address", "source", "reachable", "payment", "seen")
+
+#: A further column in a pipe; on a terminal these words stand below the table.
+WHY = "why"
+
+REACHABLE = {True: "yes", False: "no", None: "not known"}
+
+#: state of another address under the serial -> what it means.
+CLAIM_STATES: Mapping[str, str] = {
+    "answers": "which answers and is trusted as well",
+    "unchecked": "where nobody has looked yet",
+    "silent": "which does not answer",
+    "refused": "which is not trusted",
+}
+
+NOTHING = 'No terminals: name them in the configuration ([[terminals]] with serial = "...").'
+
+
+def plain_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a terminal's row in a pipe: with the words for why it is not reachable, and who else claims to be it."""
+    return (*terminal_row(terminal, short=False), "; ".join(why(terminal)) or "-")
+
+
+def terminal_row(terminal: Mapping[str, Any], *, short: bool) -> tuple[str, ...]:
+    """Return a terminal's row; one that the configuration does not name is marked."""
+    known = terminal.get("in_fleet", True)
+    payment = terminal["transaction"] or "-"
+    return (
+        terminal["serial"] if known else f"{terminal['serial']} (not in the fleet)",
+        " ".join(part for part in (terminal["brand"], terminal["model"]) if part) or "-",
+        terminal["base_url"] or "no address",
+        terminal["source"] or "-",
+        REACHABLE[terminal["reachable"]],
+        payment[:SHORT_ID] if short else payment,
+        moment(terminal["last_seen"]),
+    )
+
+
+def why(terminal: Mapping[str, Any]) -> list[str]:
+    """Say why a terminal is not reachable, and where else something announces itself under its serial."""
+    words = [terminal["reason"]] if terminal.get("reason") else []
+    for claim in terminal.get("claims") or []:
+        if not claim["same_device"]:
+            because = f": {claim['reason']}" if claim["reason"] else ""
+            words.append(f"also announced at {claim['base_url']}, {CLAIM_STATES[claim['state']]}{because}")
+    return words
+
+
+def remarks(items: list[Mapping[str, Any]]) -> list[str]:
+    """Return what stands below the table on a terminal."""
+    return [f"{item['serial']}: {words}" for item in items for words in why(item)]
+
 
 #: What can be done beside listing: one file a command.
 SUBCOMMANDS: Targets = {
@@ -30,8 +94,6 @@ def terminals(ctx: click.Context, output: Output, everything: bool, watch: bool)
     query = {"all": "true"} if everything else {}
     with connect(ctx) as api:
         if watch:
-            from posd.cli.terminals.watch import follow
-
             follow(api, output, query)
             return
         with output.busy("looking at the terminals"):
@@ -49,3 +111,108 @@ def terminals(ctx: click.Context, output: Output, everything: bool, watch: bool)
     output.table(COLUMNS, [terminal_row(item, short=True) for item in items], whole="address")
     for line in remarks(items):
         output.line(line, "yellow")
+
+
+# `posd terminals --watch`: redrawn on a terminal, a line a change in a pipe, a JSON document a line with --json.
+
+#: seconds between two looks at the list: the daemon looks at the terminals themselves more rarely.
+PAUSE_SECONDS = 0.5
+
+#: What differs from one look to the next without anything having changed.
+CLOCKS = ("last_seen", "checked_at")
+
+
+def follow(api: Api, output: Output, query: Mapping[str, str]) -> None:
+    """Show the list until Ctrl-C. Raise Unreachable where the daemon is not there at the start."""
+    show = _Screen(output) if output.rich else _Lines(output)
+    try:
+        reply = api.get("/terminals", query)
+        with show:
+            show.take(reply)
+            while True:
+                time.sleep(PAUSE_SECONDS)
+                try:
+                    show.take(api.get("/terminals", query))
+                except Unreachable as error:
+                    show.away(str(error))
+    except KeyboardInterrupt:
+        return
+
+
+class _Lines:
+    """What goes into a pipe: at first a line for each terminal, then one for each that changed."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._shown: dict[str, Any] | None = None
+        self._is_away = False
+
+    def __enter__(self) -> "_Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def take(self, reply: Reply) -> None:
+        if self._is_away:
+            self._is_away = False
+            self._output.note("posd is back")
+        items = reply.body["terminals"]
+        now = {item["serial"]: _without_clocks(item) for item in items}
+        before, self._shown = self._shown, now
+        if before == now:
+            return
+        if self._output.as_json:
+            click.echo(reply.raw)
+            return
+        if before is None:
+            self._output.line("\t".join(("time", *COLUMNS, WHY)))
+        for serial in (before or {}).keys() - now.keys():
+            self._line((serial, *["-"] * (len(COLUMNS) - 1), "gone"))
+        for item in items:
+            if before is None or before.get(item["serial"]) != now[item["serial"]]:
+                self._line(plain_row(item))
+
+    def away(self, reason: str) -> None:
+        """Say once that the daemon cannot be reached."""
+        if not self._is_away:
+            self._is_away = True
+            self._output.note(f"{reason}; still watching")
+
+    def _line(self, row: tuple[str, ...]) -> None:
+        cells = (time.strftime("%H:%M:%S"), *row)
+        self._output.line("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in cells))
+
+
+class _Screen:
+    """What stands on a terminal: the table as it is now."""
+
+    def __init__(self, output: Output) -> None:
+        self._live = Live(console=output.stdout, auto_refresh=False)
+
+    def __enter__(self) -> "_Screen":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def take(self, reply: Reply) -> None:
+        items = reply.body["terminals"]
+        if not items:
+            self._draw(Text(NOTHING))
+            return
+        table = drawn(COLUMNS, [terminal_row(item, short=True) for item in items], whole="address")
+        self._draw(Group(table, *(Text(escaped(line), "yellow") for line in remarks(items))))
+
+    def away(self, reason: str) -> None:
+        """Say that the daemon cannot be reached."""
+        self._draw(Text(escaped(f"{reason}; still watching"), "yellow"))
+
+    def _draw(self, what: RenderableType) -> None:
+        self._live.update(Group(what, Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends it", "dim")), refresh=True)
+
+
+def _without_clocks(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    claims = [{key: value for key, value in claim.items() if key not in CLOCKS} for claim in item.get("claims") or []]
+    return {key: value for key, value in item.items() if key not in CLOCKS} | {"claims": claims}

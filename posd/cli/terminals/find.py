@@ -4,21 +4,21 @@ import asyncio
 import ipaddress
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
 import msgspec
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn
 
 from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output
+from posd.cli.app.output import DESCRIPTION, Output
 from posd.cli.operate.config import load_or_exit
 from posd.config import Config, TerminalConfig
 from posd.terminals import scan, trust
@@ -173,24 +173,16 @@ def _offered() -> Iterator[tuple[str, str]]:
 
 def _run(search: Search, output: Output) -> Report:
     """Scan until all are found or Ctrl-C is pressed; return what was seen."""
-    with _progress(output, len(search.targets)) as on_progress:
-        scanning = Scan(search.targets, search.port, search.wanted, on_progress)
+    total = len(search.targets)
+    with output.progress("looking", DESCRIPTION, BarColumn(), MofNCompleteColumn(), total=total) as update:
+
+        def show(report: Report) -> None:
+            update(completed=report.tried, description=f"looking, {len(report.found)} found")
+
+        scanning = Scan(search.targets, search.port, search.wanted, show)
         with suppress(KeyboardInterrupt):
             asyncio.run(scanning.run())
     return scanning.report
-
-
-@contextmanager
-def _progress(output: Output, total: int) -> Iterator[Callable[[Report], None]]:
-    """Show on a terminal how far it is."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=output.stderr, transient=True, disable=not output.stderr.is_terminal) as progress:
-        task = progress.add_task("looking", total=total)
-
-        def show(report: Report) -> None:
-            progress.update(task, completed=report.tried, description=f"looking, {len(report.found)} found")
-
-        yield show
 
 
 def _tell(output: Output, search: Search, report: Report) -> None:

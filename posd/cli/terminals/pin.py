@@ -4,7 +4,6 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import click
@@ -17,7 +16,7 @@ from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output, Pair
 from posd.cli.operate.config import load_or_exit
-from posd.cli.tls.settings import fail, grouped
+from posd.cli.tls.settings import fail, fields, grouped
 from posd.config import Config, TerminalConfig, values
 from posd.config.problems import UnusableValueError
 from posd.config.values import Base
@@ -81,7 +80,11 @@ def pin(ctx: click.Context, output: Output, serial: str, address: str | None, fi
     pinned = terminal.fingerprint_sha256 if terminal else ""
     if output.as_json:
         matches = None if expected is None else expected == info.fingerprint_sha256
-        result = _document(serial, where, info) | {
+        result = {
+            "terminal": serial,
+            "base_url": where.base_url,
+            **fields(info),
+            "fingerprint_sha256": info.fingerprint_sha256,
             "matches": matches,
             "configured_fingerprint_sha256": pinned or None,
             "toml": _toml(serial, info) if matches else None,
@@ -147,20 +150,6 @@ def _ask(where: Address, terminal: TerminalConfig | None) -> bytes:
         return shown_certificate(where.host, where.port, seconds=ASK_SECONDS, server_name=name)
     except NotShown as error:
         raise CannotAsk(f"{where.base_url} {error}; is the terminal switched on, and is that its address?") from error
-
-
-def _document(serial: str, where: Address, info: tls.CertificateInfo) -> dict[str, Any]:
-    return {
-        "terminal": serial,
-        "base_url": where.base_url,
-        "subject": info.subject,
-        "issuer": info.issuer,
-        "names": list(info.names),
-        "addresses": list(info.addresses),
-        "not_before": info.not_before.isoformat(),
-        "not_after": info.not_after.isoformat(),
-        "fingerprint_sha256": info.fingerprint_sha256,
-    }
 
 
 def _show(output: Output, serial: str, where: Address, info: tls.CertificateInfo) -> None:

@@ -7,7 +7,7 @@ from posd.cli.app.lazy import LazyGroup, Targets
 SUBCOMMANDS: Targets = {
     "init": "posd.cli.tls.init:init",
     "status": "posd.cli.tls.status:status",
-    "renew": "posd.cli.tls.renew:renew",
+    "renew": "posd.cli.tls.init:renew",
     "ca": "posd.cli.tls.init:ca",
 }
 

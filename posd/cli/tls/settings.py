@@ -45,16 +45,19 @@ def wanted(config: Config) -> tls.Subjects:
 
 def document(info: tls.CertificateInfo, path: Path, now: datetime) -> dict[str, Any]:
     """Return a certificate as --json shows it."""
+    days, fingerprint = info.days_left(now), info.fingerprint_sha256
+    return {"path": str(path), **fields(info), "days_left": days, "fingerprint_sha256": fingerprint}
+
+
+def fields(info: tls.CertificateInfo) -> dict[str, Any]:
+    """Return as JSON for whom a certificate is, by whom, and how long it is valid."""
     return {
-        "path": str(path),
         "subject": info.subject,
         "issuer": info.issuer,
         "names": list(info.names),
         "addresses": list(info.addresses),
         "not_before": info.not_before.isoformat(),
         "not_after": info.not_after.isoformat(),
-        "days_left": info.days_left(now),
-        "fingerprint_sha256": info.fingerprint_sha256,
     }
 
 

@@ -15,7 +15,7 @@ from posd.cli.payments.show import Link, transaction_pairs
 from posd.cli.payments.words import words_of
 from posd.cli.printing import progress as print_words
 from posd.cli.printing.progress import job_pairs
-from posd.cli.terminals.rows import why
+from posd.cli.terminals.command import why
 from posd.cli.watch.screen import BINDINGS, Glyphs, Line, Span, at_most, fit, lines_of, text_of, width, wrap
 from posd.cli.watch.state import Document, Kind, Page, Row, Section
 

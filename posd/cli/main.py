@@ -57,7 +57,7 @@ COMMANDS: Mapping[str, str] = {
 
 
 class Commands(LazyGroup):
-    """The group of all commands: whatever ends one is told in one message."""
+    """The group of all commands: an error of any of them becomes one message."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. An error becomes one message and an exit code: no traceback reaches a user."""
@@ -66,7 +66,7 @@ class Commands(LazyGroup):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            # A closed pipe (posd list | head) is click's to handle; POSD_DEBUG is for who repairs posd.
+            # A closed pipe (posd list | head) is click's to handle; POSD_DEBUG shows the traceback to a developer.
             if (isinstance(error, OSError) and error.errno == errno.EPIPE) or os.environ.get("POSD_DEBUG"):
                 raise
             from posd.cli.app.errors import explain

@@ -141,7 +141,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of the async client, which is loaded by those who ask for it: asyncio takes long to import."""
+    """Return a name of the async client. It is loaded at its first use, since asyncio takes long to import."""
     if name in {"AsyncPayment", "AsyncPosd", "AsyncPrint"}:
         from posd.client import async_
 

@@ -60,7 +60,7 @@ def probe(path: str) -> None:
         try:
             attempt.connect(path)
         except BlockingIOError:
-            pass  # somebody listens, and is behind
+            pass  # a process listens, and its backlog is full
         except OSError as error:
             # Python refuses a long path itself, without a number.
             number = error.errno or errno.ENAMETOOLONG

@@ -51,9 +51,9 @@ OUTCOME_ITEM = "outcome"
 
 #: Name of the item that tells what a reader may have missed.
 NOTICE_ITEM = "notice"
-#: Names of the items by which posd tells of the stream itself: they are no changes, whatever is in them.
+#: Names of the items by which posd tells of the stream itself: they are never changes.
 OWN_NAMES = frozenset({OUTCOME_ITEM, "cut_off", "draining", "problem", NOTICE_ITEM})
-#: The beginning of the feed, for who wants places by which an older copy of the database is told.
+#: The beginning of the feed, with places that show whether an older copy of the database was put there.
 START = "start"
 #: Code of the notice that the place is none of this database (a copy was put there): the stream goes on after `seq`.
 PLACE_UNKNOWN = "place_unknown"
@@ -194,7 +194,7 @@ def start(
     """Start something: the same call, with the same id, until posd answers for it.
 
     Raise Problem where posd says that nothing was sent, Unreachable where nothing is known after `patience` seconds;
-    `unsent_patience` is that of a call which provably reached nobody.
+    `unsent_patience` is that of a call which provably did not reach posd.
     """
     unsent = Away(unsent_patience, on_away)
     sent = Away(patience, on_away, TROUBLED)

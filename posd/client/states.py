@@ -53,8 +53,8 @@ class Ended:
 
     `next_step` is posd's advice: `done`; `new_id_ok` (not charged: pay again under a new id); `ask_person` (what the
     terminal said contradicts itself). `status` is the terminal's last state, None where none stands behind it.
-    `reached_acquirer` is None where that is not known. `document` is the outcome as posd sent it, with whatever this
-    client does not know.
+    `reached_acquirer` is None where that is not known. `document` is the outcome as posd sent it, with the
+    members that this client does not know.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""`posd logs`: the daemon's lines in words, whatever is in them and wherever they come from."""
+"""`posd logs`: the daemon's lines in words, of any content and from any source."""
 
 import json
 import os

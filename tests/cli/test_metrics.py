@@ -1,4 +1,4 @@
-"""`posd metrics`: what the socket says, byte for byte, for whoever carries it on."""
+"""`posd metrics`: what the socket says, byte for byte."""
 
 from pathlib import Path
 

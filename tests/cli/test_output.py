@@ -1,4 +1,4 @@
-"""How values are written for people, and that nobody's text steers the screen."""
+"""How values are written for people, and that no text from outside steers the screen."""
 
 import io
 import json

@@ -41,11 +41,11 @@ class Place:
         self.config.write_text(toml(self.home, "\n".join([f'[[terminals]]\nserial = "{SERIAL}"', *lines])))
 
     async def pin(self, *arguments: str, socket: Path | None = None) -> Done:
-        """Run the command where nobody can be asked."""
+        """Run the command where no person can be asked."""
         return await asyncio.to_thread(posd, "terminals", "pin", SERIAL, *arguments, config=self.config, socket=socket)
 
     async def pin_on_terminal(self, types: str, *arguments: str, columns: int = 160) -> Seen:
-        """Run it on a terminal, where somebody types."""
+        """Run it on a terminal, where a person types."""
         command = ("--config", str(self.config), "terminals", "pin", SERIAL, *arguments)
         return await asyncio.to_thread(posd_on_terminal, *command, socket=self.socket, types=types, columns=columns)
 

@@ -202,7 +202,7 @@ def test_what_is_left_open_is_called_what_it_is(tmp_path: Path, arguments: tuple
     with Stub(tmp_path / "s", [unclear, answer(running, 201), answer(running), no_events]):
         lost = posd(*arguments, "--id", NEW_ID, socket=tmp_path / "s")
         cut = posd(*arguments, "--timeout", "0", socket=tmp_path / "s")
-        # Whoever waits leaves its reading thread behind; a command's process ends with it, a test's does not.
+        # A wait leaves its reading thread behind; a command's process ends with it, a test's does not.
         for thread in threading.enumerate():
             if "(_read)" in thread.name:
                 thread.join(PATIENCE)

@@ -66,7 +66,7 @@ _AS_ANOTHER = """
 @needs(root=True)
 @pytest.mark.parametrize("command", ["init", "status", "renew", "ca"])
 def test_who_may_not_look_into_the_state_directory_is_told_so(command: str) -> None:
-    """It is the directory of posd's user alone: the first thing that somebody without sudo runs into."""
+    """It is the directory of posd's user alone: the first thing that a user without sudo runs into."""
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         home.chmod(0o755)
@@ -307,14 +307,14 @@ def test_init_if_missing_makes_the_first_one_and_no_second(config: Path) -> None
 
 
 def test_init_if_missing_asks_no_daemon(config: Path, tmp_path: Path) -> None:
-    """While the service starts, systemd holds the till's socket: whoever asks there waits for the start, for ever."""
+    """While the service starts, systemd holds the till's socket: a call there waits for the start, for ever."""
     (tmp_path / "run").mkdir()
     with socket.socket(socket.AF_UNIX) as held:
         held.bind(str(tmp_path / "run" / "till.sock"))
         held.listen()
         held.setblocking(False)
         assert posd("tls", "init", "--if-missing", config=config).returncode == 0
-        with pytest.raises(BlockingIOError):  # nobody called
+        with pytest.raises(BlockingIOError):  # no call came
             held.accept()
 
 

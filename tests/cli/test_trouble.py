@@ -28,7 +28,7 @@ NO_MORE = "Do not start this payment again before its outcome is known."
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """Whoever waits leaves its reading thread behind; a command's process ends with it, a test's does not."""
+    """A wait leaves its reading thread behind; a command's process ends with it, a test's does not."""
     yield
     for thread in threading.enumerate():
         if "(_read)" in thread.name:
@@ -101,7 +101,7 @@ def test_a_payment_that_posd_does_not_know_is_refused_and_one_of_no_posd_unreach
 def test_who_waits_for_what_is_removed_hears_how_it_ended(
     tmp_path: Path, arguments: tuple[str, ...], left: dict[str, str | None], code: int
 ) -> None:
-    """A start is refused all the same: whether it is for the same sale, nobody knows any more."""
+    """A start is refused all the same: whether it is for the same sale is not known any more."""
     fields = "," + json.dumps(left).strip("{}")
     with Stub(tmp_path / "s", [problem(410, "pruned", "used before; it ended so", fields)] * 2):
         done = posd(*arguments, socket=tmp_path / "s")
@@ -165,7 +165,7 @@ def test_a_print_job_that_cannot_be_looked_at_is_not_taken_for_one_that_failed(t
     assert "Do not print it again under another id before that is known." in done.stderr
 
 
-# what is said of a call that reached nobody, and of one that left doubt
+# what is said of a call that did not reach posd, and of one that left doubt
 
 
 def test_of_an_id_that_was_given_only_this_call_is_said_to_have_started_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ __all__ = ["home", "shop"]
 
 @pytest.fixture
 def payment(shop: Shop) -> Payment:
-    """A payment that nobody has started, on a terminal of its own that takes it."""
+    """A payment that is not started yet, on a terminal of its own that takes it."""
     payment = shop.payment()
     shop.terminal.start = acknowledging(payment.serial)
     shop.terminal.arrived.clear()
@@ -23,7 +23,7 @@ def payment(shop: Shop) -> Payment:
 
 @pytest.fixture
 async def alone(home: Path) -> AsyncIterator[Payment]:
-    """A payment that nobody has started, on the one terminal of a daemon that can be stopped and started again."""
+    """A payment that is not started yet, on the one terminal of a daemon that can be stopped and started again."""
     async with open_counters(home, 1) as [counter]:
         yield counter.payment()
 

@@ -1,4 +1,4 @@
-"""Who stops waiting leaves the payment alone: cancellation, time-outs, Ctrl-C; and threads share a client."""
+"""A wait that ends leaves the payment alone: cancellation, time-outs, Ctrl-C; and threads share a client."""
 
 import asyncio
 import gc
@@ -53,7 +53,7 @@ WAITS: dict[str, Callable[[AsyncPayment], Awaitable[Any]]] = {
 async def until(what: Callable[[], bool]) -> None:
     """Wait until something holds in this process, for which there is no event."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not what():  # noqa: ASYNC110 - nobody tells of it
+        while not what():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
 
 

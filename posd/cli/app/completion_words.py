@@ -1,7 +1,7 @@
 """What a shell offers for a word that is being typed: ids, serials, attention codes, files.
 
-They are asked from the daemon, on a socket of our own and with little patience: somebody has pressed a key and waits.
-Whatever goes wrong, nothing is offered, and nothing is said: the shell would write it into the line.
+The daemon is asked for them, with a short time-out: a person has pressed a key and waits. After an error nothing is
+offered and nothing is written: the shell would put the message into the line.
 """
 
 from collections.abc import Callable, Iterable, Iterator

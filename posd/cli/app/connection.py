@@ -119,7 +119,7 @@ def configured_socket(config_path: str) -> Path:
 
 
 def can_open(path: Path) -> bool:
-    """Whether somebody listens on the socket and lets this user in."""
+    """Whether a daemon listens on the socket and lets this user in."""
     try:
         probe(path)
     except Unreachable:

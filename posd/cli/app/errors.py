@@ -60,7 +60,7 @@ def explain(error: Exception, context: Context) -> Failure:
 
 
 def _directed(problem: Problem, context: Context) -> str:
-    """Say what directed an operator's command to the till's socket, where it was a variable and nobody sees it."""
+    """Say that a variable of the shell sent an operator's command to the till's socket; else return no text."""
     path = os.environ.get(SOCKET_VARIABLE)
     if problem.code != "forbidden" or not path or context.socket_path != path:
         return ""

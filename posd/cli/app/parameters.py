@@ -139,5 +139,5 @@ def user_name(uid: int) -> str:
 
 
 def caller() -> str:
-    """Return who calls: the user behind sudo, else the one of this process."""
+    """Return the user who calls: the one behind sudo, else that of this process."""
     return os.environ.get("SUDO_USER") or user_name(os.getuid())

@@ -139,9 +139,14 @@ def _show_advice(output: Output, advice: Advice, ids: Sequence[str]) -> None:
 
 
 def show_list(
-    ctx: click.Context, output: Output, subject: Subject, params: Mapping[str, str], *, everything: bool
+    ctx: click.Context, output: Output, subject: Subject, filters: Mapping[str, object], *, everything: bool
 ) -> None:
-    """Read and write a page of the list, or all of it, and what to do about attention where that is asked for."""
+    """Read and write a page of the list, or all of it, and what to do about attention where that is asked for.
+
+    Filters that are None or False are left out.
+    """
+    given = {name: value for name, value in filters.items() if value is not None and value is not False}
+    params = {name: "true" if value is True else str(value) for name, value in given.items()}
     with connect(ctx) as api:
         documents, more = _read_pages(api, output, subject, params, everything=everything)
     if documents or not output.rich:
@@ -238,7 +243,7 @@ def run(
     """
     context(ctx).starts = True
     with connect(ctx) as api, subject.progress(output, draft) as progress:
-        # Before the call: whatever happens from here on, the id is on the screen.
+        # Before the call: the id is on the screen, also where the call fails.
         write = output.note if output.as_json else output.line
         write(f"{subject.title} {subject.id(draft)}")
         reply = _begin(api, progress, draft, request, deadline, nothing)

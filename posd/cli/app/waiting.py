@@ -71,8 +71,8 @@ def start(
 ) -> Reply:
     """PUT a transaction or a print job until the daemon answers for it, and return the answer.
 
-    Where the first call provably reached nobody, nothing was started and Unreachable is raised. Once a call may have
-    been read, the same call is repeated: that is always safe, and only the daemon knows what came of it.
+    Where the first call provably did not reach posd, nothing was started and Unreachable is raised. Once a call may
+    have been read, the same call is repeated: that is always safe, and only the daemon knows what came of it.
     `deadline` is a time of `time.monotonic()`. Raise Problem, Unreachable or TimedOut.
     """
 

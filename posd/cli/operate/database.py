@@ -18,7 +18,7 @@ from posd.cli.app.parameters import asks
 #: seconds: far above what the largest database needs, so that a fault ends too.
 BACKUP_SECONDS = 3600.0
 PRUNE_SECONDS = 6 * 3600.0
-#: Backups that are kept in a directory where nobody says.
+#: Backups that are kept in a directory, without --keep.
 KEEP = 14
 
 BUSY = "posd copies the database, and checks the copy"

@@ -40,7 +40,7 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
     "critical": {"fg": "red", "bold": True},
 }
 
-_PREFIX = re.compile(rb"^<[0-7]>")  # the level that the journal takes off, where somebody kept the lines otherwise
+_PREFIX = re.compile(rb"^<[0-7]>")  # the level: the journal takes it off, a file keeps it
 _OPTIONAL = re.compile(r"\[([^][]*)\]")
 _NAME = re.compile(r"{(\w+)}")
 
@@ -156,7 +156,7 @@ class Words:
         return told
 
     def _advice(self, line: Mapping[str, Any]) -> list[str]:
-        """Say what to do, at the first line of an event: the same words under each of them help nobody."""
+        """Say what to do, at the first line of an event: repeated under each of them it would help no more."""
         row = EVENTS.get(line["event"])
         if row is None or not row.do or line.get("level") not in LEVELS[2:] or line["event"] in self._advised:
             return []
@@ -235,7 +235,7 @@ def of_journal(unit: str, options: Sequence[str]) -> Iterator[Lines]:
     """Read the journal. Raise NoLog where it cannot be read, also after what could be."""
     command = ["journalctl", f"--unit={unit}", "--output=cat", "--no-pager", *options]
     try:
-        process = subprocess.Popen(  # noqa: S603 - words of a table and of who calls, no shell
+        process = subprocess.Popen(  # noqa: S603 - words of a table and of the caller, no shell
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -275,7 +275,7 @@ def _judge(unit: str, code: int, said: str) -> None:
         raise NoLog(f"journalctl failed: {said or f'exit code {code}'}")
 
 
-#: Lines that are shown where nobody says how many; with --follow those before the first new one.
+#: Lines that are shown without --lines; with --follow those before the first new one.
 LINES = 200
 LINES_BEFORE = 20
 #: journalctl's names of our levels (its --priority takes one and all that are more important).
@@ -384,7 +384,7 @@ def _raw(output: Output, found: Iterable[Found]) -> Iterator[bytes]:
 
 
 def _write(texts: Iterable[bytes], *, live: bool) -> bool:
-    """Write lines, where somebody watches each at once; tell whether there were any."""
+    """Write lines, each at once where a person watches; tell whether there were any."""
     stream = sys.stdout.buffer
     at_once = live or sys.stdout.isatty()
     told = False

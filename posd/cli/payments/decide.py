@@ -88,7 +88,7 @@ def signed(command: Command) -> Command:
 
 
 class Decision(NamedTuple):
-    """One decision: the call that makes it, the question for it, and what explains it to the person who is asked."""
+    """One decision: the call that makes it, the question for it, and what explains it to a person."""
 
     verb: str
     body: Mapping[str, str | None]
@@ -101,8 +101,8 @@ def _decide(
 ) -> Document:
     """Make a decision once it is sure, and return how its subject then stands.
 
-    Raise Problem, or Unreachable after saying that it may have been made. Leave the program with NOT_DONE where the
-    person who is asked says no.
+    Raise Problem, or Unreachable after saying that it may have been made. Leave the program with NOT_DONE where a
+    person is asked and says no.
     """
     path = subject.path(identity)
     with connect(ctx) as api:
@@ -126,7 +126,7 @@ def _decide(
 
 
 def _agreed(look: Callable[[Output], None], question: str, word: str, signature: Signature) -> str:
-    """Return the note once the decision is sure: a person has said yes, or there is none who could be asked.
+    """Return the note once the decision is sure: a person has said yes, or none can be asked.
 
     `look` shows what the decision is about, and what it means.
     """

@@ -144,9 +144,5 @@ def list_(
     **given: str | None,
 ) -> None:
     """List payments, the newest first."""
-    params = {"limit": str(limit)} | {name: value for name, value in given.items() if value is not None}
-    if only_open:
-        params["open"] = "true"
-    if attention:
-        params["attention"] = "true"
-    show_list(ctx, output, PAYMENT, params, everything=everything)
+    filters = {"limit": limit, "open": only_open, "attention": attention, **given}
+    show_list(ctx, output, PAYMENT, filters, everything=everything)

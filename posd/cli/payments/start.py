@@ -32,7 +32,7 @@ ORIGINALS: Mapping[str, Complete] = {
     "void": payments("phase=final", "charge", "capture", "pre-auth", approved=True),
 }
 
-#: What may be said of a call that started nothing: whose id was made for it, and whose id is an older one perhaps.
+#: What is said of a call that started nothing: with a new id, and with an id that was given.
 NOTHING_STARTED = "Nothing was started."
 STARTED_BEFORE = "This call started nothing; an earlier one with the same --id may have."
 

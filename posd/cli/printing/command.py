@@ -104,7 +104,7 @@ def _json(text: str, file: str) -> Verbatim:
 
 
 def _text_member(ctx: click.Context) -> str:
-    # Who names the socket need not have a configuration; one that is there has to be right.
+    # With --socket no configuration is needed; one that is there has to be right.
     if context(ctx).socket_path and not Path(context(ctx).config_path).exists():
         return TEXT_MEMBER
     return load(Path(context(ctx).config_path), check_files=False).print_.text_member
@@ -118,7 +118,7 @@ def _refused(why: str) -> click.BadParameter:
     return click.BadParameter(why, param_hint="FILE")
 
 
-#: What may be said of a call that started nothing: whose id was made for it, and whose id is an older one perhaps.
+#: What is said of a call that started nothing: with a new id, and with an id that was given.
 NOTHING_SENT = "Nothing was sent to the printer."
 SENT_BEFORE = "This call sent nothing to the printer; an earlier one with the same --id may have."
 
@@ -196,9 +196,8 @@ def print_jobs(
     if identity is None:
         if waiting:
             raise click.UsageError("--wait is for one print job: name its ID")
-        marks = {"open": only_open, "attention": attention}
-        params = {"limit": str(limit)} | {name: "true" for name, wanted in marks.items() if wanted}
-        show_list(ctx, output, PRINT_JOB, params | ({"terminal": terminal} if terminal else {}), everything=everything)
+        filters = {"limit": limit, "open": only_open, "attention": attention, "terminal": terminal or None}
+        show_list(ctx, output, PRINT_JOB, filters, everything=everything)
     elif waiting:
         await_end(ctx, output, PRINT_JOB, {"print_job_id": identity}, None)
     else:

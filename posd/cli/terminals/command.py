@@ -37,7 +37,7 @@ NOTHING = 'No terminals: name them in the configuration ([[terminals]] with seri
 
 
 def plain_row(terminal: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a terminal's row in a pipe: with the words for why it is not reachable, and who else claims to be it."""
+    """Return a terminal's row in a pipe: with the words for why it is not reachable, and what else claims to be it."""
     return (*terminal_row(terminal, short=False), "; ".join(why(terminal)) or "-")
 
 

@@ -31,7 +31,7 @@ ASK_SECONDS = 10.0
 
 
 class CannotAsk(Exception):
-    """There is nobody to ask; the message says why and what to do."""
+    """The terminal cannot be asked; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def _another(pinned: str) -> str:
 
 
 def _confirmed(output: Output, info: tls.CertificateInfo, expected: str | None) -> bool:
-    """Whether somebody has compared it: a person who looks at the terminal, or who gave the fingerprint."""
+    """Whether a person has compared it: with the terminal, or by giving the fingerprint."""
     if expected is not None:
         if expected != info.fingerprint_sha256:
             fail(output, f"it is another certificate: it has fingerprint {info.fingerprint_sha256}, not {expected}")

@@ -150,7 +150,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, no_reload: bool) 
     )
     serves = None if no_reload else _taken_up(ctx, config, info, output)
     if left := tls.renewal_reasons(info, wanted(config), now):
-        # It ends with its CA, or terminals call it by a name that nobody gave it.
+        # It ends with its CA, or terminals call it by a name that was not given at init.
         what = "; ".join(left)
         cure = (
             f"its CA ends on {ca.not_after:%Y-%m-%d}: posd tls init --force, then put the new "

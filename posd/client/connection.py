@@ -8,7 +8,8 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from posd.client import documents
 from posd.client.calls import Call, Reply, StreamItem
@@ -202,12 +203,18 @@ T = TypeVar("T")
 class Connection:
     """The local API behind one Unix socket: makes the calls that plans decide on. Threads may share it."""
 
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: str | os.PathLike[str]) -> None:
         import httpx2
 
-        self.socket = socket
-        transport = httpx2.HTTPTransport(**transport_options(socket))
+        self.socket = os.fspath(socket)
+        transport = httpx2.HTTPTransport(**transport_options(self.socket))
         self._http = httpx2.Client(transport=transport, base_url=BASE_URL, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
 
     def close(self) -> None:
         """End it."""

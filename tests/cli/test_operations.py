@@ -7,7 +7,7 @@ import pytest
 
 from posd.cli.app.advice import ATTENTION_ADVICE, NEXT_STEPS, attention_advice, next_step
 from posd.cli.app.subject import GOES_ON
-from posd.cli.payments.progress import outcome_pairs
+from posd.cli.payments.show import outcome_pairs
 from posd.cli.payments.words import (
     OPERATIONS,
     RESOLVED_AS,

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -29,15 +28,6 @@ METRICS_URL = "http://posd/metrics"
 
 class Api(Connection):
     """The local API behind one Unix socket. Threads may share it."""
-
-    def __init__(self, socket: Path | str) -> None:
-        super().__init__(str(socket))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def get(
         self,

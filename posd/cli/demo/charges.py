@@ -11,7 +11,7 @@ from typing import Any
 from posd.cli.app.connection import Api
 from posd.cli.app.output import money, total
 from posd.cli.app.waiting import Arrived, Away, Snapshot, follow, follow_print_job, start
-from posd.cli.payments.progress import event_extra
+from posd.cli.payments.show import event_extra
 
 #: the actors, as the timeline names them.
 TILL, POSD, TERMINAL = "till", "posd", "terminal"

@@ -21,7 +21,7 @@ from posd.cli.app.exit_codes import ExitCode, for_transaction
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import asks, caller, job_id
 from posd.cli.app.subject import Document, Subject, show_attention
-from posd.cli.payments.progress import PAYMENT, show_outcome
+from posd.cli.payments.show import PAYMENT, show_outcome
 from posd.cli.payments.words import RESOLVED_AS, SEARCHES, hint, resolving, state, words_of
 from posd.cli.printing.progress import PRINT_JOB
 from posd.cli.printing.progress import RESOLVED as PRINT_RESULTS

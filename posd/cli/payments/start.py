@@ -13,7 +13,7 @@ from posd.cli.app.connection import id_argument, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
 from posd.cli.app.subject import await_end, deadline_in, run, terminal_option, timeout_option
-from posd.cli.payments.progress import PAYMENT
+from posd.cli.payments.show import PAYMENT
 from posd.cli.payments.words import OPERATIONS
 
 #: parts of the amount that have an option of their own -> its help.

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -127,7 +128,7 @@ def follow(api: Api, output: Output, query: Mapping[str, str]) -> None:
     show = _Screen(output) if output.rich else _Lines(output)
     try:
         reply = api.get("/terminals", query)
-        with show:
+        with show.shown:
             show.take(reply)
             while True:
                 time.sleep(PAUSE_SECONDS)
@@ -146,12 +147,7 @@ class _Lines:
         self._output = output
         self._shown: dict[str, Any] | None = None
         self._is_away = False
-
-    def __enter__(self) -> "_Lines":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
+        self.shown = nullcontext()
 
     def take(self, reply: Reply) -> None:
         if self._is_away:
@@ -188,14 +184,7 @@ class _Screen:
     """What stands on a terminal: the table as it is now."""
 
     def __init__(self, output: Output) -> None:
-        self._live = Live(console=output.stdout, auto_refresh=False)
-
-    def __enter__(self) -> "_Screen":
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        self.shown = Live(console=output.stdout, auto_refresh=False)
 
     def take(self, reply: Reply) -> None:
         items = reply.body["terminals"]
@@ -210,7 +199,7 @@ class _Screen:
         self._draw(Text(escaped(f"{reason}; still watching"), "yellow"))
 
     def _draw(self, what: RenderableType) -> None:
-        self._live.update(Group(what, Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends it", "dim")), refresh=True)
+        self.shown.update(Group(what, Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends it", "dim")), refresh=True)
 
 
 def _without_clocks(item: Mapping[str, Any]) -> Mapping[str, Any]:

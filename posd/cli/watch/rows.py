@@ -10,8 +10,7 @@ from typing import NamedTuple
 from posd.cli.app.advice import Advice, attention_advice, next_step
 from posd.cli.app.output import Pair, asked, inline, moment
 from posd.cli.payments import words
-from posd.cli.payments.progress import event_extra, outcome_pairs
-from posd.cli.payments.show import Link, transaction_pairs
+from posd.cli.payments.show import Link, event_extra, outcome_pairs, transaction_pairs
 from posd.cli.payments.words import words_of
 from posd.cli.printing import progress as print_words
 from posd.cli.printing.progress import job_pairs

@@ -10,9 +10,8 @@ import click
 from posd.cli.app.completion_words import payments
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
-from posd.client import connection
 from posd.client.calls import REPLY_SECONDS, Call, Reply, StreamItem
-from posd.client.connection import Connection
+from posd.client.connection import Connection, probe
 from posd.client.documents import decode, encode
 from posd.client.errors import ForeignAnswer, Problem, Unreachable
 
@@ -21,7 +20,7 @@ from posd.client.errors import ForeignAnswer, Problem, Unreachable
 # A command shows what posd said word for word, of a newer posd too: so it works on documents and bytes, not on
 # types.
 
-__all__ = ["Api", "Call", "ForeignAnswer", "Problem", "Reply", "StreamItem", "Unreachable", "decode", "probe"]
+__all__ = ["Api", "Call", "ForeignAnswer", "Problem", "Reply", "StreamItem", "Unreachable", "decode"]
 
 METRICS_URL = "http://posd/metrics"
 
@@ -58,11 +57,6 @@ class Api(Connection):
     def metrics(self) -> str:
         """Get the metrics as Prometheus reads them; they stand outside of the versioned API."""
         return self.text(Call("GET", METRICS_URL))
-
-
-def probe(path: Path) -> None:
-    """Raise Unreachable where the socket cannot be connected to."""
-    connection.probe(str(path))
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -111,7 +105,7 @@ def configured_socket(config_path: str) -> Path:
 def can_open(path: Path) -> bool:
     """Whether a daemon listens on the socket and lets this user in."""
     try:
-        probe(path)
+        probe(str(path))
     except Unreachable:
         return False
     return True

@@ -5,9 +5,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from types import TracebackType
+from typing import Any, NoReturn, Self, TypeAlias
 
 import click
+from rich.console import RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
 
 from posd.cli.app.advice import Advice
 from posd.cli.app.completion_words import serials
@@ -15,7 +20,7 @@ from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreacha
 from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_pruned
-from posd.cli.app.output import LiveLine, Output, Pair, moment
+from posd.cli.app.output import Output, Pair, moment
 from posd.cli.app.waiting import Snapshot, TimedOut, Update, start
 from posd.client.errors import Draining, Pruned
 
@@ -28,6 +33,12 @@ MORE = "there are more: --all shows them, --limit more of them"
 
 #: payments for which the commands of one attention are written out: the newest; beyond it they repeat themselves.
 COMMANDS_FOR = 5
+
+#: redraws a second: enough for a spinner and a seconds counter.
+REDRAWS_PER_SECOND = 8
+
+AWAY = "posd is away; waiting for it ({goes_on})"
+BACK = "posd is back"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,16 +93,25 @@ class Subject:
         return template.format(id=self.id(document), noun=self.noun(document), **more)
 
 
-class Progress(LiveLine, ABC):
-    """Writes the updates of one payment or print job until its end.
+class Progress(ABC):
+    """Writes the updates of one payment or print job until its end. `document` is what is known at the beginning.
 
-    With --json it writes nothing but a daemon that is away (to stderr). `document` is what is known at the beginning.
+    On a terminal the last line says what happens now and for how long. With --json nothing is written but that the
+    daemon is away (to stderr).
     """
 
     def __init__(self, output: Output, subject: Subject, document: Document) -> None:
-        super().__init__(output, subject.fill(GOES_ON, document))
         self.subject = subject
+        self.output = output
+        self._away_words = AWAY.format(goes_on=subject.fill(GOES_ON, document))
+        self._started = time.monotonic()
+        self._now = Text("starting")
+        self._away = False
         self._attention: set[str] = set()
+        self._spinner = Spinner("line" if output.stdout.options.ascii_only else "dots")
+        self._live = Live(
+            console=output.stdout, get_renderable=self._render, refresh_per_second=REDRAWS_PER_SECOND, transient=True
+        )
 
     @abstractmethod
     def show(self, update: Update) -> None:
@@ -103,6 +123,46 @@ class Progress(LiveLine, ABC):
         news = [attention for attention in document["attention"] if attention["code"] not in self._attention]
         self._attention |= {attention["code"] for attention in news}
         show_attention(self.output, self.subject, {**document, "attention": news})
+
+    def __enter__(self) -> Self:
+        if self.output.rich:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the live line, so that other words can follow."""
+        self._live.stop()
+
+    def now(self, text: str) -> None:
+        """Say what happens now."""
+        self._now = Text(text)
+
+    def away(self, reason: str) -> None:
+        """Say once that the daemon cannot be reached."""
+        self._now = Text(self._away_words, style="yellow")
+        if not self._away:
+            self._away = True
+            self._tell(f"{self._away_words}: {reason}", "yellow")
+
+    def back(self) -> None:
+        """Say that the daemon answers again, where it was away."""
+        if self._away:
+            self._away = False
+            self._tell(BACK, "green")
+
+    def _tell(self, text: str, style: str) -> None:
+        if self.output.as_json:
+            self.output.note(text)
+        else:
+            self.output.line(text, style)
+
+    def _render(self) -> RenderableType:
+        elapsed = f" {time.monotonic() - self._started:3.0f} s  "
+        self._spinner.update(text=Text.assemble(elapsed, self._now))
+        return self._spinner
 
 
 def show_attention(output: Output, subject: Subject, document: Document) -> None:

@@ -51,6 +51,11 @@ class Arrived:
 
     item: Mapping[str, Any]
 
+    @classmethod
+    def read(cls, source: Mapping[str, Any]) -> Self:
+        """Take an item of the event stream as it came."""
+        return cls(source)
+
 
 @dataclass(frozen=True, slots=True)
 class Away:
@@ -149,18 +154,6 @@ def follow_print_job(api: Api, path: str, *, deadline: float | None) -> Iterator
             return
 
 
-class _Event:
-    """An item of the event stream, as it came."""
-
-    def __init__(self, source: Mapping[str, Any]) -> None:
-        self.source = source
-
-    @classmethod
-    def read(cls, source: Mapping[str, Any]) -> Self:
-        """Take it."""
-        return cls(source)
-
-
 def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception]", stop: threading.Event) -> None:
     """Feed the queue from the event stream until the outcome is there; a broken stream is resumed."""
 
@@ -177,13 +170,13 @@ def _read(socket: str, path: str, updates: "queue.SimpleQueue[Update | Exception
 
     # A client of its own: the caller may close its client while this thread still reads.
     with Api(socket) as api:
-        place = Place(socket, f"{path}/events", _Event, 0, told)
+        place = Place(socket, f"{path}/events", Arrived, 0, told)
         try:
             for item, event in api.follow(place, before=look):
                 if item.name == plans.OUTCOME_ITEM:
                     break
                 if event is not None:
-                    updates.put(Arrived(event.source))
+                    updates.put(event)
             away = plans.Away(None, told, plans.TROUBLED)
             updates.put(Snapshot(api.run(plans.steady(calls.get(path), away))))
         except Exception as error:  # noqa: BLE001 - the caller's thread raises it

@@ -1,4 +1,4 @@
-"""`posd tls`: the certificate with which terminals recognise this machine. One file a command."""
+"""`posd tls`: the certificate with which terminals recognise this machine."""
 
 import click
 

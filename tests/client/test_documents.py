@@ -1,5 +1,7 @@
 """Documents as types: every field, exact and aware; what is unknown is kept, and never taken for known."""
 
+import json
+from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
+from posd.api.openapi import document as description
 from posd.client import (
     Approved,
     Canceled,
@@ -20,13 +23,17 @@ from posd.client import (
     Rejected,
     UnknownResult,
     documents,
+    states,
 )
+from posd.client.calls import DerivedFields
 from posd.client.states import TYPES, read_outcome
 from posd.payments.model import Result
 from tests.cli.documents import AT, ID, answer, attention, outcome, transaction
 from tests.cli.stub import Answer, Stub
 
 MOMENT = datetime(2026, 11, 20, 14, 2, 11, 123000, tzinfo=UTC)
+#: The schemas of the description of the API.
+SCHEMAS = json.loads(description())["components"]["schemas"]
 EVENT = {"kind": "event", "event_id": "e-1"}
 
 
@@ -35,6 +42,37 @@ def ended(result: str, next_step: str, kind: str | None = "charge", **fields: An
     found = read_outcome(document)
     assert found is not None
     return found
+
+
+#: type of the client -> its schema in the description of the API, and its fields that come from elsewhere.
+DESCRIBED: dict[Any, tuple[str, set[str]]] = {
+    states.Approved: ("Outcome", {"id", "type", "next_step"}),
+    states.Attention: ("Attention", set()),
+    states.Change: ("Event", {"status"}),
+    states.Check: ("Check", set()),
+    states.Evidence: ("Evidence", set()),
+    states.Failure: ("Failure", set()),
+    states.FeedChange: ("Change", {"place"}),
+    states.Health: ("Health", set()),
+    states.Notice: ("Notice", set()),
+    states.PrintJob: ("PrintJob", set()),
+    states.Receipt: ("Receipt", set()),
+    states.Terminal: ("Terminal", {"in_fleet"}),
+    states.Transaction: ("Transaction", set()),
+    states.Version: ("Version", set()),
+}
+
+
+@pytest.mark.parametrize("kind", DESCRIBED, ids=lambda kind: kind.__name__)
+def test_each_field_is_a_member_that_the_api_promises(kind: Any) -> None:
+    name, elsewhere = DESCRIBED[kind]
+    promised = set(SCHEMAS[name]["required"])
+    read = {each.metadata.get("member", each.name) for each in fields(kind)} - elsewhere - {"document"}
+    assert read <= promised
+
+
+def test_each_member_of_a_start_can_be_said_by_keyword() -> None:
+    assert DerivedFields.__optional_keys__ | {"type", "amount"} == set(SCHEMAS["StartRequest"]["properties"])
 
 
 def test_each_result_of_the_contract_has_its_type() -> None:

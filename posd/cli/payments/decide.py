@@ -252,12 +252,7 @@ def resolve(
 @json_option
 @click.pass_context
 def acknowledge(
-    ctx: click.Context,
-    output: Output,
-    identity: str,
-    code: str,
-    print_job: bool,
-    **signature: Unpack[Signature],
+    ctx: click.Context, output: Output, identity: str, code: str, print_job: bool, **signature: Unpack[Signature]
 ) -> None:
     """Clear one attention of a payment or print job that was looked into.
 

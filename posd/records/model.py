@@ -28,7 +28,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IntentLine(Line, frozen=True, kw_only=True):
-    """The till's call was recorded; nothing was sent before it."""
+    """The till's call was recorded; whatever was sent was sent after it."""
 
     kind: Literal["intent"] = "intent"
     terminal: Annotated[str | None, Meta(description="serial number of the terminal that was asked")]

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from enum import Enum, EnumMeta
 from functools import cache
+from importlib import resources
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -16,9 +17,8 @@ import msgspec
 from msgspec import Meta, UnsetType
 
 from posd import __version__
-from posd.api import openapi_examples as examples
 from posd.api import routes
-from posd.base.json_types import Wire, encode
+from posd.base.json_types import Wire, decode, encode
 from posd.base.problems import PROBLEMS, Problem
 from posd.calls import parameters
 from posd.calls.parameters import METADATA, PLACE, UNSEARCHABLE, Parameter
@@ -282,18 +282,38 @@ SERVICE = ("Service", "posd itself")
 OPERATORS = ("Operators", "what a person does to the records as a whole")
 
 
+class Examples(msgspec.Struct, frozen=True):
+    """What `examples.json` holds: bodies by call and name, answers by call and status, the own fields of problems.
+
+    An answer is given in full, or by its name among the documents.
+    """
+
+    bodies: dict[str, dict[str, Any]]
+    answers: dict[str, dict[str, Any]]
+    documents: dict[str, Any]
+    problems: dict[str, dict[str, Any]]
+
+    @classmethod
+    def read(cls) -> "Examples":
+        """Read the file; its numbers stay as they are written."""
+        return cls(**decode(resources.files("posd.api").joinpath("examples.json").read_bytes()))
+
+    def answer(self, call: str, status: int) -> Any:
+        """Return the example of an answer, None where there is none."""
+        found = self.answers.get(call, {}).get(str(status))
+        return self.documents[found] if isinstance(found, str) else found
+
+
 def describe() -> Schema:
     """Return the description."""
-    schemas = Schemas({"Outcome": Outcome, "PrintJob": PrintJob})
+    schemas, examples = Schemas({"Outcome": Outcome, "PrintJob": PrintJob}), Examples.read()
     paths = {
-        path: {route.method.lower(): _operation(schemas, route) for route in rows}
+        path: {route.method.lower(): _operation(schemas, examples, route) for route in rows}
         for path, rows in routes.by_path(routes.ALL).items()
     }
-    samples = {}
     for code in PROBLEMS:
         schemas.components[name(code)] = schema(schemas, code)
-        samples[name(code)] = {"value": example(code, **examples.EXTRA.get(code, {}))}
-    samples = {name(code): {"value": example(code, **examples.EXTRA.get(code, {}))} for code in PROBLEMS}
+    samples = {name(code): {"value": example(code, **examples.problems.get(code, {}))} for code in PROBLEMS}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -310,7 +330,7 @@ def describe() -> Schema:
     }
 
 
-def _operation(schemas: Schemas, route: Route) -> Schema:
+def _operation(schemas: Schemas, examples: Examples, route: Route) -> Schema:
     sockets = ["admin"] if route.admin else ["till", "admin"]
     operation: Schema = {
         "operationId": route.name,
@@ -325,11 +345,11 @@ def _operation(schemas: Schemas, route: Route) -> Schema:
     rows += [_parameter("header", row) for row in route.headers]
     operation |= {"parameters": rows} if rows else {}
     if route.body is not None:
-        asked = {name: {"value": value} for name, value in examples.ASKED[route.name].items()}
+        asked = {name: {"value": value} for name, value in examples.bodies[route.name].items()}
         content = {"schema": schemas.of(route.body, asked=True), "examples": asked}
         operation["requestBody"] = {"required": route.body_required, "content": {"application/json": content}}
     answers = {
-        status: _answer(schemas, answer, examples.ANSWERED.get((route.name, status)))
+        status: _answer(schemas, answer, examples.answer(route.name, status))
         for status, answer in route.answers.items()
     }
     refused = problem_answers(route.problems)

@@ -1,4 +1,7 @@
-"""What the description gives as examples of requests, the daemon takes."""
+"""The examples of the description: each is of a call, and the daemon takes those of requests.
+
+That each is as its type describes it, with every field and no other: tests/openapi/test_document.py.
+"""
 
 import json
 from collections.abc import Iterator
@@ -10,10 +13,13 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from posd.api import routes
+from posd.api.openapi import Examples
 from tests.openapi import released
 from tests.openapi.gateway import Gateway, opened
 
 DOCUMENT = released.today()
+EXAMPLES = Examples.read()
 #: The id that examples of others name.
 ORIGINAL = "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11"
 #: Longest that an answer may take, in seconds: then it is stuck.
@@ -60,3 +66,12 @@ def test_an_example_is_taken(gateway: Gateway, method: str, path: str, operation
         assert json.loads(reply.text)["code"] == "not_found"
     else:
         assert str(reply.status_code) in operation["responses"]
+
+
+def test_every_example_is_of_a_call_that_has_it() -> None:
+    calls = {route.name: route for route in routes.ALL}
+    assert set(EXAMPLES.bodies) == {name for name, route in calls.items() if route.body is not None}
+    for name, examples in EXAMPLES.answers.items():
+        assert set(map(int, examples)) <= set(calls[name].answers)
+    named = [item for found in EXAMPLES.answers.values() for item in found.values() if isinstance(item, str)]
+    assert set(named) == set(EXAMPLES.documents)

@@ -4,7 +4,8 @@ import asyncio
 import base64
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,131 @@ from posd.storage.marks import Restored
 from posd.storage.store import Store
 from posd.upkeep import retention
 from posd.upkeep.retention import Retention
+
+# The bodies of the calls.
+
+#: The most days that can be named, as in the configuration.
+MOST_DAYS = 36_500
+#: An absolute path on this machine.
+AbsolutePath = Annotated[str, Meta(pattern="^/", min_length=1)]
+
+
+class BackupRequest(msgspec.Struct, frozen=True):
+    """Where a backup goes: exactly one of `path`, `into` and `send`."""
+
+    path: Annotated[
+        Path | None, Wire(AbsolutePath | None), Meta(description="a file, which is replaced when the new one is whole")
+    ] = None
+    into: Annotated[
+        Path | None,
+        Wire(AbsolutePath | None),
+        Meta(description="a directory: the file gets a name with the time in it, and the oldest are removed"),
+    ] = None
+    keep: Annotated[
+        int,
+        Wire(Annotated[int, Meta(ge=1, le=MOST_KEPT)] | None),
+        Meta(description=f"of `into`: how many are kept, {KEEP} if left out"),
+    ] = KEEP
+    send: Annotated[bool, Wire(bool | None), Meta(description="the answer is the backup")] = False
+
+    @property
+    def field(self) -> str:
+        """The field that says where to."""
+        return "path" if self.path is not None else "into"
+
+
+class PruneRequest(msgspec.Struct, frozen=True):
+    """What is removed."""
+
+    older_than_days: Annotated[
+        int,
+        Wire(Annotated[int, Meta(ge=0, le=MOST_DAYS)] | None),
+        Meta(description="what ended longer ago; as configured if left out, where that is not 0"),
+    ]
+    dry_run: Annotated[bool, Meta(description="only tell what would be removed")] = False
+
+
+Errors = list[dict[str, str]]
+
+
+def read_backup(body: bytes) -> BackupRequest:
+    """Read the body of `POST /backup`. Raise Problem."""
+    document, errors = _members(body, BackupRequest, "no backup was made")
+    path, into, keep, send = (document.get(name) for name in BackupRequest.__struct_fields__)
+    for name, value in (("path", path), ("into", into)):
+        if value is not None and (not isinstance(value, str) or not value):
+            errors.append({"path": f"/{name}", "message": "must be a string: an absolute path"})
+    if not isinstance(send, bool | None):
+        errors.append({"path": "/send", "message": "must be true or false"})
+    if keep is not None:
+        if not _is_whole(keep, 1, MOST_KEPT):
+            errors.append({"path": "/keep", "message": f"must be a whole number of 1 to {MOST_KEPT}"})
+        elif into is None:
+            errors.append({"path": "/keep", "message": "belongs to /into: the directory of which so many are kept"})
+    if [bool(path), bool(into), bool(send)].count(True) != 1 and not errors:
+        message = "is required, or `into` (a directory), or `send`: one of them, once; the absolute path of the file"
+        errors.append({"path": "/path", "message": message})
+    if errors:
+        raise _invalid(errors)
+    kept = KEEP if keep is None else int(keep)
+    return BackupRequest(Path(path) if path else None, Path(into) if into else None, kept, bool(send))
+
+
+def read_prune(body: bytes, configured: int) -> PruneRequest:
+    """Read the body of `POST /prune`. Raise Problem.
+
+    `configured` is for how many days records are kept, 0 for ever.
+    """
+    document, errors = _members(body or b"{}", PruneRequest, "nothing was removed")
+    days, dry_run = document.get("older_than_days"), document.get("dry_run", False)
+    if days is None:
+        days = configured
+        if not days and not errors:
+            message = "is required, for the configuration keeps everything (database.retention_days is 0)"
+            errors.append({"path": "/older_than_days", "message": message})
+    elif not _is_whole(days, 0, MOST_DAYS):
+        errors.append({"path": "/older_than_days", "message": f"must be a whole number of 0 to {MOST_DAYS}"})
+    if not isinstance(dry_run, bool):
+        errors.append({"path": "/dry_run", "message": "must be true or false"})
+    if errors:
+        raise _invalid(errors, "nothing was removed")
+    return PruneRequest(int(days), bool(dry_run))
+
+
+def _members(body: bytes, kind: type[msgspec.Struct], undone: str) -> tuple[Object, Errors]:
+    """Return the members of a body, and what is wrong with their names. Raise Problem where it is not JSON."""
+    try:
+        document = decode(body)
+    except ValueError as error:
+        raise Problem("malformed_json", f"the body is not JSON ({error}); {undone}") from error
+    if not isinstance(document, Object):
+        return Object(), [{"path": "", "message": "must be a JSON object"}]
+    fields = kind.__struct_fields__
+    message = f"is not a field of this call; fields are {', '.join(fields)}"
+    unknown = [{"path": f"/{name}", "message": message} for name in document if name not in fields]
+    repeated = [{"path": f"/{name}", "message": "stands more than once"} for name in sorted(document.repeated)]
+    return document, unknown + repeated
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    """Whether a number of a JSON text is whole and in that range."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return False
+    return least <= value <= most and value == int(value)
+
+
+def _invalid(errors: Errors, undone: str = "nothing was done") -> Problem:
+    """Return the problem of a body that is not as described."""
+    what = "; ".join(f"{error['path'] or 'the body'} {error['message']}" for error in errors)
+    return Problem("invalid_request", f"{undone}: {what}", errors=errors)
+
+
+# The calls.
+
+log = structlog.get_logger("posd.backup")
+
+#: Bytes of a backup that are read and sent at a time.
+PIECE_BYTES = 256 * 1024
 
 
 class QuarantineCalls:
@@ -90,124 +216,16 @@ def quarantine_document(item: QuarantinedBody) -> documents.QuarantinedBody:
     )
 
 
-# The body of `POST /backup`, and the answer that has a backup in it.
-
-#: An absolute path on this machine.
-AbsolutePath = Annotated[str, Meta(pattern="^/", min_length=1)]
-#: Bytes that are read and sent at a time.
-PIECE_BYTES = 256 * 1024
-
-
-class BackupRequest(msgspec.Struct, frozen=True):
-    """Where a backup goes: exactly one of `path`, `into` and `send`."""
-
-    path: Annotated[
-        Path | None, Wire(AbsolutePath | None), Meta(description="a file, which is replaced when the new one is whole")
-    ] = None
-    into: Annotated[
-        Path | None,
-        Wire(AbsolutePath | None),
-        Meta(description="a directory: the file gets a name with the time in it, and the oldest are removed"),
-    ] = None
-    keep: Annotated[
-        int,
-        Wire(Annotated[int, Meta(ge=1, le=MOST_KEPT)] | None),
-        Meta(description=f"of `into`: how many are kept, {KEEP} if left out"),
-    ] = KEEP
-    send: Annotated[bool, Wire(bool | None), Meta(description="the answer is the backup")] = False
-
-    @property
-    def field(self) -> str:
-        """The field that says where to."""
-        return "path" if self.path is not None else "into"
-
-
-BACKUP_FIELDS = BackupRequest.__struct_fields__
-
-
-def read_backup(body: bytes) -> BackupRequest:
-    """Read the body. Raise Problem."""
-    try:
-        document = decode(body)
-    except ValueError as error:
-        raise Problem("malformed_json", f"the body is not JSON ({error}); no backup was made") from error
-    if not isinstance(document, Object):
-        raise invalid("the body must be a JSON object", [{"path": "", "message": "must be a JSON object"}])
-    errors = [
-        {"path": f"/{name}", "message": f"is not a field of this call; fields are {', '.join(BACKUP_FIELDS)}"}
-        for name in document
-        if name not in BACKUP_FIELDS
-    ] + [{"path": f"/{name}", "message": "stands more than once"} for name in sorted(document.repeated)]
-    path, into, keep, send = (document.get(name) for name in BACKUP_FIELDS)
-    for name, value in (("path", path), ("into", into)):
-        if value is not None and (not isinstance(value, str) or not value):
-            errors.append({"path": f"/{name}", "message": "must be a string: an absolute path"})
-    if not isinstance(send, bool | None):
-        errors.append({"path": "/send", "message": "must be true or false"})
-    if keep is not None:
-        if whole_number(keep, 1, MOST_KEPT) is None:
-            errors.append({"path": "/keep", "message": f"must be a whole number of 1 to {MOST_KEPT}"})
-        elif into is None:
-            errors.append({"path": "/keep", "message": "belongs to /into: the directory of which so many are kept"})
-    if [bool(path), bool(into), bool(send)].count(True) != 1 and not errors:
-        message = "is required, or `into` (a directory), or `send`: one of them, once; the absolute path of the file"
-        errors.append({"path": "/path", "message": message})
-    if errors:
-        raise invalid("; ".join(f"{error['path']} {error['message']}" for error in errors), errors)
-    return BackupRequest(_path(path), _path(into), KEEP if keep is None else int(keep), bool(send))
-
-
-def _path(value: Any) -> Path | None:
-    return Path(value) if value else None
-
-
-def whole_number(value: Any, least: int, most: int) -> int | None:
-    """Return a number of a JSON text where it is whole and in that range."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal) or not least <= value <= most:
-        return None
-    return int(value) if value == int(value) else None
-
-
-def invalid(what: str, errors: list[dict[str, str]]) -> Problem:
-    """Return the problem of a body that is not as described."""
-    return Problem("invalid_request", f"nothing was done: {what}", errors=errors)
-
-
-class Sent(StreamingResponse):
-    """Sends what a descriptor reads, piece by piece, and closes it, whether the reader stays or goes."""
-
-    def __init__(self, descriptor: int, size: int) -> None:
-        self._descriptor = descriptor
-        headers = {"content-length": str(size), "cache-control": "no-store"}
-        super().__init__(self._pieces(), media_type="application/octet-stream", headers=headers)
-
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        while piece := await asyncio.to_thread(os.read, self._descriptor, PIECE_BYTES):
-            yield piece
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            os.close(self._descriptor)
-
-
-# Calls on the database as a whole: an online backup, and the word of a person who has looked at a restore.
-
-log = structlog.get_logger("posd.backup")
-
-
+@dataclass(eq=False, slots=True)
 class BackupCalls:
-    """Handlers of /v1/backup and /v1/restore/seen."""
+    """Handlers of /v1/backup and /v1/restore/seen; `keys` of callbacks go into each backup."""
 
-    def __init__(self, context: Context, store: Store, database: Path, keys: Sequence[bytes]) -> None:
-        self._context = context
-        self._store = store
-        self._database = database
-        self._keys = tuple(keys)
-        self._one_at_a_time = asyncio.Lock()
-        self._stopping = False
+    context: Context
+    store: Store
+    database: Path
+    keys: tuple[bytes, ...]
+    _one_at_a_time: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _stopping: bool = field(init=False, default=False)
 
     def stop(self) -> None:
         """End a backup that is being made; nothing of it is left behind."""
@@ -218,16 +236,16 @@ class BackupCalls:
         answer (`send`); payments go on meanwhile.
         """
         asked = read_backup(request.state.body)
-        now = self._context.now()
+        now = self.context.now()
         stopping = lambda: self._stopping  # noqa: E731
         work: Callable[[], Any]
         if asked.send:
-            work = partial(backup.write_unnamed, self._database, self._keys, iso(now), stopping)
+            work = partial(backup.write_unnamed, self.database, self.keys, iso(now), stopping)
         elif asked.into is not None:
-            work = partial(backup.write_into, self._database, asked.into, asked.keep, self._keys, now, stopping)
+            work = partial(backup.write_into, self.database, asked.into, asked.keep, self.keys, now, stopping)
         else:
             assert asked.path is not None  # noqa: S101 - one of the three is asked for
-            work = partial(backup.write, self._database, asked.path, self._keys, iso(now), stopping)
+            work = partial(backup.write, self.database, asked.path, self.keys, iso(now), stopping)
         async with self._one_at_a_time:
             done = await self._do(work, asked.field)
         if isinstance(done, tuple):
@@ -240,11 +258,11 @@ class BackupCalls:
             log.warning("store.backups_unusable", directory=str(asked.into), detail=words)
         return json_response(done)
 
-    async def _do(self, work: Callable[[], Any], field: str) -> Any:
+    async def _do(self, work: Callable[[], Any], target: str) -> Any:
         try:
             return await asyncio.to_thread(work)
         except BadTarget as error:
-            raise invalid(f"/{field} {error}", [{"path": f"/{field}", "message": str(error)}]) from error
+            raise _invalid([{"path": f"/{target}", "message": str(error)}]) from error
         except (StorageUnavailable, OSError) as error:
             log.error("store.backup_failed", error=str(error))  # noqa: TRY400 - the message is the whole story
             raise Problem("storage_unavailable", f"no backup was made: {error}") from error
@@ -259,11 +277,10 @@ class BackupCalls:
         except MalformedJson as error:
             raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was changed") from error
         if faults:
-            what = "; ".join(f"{fault.path or 'the body'} {fault.message}" for fault in faults)
-            raise invalid(what, [{"path": fault.path, "message": fault.message} for fault in faults])
+            raise _invalid([{"path": fault.path, "message": fault.message} for fault in faults])
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         try:
-            restores = await self._store.write(partial(_see, at=iso(self._context.now()), detail=detail))
+            restores = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))
         except (StorageUnavailable, CommitUncertain) as error:
             raise Problem("storage_unavailable", f"cannot do it now: {error}; check the disk, and try again") from error
         log.info("store.restore_seen", uid=decision.uid, count=len(restores))
@@ -284,60 +301,24 @@ async def tell_restores(store: Store) -> None:
         log.warning("store.restored", detail=item.words)
 
 
-# The body of `POST /prune`.
+class Sent(StreamingResponse):
+    """Sends what a descriptor reads, piece by piece, and closes it, whether the reader stays or goes."""
 
-#: The most days that can be named, as in the configuration.
-MOST_DAYS = 36_500
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor = descriptor
+        headers = {"content-length": str(size), "cache-control": "no-store"}
+        super().__init__(self._pieces(), media_type="application/octet-stream", headers=headers)
 
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        while piece := await asyncio.to_thread(os.read, self._descriptor, PIECE_BYTES):
+            yield piece
 
-class PruneRequest(msgspec.Struct, frozen=True):
-    """What is removed."""
-
-    older_than_days: Annotated[
-        int,
-        Wire(Annotated[int, Meta(ge=0, le=MOST_DAYS)] | None),
-        Meta(description="what ended longer ago; as configured if left out, where that is not 0"),
-    ]
-    dry_run: Annotated[bool, Meta(description="only tell what would be removed")] = False
-
-
-PRUNE_FIELDS = PruneRequest.__struct_fields__
-
-
-def read_prune(body: bytes, configured: int) -> PruneRequest:
-    """Read the body; `configured` is for how many days records are kept, 0 for ever. Raise Problem."""
-    try:
-        document = decode(body) if body else Object()
-    except ValueError as error:
-        raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was removed") from error
-    if not isinstance(document, Object):
-        raise _invalid([{"path": "", "message": "must be a JSON object"}])
-    errors = [
-        {"path": f"/{name}", "message": f"is not a field of this call; fields are {', '.join(PRUNE_FIELDS)}"}
-        for name in document
-        if name not in PRUNE_FIELDS
-    ] + [{"path": f"/{name}", "message": "stands more than once"} for name in sorted(document.repeated)]
-    days, dry_run = document.get("older_than_days"), document.get("dry_run", False)
-    if days is None:
-        days = configured
-        if not days and not errors:
-            message = "is required, for the configuration keeps everything (database.retention_days is 0)"
-            errors.append({"path": "/older_than_days", "message": message})
-    elif whole_number(days, 0, MOST_DAYS) is None:
-        errors.append({"path": "/older_than_days", "message": f"must be a whole number of 0 to {MOST_DAYS}"})
-    if not isinstance(dry_run, bool):
-        errors.append({"path": "/dry_run", "message": "must be true or false"})
-    if errors:
-        raise _invalid(errors)
-    return PruneRequest(int(days), bool(dry_run))
-
-
-def _invalid(errors: list[dict[str, str]]) -> Problem:
-    what = "; ".join(f"{error['path'] or 'the body'} {error['message']}" for error in errors)
-    return Problem("invalid_request", f"nothing was removed: {what}", errors=errors)
-
-
-# The call that removes what is older than it has to be kept (local API, POST /prune).
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            os.close(self._descriptor)
 
 
 class RetentionCalls:

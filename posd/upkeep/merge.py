@@ -1,7 +1,7 @@
 """Two databases of one schema side by side: rows of the replaced one (`old`) into the one that replaces it.
 
-Rows get new numbers above all that either database gave out, in the old order: whoever follows the feed or a stream
-may see a row twice, and misses none.
+Rows get new numbers above all that either database gave out, in the old order: a client that follows the feed or a
+stream may see a row twice, and misses none.
 """
 # ruff: noqa: S608 - what is put into SQL here are names of tables and columns, constants of the code
 
@@ -14,42 +14,75 @@ from typing import Any
 
 import msgspec
 
-from posd.payments import journal, rows
+from posd.payments import entries as payment_entries
+from posd.payments import journal
 from posd.payments import rows as transactions
-from posd.payments.entries import Entry
+from posd.payments.model import Transaction
 from posd.payments.record import KIND as PAYMENT
 from posd.payments.wire import NotAnEvent, read_event
+from posd.printing import entries as print_entries
+from posd.printing import rows as print_jobs
+from posd.printing.model import PrintJob
+from posd.printing.record import KIND as PRINT_JOB
+from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import marks
 from posd.storage.batch import Unit
 from posd.upkeep import retention
 
-#: What a row raises that is damaged, when somebody reads it.
-UNREADABLE = (sqlite3.Error, ValueError, TypeError, AttributeError, NotAnEvent)
+#: What reading a damaged row raises, beside SQLite's own errors.
+MEANINGLESS = (ValueError, TypeError, AttributeError, NotAnEvent)
+#: What reading from a damaged database raises.
+UNREADABLE = (sqlite3.Error, *MEANINGLESS)
 
 #: Tables whose numbers people and programs hold on to.
 NUMBERED = ("events", "journal", "print_journal", "changes", "quarantine")
 #: Where the replaced file does not tell its newest numbers, so many are left out: more than it can have given out.
 NUMBERS_LEFT_OUT = 1_000_000_000
 
-_ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+PAYMENT_ENTRY: msgspec.json.Decoder[payment_entries.Entry] = msgspec.json.Decoder(payment_entries.Entry)
+_PRINT_ENTRY: msgspec.json.Decoder[print_entries.Entry] = msgspec.json.Decoder(print_entries.Entry)
 _CODES = msgspec.json.Decoder(tuple[str, ...])
 
 Row = Mapping[str, Any]
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """A table of rows that belong to a transaction: by which column, what is copied, what makes two rows the same.
+    """A table of rows that belong to a payment or print job: by which column, what is copied, what makes two the same.
 
-    `kind` names those of the table that are meant, where it has others too.
+    `read` raises where a row is damaged. `kind` names those of the table that are meant, where it has others too.
     """
 
     table: str
     owner: str
     columns: tuple[str, ...]
     same: tuple[str, ...]
-    read: Callable[[Row], object]  # raises where the row is damaged
+    read: Callable[[Row], object]
     kind: str | None = None
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """Payments, or print jobs: their table and its key, what is recorded of each, and the lines of the feed.
+
+    `named_in` are the tables that may name one of which there is no row, `pruned` is that of what retention removed.
+    `begins_after` is up to which rowid a record is not all that there was.
+    `end` is the column of the feed that says how one ended, `ended` the same of the table (as `t`).
+    """
+
+    noun: str
+    table: str
+    key: str
+    columns: tuple[str, ...]
+    record: tuple[Rows, ...]
+    named_in: tuple[str, ...]
+    changes: Rows
+    pruned: str
+    get: Callable[[sqlite3.Connection, str], Transaction | PrintJob | None]
+    forget: Callable[[sqlite3.Connection, str], None]
+    begins_after: Callable[[sqlite3.Connection], int]
+    end: str
+    ended: str
+    unended: str  # what is said where it has no end
 
 
 def _read_event(row: Row) -> None:
@@ -57,6 +90,26 @@ def _read_event(row: Row) -> None:
     named = (event.client_transaction_id, event.event_id, event.status)
     if named != (row["client_transaction_id"], row["event_id"], row["status"]):
         raise ValueError("the row is not about the event in it")
+
+
+def _read_print_entry(row: Row) -> None:
+    _PRINT_ENTRY.decode(row["entry"])
+    if row["body"] is not None:
+        read_webhook(row["body"])
+
+
+def _changes(kind: str) -> Rows:
+    same = ("at", "kind", "id", "reason", "phase", "status", "result", "attention")
+    read: Callable[[Row], object] = lambda row: (Phase(row["phase"]), _CODES.decode(row["attention"]))  # noqa: E731
+    return Rows("changes", "id", (*same, "terminal"), same, read, kind)
+
+
+def _begins_after(db: sqlite3.Connection) -> int:
+    """See `journal.begins_after`; 0 where the mark could not be read."""
+    try:
+        return journal.begins_after(db)
+    except UNREADABLE:
+        return 0
 
 
 EVENTS = Rows(
@@ -71,15 +124,47 @@ JOURNAL = Rows(
     "client_transaction_id",
     ("client_transaction_id", "at", "events_before", "entry"),
     ("client_transaction_id", "at", "events_before", "entry"),
-    lambda row: _ENTRY.decode(row["entry"]),
+    lambda row: PAYMENT_ENTRY.decode(row["entry"]),
 )
-CHANGES = Rows(
-    "changes",
-    "id",
-    ("at", "kind", "id", "reason", "phase", "status", "result", "attention", "terminal"),
-    ("at", "kind", "id", "reason", "phase", "status", "result", "attention"),
-    lambda row: (Phase(row["phase"]), _CODES.decode(row["attention"])),
-    PAYMENT,
+PRINT_JOURNAL = Rows(
+    "print_journal",
+    "print_job_id",
+    ("print_job_id", "at", "kind", "entry", "body"),
+    ("print_job_id", "at", "kind", "entry", "body"),
+    _read_print_entry,
+)
+
+PAYMENTS = Kind(
+    noun="payment",
+    table="transactions",
+    key="client_transaction_id",
+    columns=transactions.COLUMNS,
+    record=(EVENTS, JOURNAL),
+    named_in=("events", "journal", "leases"),
+    changes=_changes(PAYMENT),
+    pruned="pruned_transactions",
+    get=transactions.get,
+    forget=retention.forget,
+    begins_after=_begins_after,
+    end="result",
+    ended="t.outcome ->> 'result'",
+    unended="open",
+)
+PRINT_JOBS = Kind(
+    noun="print job",
+    table="print_jobs",
+    key="print_job_id",
+    columns=print_jobs.COLUMNS,
+    record=(PRINT_JOURNAL,),
+    named_in=("print_journal",),
+    changes=_changes(PRINT_JOB),
+    pruned="pruned_print_jobs",
+    get=print_jobs.get,
+    forget=retention.forget_job,
+    begins_after=lambda _: 0,
+    end="status",
+    ended="t.status",
+    unended="no state",
 )
 
 
@@ -131,91 +216,80 @@ def _number_from(db: sqlite3.Connection, table: str, number: int) -> None:
         db.execute("INSERT INTO main.sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
 
 
-def begins_after(db: sqlite3.Connection) -> int:
-    """See `journal.begins_after`; 0 where the mark could not be read."""
-    try:
-        return journal.begins_after(db)
-    except UNREADABLE:
-        return 0
-
-
-def newer(db: sqlite3.Connection) -> dict[str, tuple[int, int | None]]:
-    """Return what `old` alone has, or has more of, in its order: id -> rowid and final_event in `old`."""
+def newer(db: sqlite3.Connection, kind: Kind) -> dict[str, int]:
+    """Return what `old` alone has, or has more of, in its order: id -> rowid in `old`."""
+    key = kind.key
     more = " OR ".join(
-        f"(SELECT count(*) FROM old.{table} x WHERE x.client_transaction_id = o.client_transaction_id)"
-        f" > (SELECT count(*) FROM main.{table} x WHERE x.client_transaction_id = o.client_transaction_id)"
-        for table in ("events", "journal")
+        f"(SELECT count(*) FROM old.{rows.table} x WHERE x.{key} = o.{key})"
+        f" > (SELECT count(*) FROM main.{rows.table} x WHERE x.{key} = o.{key})"
+        for rows in kind.record
     )
-    rows = db.execute(
-        "SELECT o.client_transaction_id, o.rowid, o.final_event FROM old.transactions o"
-        " LEFT JOIN main.transactions n ON n.client_transaction_id = o.client_transaction_id"
-        f" WHERE (n.revision IS NULL OR o.revision > n.revision OR (o.revision = n.revision AND ({more})))"
-        " AND o.client_transaction_id NOT IN (SELECT client_transaction_id FROM main.pruned_transactions)"
-        " ORDER BY o.rowid"
-    )
-    return {identity: (place, final_event) for identity, place, final_event in rows}
-
-
-def without_row(db: sqlite3.Connection) -> set[str]:
-    """Return the ids that `old` names somewhere without having a row of them."""
-    names = " UNION ".join(f"SELECT {rows.owner} FROM old.{rows.table}" for rows in (EVENTS, JOURNAL))
-    names += " UNION SELECT id FROM old.changes WHERE kind = ? UNION SELECT client_transaction_id FROM old.leases"
     query = (
-        f"{names} EXCEPT SELECT client_transaction_id FROM old.transactions"
-        " EXCEPT SELECT client_transaction_id FROM main.pruned_transactions"
+        f"SELECT o.{key}, o.rowid FROM old.{kind.table} o LEFT JOIN main.{kind.table} n ON n.{key} = o.{key}"
+        f" WHERE (n.revision IS NULL OR o.revision > n.revision OR (o.revision = n.revision AND ({more})))"
+        f" AND o.{key} NOT IN (SELECT {key} FROM main.{kind.pruned}) ORDER BY o.rowid"
     )
-    return {row[0] for row in db.execute(query, (CHANGES.kind,))}
+    return dict(db.execute(query).fetchall())
 
 
-def keep_removed(db: sqlite3.Connection) -> None:
+def without_row(db: sqlite3.Connection, kind: Kind) -> set[str]:
+    """Return the ids that `old` names somewhere without having a row of them."""
+    names = [f"SELECT {kind.key} FROM old.{table}" for table in kind.named_in]
+    names.append("SELECT id FROM old.changes WHERE kind = ?")
+    query = (
+        f"{' UNION '.join(names)} EXCEPT SELECT {kind.key} FROM old.{kind.table}"
+        f" EXCEPT SELECT {kind.key} FROM main.{kind.pruned}"
+    )
+    return {row[0] for row in db.execute(query, (kind.changes.kind,))}
+
+
+def keep_removed(db: sqlite3.Connection, kind: Kind) -> None:
     """Let what retention had removed from `old` stay removed: its ids come over, and what `db` has of it goes."""
-    for identity in _ids(db, "client_transaction_id", "transactions", "pruned_transactions"):
-        retention.forget(db, identity)
-    for identity in _ids(db, "print_job_id", "print_jobs", "pruned_print_jobs"):
-        retention.forget_job(db, identity)
-    for table in ("pruned_transactions", "pruned_print_jobs"):
-        db.execute(f"INSERT OR IGNORE INTO main.{table} SELECT * FROM old.{table}")
+    query = f"SELECT {kind.key} FROM main.{kind.table} JOIN old.{kind.pruned} USING ({kind.key})"
+    for (identity,) in db.execute(query).fetchall():
+        kind.forget(db, identity)
+    db.execute(f"INSERT OR IGNORE INTO main.{kind.pruned} SELECT * FROM old.{kind.pruned}")
 
 
-def _ids(db: sqlite3.Connection, key: str, here: str, removed: str) -> list[str]:
-    query = f"SELECT {key} FROM main.{here} JOIN old.{removed} USING ({key})"
-    return [row[0] for row in db.execute(query).fetchall()]
+def is_known(db: sqlite3.Connection, kind: Kind, identity: str) -> bool:
+    """Whether `old` has a row of it, or retention has removed it."""
+    return any(_has(db, table, kind.key, identity) for table in (f"old.{kind.table}", f"main.{kind.pruned}"))
 
 
-def is_removed(db: sqlite3.Connection, identity: str) -> bool:
-    """Whether retention has removed that transaction."""
-    return _exists(db, "SELECT 1 FROM main.pruned_transactions WHERE client_transaction_id = ?", identity)
+def _has(db: sqlite3.Connection, table: str, key: str, identity: str) -> bool:
+    return db.execute(f"SELECT 1 FROM {table} WHERE {key} = ?", (identity,)).fetchone() is not None
 
 
-def in_old(db: sqlite3.Connection, identity: str) -> bool:
-    """Whether `old` has a row of that transaction."""
-    return _exists(db, "SELECT 1 FROM old.transactions WHERE client_transaction_id = ?", identity)
+def rowid(db: sqlite3.Connection, kind: Kind, identity: str) -> int | None:
+    """Return the rowid of what is here, None where it is not."""
+    row = db.execute(f"SELECT rowid FROM main.{kind.table} WHERE {kind.key} = ?", (identity,)).fetchone()
+    return row[0] if row else None
 
 
-def copy_row(db: sqlite3.Connection, identity: str) -> None:
-    """Put the row of `old` in place of the one here, or add it; `final_event` is a matter of its own."""
-    columns = ", ".join(transactions.COLUMNS)
-    source = f"SELECT {columns} FROM old.transactions WHERE client_transaction_id = :id"
-    if here := _of_words(db, identity):
-        rows.drop_words(db, identity, *here)
-        db.execute(
-            f"UPDATE main.transactions SET ({columns}) = ({source}) WHERE client_transaction_id = :id", {"id": identity}
-        )
+def copy_row(db: sqlite3.Connection, kind: Kind, identity: str) -> None:
+    """Put the row of `old` in place of the one here, or add it; a payment's `final_event` is a matter of its own."""
+    columns = ", ".join(kind.columns)
+    source = f"SELECT {columns} FROM old.{kind.table} WHERE {kind.key} = :id"
+    if rowid(db, kind, identity) is None:
+        db.execute(f"INSERT INTO main.{kind.table} ({columns}) {source}", {"id": identity})
     else:
-        db.execute(f"INSERT INTO main.transactions ({columns}) {source}", {"id": identity})
+        db.execute(f"UPDATE main.{kind.table} SET ({columns}) = ({source}) WHERE {kind.key} = :id", {"id": identity})
+
+
+def copy_payment(db: sqlite3.Connection, identity: str) -> None:
+    """Copy the row of a payment, and the words by which it is found."""
+    if here := _of_words(db, identity):
+        transactions.drop_words(db, identity, *here)
+    copy_row(db, PAYMENTS, identity)
     if copied := _of_words(db, identity):
-        rows.keep_words(db, identity, *copied)
+        transactions.keep_words(db, identity, *copied)
 
 
 def _of_words(db: sqlite3.Connection, identity: str) -> tuple[str, bytes] | None:
-    """Return what the words of a transaction here are made of, None where it is not here."""
+    """Return what the words of a payment here are made of, None where it is not here."""
     query = "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?"
     row = db.execute(query, (identity,)).fetchone()
     return (row[0], str(row[1]).encode()) if row else None
-
-
-def _exists(db: sqlite3.Connection, query: str, identity: str) -> bool:
-    return db.execute(query, (identity,)).fetchone() is not None
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -269,37 +343,35 @@ def _select(db: sqlite3.Connection, schema: str, rows: Rows) -> Iterator[dict[st
         yield dict(zip(names, values, strict=True))
 
 
-def history_behind(db: sqlite3.Connection) -> list[tuple[str, str, str | None, str | None, str | None]]:
-    """Return the transactions whose newest change says otherwise: id, phase and result, and those of the change."""
+def history_behind(db: sqlite3.Connection, kind: Kind) -> list[tuple[str, str, str | None, str | None, str | None]]:
+    """Return those whose newest change says otherwise: id, phase and end, and those of the change."""
     return db.execute(
-        "SELECT t.client_transaction_id, t.phase, t.outcome ->> 'result', c.phase, c.result FROM main.transactions t"
-        " LEFT JOIN (SELECT id, phase, result, max(seq) FROM main.changes WHERE kind = ? GROUP BY id) c"
-        " ON c.id = t.client_transaction_id WHERE (t.phase, t.outcome ->> 'result') IS NOT (c.phase, c.result)",
-        (PAYMENT,),
+        f"SELECT t.{kind.key}, t.phase, {kind.ended}, c.phase, c.{kind.end} FROM main.{kind.table} t"
+        f" LEFT JOIN (SELECT id, phase, {kind.end}, max(seq) FROM main.changes WHERE kind = ? GROUP BY id) c"
+        f" ON c.id = t.{kind.key} WHERE (t.phase, {kind.ended}) IS NOT (c.phase, c.{kind.end})",
+        (kind.changes.kind,),
     ).fetchall()
 
 
-def set_final(db: sqlite3.Connection, identity: str, number: int | None) -> None:
-    """Name the event that the outcome rests on."""
-    db.execute("UPDATE transactions SET final_event = ? WHERE client_transaction_id = ?", (number, identity))
-
-
-def number_below(db: sqlite3.Connection, identity: str) -> None:
-    """Note that the record of a transaction is not all that there was, so that it cannot be derived again.
-
-    Like what is of before the journal, such rows have rowids up to the mark `journal_begins`: these from 0 downwards.
-    """
+def set_final(db: sqlite3.Connection, identity: str, numbers: Mapping[int | None, int]) -> None:
+    """Name the event that an outcome rests on, as `old` does: `numbers` are those of its events there and here."""
+    query = "SELECT final_event FROM old.transactions WHERE client_transaction_id = ?"
+    (number,) = db.execute(query, (identity,)).fetchone()
     db.execute(
-        "UPDATE transactions SET rowid = (SELECT min(0, min(rowid)) - 1 FROM transactions)"
-        " WHERE client_transaction_id = ? AND rowid > ?",
-        (identity, begins_after(db)),
+        "UPDATE transactions SET final_event = ? WHERE client_transaction_id = ?", (numbers.get(number), identity)
     )
 
 
-def rowid(db: sqlite3.Connection, identity: str) -> int | None:
-    """Return the rowid of a transaction here."""
-    row = db.execute("SELECT rowid FROM main.transactions WHERE client_transaction_id = ?", (identity,)).fetchone()
-    return row[0] if row else None
+def number_below(db: sqlite3.Connection, kind: Kind, identity: str) -> None:
+    """Note that the record of one is not all that there was, so that it cannot be derived again.
+
+    Like payments of before the journal, such rows have rowids up to a mark: these from 0 downwards.
+    """
+    db.execute(
+        f"UPDATE {kind.table} SET rowid = (SELECT min(0, min(rowid)) - 1 FROM {kind.table})"
+        f" WHERE {kind.key} = ? AND rowid > ?",
+        (identity, kind.begins_after(db)),
+    )
 
 
 def take_leases(db: sqlite3.Connection, lost: Collection[tuple[str, str]], *, sound: bool) -> None:
@@ -308,12 +380,14 @@ def take_leases(db: sqlite3.Connection, lost: Collection[tuple[str, str]], *, so
     A terminal that another one holds stays with it, unless `old` says that this one had given it up.
     """
     then = db.execute("SELECT terminal, client_transaction_id FROM old.leases").fetchall()
-    for terminal, holder in rows.leases(db).items():
-        if _ended(db, holder) or (sound and (terminal, holder) not in then and in_old(db, holder)):
-            rows.give_up_lease(Unit(db), terminal, holder)
+    for terminal, holder in transactions.leases(db).items():
+        if _ended(db, holder) or (
+            sound and (terminal, holder) not in then and _has(db, "old.transactions", PAYMENTS.key, holder)
+        ):
+            transactions.give_up_lease(Unit(db), terminal, holder)
     for terminal, identity in (*then, *lost):
-        if _ended(db, identity) is False and rows.lease_holder(db, terminal) is None:
-            rows.take_lease(Unit(db), terminal, identity)
+        if _ended(db, identity) is False and transactions.lease_holder(db, terminal) is None:
+            transactions.take_lease(Unit(db), terminal, identity)
 
 
 def _ended(db: sqlite3.Connection, identity: str) -> bool | None:

@@ -115,8 +115,8 @@ class Restore:
                     old=old,
                     taken_over=taken.payments,
                     by_id=taken.by_id,
-                    print_jobs=taken.prints.jobs,
-                    print_jobs_by_id=taken.prints.by_id,
+                    print_jobs=taken.print_jobs,
+                    print_jobs_by_id=taken.print_jobs_by_id,
                 )
                 marks.add(db, mark.at, marks.RESTORED, mark)
             look("checking the new database", 0, 0)

@@ -1,173 +1,281 @@
 """Taking over from the database that a restore replaces: what was started once is never forgotten.
 
-Print jobs are taken over in the same way, in `posd.upkeep.print_jobs`.
-
-A transaction that the backup does not have, or has in an older state, is copied in full. Where its row cannot be read,
-it is derived again from its events and its journal, as far as these are there; where nothing is there but the id, it is
-recorded in doubt.
+A payment or print job that the backup does not have, or has in an older state, is copied in full. Where its row cannot
+be read, it is derived again from its record, as far as that is there; where nothing is there but the id, it is recorded
+in doubt.
 """
 
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
 from posd.base.times import iso
-from posd.payments import journal, reprocess, rows
-from posd.payments.entries import TakenOver
+from posd.payments import entries as payment_entries
+from posd.payments import journal, reprocess
+from posd.payments import rows as transactions
 from posd.payments.model import Transaction
 from posd.payments.record import CallsInFlight, Rederived, begin, move, note, record
 from posd.payments.wire import read_event
+from posd.printing import entries as print_entries
+from posd.printing import record as print_record
+from posd.printing import reprocess as print_reprocess
+from posd.printing import rows as print_jobs
+from posd.printing.model import PrintJob
 from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.opening import connect_reader
-from posd.upkeep import merge, print_jobs
-from posd.upkeep.merge import CHANGES, EVENTS, JOURNAL, UNREADABLE, Row
-from posd.upkeep.print_jobs import TakenJobs
+from posd.upkeep import merge
+from posd.upkeep.merge import EVENTS, UNREADABLE, Appended, Kind, Row
+
+#: What the feed says of all that is taken over.
+REASON = "taken_over"
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What was taken over: payments that were missing or older, and how many of them by no more than their id."""
+    """What was taken over: how many were missing or older, and how many of them came by no more than their id."""
 
     payments: int = 0
     by_id: int = 0
-    prints: TakenJobs = TakenJobs()
+    print_jobs: int = 0
+    print_jobs_by_id: int = 0
 
 
 def take_over(
     db: sqlite3.Connection, old: Path, ids: Collection[str], print_ids: Collection[str], *, sound: bool, now: datetime
 ) -> Taken:
-    """Take over from `old`, a database of the same schema, into `db`, a file that nobody else uses (opened by URI).
+    """Take over from `old`, a database of the same schema, into `db`, a file that is in use nowhere (opened by URI).
 
-    `ids` and `print_ids` are of transactions and print jobs of which `old` may have no row. `sound` says that `old` is
+    `ids` and `print_ids` are of payments and print jobs of which `old` may have no row. `sound` says that `old` is
     whole: no row of it is missing. Raise sqlite3.Error where it cannot be read at all.
     """
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
         merge.number_above(db, sound=sound)
-        merge.keep_removed(db)
-        taken = _TakeOver(db, reader, now, sound=sound).run(ids)
-        prints = print_jobs.take_over(db, reader, print_ids, sound=sound, now=now)
-        return msgspec.structs.replace(taken, prints=prints)
+        for kind in (merge.PAYMENTS, merge.PRINT_JOBS):
+            merge.keep_removed(db, kind)
+        payments = _Payments(db, reader, now, sound).run(ids)
+        merge.copy_the_rest(db)
+        prints = _PrintJobs(db, reader, now, sound).run(print_ids)
+        return Taken(payments.count, payments.by_id, prints.count, prints.by_id)
 
 
-class _TakeOver:
-    def __init__(self, db: sqlite3.Connection, old: sqlite3.Connection, now: datetime, *, sound: bool) -> None:
-        self._db = db
-        self._old = old  # for functions that know nothing of an attached database
-        self._unit = Unit(db)
-        self._now = now
-        self._sound = sound
+class _Done(msgspec.Struct, frozen=True):
+    """What was taken over of one kind: ids of copied rows, what was added to each table of the record, how many."""
 
-    def run(self, ids: Collection[str]) -> Taken:
-        newer = merge.newer(self._db)
+    copied: list[str]
+    appended: dict[str, Appended]
+    count: int
+    by_id: int
+
+
+@dataclass(eq=False, slots=True)
+class _TakeOver(ABC):
+    """Takes over one kind. `old` is for functions that know nothing of an attached database."""
+
+    db: sqlite3.Connection
+    old: sqlite3.Connection
+    now: datetime
+    sound: bool
+
+    kind: ClassVar[Kind]
+
+    @property
+    def unit(self) -> Unit:
+        return Unit(self.db)
+
+    def run(self, ids: Collection[str]) -> _Done:
+        """Take over what `old` has or names, and these ids where it has no row of them."""
+        newer = merge.newer(self.db, self.kind)
         unreadable = {identity for identity in newer if not self._readable(identity)}
-        if not self._sound:
-            unreadable |= merge.without_row(self._db) | {
-                item for item in ids if not (merge.in_old(self._db, item) or merge.is_removed(self._db, item))
-            }
-        for identity in unreadable.intersection(newer):
-            del newer[identity]
+        if not self.sound:
+            unreadable |= merge.without_row(self.db, self.kind)
+            unreadable |= {identity for identity in ids if not merge.is_known(self.db, self.kind, identity)}
+        newer = {identity: place for identity, place in newer.items() if identity not in unreadable}
         doubtful = [identity for identity in sorted(unreadable) if self._may_derive(identity)]
-        missing = {identity for identity in doubtful if merge.rowid(self._db, identity) is None}
+        missing = {identity for identity in doubtful if self._place(identity) is None}
 
-        merge.append(self._db, CHANGES, (*newer, *doubtful))
+        merge.append(self.db, self.kind.changes, (*newer, *doubtful))
         for identity in newer:
-            merge.copy_row(self._db, identity)
-        histories = merge.histories(self._db, missing, CHANGES)
+            self.copy(identity)
+        histories = merge.histories(self.db, missing, self.kind.changes)
         for identity in sorted(missing):
             self._insert_by_id(identity, histories.get(identity, []))
-        of_events = merge.append(self._db, EVENTS, (*newer, *doubtful))
-        of_journal = merge.append(self._db, JOURNAL, (*newer, *doubtful))
-        begins_after = merge.begins_after(self._old)
-        for identity, (place, final_event) in newer.items():
-            merge.set_final(self._db, identity, of_events.numbers.get(final_event))
-            if place <= begins_after or not (self._sound or self._follows(identity)):
-                merge.number_below(self._db, identity)
-        grown = of_events.grown | of_journal.grown
-        derived = {identity for identity in doubtful if identity in grown and self._derive_again(identity)}
-        merge.take_leases(self._db, list(self._holding(newer)), sound=self._sound)
-        for identity, *_ in merge.history_behind(self._db):
-            self._note(identity)  # the newest change of it could not be read
-        merge.copy_the_rest(self._db)
-        return Taken(len(newer) + len(derived | missing), len(missing - derived))
+        appended = {rows.table: merge.append(self.db, rows, (*newer, *doubtful)) for rows in self.kind.record}
+        begins_after = self.kind.begins_after(self.old)
+        for identity, place in newer.items():
+            if place <= begins_after or not (self.sound or self.follows(identity)):
+                merge.number_below(self.db, self.kind, identity)
+        grown = {identity for item in appended.values() for identity in item.grown}
+        derived = {identity for identity in doubtful if identity in grown and self.derive_again(identity)}
+        for identity, *_ in merge.history_behind(self.db, self.kind):
+            self.note(identity)  # the newest change of it could not be read
+        return _Done(list(newer), appended, len(newer) + len(derived | missing), len(missing - derived))
 
     def _readable(self, identity: str) -> bool:
         try:
-            return rows.get(self._old, identity) is not None
+            return self.kind.get(self.old, identity) is not None
         except UNREADABLE:
             return False
 
+    def _place(self, identity: str) -> int | None:
+        return merge.rowid(self.db, self.kind, identity)
+
     def _may_derive(self, identity: str) -> bool:
-        """Whether its state may come from events and journal: not where the record here is of before the journal."""
-        place = merge.rowid(self._db, identity)
-        return place is None or place > merge.begins_after(self._db)
-
-    def _follows(self, identity: str) -> bool:
-        """Whether a transaction is as it follows from its record: nothing of that is missing."""
-        item = self._derived(identity)
-        return item is not None and not reprocess.difference(item)
-
-    def _derived(self, identity: str) -> reprocess.Derived | None:
-        stored = rows.get(self._db, identity)
-        assert stored is not None  # noqa: S101 - it was there, or was just written
-        try:
-            return reprocess.derive(self._db, stored)
-        except (*UNREADABLE, AssertionError):
-            return None
+        """Whether its state may come from its record: not where a part of that is not there, and none was before."""
+        place = self._place(identity)
+        return place is None or place > self.kind.begins_after(self.db)
 
     def _insert_by_id(self, identity: str, history: Sequence[Row]) -> None:
-        """Record a transaction of which no row could be read: in doubt, until its events or a person say more."""
+        """Record one of which no row could be read: in doubt, until its record, the terminal or a person says more."""
         reason = "a restore found its id in the replaced database, and could not read its record"
         if history:
             last = history[-1]
             state = last["result"] or last["status"] or "no state"
             reason += f" (the last known of it: {last['phase']}, {state}, {last['at']})"
-        created_at = history[0]["at"] if history else iso(self._now)
+        created_at = history[0]["at"] if history else iso(self.now)
+        self.insert(identity, created_at, [change["terminal"] for change in history if change["terminal"]], reason)
+
+    @abstractmethod
+    def copy(self, identity: str) -> None:
+        """Put the row of `old` in place of the one here, or add it."""
+
+    @abstractmethod
+    def follows(self, identity: str) -> bool:
+        """Whether it is as it follows from its record: nothing of that is missing."""
+
+    @abstractmethod
+    def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
+        """Record it in doubt; `terminals` are those that the feed named, oldest first."""
+
+    @abstractmethod
+    def derive_again(self, identity: str) -> bool:
+        """Derive it from what is now recorded of it; tell whether that changed it."""
+
+    @abstractmethod
+    def note(self, identity: str) -> None:
+        """Add its state to the feed."""
+
+
+class _Payments(_TakeOver):
+    kind = merge.PAYMENTS
+
+    def run(self, ids: Collection[str]) -> _Done:
+        done = super().run(ids)
+        for identity in done.copied:
+            merge.set_final(self.db, identity, done.appended[EVENTS.table].numbers)
+        merge.take_leases(self.db, list(self._holding(done.copied)), sound=self.sound)
+        return done
+
+    def _stored(self, identity: str) -> Transaction:
+        stored = transactions.get(self.db, identity)
+        assert stored is not None  # noqa: S101 - it was there, or was just written
+        return stored
+
+    def copy(self, identity: str) -> None:
+        merge.copy_payment(self.db, identity)
+
+    def follows(self, identity: str) -> bool:
+        item = self._derived(identity)
+        return item is not None and not reprocess.difference(item)
+
+    def _derived(self, identity: str) -> reprocess.Derived | None:
+        stored = self._stored(identity)
+        try:
+            return reprocess.derive(self.db, stored)
+        except (*UNREADABLE, AssertionError):
+            return None
+
+    def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
         found = Transaction(
             client_transaction_id=identity,
-            terminal=self._terminal(identity, [change["terminal"] for change in history]),
+            terminal=self._terminal(identity, terminals),
             type=None,
             created_at=created_at,
             updated_at=created_at,
             phase=Phase.STARTING,
         )
-        begin(self._unit, found, "taken_over")
-        record(self._unit, found, TakenOver(reason), self._now, CallsInFlight())
+        begin(self.unit, found, REASON)
+        record(self.unit, found, payment_entries.TakenOver(reason), self.now, CallsInFlight())
 
-    def _note(self, identity: str) -> None:
-        found = rows.get(self._db, identity)
-        assert found is not None  # noqa: S101 - its id comes from its row
-        note(self._unit, found, "taken_over", iso(self._now))
-
-    def _terminal(self, identity: str, named: Sequence[str | None]) -> str:
+    def _terminal(self, identity: str, named: Sequence[str]) -> str:
         """Return the terminal that was asked, as far as anything tells it."""
-        lease = self._old.execute("SELECT terminal FROM leases WHERE client_transaction_id = ?", (identity,))
+        lease = self.old.execute("SELECT terminal FROM leases WHERE client_transaction_id = ?", (identity,))
         serials = [*named, *(row[0] for row in lease)]
-        for event in journal.events(self._old, identity):
+        for event in journal.events(self.old, identity):
             with suppress(*UNREADABLE):
                 serials.append(read_event(event.body).terminal.serial_number)
         return next((serial for serial in serials if serial), "")
 
-    def _derive_again(self, identity: str) -> bool:
-        """Derive a transaction from what is now recorded of it; tell whether that changed it."""
+    def derive_again(self, identity: str) -> bool:
         item = self._derived(identity)
         if item is None or not reprocess.difference(item):
             return False
         stored = item.stored
         after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
-        move(self._unit, stored, after, Rederived("taken_over", item.events, item.verdicts), CallsInFlight())
+        move(self.unit, stored, after, Rederived(REASON, item.events, item.verdicts), CallsInFlight())
         return True
 
-    def _holding(self, taken: Collection[str]) -> Iterator[tuple[str, str]]:
+    def _holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield who may hold which terminal though no lease could be read: what is open and not released, newest first.
 
         An orphan never had its terminal, and of a whole file the leases are known.
         """
-        for identity in () if self._sound else reversed(list(taken)):
-            item = rows.get(self._db, identity)
+        for identity in () if self.sound else reversed(ids):
+            item = transactions.get(self.db, identity)
             if item is not None and item.phase is not Phase.FINAL and not (item.released or item.orphan):
                 yield item.terminal, identity
+
+    def note(self, identity: str) -> None:
+        note(self.unit, self._stored(identity), REASON, iso(self.now))
+
+
+class _PrintJobs(_TakeOver):
+    kind = merge.PRINT_JOBS
+
+    def _stored(self, identity: str) -> PrintJob:
+        stored = print_jobs.get(self.db, identity)
+        assert stored is not None  # noqa: S101 - it was there, or was just written
+        return stored
+
+    def copy(self, identity: str) -> None:
+        merge.copy_row(self.db, self.kind, identity)
+
+    def follows(self, identity: str) -> bool:
+        stored = self._stored(identity)
+        derived = self._derived(stored)
+        return derived is not None and not print_reprocess.difference(stored, derived)
+
+    def _derived(self, stored: PrintJob) -> PrintJob | None:
+        try:
+            return print_reprocess.derive(self.db, stored)
+        except UNREADABLE:
+            return None
+
+    def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
+        found = PrintJob(
+            print_job_id=identity,
+            terminal=next(iter(terminals), None),
+            created_at=created_at,
+            updated_at=created_at,
+            phase=Phase.STARTING,
+        )
+        print_record.begin(self.unit, found, REASON)
+        print_record.record(self.unit, found, print_entries.TakenOver(reason), self.now)
+
+    def derive_again(self, identity: str) -> bool:
+        stored = self._stored(identity)
+        derived = self._derived(stored)
+        if derived is None or not print_reprocess.difference(stored, derived):
+            return False
+        print_record.move(self.unit, stored, msgspec.structs.replace(derived, revision=stored.revision), REASON)
+        return True
+
+    def note(self, identity: str) -> None:
+        print_record.note(self.unit, self._stored(identity), REASON, iso(self.now))

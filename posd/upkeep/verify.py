@@ -11,16 +11,18 @@ import msgspec
 from posd.base.ids import canonical_uuid, is_print_job_id
 from posd.payments import journal, rows
 from posd.payments import rows as transactions
-from posd.payments.entries import Entry
 from posd.payments.model import EvidenceKind, Outcome, Result, Transaction
 from posd.payments.wire import read_event
+from posd.printing import reprocess
+from posd.printing import rows as print_jobs
+from posd.printing.entries import Called
+from posd.printing.model import FINALS, NOT_ACCEPTED
+from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import files
 from posd.storage.errors import StoreError
 from posd.storage.opening import KEY_TABLE, connect_reader, is_damage, schema_version
-from posd.upkeep.merge import UNREADABLE, history_behind, text
-from posd.upkeep.print_jobs import faults
-from posd.upkeep.print_jobs import history as print_history
+from posd.upkeep.merge import MEANINGLESS, PAYMENT_ENTRY, PAYMENTS, PRINT_JOBS, history_behind, text
 
 #: Findings of one kind that are listed; the rest is counted.
 MAX_SHOWN = 20
@@ -31,12 +33,13 @@ OPERATIONS_AT_A_TIME = 100_000
 #: Transactions that are looked at between two looks at the progress.
 CHUNK = 500
 
-_ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
-
 Row = TypeVar("Row")
 
 #: Hears what is being done, how much of it is done, and of how much (0 and 0 where nobody knows).
 Look = Callable[[str, int, int], None]
+
+#: One thing that is wrong: its kind of `KINDS`, what it is about, what was seen.
+Fault = tuple[str, str, str]
 
 _RESULTS = frozenset(Result)
 _STILL_THERE = """
@@ -189,9 +192,7 @@ class _Check:
         for rowid, identity, final_event in self._counted("checking payments", "transactions", rows):
             try:
                 found = transactions.get(self._db, identity)
-            except UNREADABLE as error:
-                if isinstance(error, sqlite3.Error):
-                    raise
+            except MEANINGLESS as error:
                 self._found("unreadable", f"payment {identity}", str(error))
                 continue
             if found is None or canonical_uuid(found.client_transaction_id) != identity:
@@ -229,7 +230,7 @@ class _Check:
         for seq, identity, event_id, status, body in self._counted("checking events", "events", rows):
             try:
                 event = read_event(body)
-            except UNREADABLE as error:
+            except MEANINGLESS as error:
                 self._found("unreadable", f"event {seq} of payment {identity}", str(error))
                 continue
             if (event.client_transaction_id, event.event_id, event.status) != (identity, event_id, status):
@@ -239,22 +240,23 @@ class _Check:
         rows = self._db.execute("SELECT seq, client_transaction_id, entry FROM journal ORDER BY seq")
         for seq, identity, entry in self._counted("checking the journal", "journal", rows):
             try:
-                _ENTRY.decode(entry)
-            except UNREADABLE as error:
+                PAYMENT_ENTRY.decode(entry)
+            except MEANINGLESS as error:
                 self._found("unreadable", f"journal entry {seq} of payment {identity}", str(error))
 
     def _print_jobs(self) -> None:
-        for found in self._counted("checking print jobs", "print_jobs", faults(self._db)):
-            for fault in found:
+        rows = self._db.execute("SELECT rowid, print_job_id FROM print_jobs ORDER BY rowid")
+        for rowid, identity in self._counted("checking print jobs", "print_jobs", rows):
+            for fault in _print_job_faults(self._db, rowid, identity):
                 self._found(*fault)
 
     def _history(self) -> None:
         self._look("checking the history", 0, 0)
-        for fault in print_history(self._db):
-            self._found(*fault)
-        for identity, phase, result, last_phase, last_result in history_behind(self._db):
-            said = f"{last_phase}, {last_result or 'open'}" if last_phase else "nothing"
-            self._found("history", f"payment {identity}", f"it is {phase}, {result or 'open'}; the history says {said}")
+        for kind in (PRINT_JOBS, PAYMENTS):
+            for identity, phase, end, last_phase, last_end in history_behind(self._db, kind):
+                said = f"{last_phase}, {last_end or kind.unended}" if last_phase else "nothing"
+                detail = f"it is {phase}, {end or kind.unended}; the history says {said}"
+                self._found("history", f"{kind.noun} {identity}", detail)
 
     def _leases(self) -> None:
         for terminal, identity in rows.leases(self._db).items():
@@ -290,8 +292,39 @@ def _outcomes(found: Transaction) -> Iterator[Outcome]:
             outcome = outcome.supersedes
 
 
-def _pruned_faults(db: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
-    """Yield what is wrong with what retention left, as `posd.upkeep.verify` tells it: kind, subject, what was seen."""
+def _print_job_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
+    """Yield what is wrong with a print job: it can be read, is consistent, and follows from its record."""
+    subject = f"print job {identity}"
+    try:
+        job = print_jobs.get(db, identity)
+    except MEANINGLESS as error:
+        yield "unreadable", subject, str(error)
+        return
+    if job is None or job.print_job_id != identity:
+        yield "unreadable", subject, "it is not found by its index"
+        return
+    decided = job.decided_by is not None
+    stated = decided and job.decided_by not in NOT_ACCEPTED
+    final, ended = job.phase is Phase.FINAL, job.status in FINALS
+    # A job that was not accepted has no state, and what is open has none that ends it.
+    if final is not decided or ended is not stated or (final and not stated and job.status is not None):
+        detail = f"{job.phase}, {job.status or 'no state'}, decided by {job.decided_by or 'nothing'}"
+        yield "print_job", subject, detail
+    try:
+        for item in print_jobs.journal(db, identity):
+            if isinstance(item.entry, Called):
+                read_webhook(item.entry.body)
+    except MEANINGLESS as error:
+        yield "unreadable", f"the journal of {subject}", str(error)
+        return
+    # Rows from 0 downwards are known to have lost a part of their record: a restore has told of it.
+    if rowid > 0:
+        for name, (stored, derived) in reprocess.difference(job, reprocess.derive(db, job)).items():
+            yield "print_job", subject, f"{name} is {stored}, and {derived} by its record"
+
+
+def _pruned_faults(db: sqlite3.Connection) -> Iterator[Fault]:
+    """Yield what is wrong with what retention left."""
     for identity, result in db.execute("SELECT client_transaction_id, result FROM pruned_transactions"):
         if not isinstance(identity, str) or canonical_uuid(identity) != identity or result not in _RESULTS:
             yield "pruned", f"payment {identity}", f"its id is none, or it ended {result}"

@@ -132,6 +132,6 @@ def test_a_row_that_a_restore_copies_brings_its_words(db: sqlite3.Connection, tm
     insert(db, 1, b'{"a": "older"}')
     db.execute("ATTACH ? AS old", (str(tmp_path / "old.db"),))
     for copied in (first, second):
-        merge.copy_row(db, copied)
+        merge.copy_payment(db, copied)
     assert [found_by(db, "a", text) for text in ("older", "newer", "other")] == [[], [first], [second]]
     assert len(kept(db)) == 2

@@ -10,11 +10,12 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import structlog
@@ -24,7 +25,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.json_types import Moment
 from posd.base.times import iso, parse_iso
-from posd.payments import chains, journal, rows
+from posd.payments import chains, journal
 from posd.payments import rows as transactions
 from posd.payments.model import Transaction
 from posd.printing import rows as print_jobs
@@ -54,16 +55,25 @@ Place = tuple[str, str]
 BEGINNING: Place = ("", "")
 
 
-class Table(msgspec.Struct, frozen=True):
-    """What is walked from its old end, by its index of times and ids."""
+class Chain(msgspec.Struct, frozen=True):
+    """What belongs together, and why it is kept, where it is."""
 
+    members: tuple[Any, ...] = ()
+    kept: Kept | None = None
+
+
+class Table(msgspec.Struct, frozen=True):
+    """What is walked from its old end, by its index of times and ids, and how one and all that belongs to it go.
+
+    `chain_of` takes a moment before which something is old, and what tells whether a call is under way for an id.
+    """
+
+    noun: str
     name: str
     key: str
     index: str
-
-
-TRANSACTIONS = Table("transactions", "client_transaction_id", "transactions_newest")
-PRINT_JOBS = Table("print_jobs", "print_job_id", "print_jobs_newest")
+    chain_of: Callable[[sqlite3.Connection, str, str, Callable[[str], bool]], Chain]
+    remove: Callable[[sqlite3.Connection, Any], None]
 
 
 def candidates(db: sqlite3.Connection, table: Table, after: Place, before: str, limit: int) -> list[Place]:
@@ -73,13 +83,6 @@ def candidates(db: sqlite3.Connection, table: Table, after: Place, before: str, 
         f" WHERE (created_at, {table.key}) > (?, ?) AND created_at < ? ORDER BY created_at, {table.key} LIMIT ?",
         (*after, before, limit),
     ).fetchall()
-
-
-class Chain(msgspec.Struct, frozen=True):
-    """What belongs together, and why it is kept, where it is."""
-
-    members: tuple[Transaction | PrintJob, ...] = ()
-    kept: Kept | None = None
 
 
 def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
@@ -118,24 +121,14 @@ def _is_last_numbered(db: sqlite3.Connection, ids: Collection[str]) -> bool:
     return row[0] in ids
 
 
-def remove_chain(unit: Unit, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
-    """Remove a payment and what belongs to it, all or nothing; return it, and why it was kept, where it was."""
-    chain = chain_of(unit.db, identity, before, busy)
-    if chain.kept is None:
-        for item in chain.members:
-            assert isinstance(item, Transaction)  # noqa: S101 - `chain_of` has made it
-            remove(unit.db, item)
-    return chain
-
-
 def remove(db: sqlite3.Connection, item: Transaction) -> None:
     """Remove a payment that is final, but for its id and its lines of the feed."""
     assert item.outcome is not None  # noqa: S101 - what is final has one
     identity = item.client_transaction_id
     result, day = item.outcome.result, item.outcome.decided_at[:10]
     pruned.keep_payment(db, Pruned(identity, item.terminal, item.type, result, day))
-    rows.drop_words(db, identity, item.created_at, item.metadata)
-    _delete(db, identity)
+    transactions.drop_words(db, identity, item.created_at, item.metadata)
+    _delete(db, identity, TRANSACTIONS, "events", "journal", "leases")
 
 
 def forget(db: sqlite3.Connection, identity: str) -> None:
@@ -143,13 +136,8 @@ def forget(db: sqlite3.Connection, identity: str) -> None:
     row = db.execute(
         "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?", (identity,)
     ).fetchone()
-    rows.drop_words(db, identity, row[0], str(row[1]).encode())
-    _delete(db, identity)
-
-
-def _delete(db: sqlite3.Connection, identity: str) -> None:
-    for table in ("events", "journal", "leases", "transactions"):
-        db.execute(f"DELETE FROM {table} WHERE client_transaction_id = ?", (identity,)).close()  # noqa: S608
+    transactions.drop_words(db, identity, row[0], str(row[1]).encode())
+    _delete(db, identity, TRANSACTIONS, "events", "journal", "leases")
 
 
 def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
@@ -169,16 +157,6 @@ def print_chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Cal
     return Chain(tuple(found.values()), kept)
 
 
-def remove_print_chain(unit: Unit, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
-    """Remove a print job and what belongs to it, all or nothing; return it, and why it was kept, where it was."""
-    chain = print_chain_of(unit.db, identity, before, busy)
-    if chain.kept is None:
-        for job in chain.members:
-            assert isinstance(job, PrintJob)  # noqa: S101 - `print_chain_of` has made it
-            remove_job(unit.db, job)
-    return chain
-
-
 def remove_job(db: sqlite3.Connection, job: PrintJob) -> None:
     """Remove a print job that is final, but for its id and its lines of the feed."""
     identity = job.print_job_id
@@ -188,8 +166,26 @@ def remove_job(db: sqlite3.Connection, job: PrintJob) -> None:
 
 def forget_job(db: sqlite3.Connection, identity: str) -> None:
     """Remove a print job, whatever it is, from the main database of a restore."""
-    for table in ("print_journal", "print_jobs"):
-        db.execute(f"DELETE FROM {table} WHERE print_job_id = ?", (identity,)).close()  # noqa: S608 - of this file
+    _delete(db, identity, PRINT_JOBS, "print_journal")
+
+
+def _delete(db: sqlite3.Connection, identity: str, table: Table, *others: str) -> None:
+    """Delete the rows about one from its table, and before that from others."""
+    for name in (*others, table.name):
+        db.execute(f"DELETE FROM {name} WHERE {table.key} = ?", (identity,)).close()  # noqa: S608 - of this file
+
+
+TRANSACTIONS = Table("payments", "transactions", "client_transaction_id", "transactions_newest", chain_of, remove)
+PRINT_JOBS = Table("print jobs", "print_jobs", "print_job_id", "print_jobs_newest", print_chain_of, remove_job)
+
+
+def remove_chain(unit: Unit, table: Table, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
+    """Remove one and what belongs to it, all or nothing; return it, and why it was kept, where it was."""
+    chain = table.chain_of(unit.db, identity, before, busy)
+    if chain.kept is None:
+        for item in chain.members:
+            table.remove(unit.db, item)
+    return chain
 
 
 class Lines(msgspec.Struct, frozen=True):
@@ -302,27 +298,20 @@ class Stopped(Exception):
     """posd is stopping, or somebody else asked for a run; what was removed up to now stays removed."""
 
 
+@dataclass(eq=False, slots=True)
 class Retention:
     """Removes what is old. `busy` tells whether a call to a terminal is under way for an id."""
 
-    def __init__(
-        self, store: Store, database: Path, days: int, busy: Callable[[str], bool], now: Callable[[], datetime]
-    ) -> None:
-        self._store = store
-        self._database = database
-        self._days = days
-        self._busy = busy
-        self._now = now
-        self._one_at_a_time = asyncio.Lock()
-        self._asked = 0  # people who wait for a run of their own
-        self._stopping = False
-        #: What is being done, in words, and how much of it is done.
-        self.progress = ("", 0)
-
-    @property
-    def days(self) -> int:
-        """For how many days records are kept, 0 for ever."""
-        return self._days
+    store: Store
+    database: Path
+    days: int  # for how many records are kept, 0 for ever
+    busy: Callable[[str], bool]
+    now: Callable[[], datetime]
+    #: What is being done, in words, and how much of it is done.
+    progress: tuple[str, int] = field(init=False, default=("", 0))
+    _one_at_a_time: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
+    _asked: int = field(init=False, default=0)  # people who wait for a run of their own
+    _stopping: bool = field(init=False, default=False)
 
     def stop(self) -> None:
         """End a run at its next step."""
@@ -334,7 +323,7 @@ class Retention:
         while True:
             await asyncio.sleep(wait)
             wait = DAILY_SECONDS
-            if not self._days:
+            if not self.days:
                 continue
             try:
                 await self._by_itself()
@@ -345,20 +334,20 @@ class Retention:
                 wait = FIRST_SECONDS
 
     async def _by_itself(self) -> None:
-        now, newest = self._now(), await self._store.read(changes.newest_at)
+        now, newest = self.now(), await self.store.read(changes.newest_at)
         if newest is not None and parse_iso(newest) + BELIEVED < now:
             # Nothing was paid for long, or the clock is wrong: records that are needed must not go for that.
             log.warning("store.not_pruned", detail=CLOCK.format(newest=newest, now=iso(now)))
             return
         async with self._one_at_a_time:
-            await self._prune(now - timedelta(days=self._days), PAUSES)
+            await self._prune(now - timedelta(days=self.days), PAUSES)
 
     async def prune(self, days: int, *, dry_run: bool = False) -> Report:
         """Remove what ended longer ago than so many days, or tell what would go.
 
         Raise StorageUnavailable, CommitUncertain, sqlite3.Error or Stopped; what was removed by then stays removed.
         """
-        before = self._now() - timedelta(days=days)
+        before = self.now() - timedelta(days=days)
         if dry_run:
             return await self._look(before)
         self._asked += 1
@@ -375,18 +364,16 @@ class Retention:
     async def _look(self, before: datetime) -> Report:
         run = _Run(self, iso(before), 0.0, dry_run=True)
         report = run.report
-        await run.payments()
-        await run.jobs()
+        await run.payments_and_jobs()
         await run.quarantine()
-        report.bytes_before = await self._store.read(backup.size)
+        report.bytes_before = await self.store.read(backup.size)
         return report
 
     async def _prune(self, before: datetime, pauses: float) -> Report:
         run = _Run(self, iso(before), pauses)
         report = run.report
-        report.bytes_before = await self._store.read(backup.size)
-        await run.payments()
-        await run.jobs()
+        report.bytes_before = await self.store.read(backup.size)
+        await run.payments_and_jobs()
         await run.quarantine()
         await run.feed()
         await run.cut()
@@ -407,21 +394,6 @@ class Retention:
         """Whether a run is to end: posd stops, or somebody waits while this one goes slowly."""
         return self._stopping or (pauses > 0 and self._asked > 0)
 
-    @property
-    def store(self) -> Store:
-        """The database."""
-        return self._store
-
-    @property
-    def database(self) -> Path:
-        """Its file."""
-        return self._database
-
-    @property
-    def busy(self) -> Callable[[str], bool]:
-        """Whether a call to a terminal is under way for an id."""
-        return self._busy
-
 
 CLOCK = (
     "the newest record is of {newest}, and the clock says {now}: nothing is removed by itself. Check the clock; if it "
@@ -441,22 +413,16 @@ class _Run:
         self._kept: Counter[str] = Counter()
         self.report = Report(before, dry_run)
 
-    async def payments(self) -> None:
-        """Remove payments, chain by chain."""
-        self._of.progress = ("removing payments", 0)
-        decide = partial(chain_of, before=self._before, busy=self._of.busy)
-        remove = partial(remove_chain, before=self._before, busy=self._of.busy)
-        self.report.removed.transactions = await self._walk(TRANSACTIONS, decide, remove)
+    async def payments_and_jobs(self) -> None:
+        """Remove payments, chain by chain, and print jobs, each with its reprints."""
+        self.report.removed.transactions = await self._walk(TRANSACTIONS)
         crash_point("prune.payments_removed")
+        self.report.removed.print_jobs = await self._walk(PRINT_JOBS)
 
-    async def jobs(self) -> None:
-        """Remove print jobs, each with its reprints."""
-        self._of.progress = ("removing print jobs", 0)
-        decide = partial(print_chain_of, before=self._before, busy=self._of.busy)
-        remove = partial(remove_print_chain, before=self._before, busy=self._of.busy)
-        self.report.removed.print_jobs = await self._walk(PRINT_JOBS, decide, remove)
-
-    async def _walk(self, table: Table, decide: Callable[..., Chain], remove: Callable[..., Chain]) -> int:
+    async def _walk(self, table: Table) -> int:
+        self._of.progress = (f"removing {table.noun}", 0)
+        look = partial(_each, table=table, before=self._before, busy=self._of.busy)
+        remove = partial(remove_chain, table=table, before=self._before, busy=self._of.busy)
         after: Place = BEGINNING
         gone: set[str] = set()  # of a dry run: what would have gone with another
         count = 0
@@ -467,9 +433,9 @@ class _Run:
             after = places[-1]
             ids = [identity for _, identity in places if identity not in gone]
             if self._dry_run:
-                chains = await self._store.read(partial(_each, decide, ids))
+                chains = await self._store.read(partial(look, ids=ids))
             else:
-                chains = await asyncio.gather(*(self._store.write(partial(_one, remove, name)) for name in ids))
+                chains = await asyncio.gather(*(self._store.write(partial(remove, identity=name)) for name in ids))
             for chain in chains:
                 if chain.kept is not None:
                     self._kept[chain.kept] += 1
@@ -538,12 +504,10 @@ class _Run:
         await asyncio.sleep(self._pauses * (time.monotonic() - began))
 
 
-def _one(remove: Callable[..., Chain], identity: str, unit: Unit) -> Chain:
-    return remove(unit, identity)
-
-
-def _each(decide: Callable[..., Chain], ids: list[str], db: sqlite3.Connection) -> list[Chain]:
-    return [decide(db, identity) for identity in ids]
+def _each(
+    db: sqlite3.Connection, table: Table, ids: Sequence[str], before: str, busy: Callable[[str], bool]
+) -> list[Chain]:
+    return [table.chain_of(db, identity, before, busy) for identity in ids]
 
 
 def _cut(unit: Unit) -> int:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from posd.base.ids import canonical_uuid, is_print_job_id
-from posd.payments import journal, rows
+from posd.payments import journal
 from posd.payments import rows as transactions
 from posd.payments.model import EvidenceKind, Outcome, Result, Transaction
 from posd.payments.wire import read_event
@@ -259,7 +259,7 @@ class _Check:
                 self._found("history", f"{kind.noun} {identity}", detail)
 
     def _leases(self) -> None:
-        for terminal, identity in rows.leases(self._db).items():
+        for terminal, identity in transactions.leases(self._db).items():
             row = self._db.execute(
                 "SELECT terminal, phase FROM transactions WHERE client_transaction_id = ?", (identity,)
             ).fetchone()

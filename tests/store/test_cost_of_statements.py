@@ -121,8 +121,8 @@ WRITES: dict[str, Callable[[Unit], Any]] = {
     "all leases given up": rows.give_up_ended_leases,
     "quarantined": lambda unit: quarantine.put(unit, "transactions", name(2), "r", "p", AT, b"body"),
     "a proven search kept": lambda unit: rows.remember_search(unit, "SN-2", "search", name(2), AT),
-    "a chain removed": lambda unit: retention.remove_chain(unit, name(5), "9", lambda _identity: False),
-    "a print removed": lambda unit: retention.remove_print_chain(unit, "print-5", "9", lambda _identity: False),
+    "a chain removed": lambda unit: retention.remove_chain(unit, retention.TRANSACTIONS, name(5), "9", lambda _: False),
+    "a print removed": lambda unit: retention.remove_chain(unit, retention.PRINT_JOBS, "print-5", "9", lambda _: False),
     "lines removed": lambda unit: retention.remove_lines(unit, [1, 2]),
     "refused bodies removed": lambda unit: retention.remove_quarantined(unit, [1, 2]),
     "a change": lambda unit: move(

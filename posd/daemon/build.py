@@ -22,7 +22,7 @@ from posd.calls.route import served
 from posd.config import Config, HeaderError
 from posd.daemon import sockets
 from posd.daemon.health import Health
-from posd.daemon.metrics import Metrics, MetricsCalls, Parts, metrics_listeners
+from posd.daemon.metrics import Metrics, MetricsCalls, metrics_listeners
 from posd.daemon.presence import Clock, Presence
 from posd.httpd.alerts import CertificateRefusals
 from posd.httpd.gate import Gate
@@ -100,6 +100,18 @@ def terminals(config: Config) -> TerminalParts:
 
 
 @dataclass(frozen=True, slots=True)
+class Base:
+    """What all other parts stand on; `keys` are those of the callback URLs."""
+
+    config: Config
+    store: Store
+    terminals: TerminalParts
+    callback_urls: CallbackUrls
+    keys: tuple[bytes, ...]
+    noise: RejectedTraffic
+
+
+@dataclass(frozen=True, slots=True)
 class PaymentParts:
     """The use cases of payments."""
 
@@ -114,10 +126,11 @@ class PaymentParts:
     records: PaymentRecords
 
 
-def payments(config: Config, store: Store, around: TerminalParts, callback_urls: CallbackUrls) -> PaymentParts:
+def payments(base: Base) -> PaymentParts:
     """Build the use cases of payments."""
-    fleet, outstanding = around.fleet, CallsInFlight()
-    address_changes = AddressChanges(store, around.interfaces, outstanding, now)
+    config, store, fleet = base.config, base.store, base.terminals.fleet
+    outstanding = CallsInFlight()
+    address_changes = AddressChanges(store, base.terminals.interfaces, outstanding, now)
     zone = ZoneInfo(config.merchant.timezone)
     aborts = Aborts(store, fleet, outstanding, now)
     searching = Searching(store, fleet, config.merchant.id, outstanding, now)
@@ -126,7 +139,7 @@ def payments(config: Config, store: Store, around: TerminalParts, callback_urls:
     store.hub.listen_later(payment_record.tell, payment_record.Moved)
     return PaymentParts(
         outstanding,
-        Payments(store, fleet, callback_urls, outstanding, zone, now, address_changes.called_back_at),
+        Payments(store, fleet, base.callback_urls, outstanding, zone, now, address_changes.called_back_at),
         aborts,
         searching,
         reconciler,
@@ -157,13 +170,13 @@ class PrintParts:
     records: PrintRecords
 
 
-def printing(config: Config, store: Store, around: TerminalParts, callback_urls: CallbackUrls) -> PrintParts:
+def printing(base: Base) -> PrintParts:
     """Build the use cases of print jobs."""
-    turns, given = Turns(), config.print_
-    jobs = Printing(store, around.fleet, callback_urls, turns, given.document_member, now)
+    store, fleet, given, turns = base.store, base.terminals.fleet, base.config.print_, Turns()
+    jobs = Printing(store, fleet, base.callback_urls, turns, given.document_member, now)
     limits = schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
-    spooler = Spooler(store, around.fleet, turns, limits, now)
-    inbox = PrintInbox(store, around.fleet, now, on_unusable=spooler.unusable)
+    spooler = Spooler(store, fleet, turns, limits, now)
+    inbox = PrintInbox(store, fleet, now, on_unusable=spooler.unusable)
     store.hub.listen_later(print_record.tell, print_record.Moved)
     return PrintParts(jobs, spooler, inbox, PrintOperators(store, jobs, now), PrintRecords(inbox))
 
@@ -179,36 +192,29 @@ class WebhookDoor:
 
 
 def webhook_door(
-    config: Config,
-    certificate: ServedCertificate,
-    around: TerminalParts,
-    paying: PaymentParts,
-    prints: PrintParts,
-    listening: socket.socket,
-    callback_urls: CallbackUrls,
-    noise: RejectedTraffic,
+    base: Base, certificate: ServedCertificate, paying: PaymentParts, prints: PrintParts, listening: socket.socket
 ) -> WebhookDoor:
     """Build the listener that terminals call, on that socket."""
     channels = (
-        webhooks.transactions(paying.inbox, config.webhooks.max_body_bytes),
+        webhooks.transactions(paying.inbox, base.config.webhooks.max_body_bytes),
         webhooks.print_jobs(prints.inbox),
     )
-    app = WebhookApp(channels, callback_urls, noise)
+    app = WebhookApp(channels, base.callback_urls, base.noise)
     distrust = CertificateRefusals(now)
     listener = Listener(
         app,
         listening,
         name="webhooks",
-        noise=noise,
+        noise=base.noise,
         keep_alive_seconds=LAN_KEEP_ALIVE_SECONDS,
         max_connections=MAX_LAN_CONNECTIONS,
         in_turn=True,
-        gate=Gate(around.fleet.addresses.hosts),
+        gate=Gate(base.terminals.fleet.addresses.hosts),
         tls=certificate.served.context,
         distrust=distrust,
     )
     certificate.on_change = lambda served: listener.use_tls(served.context)
-    around.interfaces.listen(certificate.look)
+    base.terminals.interfaces.listen(certificate.look)
     return WebhookDoor(listener, app, certificate, distrust)
 
 
@@ -224,20 +230,21 @@ def pair(config: Config) -> Pair:
     )
 
 
-def presence(config: Config, store: Store, door: WebhookDoor) -> Presence:
+def presence(base: Base, door: WebhookDoor) -> Presence:
     """Build what notices whether terminals could call."""
-    return Presence(store, config.database.alive, lambda: door.listener.accepting, Clock(now))
+    return Presence(base.store, base.config.database.alive, lambda: door.listener.accepting, Clock(now))
 
 
-def liveness(config: Config, around: TerminalParts, paying: PaymentParts, prints: PrintParts) -> Liveness:
+def liveness(base: Base, paying: PaymentParts, prints: PrintParts) -> Liveness:
     """Build what looks at the terminals by itself; a terminal that is back is asked for what is open on it."""
 
     def returned(terminal: str) -> None:
         paying.reconciler.returned(terminal)
         prints.spooler.returned(terminal)
 
-    around.fleet.addresses.on_return = returned
-    return Liveness(around.fleet, config.discovery.check_seconds, paying.reconciler.open_terminals)
+    fleet = base.terminals.fleet
+    fleet.addresses.on_return = returned
+    return Liveness(fleet, base.config.discovery.check_seconds, paying.reconciler.open_terminals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,23 +258,19 @@ class LocalDoors:
 
 
 def local_doors(
-    config: Config,
-    store: Store,
-    around: TerminalParts,
+    base: Base,
     paying: PaymentParts,
     prints: PrintParts,
     door: WebhookDoor,
     there: Presence,
     tally: Tally,
-    keys: tuple[bytes, ...],
     inherited: sockets.Inherited,
-    noise: RejectedTraffic,
 ) -> LocalDoors:
     """Build the local API on its sockets, and the listener of the metrics where there is one. Raise SocketError."""
-    context = Context(store, now)
-    database = config.database
+    config, store, around, noise = base.config, base.store, base.terminals, base.noise
+    context, database = Context(store, now), config.database
     retention = Retention(store, database.path, database.retention_days, _busy(paying, prints), now)
-    backups = BackupCalls(context, store, database.path, keys)
+    backups = BackupCalls(context, store, database.path, base.keys)
     health = Health(context, door.listener, around.discovery, door.certificate, door.distrust, there, now)
     calls = TransactionCalls(
         context,
@@ -279,26 +282,24 @@ def local_doors(
     )
     listeners = [door.listener]
     metrics = Metrics(
-        Parts(
-            context=context,
-            store=store,
-            database=database.path,
-            backups=database.backups,
-            fleet=around.fleet,
-            health=health,
-            presence=there,
-            tally=tally,
-            calls=calls,
-            webhooks=door.app,
-            inboxes={Channel.TRANSACTION: paying.inbox, Channel.PRINT: prints.inbox},
-            searching=paying.searching,
-            spooler=prints.spooler,
-            noise=noise,
-            certificate=door.certificate,
-            distrust=door.distrust,
-            listeners=listeners,
-            now=now,
-        )
+        context=context,
+        store=store,
+        database=database.path,
+        backups=database.backups,
+        fleet=around.fleet,
+        health=health,
+        presence=there,
+        tally=tally,
+        calls=calls,
+        webhooks=door.app,
+        inboxes={Channel.TRANSACTION: paying.inbox, Channel.PRINT: prints.inbox},
+        searching=paying.searching,
+        spooler=prints.spooler,
+        noise=noise,
+        certificate=door.certificate,
+        distrust=door.distrust,
+        listeners=listeners,
+        now=now,
     )
     app = LocalApp(
         served(

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -96,8 +97,9 @@ def read(db: sqlite3.Connection, known: Figures | None = None) -> Figures:
 OPEN_PHASES = tuple(str(phase) for phase in Phase if phase is not Phase.FINAL)
 
 
-class Parts(msgspec.Struct, frozen=True):
-    """The parts of the daemon that know something; `inboxes` by channel."""
+@dataclass(eq=False, slots=True)
+class Metrics:
+    """Makes the text of all metrics, of the parts of the daemon that know something; `inboxes` by channel."""
 
     context: Context
     store: Store
@@ -117,25 +119,17 @@ class Parts(msgspec.Struct, frozen=True):
     distrust: CertificateRefusals
     listeners: list[Listener]
     now: Callable[[], datetime]
-
-
-class Metrics:
-    """Makes the text of all metrics."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._figures: Figures | None = None
-        self._started = time.time() - _age_seconds()
+    _figures: Figures | None = field(init=False, default=None)
+    _started: float = field(init=False, default_factory=lambda: time.time() - _age_seconds())
 
     async def text(self) -> str:
         """Return all metrics as text."""
-        parts = self._parts
-        health = await parts.health.checks()
+        health = await self.health.checks()
         try:
-            self._figures = await parts.context.read(partial(read, known=self._figures))
+            self._figures = await self.context.read(partial(read, known=self._figures))
         except Problem:
             self._figures = None
-        absence = await parts.presence.look()
+        absence = await self.presence.look()
         away = absence[1] if absence is not None else 0
         return render(self._all({name: check.status for name, check in each(health).items()}, away))
 
@@ -149,47 +143,45 @@ class Metrics:
         yield from self._storage()
         if self._figures is not None:
             yield from self._stored(self._figures)
-        yield from _files(self._parts.database, self._parts.backups)
+        yield from _files(self.database, self.backups)
         yield from _process(self._started)
 
     def _payments(self) -> Iterator[Samples]:
-        tally, calls = self._parts.tally, self._parts.calls
+        tally, calls = self.tally, self.calls
         yield "posd_payments_started_total", list(tally.started.items())
         yield "posd_payments_ended_total", list(tally.ended.items())
         yield "posd_start_refusals_total", _by_word(calls.refused)
         yield "posd_payment_acknowledgement_seconds", [((), calls.acknowledged)]
         yield "posd_payment_outcome_seconds", [((result,), item) for result, item in tally.outcome_seconds.items()]
-        yield "posd_searches_total", _by_word(self._parts.searching.results)
+        yield "posd_searches_total", _by_word(self.searching.results)
         yield "posd_aborts_total", _by_word(tally.aborts)
         yield "posd_print_jobs_ended_total", list(tally.prints_ended.items())
-        yield "posd_print_polls_total", _by_word(self._parts.spooler.polls)
+        yield "posd_print_polls_total", _by_word(self.spooler.polls)
 
     def _webhooks(self, away: int) -> Iterator[Samples]:
-        parts = self._parts
-        replies = parts.webhooks.replies.items()
+        replies = self.webhooks.replies.items()
         yield "posd_webhook_replies_total", [((channel, str(code)), count) for (channel, code), count in replies]
-        yield "posd_webhook_seconds", [((channel,), item) for channel, item in parts.webhooks.seconds.items()]
-        repeated = [((channel,), inbox.repeated) for channel, inbox in parts.inboxes.items()]
+        yield "posd_webhook_seconds", [((channel,), item) for channel, item in self.webhooks.seconds.items()]
+        repeated = [((channel,), inbox.repeated) for channel, inbox in self.inboxes.items()]
         yield "posd_webhooks_repeated_total", repeated
-        yield "posd_listener_noise_total", _by_word(parts.noise.counts)
-        yield "posd_listener_absences_total", [((), parts.presence.absences)]
+        yield "posd_listener_noise_total", _by_word(self.noise.counts)
+        yield "posd_listener_absences_total", [((), self.presence.absences)]
         yield "posd_listener_away_payments", [((), away)]
-        yield "posd_connections", [((item.name,), item.connections) for item in parts.listeners]
-        yield "posd_streams_open", _by_word(parts.context.streams.open)
-        yield "posd_streams_ended_total", list(parts.context.streams.ended.items())
+        yield "posd_connections", [((item.name,), item.connections) for item in self.listeners]
+        yield "posd_streams_open", _by_word(self.context.streams.open)
+        yield "posd_streams_ended_total", list(self.context.streams.ended.items())
 
     def _certificate(self) -> Iterator[Samples]:
-        certificate = self._parts.certificate
-        end = certificate.served.info.not_after.timestamp()
+        end = self.certificate.served.info.not_after.timestamp()
         yield "posd_certificate_expiry_timestamp_seconds", [((), end)]
-        yield "posd_certificate_trouble", [((), certificate.trouble is not None)]
-        ours, refusals = self._parts.fleet.addresses.hosts(), Counter[str]()
-        for address, item in self._parts.distrust.recent().items():
+        yield "posd_certificate_trouble", [((), self.certificate.trouble is not None)]
+        ours, refusals = self.fleet.addresses.hosts(), Counter[str]()
+        for address, item in self.distrust.recent().items():
             refusals[address if address in ours else OTHER] += item.count
         yield "posd_certificate_refusals", _by_word(refusals)
 
     def _terminals(self) -> Iterator[Samples]:
-        documents = list(self._parts.fleet.documents({}, everything=False))
+        documents = list(self.fleet.documents({}, everything=False))
         known = [(item.serial, item.reachable) for item in documents if item.reachable is not None]
         yield "posd_terminal_reachable", [((serial,), reachable) for serial, reachable in known]
         yield (
@@ -198,17 +190,17 @@ class Metrics:
         )
 
     def _storage(self) -> Iterator[Samples]:
-        writer = self._parts.store.writer
+        writer = self.store.writer
         yield "posd_storage_commit_seconds", [((), writer.commit_seconds)]
         yield "posd_storage_commit_functions", [((), writer.commit_functions)]
         yield "posd_storage_waiting_writes", [((), writer.waiting)]
-        yield "posd_storage_write_failed", [((), self._parts.store.write_error is not None)]
+        yield "posd_storage_write_failed", [((), self.store.write_error is not None)]
         yield "posd_storage_read_failed", [((), self._figures is None)]
 
     def _stored(self, found: Figures) -> Iterator[Samples]:
         yield "posd_payments_open", _each(OPEN_PHASES, found.open)
         oldest = min(found.oldest.values(), default=None)
-        now = self._parts.now()
+        now = self.now()
         yield "posd_payments_open_oldest_seconds", [((), _age(oldest, now))]
         yield "posd_payments_in_doubt_oldest_seconds", [((), _age(found.oldest.get(Phase.IN_DOUBT), now))]
         yield "posd_attention", _each(AttentionCode, found.attention)

@@ -5,6 +5,7 @@ certificate. One that is wrong is refused as a whole, and what was in force befo
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -20,25 +21,20 @@ from posd.terminals.fleet import Fleet
 log = structlog.get_logger("posd.daemon")
 
 
+@dataclass(eq=False, slots=True)
 class Reloading:
     """Run `run` as a task; `asked` is set to ask for it."""
 
-    def __init__(
-        self,
-        config: Config,
-        fleet: Fleet,
-        callback_urls: CallbackUrls,
-        certificate: ServedCertificate,
-        pair: Callable[[Config], Pair],
-        status: Callable[[], str],
-    ) -> None:
-        self._running = config
-        self._newest = config
-        self._fleet = fleet
-        self._callback_urls = callback_urls
-        self._certificate = certificate
-        self._pair = pair
-        self._status = status
+    running: Config
+    fleet: Fleet
+    callback_urls: CallbackUrls
+    certificate: ServedCertificate
+    pair: Callable[[Config], Pair]
+    status: Callable[[], str]
+    _newest: Config = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._newest = self.running
 
     async def run(self, asked: asyncio.Event) -> None:
         """Reload whenever it is asked for, until cancelled."""
@@ -47,12 +43,12 @@ class Reloading:
             asked.clear()
             notify(RELOADING="1", MONOTONIC_USEC=str(time.monotonic_ns() // 1000), STATUS="reloading")
             await self._reload()
-            await self._certificate.reload()
-            notify(READY="1", STATUS=self._status())
+            await self.certificate.reload()
+            notify(READY="1", STATUS=self.status())
 
     async def _reload(self) -> None:
         try:
-            new = await asyncio.to_thread(load, self._running.file)
+            new = await asyncio.to_thread(load, self.running.file)
             made = await asyncio.to_thread(members.made, new.terminals)
         except (ConfigError, HeaderError, OSError) as error:
             detail = "what was in force before goes on; correct it (posd config check), and reload again"
@@ -61,16 +57,16 @@ class Reloading:
         changed = taken_up(self._newest, new)
         self._newest = new
         output.set_level(new.logging.level)
-        self._callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
-        self._certificate.use(self._pair(new))
-        self._fleet.adopt(made, new.profile)
-        await self._fleet.warm_up()
+        self.callback_urls.use(new.webhooks.advertise_host, new.webhooks.public_url)
+        self.certificate.use(self.pair(new))
+        self.fleet.adopt(made, new.profile)
+        await self.fleet.warm_up()
         log.info(
             "config.loaded",
             detail="; ".join(changed) or "the same as before",
-            fleet=list(self._fleet.serials),
+            fleet=list(self.fleet.serials),
         )
-        if keys := needs_restart(self._running, new):
+        if keys := needs_restart(self.running, new):
             log.warning(
                 "config.needs_restart",
                 detail=f"what has changed in {', '.join(keys)} is taken up by a restart alone: systemctl restart posd",

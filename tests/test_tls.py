@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from posd import tls
 from posd.base import locks
-from posd.tls import TlsError, TlsFiles, making
+from posd.tls import TlsError, TlsFiles, issue
 from tests.support.needs import needs
 
 NAMES = ["pos.shop.example", "localhost"]
@@ -164,7 +164,7 @@ def test_overwrite_makes_a_ca_of_another_name(made: TlsFiles) -> None:
 
 
 def test_a_server_certificate_ends_with_its_ca(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "CA_LIFETIME", timedelta(days=100))
+    monkeypatch.setattr(issue, "CA_LIFETIME", timedelta(days=100))
     tls.init(made.ca_certificate.parent, names=NAMES, addresses=[], overwrite=True)
     assert tls.describe(made.certificate).not_after == tls.describe(made.ca_certificate).not_after
 
@@ -233,7 +233,7 @@ def test_a_broken_ca_is_told_and_nothing_is_changed(
 
 
 def test_an_expired_ca_is_told(made: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "CA_LIFETIME", timedelta(hours=12))
+    monkeypatch.setattr(issue, "CA_LIFETIME", timedelta(hours=12))
     tls.init(made.certificate.parent, names=NAMES, addresses=[], overwrite=True)
     with pytest.raises(TlsError, match=r"has expired .* --force"):
         tls.init(made.certificate.parent, names=NAMES, addresses=[])
@@ -287,8 +287,8 @@ def test_an_encrypted_key_is_told_and_never_asked_for(made: TlsFiles) -> None:
 def test_a_certificate_outside_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backdated: timedelta, lifetime: timedelta, message: str
 ) -> None:
-    monkeypatch.setattr(making, "BACKDATED", backdated)
-    monkeypatch.setattr(making, "SERVER_LIFETIME", lifetime)
+    monkeypatch.setattr(issue, "BACKDATED", backdated)
+    monkeypatch.setattr(issue, "SERVER_LIFETIME", lifetime)
     made = tls.init(tmp_path / "tls", names=NAMES, addresses=[])
     with pytest.raises(TlsError, match=message):
         tls.server_context(made.certificate, made.private_key)

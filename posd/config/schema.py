@@ -11,11 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from posd.config import headers as header_values
 from posd.config import values as read
-from posd.config.headers import HeaderValue
 from posd.config.profile import ACCESS_MODES, METHODS, STARTS, AccessMode, Profile
-from posd.config.values import ListenAddress, Reader
+from posd.config.values import HeaderValue, ListenAddress, Reader
 
 Source = Literal["file", "profile.cloud", "profile", "terminal_defaults", "default"]
 
@@ -195,7 +193,7 @@ class TerminalDefaults:
     server_name: str = key(read.certificate_name, "")
     connect_timeout_seconds: float = key(read.seconds(0.1, 60), 3)
     reply_timeout_seconds: float = key(read.seconds(0.1, 600), 20)
-    headers: Mapping[str, HeaderValue] = key(header_values.read, {})
+    headers: Mapping[str, HeaderValue] = key(read.header_table, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +247,10 @@ class Config:
     logging: LoggingConfig
     sources: Mapping[str, Source] = field(repr=False)
 
+    def section(self, name: str) -> Any:
+        """Return a section by its word in the file: one of `SECTIONS`."""
+        return getattr(self, "print_" if name == "print" else name)
+
 
 #: The sections that are plain tables of keys: the file's word -> the class; the field's name adds "_" to `print`.
 SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
@@ -267,7 +269,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
 )
 
 #: What `[profile]` and `[profile.cloud]` hold beside the rows.
-PROFILE_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"headers": Key(header_values.read, {})})
+PROFILE_KEYS: Final[Mapping[str, Key]] = MappingProxyType({"headers": Key(read.header_table, {})})
 
 #: What every row of the profile may replace.
 ROW_KEYS: Final[Mapping[str, Key]] = MappingProxyType(

@@ -1,18 +1,14 @@
 """The configuration in force, written as TOML or as plain values. Values of headers are never shown."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from posd.config.headers import HeaderValue
 from posd.config.profile import ACCESS_MODES, DEFAULT, AccessMode, Row
 from posd.config.schema import PROFILE_SECTIONS, SECTIONS, Config, Source, TerminalConfig, keys, row_keys
-from posd.config.values import ListenAddress
-
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+from posd.config.values import HeaderValue, ListenAddress, written_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +39,7 @@ class ProfileEntry:
 def entries(config: Config) -> Iterator[Entry]:
     """List every value but the rows of the terminal profile, in the order of the file."""
     for section, kind in SECTIONS.items():
-        values = config.print_ if section == "print" else getattr(config, section)
-        yield from _entries(config, section, kind, values)
+        yield from _entries(config, section, kind, config.section(section))
     for access_mode, section in PROFILE_SECTIONS.items():
         headers = _plain(config.profile_headers[access_mode])
         yield Entry(section, "headers", headers, config.sources[f"{section}.headers"])
@@ -101,63 +96,6 @@ def _header(header: HeaderValue) -> Mapping[str, object]:
 
 def _toml(value: Any) -> str:
     if isinstance(value, dict):
-        pairs = (
-            f"{name if _BARE_KEY.fullmatch(name) else _toml(name)} = {_toml(item)}" for name, item in value.items()
-        )
-        return f"{{{', '.join(pairs)}}}"
+        return f"{{{', '.join(f'{written_key(name)} = {_toml(item)}' for name, item in value.items())}}}"
     # JSON's strings, numbers, booleans and lists are TOML's too.
     return json.dumps(value, ensure_ascii=False)
-
-
-# What a changed configuration changes: what a running posd can take up, and what only a restart can.
-
-#: Keys that are taken up while posd runs, beside the terminals and the profile; of a section, where no key is named.
-TAKEN_UP: Final = frozenset(
-    {
-        "logging",
-        "terminal_defaults",
-        "webhooks.advertise_host",
-        "webhooks.public_url",
-        "webhooks.certificate",
-        "webhooks.private_key",
-    }
-)
-#: Read by the commands alone.
-OF_COMMANDS: Final = frozenset({"print.text_member"})
-
-
-def needs_restart(running: Config, new: Config) -> tuple[str, ...]:
-    """Name the keys whose new values only a restart takes up."""
-    return tuple(key for key in _differing(running, new) if not _known({key, key.partition(".")[0]}))
-
-
-def taken_up(before: Config, new: Config) -> tuple[str, ...]:
-    """Say what changes at once, in words; nothing where nothing does."""
-    old = {terminal.serial: terminal for terminal in before.terminals}
-    now = {terminal.serial: terminal for terminal in new.terminals}
-    lists = {
-        "added": [serial for serial in now if serial not in old],
-        "removed": [serial for serial in old if serial not in now],
-        "changed": [serial for serial in now if serial in old and now[serial] != old[serial]],
-    }
-    words = [f"terminals {what}: {', '.join(serials)}" for what, serials in lists.items() if serials]
-    if new.profile != before.profile:
-        words.append("the profile")
-    return (*words, *(key for key in _differing(before, new) if {key, key.partition(".")[0]} & TAKEN_UP))
-
-
-def _differing(one: Config, other: Config) -> tuple[str, ...]:
-    return tuple(
-        f"{name}.{key.name}"
-        for name, section in SECTIONS.items()
-        for key in fields(section)
-        if getattr(_section(one, name), key.name) != getattr(_section(other, name), key.name)
-    )
-
-
-def _section(config: Config, name: str) -> object:
-    return getattr(config, "print_" if name == "print" else name)
-
-
-def _known(names: set[str]) -> bool:
-    return bool(names & (TAKEN_UP | OF_COMMANDS))

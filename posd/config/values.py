@@ -4,15 +4,70 @@ A reader is a function of the raw value and of where the configuration file stan
 """
 
 import ipaddress
+import os
 import re
 import zoneinfo
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from posd.config.problems import Fault, UnusableValueError, unusable
+# What can be wrong with a configuration, for people and for programs.
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One thing to mend: `key` is the dotted path (`terminals[1].serial`), "" for the file as a whole."""
+
+    file: str
+    key: str
+    reason: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.key + ' ' if self.key else ''}{self.reason}; {self.cure}"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `problems` lists everything that is wrong with it, in the file's order."""
+
+    def __init__(self, problems: tuple[ConfigProblem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One reason why a value cannot be used; `at` is the path below the value's key, "" for the value itself."""
+
+    reason: str
+    cure: str
+    at: str = ""
+
+
+class UnusableValueError(ValueError):
+    """A value cannot be used, told by its reader, which knows neither the file nor the key."""
+
+    def __init__(self, *faults: Fault) -> None:
+        super().__init__("; ".join(fault.reason for fault in faults))
+        self.faults = faults
+
+
+def unusable(reason: str, cure: str) -> UnusableValueError:
+    """Make the error for a value with a single fault."""
+    return UnusableValueError(Fault(reason, cure))
+
+
+def written_key(name: str) -> str:
+    """Write a key for people: quoted where TOML wants it quoted, and with nothing in it that cannot be printed."""
+    if _BARE_KEY.fullmatch(name):
+        return name
+    return '"' + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name) + '"'
+
 
 T = TypeVar("T")
 
@@ -319,3 +374,135 @@ _HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,62}(\.[A-Za-z0-9_
 _ADDRESS_LETTERS = re.compile(r"[0-9A-Za-z:.%_-]+")
 #: Digits and dots alone are meant as an address, and mistyped.
 _ADDRESS_LIKE = re.compile(r"[0-9.]+")
+
+
+# Request headers of terminals: plain values, or secrets that stay in files and systemd credentials.
+
+#: Servers refuse longer header lines; a file this large is not a header value but a mistake.
+MAX_HEADER_BYTES = 8192
+
+#: Fields that posd writes itself, or that would change how request or reply are framed (RFC 9110, RFC 9112).
+RESERVED = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+#: Where systemd puts the credentials of a unit (systemd.exec(5), LoadCredential=).
+CREDENTIALS_DIRECTORY = "CREDENTIALS_DIRECTORY"
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
+_CREDENTIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+
+
+class HeaderError(Exception):
+    """The value of a header cannot be read now; the message names where it should come from, never the value."""
+
+    def __init__(self, reason: str, cure: str) -> None:
+        super().__init__(f"{reason}; {cure}")
+        self.reason = reason
+        self.cure = cure
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderValue:
+    """Where the value of one header comes from: exactly one of the three is set. A value never shows in repr."""
+
+    value: str | None = field(default=None, repr=False)
+    file: Path | None = None
+    credential: str | None = None
+
+    def resolve(self) -> str:
+        """Read the value. Raises HeaderError. Blocking, for a file or a credential."""
+        if self.value is not None:
+            return self.value
+        return _header_content(self._path())
+
+    def _path(self) -> Path:
+        if self.file is not None:
+            return self.file
+        assert self.credential is not None  # noqa: S101  (one of the three is set: `header_table` made this value)
+        directory = os.environ.get(CREDENTIALS_DIRECTORY)
+        if not directory:
+            raise HeaderError(
+                f"the credential {self.credential} was not passed to this process ({CREDENTIALS_DIRECTORY} is not set)",
+                f"add LoadCredential={self.credential}:/path/of/the/secret to the unit",
+            )
+        return Path(directory) / self.credential
+
+
+def _header_content(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_HEADER_BYTES + 1)
+    except OSError as error:
+        raise HeaderError(f"{path} cannot be read ({error.strerror})", "make it readable for the daemon") from error
+    if len(content) > MAX_HEADER_BYTES:
+        raise HeaderError(f"{path} is longer than {MAX_HEADER_BYTES} bytes", "put only the header's value into it")
+    text = content.decode("ascii", errors="replace").strip()
+    if _HEADER_VALUE.fullmatch(text) is None:
+        raise HeaderError(f"{path} is not one line of visible ASCII", "put only the header's value into it")
+    return text
+
+
+def sendable(headers: Mapping[str, str]) -> bool:
+    """Tell whether header lines can be made of all of these: a token, and one line of visible ASCII."""
+    return all(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value) for name, value in headers.items())
+
+
+def header_table(raw: object, base: Base) -> Mapping[str, HeaderValue]:
+    """Read a `headers` table, paths relative to `base`. Raises UnusableValueError (never with a value in it)."""
+    if not isinstance(raw, dict):
+        raise unusable("must be a table", 'write headers = {NAME = "value"}')
+    found: dict[str, HeaderValue] = {}
+    faults: list[Fault] = []
+    for name, given in raw.items():
+        read_one = _read_header(name, given, base)
+        if isinstance(read_one, HeaderValue) and name.lower() in {other.lower() for other in found}:
+            read_one = Fault("is given twice, in different spellings", "keep one of them", name)
+        if isinstance(read_one, Fault):
+            faults.append(read_one)
+        else:
+            found[name] = read_one
+    if faults:
+        raise UnusableValueError(*faults)
+    return MappingProxyType(found)
+
+
+def _read_header(name: str, given: object, base: Base) -> HeaderValue | Fault:
+    if _HEADER_NAME.fullmatch(name) is None:
+        return Fault("is not a header name", "use letters, digits and hyphens, as in X-Api-Key", written_key(name))
+    if name.lower() in RESERVED:
+        return Fault("is a header that posd sets itself", "remove it", name)
+    match given:
+        case str():
+            if _HEADER_VALUE.fullmatch(given) is None:
+                return Fault("has a value that is not one line of visible ASCII", "remove the other characters", name)
+            return HeaderValue(value=given)
+        case {"file": str(path), **others} if path and path.isprintable() and not others:
+            header = HeaderValue(file=base.directory / path)
+        case {"credential": str(credential), **others} if not others:
+            if _CREDENTIAL.fullmatch(credential) is None:
+                return Fault("names a credential that cannot exist", "use letters, digits, '.', '_' and '-'", name)
+            header = HeaderValue(credential=credential)
+            if CREDENTIALS_DIRECTORY not in os.environ:
+                return header  # not under the service manager, as in `posd config check`: nothing to look into
+        case _:
+            return Fault("has no usable value", 'write "value", {file = "PATH"} or {credential = "NAME"}', name)
+    try:
+        if base.check_files:
+            header.resolve()
+    except HeaderError as error:
+        return Fault(f"cannot be used: {error.reason}", error.cure, name)
+    return header

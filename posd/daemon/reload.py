@@ -5,18 +5,33 @@ certificate. One that is wrong is refused as a whole, and what was in force befo
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Final
 
 import structlog
 
 from posd.api.certificate import Pair, ServedCertificate
 from posd.config import Config, ConfigError, HeaderError, load
-from posd.config.show import needs_restart, taken_up
+from posd.config.schema import SECTIONS
 from posd.daemon.systemd import notify
 from posd.logs import output
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals import members
 from posd.terminals.fleet import Fleet
+
+#: Keys that are taken up while posd runs, beside the terminals and the profile; of a section, where no key is named.
+TAKEN_UP: Final = frozenset(
+    {
+        "logging",
+        "terminal_defaults",
+        "webhooks.advertise_host",
+        "webhooks.public_url",
+        "webhooks.certificate",
+        "webhooks.private_key",
+    }
+)
+#: Read by the commands alone.
+OF_COMMANDS: Final = frozenset({"print.text_member"})
 
 log = structlog.get_logger("posd.daemon")
 
@@ -71,3 +86,33 @@ class Reloading:
                 "config.needs_restart",
                 detail=f"what has changed in {', '.join(keys)} is taken up by a restart alone: systemctl restart posd",
             )
+
+
+def needs_restart(running: Config, new: Config) -> tuple[str, ...]:
+    """Name the keys whose new values only a restart takes up."""
+    known = TAKEN_UP | OF_COMMANDS
+    return tuple(key for key in _differing(running, new) if not {key, key.partition(".")[0]} & known)
+
+
+def taken_up(before: Config, new: Config) -> tuple[str, ...]:
+    """Say what changes at once, in words; nothing where nothing does."""
+    old = {terminal.serial: terminal for terminal in before.terminals}
+    now = {terminal.serial: terminal for terminal in new.terminals}
+    lists = {
+        "added": [serial for serial in now if serial not in old],
+        "removed": [serial for serial in old if serial not in now],
+        "changed": [serial for serial in now if serial in old and now[serial] != old[serial]],
+    }
+    words = [f"terminals {what}: {', '.join(serials)}" for what, serials in lists.items() if serials]
+    if new.profile != before.profile:
+        words.append("the profile")
+    return (*words, *(key for key in _differing(before, new) if {key, key.partition(".")[0]} & TAKEN_UP))
+
+
+def _differing(one: Config, other: Config) -> tuple[str, ...]:
+    return tuple(
+        f"{name}.{key.name}"
+        for name, section in SECTIONS.items()
+        for key in fields(section)
+        if getattr(one.section(name), key.name) != getattr(other.section(name), key.name)
+    )

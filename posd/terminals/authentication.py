@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from posd.config import TerminalConfig
-from posd.config.headers import sendable
+from posd.config.values import sendable
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from posd.tls.required_names import (
     missing,
     renewal_reasons,
 )
-from posd.tls.serving import Expired, Served, load, server_context
+from posd.tls.served import Expired, Served, load, server_context
 
 __all__ = [
     "HOST_NAME",
@@ -64,10 +64,10 @@ def init(
     terminal then needs the new `ca.crt`. `given` is what a person named (all of it, where left out): renewals keep it.
     The directory gets mode 0700, keys 0600; each file appears whole or not at all. Blocking. Raises TlsError.
     """
-    from posd.tls import making
+    from posd.tls import issue
 
     subjects = Subjects(tuple(names), tuple(addresses))
-    return making.init(directory, subjects, subjects if given is None else given, overwrite=overwrite)
+    return issue.init(directory, subjects, subjects if given is None else given, overwrite=overwrite)
 
 
 def renew(directory: Path) -> TlsFiles:
@@ -76,20 +76,20 @@ def renew(directory: Path) -> TlsFiles:
     What was named at `init` stays in it. Only one file is replaced, so that no reader ever sees a pair that does not
     fit. Blocking. Raises TlsError.
     """
-    from posd.tls import making
+    from posd.tls import issue
 
-    return making.renew(directory)
+    return issue.renew(directory)
 
 
 def describe(certificate_path: Path) -> CertificateInfo:
     """Describe the first certificate of a PEM file. Raises TlsError."""
-    from posd.tls import making
+    from posd.tls import issue
 
-    return making.describe(certificate_path)
+    return issue.describe(certificate_path)
 
 
 def describe_der(certificate: bytes) -> CertificateInfo:
     """Describe a certificate in DER form. Raises TlsError where it is none."""
-    from posd.tls import making
+    from posd.tls import issue
 
-    return making.describe_der(certificate)
+    return issue.describe_der(certificate)

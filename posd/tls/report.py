@@ -1,6 +1,6 @@
 """What there is to say of the certificates of this machine: for `posd tls status`.
 
-Imported by that command alone. It reads files and writes nothing; who asks the listener too uses `asking`.
+Imported by that command alone. It reads files and writes nothing. What the listener shows: `tls.served`.
 """
 
 import stat
@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from posd.tls import making, serving
+from posd.tls import issue, served
 from posd.tls.files import TlsError, TlsFiles, there
 from posd.tls.required_names import RENEWAL_DAYS, CertificateInfo, Subjects, missing
 
@@ -56,7 +56,7 @@ def report(certificate: Path, private_key: Path, own: TlsFiles | None, wanted: S
     findings: list[Finding] = []
     found, ca = _described(certificate), _described(own.ca_certificate) if own else None
     try:
-        serving.load(certificate, private_key)
+        served.load(certificate, private_key)
     except TlsError as error:
         words, _, cure = str(error).partition("; ")
         findings.append(Finding("failure", "certificate", words, cure))
@@ -72,7 +72,7 @@ def report(certificate: Path, private_key: Path, own: TlsFiles | None, wanted: S
 
 def _described(path: Path) -> CertificateInfo | None:
     try:
-        return making.describe(path)
+        return issue.describe(path)
     except TlsError:
         return None
 
@@ -138,7 +138,7 @@ def _authority(certificate: Path, ca: CertificateInfo | None, own: TlsFiles, now
     else:
         yield Finding("ok", "CA", f"ends in {days} days")
     try:
-        fits = making.issued_by(certificate, own.ca_certificate)
+        fits = issue.issued_by(certificate, own.ca_certificate)
     except TlsError:
         return  # said above
     if not fits:

@@ -17,7 +17,7 @@ import pytest_asyncio
 import trustme
 
 from posd import tls
-from posd.tls import TlsFiles, making
+from posd.tls import TlsFiles, issue
 from tests.cli.processes import Done, posd
 from tests.support.certificates import LATER, issued
 from tests.support.daemon import Daemon, running, toml
@@ -174,10 +174,10 @@ def test_status_names_what_is_wrong_and_what_to_do(
 @pytest.mark.parametrize(
     ("server", "authority", "what", "level", "words"),
     [
-        (21 * DAY, making.CA_LIFETIME, "expiry", "warning", "ends in 19 days"),
-        (DAY / 2, making.CA_LIFETIME, "expiry", "failure", "has ended on "),
-        (making.SERVER_LIFETIME, 101 * DAY, "CA", "warning", "ends in 99 days"),
-        (making.SERVER_LIFETIME, DAY / 2, "CA", "failure", "has ended on "),
+        (21 * DAY, issue.CA_LIFETIME, "expiry", "warning", "ends in 19 days"),
+        (DAY / 2, issue.CA_LIFETIME, "expiry", "failure", "has ended on "),
+        (issue.SERVER_LIFETIME, 101 * DAY, "CA", "warning", "ends in 99 days"),
+        (issue.SERVER_LIFETIME, DAY / 2, "CA", "failure", "has ended on "),
     ],
 )
 def test_status_of_what_ends(
@@ -189,8 +189,8 @@ def test_status_of_what_ends(
     level: str,
     words: str,
 ) -> None:
-    monkeypatch.setattr(making, "SERVER_LIFETIME", server)
-    monkeypatch.setattr(making, "CA_LIFETIME", authority)
+    monkeypatch.setattr(issue, "SERVER_LIFETIME", server)
+    monkeypatch.setattr(issue, "CA_LIFETIME", authority)
     tls.init(config.parent / "state" / "tls", names=["localhost"], addresses=["127.0.0.1"])
     code, findings = status(config)
     assert (code, findings[what][0]) == (1, level)

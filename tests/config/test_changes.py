@@ -6,7 +6,7 @@ import pytest
 
 from posd.config import Config, parse
 from posd.config.schema import SECTIONS, keys
-from posd.config.show import TAKEN_UP, needs_restart, taken_up
+from posd.daemon.reload import TAKEN_UP, needs_restart, taken_up
 
 TERMINAL = '[[terminals]]\nserial = "SN-1"\n'
 #: Another value for each key that can be taken up.

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from posd.config import Config, ConfigError, HeaderError, parse
-from posd.config.headers import MAX_HEADER_BYTES
 from posd.config.show import entries
+from posd.config.values import MAX_HEADER_BYTES
 from tests.support.tables import every
 
 SECRET = "hunter2-hunter2"

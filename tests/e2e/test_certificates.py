@@ -17,7 +17,7 @@ import pytest
 import trustme
 
 from posd import tls
-from posd.tls import TlsFiles, making
+from posd.tls import TlsFiles, issue
 from tests.support.certificates import LONG_AGO, YESTERDAY, issued
 from tests.support.daemon import Daemon, toml
 from tests.support.events import body
@@ -248,9 +248,9 @@ async def test_the_shops_own_pair_is_taken_up_too_and_never_renewed(home: Path, 
 def short_lived(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta, timedelta], None]:
     """Make certificates of the test end at another time: so long after they begin, CA and server."""
 
-    def set_to(server: timedelta, authority: timedelta = making.CA_LIFETIME) -> None:
-        monkeypatch.setattr(making, "SERVER_LIFETIME", server)
-        monkeypatch.setattr(making, "CA_LIFETIME", authority)
+    def set_to(server: timedelta, authority: timedelta = issue.CA_LIFETIME) -> None:
+        monkeypatch.setattr(issue, "SERVER_LIFETIME", server)
+        monkeypatch.setattr(issue, "CA_LIFETIME", authority)
 
     return set_to
 
@@ -332,7 +332,7 @@ async def test_what_was_named_and_what_the_machine_is_called_is_in_the_renewed_o
 async def test_a_ca_that_ends_is_told_because_only_people_can_bring_a_new_one(
     home: Path, short_lived: Callable[..., None]
 ) -> None:
-    short_lived(making.SERVER_LIFETIME, 12 * DAY)
+    short_lived(issue.SERVER_LIFETIME, 12 * DAY)
     make(home)
     async with started(home) as daemon:
         line = await daemon.log_line("certificate.not_renewed")

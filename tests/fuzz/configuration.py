@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from posd.config import Config, ConfigError, ConfigProblem, examine, load
-from posd.config.headers import HeaderError, HeaderValue
 from posd.config.profile import DEFAULT
 from posd.config.schema import SECTIONS, TerminalConfig, keys
 from posd.config.show import entries, profile_entries, toml_lines
+from posd.config.values import HeaderError, HeaderValue
 from tests.fuzz.mutation import damaged, documents
 from tests.fuzz.target import Case, Target
 from tests.fuzz.trees import Literal, Members, write

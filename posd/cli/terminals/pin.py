@@ -18,9 +18,8 @@ from posd.cli.app.output import Output, Pair
 from posd.cli.operate.config import load_or_exit
 from posd.cli.tls.settings import fail, fields, grouped
 from posd.config import Config, TerminalConfig, values
-from posd.config.problems import UnusableValueError
-from posd.config.values import Base
-from posd.tls.serving import NotShown, shown_certificate
+from posd.config.values import Base, UnusableValueError
+from posd.tls.served import NotShown, shown_certificate
 
 #: Where terminals listen unless something says otherwise.
 DEFAULT_PORT = 6869

@@ -21,7 +21,7 @@ from posd.cli.app.connection import Problem, Unreachable, connect
 from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import Output
 from posd.config import Config
-from posd.tls.serving import NotShown, shown_certificate
+from posd.tls.served import NotShown, shown_certificate
 
 #: bytes of a fingerprint in one line, when people compare it with another screen.
 BYTES_A_LINE = 16

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from posd import tls
-from posd.tls import making
+from posd.tls import issue
 from tests.cli.doctor.healthy import SERIAL, SetUp, Terminal, failures
 
 Break = Callable[[SetUp, ExitStack, pytest.MonkeyPatch], Any]
@@ -57,7 +57,7 @@ def a_group_is_missing(setup: SetUp, *_: Any) -> None:
 
 @broken("certificate", "{state}/tls/server.crt", "the certificate expired on ")
 def the_certificate_has_expired(setup: SetUp, _: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "SERVER_LIFETIME", timedelta(hours=23))
+    monkeypatch.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23))
     tls.init(setup.state / "tls", names=["localhost"], addresses=["127.0.0.1"])
 
 
@@ -160,7 +160,7 @@ def the_terminals_certificate_is_for_another(setup: SetUp, stack: ExitStack, *_:
 
 @broken("terminal", SERIAL, "the terminal's certificate has expired on ")
 def the_terminals_certificate_has_expired(setup: SetUp, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "SERVER_LIFETIME", timedelta(hours=23))
+    monkeypatch.setattr(issue, "SERVER_LIFETIME", timedelta(hours=23))
     tls.init(setup.terminal.directory, names=[], addresses=["127.0.0.1"])
     again(setup, stack, judged=False)
 

@@ -1,4 +1,4 @@
-"""Making and describing certificates. Only commands import this: cryptography costs the daemon more than it is worth.
+"""Make and describe certificates. Only commands import this: cryptography costs the daemon more than it is worth.
 
 What strict clients ask of a chain (RFC 5280, and the CA/Browser Forum's limits on server certificates) is in
 `make_ca` and `make_server`: version 3, key usages, basic constraints, key identifiers, addresses as addresses.

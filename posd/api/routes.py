@@ -4,18 +4,7 @@ description of the API is made of it.
 
 from collections.abc import Iterable
 
-from posd.api.documents import (
-    Change,
-    FeedPage,
-    Health,
-    PruneProgress,
-    Quarantine,
-    QuarantinedBody,
-    Reprocessed,
-    RestoresSeen,
-    Terminals,
-    Version,
-)
+from posd.api import documents
 from posd.api.maintenance import BackupRequest, PruneRequest
 from posd.api.metrics import CONTENT_TYPE
 from posd.calls import parameters as at
@@ -41,7 +30,7 @@ OPERATOR_ROUTES = (
         "/v1/quarantine",
         "list_quarantine",
         "List what was refused though its callback address was authentic, with its bytes and the reason.",
-        {200: Answer("a page", Quarantine)},
+        {200: Answer("a page", documents.Quarantine)},
         STORED,
         query=(at.AFTER, at.LIMIT),
         admin=True,
@@ -51,7 +40,7 @@ OPERATOR_ROUTES = (
         "/v1/quarantine/{id}",
         "get_quarantined",
         "Show one of them.",
-        {200: Answer("the body and the reason", QuarantinedBody)},
+        {200: Answer("the body and the reason", documents.QuarantinedBody)},
         ("not_found", *STORED),
         admin=True,
     ),
@@ -60,7 +49,7 @@ OPERATOR_ROUTES = (
         "/v1/reprocess",
         "reprocess",
         "Apply what can be applied of the quarantine, and derive everything again from the record. No body.",
-        {200: Answer("what was done", Reprocessed)},
+        {200: Answer("what was done", documents.Reprocessed)},
         STORED,
         admin=True,
     ),
@@ -80,7 +69,7 @@ OPERATOR_ROUTES = (
         "/v1/restore/seen",
         "confirm_restore",
         "Say that a person has looked at what a restore left behind; health is ok again.",
-        {200: Answer("the restores", RestoresSeen)},
+        {200: Answer("the restores", documents.RestoresSeen)},
         ("malformed_json", "not_found", *STORED),
         body=Signed,
         admin=True,
@@ -90,7 +79,7 @@ OPERATOR_ROUTES = (
         "/v1/prune",
         "get_prune",
         "Say for how many days records are kept, and what their removal is doing.",
-        {200: Answer("the progress", PruneProgress)},
+        {200: Answer("the progress", documents.PruneProgress)},
         admin=True,
     ),
     Route(
@@ -110,7 +99,7 @@ OPERATOR_ROUTES = (
 # Calls on terminals, the feed, and the daemon itself.
 
 FEED = (
-    Message("KIND", Change, "one change; it is called by its kind, and its id is its place"),
+    Message("KIND", documents.Change, "one change; it is called by its kind, and its id is its place"),
     Message("notice", Notice, "why the reader may have missed something; without an id"),
     *ENDS,
 )
@@ -121,7 +110,7 @@ SERVICE_ROUTES = (
         "/v1/terminals",
         "list_terminals",
         "List the terminals of the fleet: where each is, and why it cannot be reached.",
-        {200: Answer("the terminals", Terminals)},
+        {200: Answer("the terminals", documents.Terminals)},
         STORED,
         query=(
             Parameter("all", at.FLAG, "`true`: announced terminals outside the fleet too", default=False),
@@ -141,7 +130,7 @@ SERVICE_ROUTES = (
         "/v1/feed",
         "read_feed",
         "Read every recorded change of every payment and print job, ascending; or follow them live.",
-        {200: Answer("a page", FeedPage, stream=FEED)},
+        {200: Answer("a page", documents.FeedPage, stream=FEED)},
         (*STORED, "draining"),
         query=(at.FEED_AFTER, at.LIMIT),
         headers=(at.LAST_FEED_ID,),
@@ -151,9 +140,12 @@ SERVICE_ROUTES = (
         "/v1/health",
         "get_health",
         "Say whether posd is well, each check in words.",
-        {200: Answer("`ok` or `degraded`: payments can be made", Health), 503: Answer("`failing`", Health)},
+        {
+            200: Answer("`ok` or `degraded`: payments can be made", documents.Health),
+            503: Answer("`failing`", documents.Health),
+        },
     ),
-    Route("GET", "/v1/version", "get_version", "Say what runs here.", {200: Answer("the versions", Version)}),
+    Route("GET", "/v1/version", "get_version", "Say what runs here.", {200: Answer("the versions", documents.Version)}),
     Route(
         "GET",
         "/v1/openapi.json",

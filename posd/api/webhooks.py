@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -82,6 +83,18 @@ def _print_job_id(text: str) -> str | None:
     return text if is_print_job_id(text) else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Callback:
+    """A request at an authentic callback address: of which channel and id, and how it is read and answered."""
+
+    row: ChannelRow
+    identity: str
+    scope: HTTPScope
+    peer: str
+    receive: ASGIReceiveCallable
+    send: ASGISendCallable
+
+
 class WebhookApp:
     """ASGI app of the webhook listener."""
 
@@ -123,7 +136,7 @@ class WebhookApp:
             return
         began, status = time.perf_counter(), 500
         try:
-            status = await self._answer(row, identity, scope, peer, receive, send)
+            status = await self._answer(_Callback(row, identity, scope, peer, receive, send))
         except asyncio.CancelledError:
             status = 0
             raise
@@ -132,60 +145,44 @@ class WebhookApp:
                 self.replies[row.channel, status] += 1
                 self.seconds[row.channel].observe(time.perf_counter() - began)
 
-    async def _answer(
-        self,
-        row: ChannelRow,
-        identity: str,
-        scope: HTTPScope,
-        peer: str,
-        receive: ASGIReceiveCallable,
-        send: ASGISendCallable,
-    ) -> int:
-        """Answer a callback with a valid token; return the status, 0 where nobody is there to hear it."""
+    async def _answer(self, call: _Callback) -> int:
+        """Answer a callback with a valid token; return the status, 0 where the client has gone."""
         try:
-            with bodies.Held(self._room, identity) as held:
-                if (place := scope["state"]["place"]) is not None:
+            with bodies.Held(self._room, call.identity) as held:
+                if (place := call.scope["state"]["place"]) is not None:
                     place.keep()
-                return await self._take(row, identity, scope, peer, receive, send, held)
+                return await self._take(call, held)
         except bodies.Full:
-            self._noise.note("no_room", peer)
-            await row.inbox.broke_off(identity)
-            await bodies.refuse(receive, send, 503, headers=(RETRY_AFTER,))
+            self._noise.note("no_room", call.peer)
+            await call.row.inbox.broke_off(call.identity)
+            await bodies.refuse(call.receive, call.send, 503, headers=(RETRY_AFTER,))
             return 503
 
-    async def _take(
-        self,
-        row: ChannelRow,
-        identity: str,
-        scope: HTTPScope,
-        peer: str,
-        receive: ASGIReceiveCallable,
-        send: ASGISendCallable,
-        held: bodies.Held,
-    ) -> int:
+    async def _take(self, call: _Callback, held: bodies.Held) -> int:
         """Read the body of an authentic callback, answer, and return the status; 0 where the client has gone.
 
         Raise Full before anything is answered.
         """
+        row, identity, scope = call.row, call.identity, call.scope
         seconds = None if WHOLE in scope["extensions"] else BODY_SECONDS
         try:
-            body = await bodies.read(receive, dict(scope["headers"]), row.max_body_bytes, seconds, held.take)
+            body = await bodies.read(call.receive, dict(scope["headers"]), row.max_body_bytes, seconds, held.take)
         except bodies.Gone:
             await row.inbox.broke_off(identity)
             return 0
         except bodies.TooSlow:
-            self._noise.note("slow_body", peer)
+            self._noise.note("slow_body", call.peer)
             await row.inbox.broke_off(identity)
-            await bodies.answer_early(receive, send, 408)
+            await bodies.answer_early(call.receive, call.send, 408)
             return 408
         except bodies.TooLarge:
-            status = await row.inbox.too_large(identity, row.max_body_bytes, peer)
-            await bodies.answer_early(receive, send, status, headers=_retry(status))
+            status = await row.inbox.too_large(identity, row.max_body_bytes, call.peer)
+            await bodies.answer_early(call.receive, call.send, status, headers=_retry(status))
             return status
         if (place := scope["state"]["place"]) is not None:
             place.prove()
-        status = await row.inbox.receive(identity, body, peer)
-        await bodies.answer(send, status, headers=_retry(status))
+        status = await row.inbox.receive(identity, body, call.peer)
+        await bodies.answer(call.send, status, headers=_retry(status))
         crash_point(row.answered)
         return status
 

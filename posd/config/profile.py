@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 AccessMode = Literal["local", "cloud"]
@@ -149,27 +149,13 @@ def pointer_fault(pointer: str) -> str | None:
     return None
 
 
-def replace_row(
-    row: Row,
-    *,
-    method: Method | None = None,
-    path: str | None = None,
-    confirmed: bool | None = None,
-    pointer: str | None = None,
-    abortable: bool | None = None,
-) -> Row:
-    """Lay configured values (already checked) over a row.
+def replace_row(row: Row, *, confirmed: bool | None = None, **given: Any) -> Row:
+    """Lay configured values (already checked) over a row; None leaves what stands there.
 
     What the terminal API or a person confirmed was this method and this path: a row that is changed in either is an
     assumption again, unless the configuration confirms it anew.
     """
-    new = replace(
-        row,
-        method=row.method if method is None else method,
-        path=row.path if path is None else path,
-        pointer=row.pointer if pointer is None else pointer,
-        abortable=row.abortable if abortable is None else abortable,
-    )
+    new = replace(row, **{name: value for name, value in given.items() if value is not None})
     if confirmed is None:
         confirmed = row.confirmed and (new.method, new.path, new.pointer) == (row.method, row.path, row.pointer)
     return replace(new, confirmed=confirmed)

@@ -89,15 +89,16 @@ def _text(path: Path) -> tuple[Path, str]:
         return file, file.read_bytes().decode("utf-8-sig")  # editors on Windows begin a file with a mark
     except FileNotFoundError as error:
         cure = "write it (config.example.toml documents every key), or name another one with --config or POSD_CONFIG"
-        raise ConfigError((ConfigProblem(str(file), "", "does not exist", cure),)) from error
+        raise _unread(file, "does not exist", cure) from error
     except OSError as error:
-        problem = ConfigProblem(
-            str(file), "", f"cannot be read ({error.strerror})", "make it readable for the user that runs posd"
-        )
-        raise ConfigError((problem,)) from error
+        reason = f"cannot be read ({error.strerror})"
+        raise _unread(file, reason, "make it readable for the user that runs posd") from error
     except UnicodeDecodeError as error:
-        problem = ConfigProblem(str(file), "", f"is not UTF-8 (byte {error.start})", "save it as UTF-8 text")
-        raise ConfigError((problem,)) from error
+        raise _unread(file, f"is not UTF-8 (byte {error.start})", "save it as UTF-8 text") from error
+
+
+def _unread(file: Path, reason: str, cure: str) -> ConfigError:
+    return ConfigError((ConfigProblem(str(file), "", reason, cure),))
 
 
 def _read(text: str, file: Path, check_files: bool) -> "tuple[Reading, Config]":
@@ -105,15 +106,13 @@ def _read(text: str, file: Path, check_files: bool) -> "tuple[Reading, Config]":
     try:
         document: dict[str, Any] | None = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        problem = ConfigProblem(str(file), "", f"is not valid TOML: {error}", "correct that line; the rest is unread")
-        raise ConfigError((problem,)) from error
+        raise _unread(file, f"is not valid TOML: {error}", "correct that line; the rest is unread") from error
     except ValueError as error:  # what the parser does not expect: Python reads no decimal number of 5000 digits
-        problem = ConfigProblem(str(file), "", "has a number with too many digits", "write it with fewer")
-        raise ConfigError((problem,)) from error
+        raise _unread(file, "has a number with too many digits", "write it with fewer") from error
     except RecursionError:
         document = None
     if document is None or _deeper_than(document, MAX_LEVELS):
-        raise ConfigError((ConfigProblem(str(file), "", "is nested too deeply", "correct the brackets in it"),))
+        raise _unread(file, "is nested too deeply", "correct the brackets in it")
     reading = Reading(file, Base(file.parent, check_files))
     config = reading.config(document)
     reading.cross_check(config)

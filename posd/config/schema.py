@@ -102,8 +102,8 @@ class WebhooksConfig:
     listen: ListenAddress = key(read.listen_address, "0.0.0.0:8443")
     advertise_host: str = key(read.advertised_host, "")
     public_url: str = key(read.url("https"), "")
-    certificate: Path | None = key(read.readable_file, "")
-    private_key: Path | None = key(read.readable_file, "")
+    certificate: Path | None = key(read.optional(read.readable_file), "")
+    private_key: Path | None = key(read.optional(read.readable_file), "")
     max_body_bytes: int = key(read.whole(LEAST_BODY_BYTES, MOST_BODY_BYTES), 1_048_576)
 
     @property
@@ -189,7 +189,7 @@ class TerminalDefaults:
 
     access_mode: AccessMode = key(read.one_of(*ACCESS_MODES), "local")
     scheme: Literal["https", "http"] = key(read.one_of("https", "http"), "https")
-    ca_file: Path | None = key(read.readable_file, "")
+    ca_file: Path | None = key(read.optional(read.readable_file), "")
     server_name: str = key(read.certificate_name, "")
     connect_timeout_seconds: float = key(read.seconds(0.1, 60), 3)
     reply_timeout_seconds: float = key(read.seconds(0.1, 600), 20)
@@ -212,8 +212,8 @@ class TerminalConfig(TerminalDefaults):
 class MetricsConfig:
     """`[metrics]`: None where metrics are served on the till socket only."""
 
-    listen: ListenAddress | None = key(read.loopback_listen_address, "")
-    textfile: Path | None = key(read.textfile, "")
+    listen: ListenAddress | None = key(read.optional(read.loopback_listen_address), "")
+    textfile: Path | None = key(read.optional(read.textfile), "")
     textfile_seconds: float = key(read.seconds(1, DAY), 60)
 
 

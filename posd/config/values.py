@@ -196,10 +196,17 @@ def path(raw: object, base: Base) -> Path:
     return base.directory / value
 
 
-def readable_file(raw: object, base: Base) -> Path | None:
-    """The path of a file that can be read now; None where the string is empty."""
-    if text(raw, base) == "":
-        return None
+def optional(reader: Reader[T]) -> Reader[T | None]:
+    """Make a reader of what `reader` reads; None where the string is empty."""
+
+    def read(raw: object, base: Base) -> T | None:
+        return None if text(raw, base) == "" else reader(raw, base)
+
+    return read
+
+
+def readable_file(raw: object, base: Base) -> Path:
+    """The path of a file that can be read now."""
     found = path(raw, base)
     if not base.check_files:
         return found
@@ -214,10 +221,8 @@ def readable_file(raw: object, base: Base) -> Path | None:
     return found
 
 
-def textfile(raw: object, base: Base) -> Path | None:
-    """The path of a file for node_exporter, which reads `*.prom` alone; None where the string is empty."""
-    if text(raw, base) == "":
-        return None
+def textfile(raw: object, base: Base) -> Path:
+    """The path of a file for node_exporter, which reads `*.prom` alone."""
     found = path(raw, base)
     if found.suffix != ".prom":
         raise unusable(
@@ -239,10 +244,8 @@ def listen_address(raw: object, _: Base) -> ListenAddress:
     return ListenAddress(bare, int(port))
 
 
-def loopback_listen_address(raw: object, base: Base) -> ListenAddress | None:
-    """`ADDRESS:PORT` on this machine alone; None where the string is empty."""
-    if text(raw, base) == "":
-        return None
+def loopback_listen_address(raw: object, base: Base) -> ListenAddress:
+    """`ADDRESS:PORT` on this machine alone."""
     value = listen_address(raw, base)
     if not ipaddress.ip_address(value.host).is_loopback:
         raise unusable(f"{value} can be reached from the network", "write a loopback address: 127.0.0.1:PORT")

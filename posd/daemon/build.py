@@ -22,7 +22,7 @@ from posd.calls.route import served
 from posd.config import Config, HeaderError
 from posd.daemon import sockets
 from posd.daemon.health import Health
-from posd.daemon.metrics import Metrics, MetricsCalls, metrics_listeners
+from posd.daemon.metrics import Metrics, metrics_listeners
 from posd.daemon.presence import Clock, Presence
 from posd.httpd.alerts import CertificateRefusals
 from posd.httpd.gate import Gate
@@ -310,7 +310,7 @@ def local_doors(
             backups,
             RetentionCalls(retention),
             ServiceCalls(context, around.fleet, health.checks),
-            MetricsCalls(metrics),
+            metrics,
         )
     )
     listeners += _local_listeners(config, app, inherited, noise)

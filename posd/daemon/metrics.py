@@ -122,6 +122,10 @@ class Metrics:
     _figures: Figures | None = field(init=False, default=None)
     _started: float = field(init=False, default_factory=lambda: time.time() - _age_seconds())
 
+    async def get_metrics(self, _request: Request) -> Response:
+        """`GET /metrics`."""
+        return Response(await self.text(), headers={"content-type": CONTENT_TYPE})
+
     async def text(self) -> str:
         """Return all metrics as text."""
         health = await self.health.checks()
@@ -259,7 +263,7 @@ def _age_seconds() -> float:
     return 0.0
 
 
-# The ways to the metrics: a call of the local API, a listener on this machine's loopback address, a text file.
+# Other ways to the metrics than the local API: a listener on this machine's loopback address, a text file.
 
 #: Connections to the loopback listener: Prometheus has one.
 MAX_CONNECTIONS = 8
@@ -271,26 +275,14 @@ _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 log = structlog.get_logger("posd.metrics")
 
 
-class MetricsCalls:
-    """The handler of /metrics on the sockets."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    async def get_metrics(self, _request: Request) -> Response:
-        """`GET /metrics`."""
-        return Response(await self._metrics.text(), headers={"content-type": CONTENT_TYPE})
-
-
 def metrics_listeners(config: MetricsConfig, metrics: Metrics, noise: RejectedTraffic) -> list[Listener]:
     """Return the loopback listener, bound, where the configuration wants one. Raise SocketError."""
     if config.listen is None:
         return []
     sock = sockets.tcp_socket(config.listen.host, config.listen.port, "metrics.listen")
-    app = MetricsApp(metrics)
     return [
         Listener(
-            app,
+            MetricsApp(metrics),
             sock,
             name="metrics",
             noise=noise,

@@ -25,54 +25,14 @@ import structlog
 
 from posd.logs.floods import SEVERE, Windows, limit_of, place, told
 
+_FIELDS = """
+before bytes_returned code count database detail directory error error_id evidence expires fingerprint_sha256 fleet
+host http_status in_fleet interfaces judgement kept kind limit_bytes listen method peer phase pid port print_job
+print_jobs quarantined reason result retry_s seconds service_types signal status terminal transaction type uid
+verdict version
+"""
 #: Every field that a log line may have, beside event, level, logger, timestamp and exception.
-FIELDS = frozenset(
-    {
-        "before",
-        "bytes_returned",
-        "code",
-        "count",
-        "database",
-        "detail",
-        "directory",
-        "error",
-        "error_id",
-        "evidence",
-        "expires",
-        "fingerprint_sha256",
-        "fleet",
-        "host",
-        "http_status",
-        "in_fleet",
-        "interfaces",
-        "judgement",
-        "kept",
-        "kind",
-        "limit_bytes",
-        "listen",
-        "method",
-        "peer",
-        "phase",
-        "pid",
-        "port",
-        "print_job",
-        "print_jobs",
-        "quarantined",
-        "reason",
-        "result",
-        "retry_s",
-        "seconds",
-        "service_types",
-        "signal",
-        "status",
-        "terminal",
-        "transaction",
-        "type",
-        "uid",
-        "verdict",
-        "version",
-    }
-)
+FIELDS = frozenset(_FIELDS.split())
 
 #: Those that hold words; a device or a library may have had a part in them.
 TEXTS = frozenset({"code", "detail", "error", "reason", "status"})

@@ -26,7 +26,7 @@ from posd.base.times import iso
 from posd.storage import files, marks
 from posd.storage.batch import Unit
 from posd.storage.errors import StorageUnavailable, StoreError
-from posd.storage.opening import KEY_TABLE, connect_reader, connect_writer, schema_version
+from posd.storage.opening import KEY_TABLE, connect_reader, connect_writer, is_damage, schema_version
 
 #: Pages of 4 KiB that are copied between two looks at whether to stop.
 PAGES_AT_A_TIME = 1024
@@ -187,8 +187,7 @@ def check(path: Path, stop: Callable[[], bool] = lambda: False) -> int:
 
 
 def _trouble(error: sqlite3.Error) -> str:
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if not hasattr(error, "sqlite_errorcode") or is_damage(error):  # without a code: what `check` has found
         return (
             f"the copy is not sound ({error}): the database is damaged; keep the backups that you have, and see "
             "what is wrong with it: posd verify"
@@ -244,13 +243,9 @@ KEEP = 14
 MOST_KEPT = 10_000
 
 
-class Rotated(msgspec.Struct, frozen=True):
+class Rotated(Written, frozen=True):
     """A backup that was written, and what became of those before it: names of files in its directory."""
 
-    path: Annotated[str, Meta(description="where it is")]
-    bytes: Annotated[int, Meta(description="its size")]
-    transactions: Annotated[int, Meta(description="how many payments are in it")]
-    at: Annotated[Moment, Meta(description="of when it is")]
     kept: Annotated[int, Meta(description="how many backups are in the directory now")]
     removed: Annotated[list[str], Meta(description="names of the older ones that were removed")]
     unusable: Annotated[list[str], Meta(description="names of what looks like a backup there, and cannot be used")]

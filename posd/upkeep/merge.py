@@ -40,7 +40,7 @@ NUMBERED = ("events", "journal", "print_journal", "changes", "quarantine")
 #: Where the replaced file does not tell its newest numbers, so many are left out: more than it can have given out.
 NUMBERS_LEFT_OUT = 1_000_000_000
 
-PAYMENT_ENTRY: msgspec.json.Decoder[payment_entries.Entry] = msgspec.json.Decoder(payment_entries.Entry)
+_ENTRY: msgspec.json.Decoder[payment_entries.Entry] = msgspec.json.Decoder(payment_entries.Entry)
 _PRINT_ENTRY: msgspec.json.Decoder[print_entries.Entry] = msgspec.json.Decoder(print_entries.Entry)
 _CODES = msgspec.json.Decoder(tuple[str, ...])
 
@@ -124,7 +124,7 @@ JOURNAL = Rows(
     "client_transaction_id",
     ("client_transaction_id", "at", "events_before", "entry"),
     ("client_transaction_id", "at", "events_before", "entry"),
-    lambda row: PAYMENT_ENTRY.decode(row["entry"]),
+    lambda row: _ENTRY.decode(row["entry"]),
 )
 PRINT_JOURNAL = Rows(
     "print_journal",

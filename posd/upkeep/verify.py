@@ -12,7 +12,6 @@ from posd.base.ids import canonical_uuid, is_print_job_id
 from posd.payments import journal
 from posd.payments import rows as transactions
 from posd.payments.model import EvidenceKind, Outcome, Result, Transaction
-from posd.payments.wire import read_event
 from posd.printing import reprocess
 from posd.printing import rows as print_jobs
 from posd.printing.entries import Called
@@ -22,7 +21,7 @@ from posd.records.model import Phase
 from posd.storage import files
 from posd.storage.errors import StoreError
 from posd.storage.opening import KEY_TABLE, connect_reader, is_damage, schema_version
-from posd.upkeep.merge import MEANINGLESS, PAYMENT_ENTRY, PAYMENTS, PRINT_JOBS, history_behind, text
+from posd.upkeep.merge import EVENTS, JOURNAL, MEANINGLESS, PAYMENTS, PRINT_JOBS, Rows, history_behind, text
 
 #: Findings of one kind that are listed; the rest is counted.
 MAX_SHOWN = 20
@@ -226,23 +225,20 @@ class _Check:
             self._found("final_event", f"payment {found.client_transaction_id}", detail)
 
     def _events(self) -> None:
-        rows = self._db.execute("SELECT seq, client_transaction_id, event_id, status, body FROM events ORDER BY seq")
-        for seq, identity, event_id, status, body in self._counted("checking events", "events", rows):
-            try:
-                event = read_event(body)
-            except MEANINGLESS as error:
-                self._found("unreadable", f"event {seq} of payment {identity}", str(error))
-                continue
-            if (event.client_transaction_id, event.event_id, event.status) != (identity, event_id, status):
-                self._found("unreadable", f"event {seq} of payment {identity}", "the row is not about the event in it")
+        self._rows("checking events", EVENTS, "event")
 
     def _journal(self) -> None:
-        rows = self._db.execute("SELECT seq, client_transaction_id, entry FROM journal ORDER BY seq")
-        for seq, identity, entry in self._counted("checking the journal", "journal", rows):
+        self._rows("checking the journal", JOURNAL, "journal entry")
+
+    def _rows(self, what: str, rows: Rows, noun: str) -> None:
+        names = ("seq", *rows.columns)
+        found = self._db.execute(f"SELECT {', '.join(names)} FROM {rows.table} ORDER BY seq")  # noqa: S608 - constants
+        for values in self._counted(what, rows.table, found):
+            row = dict(zip(names, values, strict=True))
             try:
-                PAYMENT_ENTRY.decode(entry)
+                rows.read(row)
             except MEANINGLESS as error:
-                self._found("unreadable", f"journal entry {seq} of payment {identity}", str(error))
+                self._found("unreadable", f"{noun} {row['seq']} of payment {row[rows.owner]}", str(error))
 
     def _print_jobs(self) -> None:
         rows = self._db.execute("SELECT rowid, print_job_id FROM print_jobs ORDER BY rowid")

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from structlog.testing import capture_logs
 
 from posd.api import routes
-from posd.api.feed import Feed
+from posd.api.service import Feed
 from posd.calls import streams
 from posd.calls.app import LocalApp, json_response
 from posd.calls.context import Context

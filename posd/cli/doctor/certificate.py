@@ -19,7 +19,7 @@ from posd.cli.doctor.context import AS_ROOT, Findings, Said, Shop, failure, may_
 from posd.config import TerminalConfig
 from posd.httpd.alerts import WORDS
 from posd.records.callback_urls import CallbackUrls
-from posd.tls.report import CA_WARNING_DAYS
+from posd.tls.issue import CA_WARNING_DAYS
 from posd.tls.served import NotShown, shown_certificate
 
 # How a terminal judges the certificate of this machine: a strict client, played here, and words for its refusal.

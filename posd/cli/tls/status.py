@@ -16,7 +16,7 @@ from posd.cli.app.output import Output, Pair
 from posd.cli.operate.config import load_or_exit
 from posd.cli.tls import settings
 from posd.cli.tls.settings import document, fail, grouped, own, pair, wanted
-from posd.tls.report import Finding, Report, report
+from posd.tls.issue import Finding, Report, report
 from posd.tls.served import NotShown
 
 #: finding's level -> colour of its word.

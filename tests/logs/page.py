@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from posd.logs.events import EVENTS, Event
-from posd.logs.floods import HOUR, LIMITS, MINUTE, SEVERE, TROUBLE, Limit
+from posd.logs.output import HOUR, LIMITS, MINUTE, SEVERE, TROUBLE, Limit
 from tests.logs.found import PACKAGE
 
 PAGE = PACKAGE.parent / "docs" / "logs.md"
@@ -39,7 +39,7 @@ left out where a field of it is not there.
 | `error` | 3 | something for a person to look at, now |
 """
 
-#: Limits that are not by posd.logs.floods.
+#: Limits that are not by posd.logs.output.
 OWN_WAY = {"listener.refused": "1 a minute, each `kind`", "listener.distrusted": "1 an hour, each `peer`"}
 
 #: first part of an event's name -> the heading of its table.

@@ -7,7 +7,7 @@ import sqlite3
 import msgspec
 import pytest
 
-from posd.logs import floods, output
+from posd.logs import output
 
 VALUE = "somebody@example.com"
 
@@ -42,7 +42,7 @@ def raised(error: BaseException) -> BaseException:
     ids=repr,
 )
 def test_a_message_is_told_where_it_is_of_the_code_alone(error: Exception, message: bool) -> None:
-    (item,) = floods.told(raised(error))
+    (item,) = output.exception_words(raised(error))
     assert item["type"] == type(error).__qualname__
     assert ("message" in item) is message
     assert VALUE not in str(item)
@@ -53,13 +53,13 @@ def test_what_led_to_it_is_told_and_no_chain_is_endless() -> None:
     first = raised(ValueError(VALUE))
     second = RuntimeError(VALUE)
     second.__cause__ = first
-    assert [item["type"] for item in floods.told(raised(second))] == ["RuntimeError", "ValueError"]
+    assert [item["type"] for item in output.exception_words(raised(second))] == ["RuntimeError", "ValueError"]
     first.__context__ = second
-    assert len(floods.told(second)) == floods.MAX_CHAIN
+    assert len(output.exception_words(second)) == output.MAX_CHAIN
 
 
 def test_a_group_names_its_parts() -> None:
-    (item,) = floods.told(raised(ExceptionGroup(VALUE, [ValueError(VALUE), TypeError("x")])))
+    (item,) = output.exception_words(raised(ExceptionGroup(VALUE, [ValueError(VALUE), TypeError("x")])))
     assert [part["type"] for part in item["of"]] == ["ValueError", "TypeError"]
     assert VALUE not in str(item)
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.logs import floods
+from posd.logs import output
 from posd.logs.events import EVENTS
-from posd.logs.floods import LIMITS, MAX_KEYS, MINUTE, TROUBLE, Limit, Windows, limit_of
+from posd.logs.output import LIMITS, MAX_KEYS, MINUTE, TROUBLE, Limit, Windows, limit_of
 from tests.e2e.conftest import home, terminal  # noqa: F401 - fixtures
 from tests.logs.test_secrets import AMOUNT, faulty
 from tests.support.daemon import Daemon, running
@@ -99,8 +99,8 @@ def test_the_end_of_a_window_is_told_by_itself_and_of_all_at_the_end() -> None:
     """With a second for a minute: the lines of a loop, of a thread, and what is left when all is over."""
     script = """
 import asyncio, threading
-from posd.logs import floods, output as logs
-floods.TROUBLE = floods.Limit(2, 0.2)
+from posd.logs import output as logs
+logs.TROUBLE = logs.Limit(2, 0.2)
 import structlog
 logs.configure("warning")
 log = structlog.get_logger("posd.test")
@@ -249,7 +249,7 @@ async def test_a_fault_that_each_call_runs_into(
         for _ in range(FLOOD):
             assert (await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})).status == 500
         lines, left_out = await counted(posd, "posd.internal_error")
-        assert lines == floods.TROUBLE.lines
+        assert lines == output.TROUBLE.lines
         assert lines + left_out >= 3 * FLOOD
         assert len(posd.lines) < 100
         posd.lines = []  # of faults that were meant to be

@@ -6,8 +6,7 @@ from collections import defaultdict
 import pytest
 
 from posd.logs.events import EVENTS, Event
-from posd.logs.floods import LIMITS
-from posd.logs.output import FIELDS
+from posd.logs.output import FIELDS, LIMITS
 from tests.logs.found import PACKAGE, Line, NotPlain, lines, modules
 from tests.logs.page import PAGE, page
 from tests.support.tables import every, try_each

@@ -248,7 +248,7 @@ State = tuple[object, ...]
 
 
 def _state(pair: Pair) -> State:
-    """Return what changes when a file does: whoever replaces or rewrites it leaves another inode, size or time."""
+    """Return what changes when a file does: replacing or rewriting it leaves another inode, size or time."""
     return tuple(_stamp(path) for path in (pair.certificate, pair.private_key))
 
 

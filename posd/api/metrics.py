@@ -240,7 +240,7 @@ def render(samples: Iterator[Samples]) -> str:
             lines += _head(family)
             for labels, value in values:
                 lines += _lines(family, labels, value)
-    assert not found, found.keys()  # noqa: S101 - whatever has a value stands in the table
+    assert not found, found.keys()  # noqa: S101 - every metric stands in the table
     return "\n".join(lines) + "\n"
 
 

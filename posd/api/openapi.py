@@ -163,7 +163,7 @@ class Schemas:
 
 
 def _first_paragraph(words: str) -> str:
-    """Return what a docstring says to everybody; what follows is for who reads the code."""
+    """Return the first paragraph of a docstring: the rest is for readers of the code."""
     return " ".join(inspect.cleandoc(words).partition("\n\n")[0].split())
 
 
@@ -409,7 +409,7 @@ def _metadata(row: Parameter) -> Schema:
 
 # The description of the local API (OpenAPI 3.1), made from the table of its calls and the types of their documents.
 #
-# Nothing of it depends on the configuration. Whoever asks for it first loads this package; the daemon's start does
+# Nothing of it depends on the configuration. The first call for it loads this module; the daemon's start does
 # not.
 
 

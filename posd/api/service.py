@@ -95,7 +95,7 @@ class ServiceCalls:
 # changes behind a place, and where a place is none of this database (a backup or an older copy of it was put there), a
 # notice says so before what comes.
 
-#: Reads at different places that are kept for those who ask for the same until something changes.
+#: Reads at different places that are kept for clients that ask for the same until something changes.
 MAX_READS = 8
 
 
@@ -127,7 +127,7 @@ class Feed:
         return self._context.streams.answer(request, "feed", changes.ANY, reader.read)
 
     async def stretch(self, after: int, checked: bool, rows: int) -> Stretch:
-        """Read what is behind a number; one read serves all who ask for the same before something changes."""
+        """Read what is behind a number; one read serves all that ask for the same before something changes."""
         key = (after, checked, rows)
         if (task := self._reads.get(key)) is None:
             task = asyncio.ensure_future(self._context.read(partial(_stretch, after=after, checked=checked, rows=rows)))
@@ -137,7 +137,7 @@ class Feed:
         return await asyncio.shield(task)
 
     def _done(self, key: tuple[int, bool, int], task: asyncio.Task[Stretch]) -> None:
-        """Keep what was read at the end of the feed, for those who wait there."""
+        """Keep what was read at the end of the feed, for streams that wait there."""
         keep = not task.cancelled() and task.exception() is None and not task.result().more
         if not keep and self._reads.get(key) is task:
             del self._reads[key]

@@ -60,7 +60,7 @@ class Taker(Protocol):
 
 
 class ChannelRow(msgspec.Struct, frozen=True):
-    """One channel: how its ids are read, who takes its bodies, how large they may be, and its crash point."""
+    """One channel: how its ids are read, its inbox, how large its bodies may be, and its crash point."""
 
     channel: Channel
     read_id: Callable[[str], str | None]

@@ -108,7 +108,7 @@ class Wire(msgspec.Struct, frozen=True):
     required: bool = False
 
 
-#: Of words in an answer: there may be more of them one day, and whoever reads them has to bear it.
+#: Of words in an answer: there may be more of them one day, and a client has to accept that.
 OPEN = Meta(extra={"open": True})
 
 #: A moment as posd writes it.

@@ -1,4 +1,4 @@
-"""Lock files: one process at a time, given up by the kernel whatever happens to that process."""
+"""Lock files, which the kernel gives up when their process ends; and histograms of what posd measures of itself."""
 
 import fcntl
 import os
@@ -25,7 +25,7 @@ def take(path: Path) -> int:
     return descriptor
 
 
-# What posd measures of itself where it happens, cheaply; the text of the metrics is made when somebody asks.
+# What posd measures of itself is counted where it happens, cheaply; the text of the metrics is made on request.
 
 
 class Histogram:

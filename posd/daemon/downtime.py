@@ -1,7 +1,7 @@
 """Whether the webhook listener was away for so long that a terminal may have given up on its events: pure.
 
 A terminal sends an event ten times, with pauses of 2, 4, 8, ... up to 60 seconds: some five minutes, then the event is
-lost for good. So after four minutes without a listener nobody can rely any more on what did not come, and each payment
+lost for good. So after four minutes without a listener a missing event proves nothing any more, and each payment
 that was open then is a matter for search, until it has ended or a search has found it.
 
 How long it was follows from the last sign of life that is left, which is up to half a minute old, and from a clock that
@@ -23,7 +23,7 @@ MOST_SECONDS = 240.0
 
 
 class Cause(StrEnum):
-    """Why nobody listened, as far as posd can tell."""
+    """Why posd did not listen, as far as it can tell."""
 
     STOPPED = "stopped"
     SUSPENDED = "suspended"
@@ -40,7 +40,7 @@ WORDS: Mapping[Cause, str] = {
 
 
 class Absence(msgspec.Struct, frozen=True):
-    """A time without a listener: why, how long (None: the clock was set, nobody knows), and when it was over.
+    """A time without a listener: why, how long (None: unknown, the clock was set), and when it was over.
 
     `payments` are those that were open then: id -> when each had been searched for last, None for never.
     """
@@ -58,7 +58,7 @@ def away(last_sign: datetime, back: datetime) -> float | None:
 
 
 def too_long(seconds: float | None) -> bool:
-    """Whether a terminal may have given up meanwhile: also where nobody knows how long it was."""
+    """Whether a terminal may have given up meanwhile: also where it is unknown how long it was."""
     return seconds is None or seconds > MOST_SECONDS
 
 

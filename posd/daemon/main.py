@@ -180,7 +180,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
 
 
 def _at_the_stop(stack: AsyncExitStack, *steps: Step) -> None:
-    """Have these done at the stop, in this order, each whatever became of those before it."""
+    """Have these done at the stop, in this order, each also where those before it failed."""
 
     async def do(step: Step) -> None:
         done = step()

@@ -1,4 +1,4 @@
-"""Where the values of the metrics come from; read when somebody asks, from the parts that know them."""
+"""Where the values of the metrics come from; read on request, from the parts that know them."""
 
 import asyncio
 import ipaddress
@@ -56,7 +56,7 @@ _OPEN = (
     " WHERE phase <> 'final' GROUP BY phase"
 )
 _OPEN_PRINTS = "SELECT phase, count(*) FROM print_jobs INDEXED BY print_jobs_open WHERE phase <> 'final' GROUP BY phase"
-#: Counted by SQLite itself, beside the loop: what nobody has looked at for years can be many.
+#: Counted by SQLite itself, beside the loop: what was not looked at for years can be many.
 _ATTENTION = (
     "SELECT json_extract(a.value, '$.code'), count(*) FROM transactions INDEXED BY transactions_attention,"
     " json_each(attention) a WHERE attention <> '[]' GROUP BY 1"

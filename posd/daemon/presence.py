@@ -1,4 +1,4 @@
-"""Whether somebody listened while payments were open: notices what no event can tell (see `daemon.downtime`).
+"""Whether posd listened while payments were open: notices what no event can tell (see `daemon.downtime`).
 
 The last moment at which posd was surely there has to be known after a power cut, without a write to the flash for it.
 Every change of a payment says so by itself, in the database. Beside that, while payments are open and the listener
@@ -148,7 +148,7 @@ class Presence:
         return self._absence, len(left)
 
     async def _judge(self, item: _Return) -> None:
-        """Find out how long nobody listened before this process."""
+        """Find out how long posd did not listen before this process."""
         running = timedelta(seconds=self._clock.elapsed() - self._began)
         back = self._clock.now() - running if item.rebooted else self._began_at
         seconds = downtime.away(item.last_sign, back)

@@ -1,4 +1,4 @@
-"""The listening sockets: who may have them, and whose they are."""
+"""The listening sockets: their lock, their group and mode, and those that systemd passes."""
 
 import grp
 import os
@@ -10,7 +10,7 @@ from posd.base import locks
 
 #: The first descriptor that the service manager passes (SD_LISTEN_FDS_START).
 FIRST_DESCRIPTOR = 3
-#: Owner and group may connect, nobody else.
+#: Owner and group alone may connect.
 SOCKET_MODE = 0o660
 
 
@@ -27,7 +27,7 @@ def lock_directory(directory: Path) -> int:
     try:
         if not directory.exists():
             directory.mkdir(parents=True)
-            directory.chmod(0o755)  # tills pass through it to their socket, whatever the umask
+            directory.chmod(0o755)  # tills pass through it to their socket, with any umask
         return locks.take(path)
     except locks.Held:
         raise SocketError(
@@ -64,7 +64,7 @@ class Inherited:
         return self._sockets.pop(os.path.realpath(path), None)
 
     def close(self) -> None:
-        """Raise SocketError where one was passed that nobody took: whoever calls there would wait for ever."""
+        """Raise SocketError where one was passed and not taken: a client that calls there would wait for ever."""
         if self._sockets:
             names = ", ".join(self._sockets)
             for passed in self._sockets.values():

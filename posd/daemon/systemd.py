@@ -22,7 +22,7 @@ ANSWER_RETRY_SECONDS = 1.0
 NO_PAYMENT = "00000000-0000-0000-0000-000000000000"
 #: How long the answer may take, in seconds.
 ANSWER_SECONDS = 5.0
-#: Who listens on all addresses is asked at this one.
+#: A listener on all addresses is asked at this one.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing is bound here
 
 log = structlog.get_logger("posd.daemon")

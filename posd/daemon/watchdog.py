@@ -1,6 +1,6 @@
 """Signs of life for the service manager (sd_notify(3), WatchdogSec= in the unit).
 
-One is given while the event loop turns and the thread that commits answers: whatever hangs, systemd ends posd and
+One is given while the event loop turns and the thread that commits answers: if either hangs, systemd ends posd and
 starts it again, and what is open goes on. A disk that takes a commit and never returns is such a hang.
 """
 
@@ -22,7 +22,7 @@ log = structlog.get_logger("posd.watchdog")
 
 
 def pause() -> float | None:
-    """Return the seconds between two signs, as the environment asks for them; None where nobody hears them."""
+    """Return the seconds between two signs, as the environment asks for them; None without a service manager."""
     if not os.environ.get("NOTIFY_SOCKET"):
         return None
     microseconds = os.environ.get("WATCHDOG_USEC", "")

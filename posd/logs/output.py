@@ -97,7 +97,7 @@ def allow_listed(logger: Any, level: str, fields: MutableMapping[str, Any]) -> M
 
 
 def _text(value: str) -> str:
-    """Return a text as a line may have it: not too long, and nobody's address in it."""
+    """Return a text as a line may have it: not too long, and without e-mail addresses."""
     if len(value) > MAX_TEXT:
         value = f"{value[:MAX_TEXT]}…"
     return _E_MAIL.sub("(an e-mail address)", value) if "@" in value else value
@@ -248,7 +248,7 @@ class Floods:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, on whatever loop there is."""
+        """Begin anew, on the loop that runs then."""
         self._windows = Windows()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -447,7 +447,7 @@ def warned(
 
 
 def crashed(error: BaseException, detail: str) -> None:
-    """Tell of an exception that nobody has handled, once and with an id."""
+    """Log an exception that was not handled, once and with an id."""
     log.error("posd.internal_error", error_id=secrets.token_hex(8), detail=detail, exc_info=error)
 
 

@@ -1,7 +1,7 @@
 """Online backup: a consistent copy of the database in one file, with the callback keys in it.
 
 The copy is of one moment. It reads on a connection of its own, in WAL mode: the writer neither waits for it nor
-disturbs it. It is written under another name, checked, synced, and then renamed: whatever had the name before stays
+disturbs it. It is written under another name, checked, synced, and then renamed: a file that had the name before stays
 until the new one is whole. With the keys in it the file is a secret, mode 0600.
 """
 
@@ -166,7 +166,7 @@ def _add(part: Path, keys: Sequence[bytes], at: str) -> None:
 
 
 def _connect_copy(part: Path) -> sqlite3.Connection:
-    """Open a file that nobody else knows of: it is synced as a whole in the end, and made anew after a crash."""
+    """Open a file that is in use nowhere else: it is synced as a whole in the end, and made anew after a crash."""
     db = sqlite3.connect(part, isolation_level=None)
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     db.execute("PRAGMA synchronous = OFF")
@@ -237,7 +237,7 @@ def _contents(db: sqlite3.Connection, path: Path) -> Contents:
 NAME = re.compile(r"posd-\d{8}T\d{6}Z\.db", re.ASCII)
 #: The same for `glob`.
 NAMES = f"posd-{'[0-9]' * 8}T{'[0-9]' * 6}Z.db"
-#: How many are kept where nobody says: two weeks of one a night.
+#: How many are kept by default: two weeks of one a night.
 KEEP = 14
 #: More would be looked through at each backup.
 MOST_KEPT = 10_000
@@ -309,7 +309,7 @@ def _rotate(directory: Path, newest: Path, keep: int) -> tuple[list[str], list[s
 def write_unnamed(database: Path, keys: Sequence[bytes], at: str, stop: Callable[[], bool]) -> tuple[Written, int]:
     """Write a backup beside the database; return it and a descriptor of its file, which has no name any more.
 
-    So nothing is left of it when that is closed, whoever is killed. Raise as `backup.write` does.
+    So nothing is left of it when that is closed, also after a kill. Raise as `backup.write` does.
     """
     path = database.with_name(f"{database.name}.sent")
     path.unlink(missing_ok=True)  # of a daemon that was killed just here
@@ -339,7 +339,7 @@ def give_back(unit: Unit, pages: int) -> int:
 
 
 def empty_log(path: Path) -> bool:
-    """Write all that is committed into the database file, and empty the log; False where somebody reads in it now.
+    """Write what is committed into the database file, and empty the log; False where a connection reads in it now.
 
     For a thread: it waits for the disk. Raise sqlite3.Error.
     """

@@ -14,4 +14,4 @@ class CommitUncertain(Exception):
 
 
 class StaleState(Exception):
-    """The row is no longer in the state that the change started from: somebody else was first, decide again."""
+    """The row is no longer in the state that the change started from: another change was first, decide again."""

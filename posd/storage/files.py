@@ -16,7 +16,7 @@ def create_private(path: Path) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Put a file with mode 0600 in place of whatever has that name, whole or not at all. Raise OSError."""
+    """Put a file with mode 0600 in place of a file of that name, whole or not at all. Raise OSError."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     create_private(fresh)
@@ -49,11 +49,11 @@ def remove_database(path: Path) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
-# Putting another database in place of the one that is there, at once or not at all, whatever is killed meanwhile.
+# Putting another database in place of the one that is there, at once or not at all, also through kills.
 #
 # A database is several files (its WAL holds what was committed last), and no system call renames them together. So
 # the one rename that counts gives the new file, complete and synced, a name that says what is to be done; `finish`
-# does it, and whoever opens the database calls it first. Nothing is ever deleted: the old files get another name.
+# does it, and is called before the database is opened. Nothing is ever deleted: the old files get another name.
 
 #: posd.db.restored-STAMP waits to be put in place; posd.db.replaced-STAMP is what was there before.
 _WAITING = ".restored-"
@@ -98,7 +98,9 @@ def finish(path: Path) -> None:
             if old.exists():
                 old.rename(replaced.with_name(replaced.name + suffix))
                 crash_point("replace.old_aside")
-        sync(path.parent)  # the new file must never stand beside the old one's WAL, whatever comes first on disk
+        sync(
+            path.parent
+        )  # the new file must never stand beside the old one's WAL, in any order in which they come on disk
         fresh.rename(path)
         crash_point("replace.in_place")
         sync(path.parent)

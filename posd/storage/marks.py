@@ -13,7 +13,7 @@ from posd.base.json_types import Moment
 BACKUP = "backup"  # in a backup: when it was made, and by which version
 RESTORED = "restored"
 SEEN = "restore_seen"  # a person has looked at every restore before it
-AWAY = "listener_away"  # nobody listened for too long, and not every payment of that time is settled: at most one
+AWAY = "listener_away"  # posd did not listen for too long, and a payment of that time is not settled: at most one
 
 
 class OldFile(StrEnum):

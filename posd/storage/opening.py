@@ -1,4 +1,4 @@
-"""Opening the database file: who may, which pragmas, which schema."""
+"""Open the database file: its lock, its pragmas, its schema."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from posd.storage.errors import StoreError
 INCREMENTAL = 2
 
 #: A database up to this size is written anew when it is opened, in bytes: it takes a second or two. A larger one is
-#: when it is restored, where nobody waits for a payment.
+#: when it is restored, while no payment waits.
 SMALL_BYTES = 64 * 1024 * 1024
 
 

@@ -1,4 +1,4 @@
-"""The files of a TLS directory: where they lie, how they are read and written, who may write now."""
+"""The files of a TLS directory: where they lie, how they are read and written, and the lock for writing."""
 
 import contextlib
 import json
@@ -106,7 +106,7 @@ def write(path: Path, content: bytes, *, mode: int) -> None:
 
 @contextlib.contextmanager
 def writing(directory: Path) -> Iterator[None]:
-    """Be the only one who writes into the directory during the block. Raises TlsError, OSError too as one.
+    """Hold the lock for writing into the directory during the block. Raises TlsError, also in place of OSError.
 
     The timer, the daemon and a person may all renew at one moment, and a renewal between the files of an `init`
     would belong to neither.

@@ -368,7 +368,7 @@ def _end(what: str, info: CertificateInfo, now: datetime, soon: int, cure: str) 
 
 
 def _keys(private_key: Path, own: TlsFiles | None) -> Iterator[Finding]:
-    # The shop's own PKI may hand its key to a group; nobody but the owner has to read those made here.
+    # The shop's own PKI may hand its key to a group; only the owner has to read those made here.
     paths, forbidden = ((private_key, own.ca_key), 0o077) if own else ((private_key,), 0o007)
     for path in paths:
         try:

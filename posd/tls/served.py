@@ -1,4 +1,4 @@
-"""A certificate with its key as the listener serves it: loaded into a fresh context and tried before anybody sees it.
+"""A certificate with its key as the listener serves it: loaded into a fresh context and tried before it is served.
 
 The trial is a handshake in memory with a client that trusts exactly this certificate. It needs nothing but `ssl`, finds
 what a terminal would find (a key of another certificate, an end that has passed, a certificate that is not for
@@ -134,7 +134,7 @@ def _time(text: str) -> datetime:
     return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), UTC)
 
 
-# What certificate somebody shows who listens: one handshake, in which nothing is believed and nothing is sent.
+# The certificate that a listener shows: one handshake, in which nothing is trusted and nothing is sent.
 
 
 class NotShown(Exception):
@@ -142,7 +142,7 @@ class NotShown(Exception):
 
 
 def shown_certificate(host: str, port: int, *, seconds: float, server_name: str = "") -> bytes:
-    """Return the certificate (DER) that a listener shows to who asks for `server_name` (default: the host).
+    """Return the certificate (DER) that a listener shows when asked for `server_name` (default: the host).
 
     Blocking, `seconds` at most for the connection and for each step of the handshake. Raises NotShown.
     """

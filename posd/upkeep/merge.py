@@ -186,7 +186,7 @@ def attached(db: sqlite3.Connection, old: Path) -> Iterator[None]:
 
 
 def text(content: bytes) -> str | bytes:
-    """Read a text (`text_factory`); what is none stays bytes, which whoever reads the row finds out."""
+    """Read a text (`text_factory`); what is none stays bytes, at which reading the row fails."""
     try:
         return content.decode()
     except UnicodeDecodeError:

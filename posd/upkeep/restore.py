@@ -27,7 +27,7 @@ from posd.upkeep import merge
 from posd.upkeep.salvage import Salvaged, salvage
 from posd.upkeep.takeover import Taken, take_over
 
-#: Hears what is being done, how much of it is done, and of how much (0 and 0 where nobody knows).
+#: Hears what is being done, how much of it is done, and of how much (0 and 0 where that is not known).
 Look = Callable[[str, int, int], None]
 
 

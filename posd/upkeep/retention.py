@@ -132,7 +132,7 @@ def remove(db: sqlite3.Connection, item: Transaction) -> None:
 
 
 def forget(db: sqlite3.Connection, identity: str) -> None:
-    """Remove a payment, whatever it is, from the main database of a restore: the replaced one had removed it."""
+    """Remove a payment in any state from the main database of a restore: the replaced one had removed it."""
     row = db.execute(
         "SELECT created_at, metadata FROM main.transactions WHERE client_transaction_id = ?", (identity,)
     ).fetchone()
@@ -165,7 +165,7 @@ def remove_job(db: sqlite3.Connection, job: PrintJob) -> None:
 
 
 def forget_job(db: sqlite3.Connection, identity: str) -> None:
-    """Remove a print job, whatever it is, from the main database of a restore."""
+    """Remove a print job in any state from the main database of a restore."""
     _delete(db, identity, PRINT_JOBS, "print_journal")
 
 
@@ -231,7 +231,7 @@ SELECT q.id, q.received_at,
 
 
 def quarantined(db: sqlite3.Connection, after: int, before: str, limit: int) -> Lines:
-    """Return the refused bodies after an id that came before a moment, and whose payment or job nobody looks at."""
+    """Return the refused bodies after an id that came before a moment, of nothing that is open or has an attention."""
     rows = db.execute(_QUARANTINED, (after, limit)).fetchall()
     gone = [identity for identity, at, looked_at in rows if at < before and not looked_at]
     return Lines(rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows))
@@ -259,7 +259,7 @@ CUTS_A_COMMIT = 8
 PAUSES = 10.0
 #: A clock that is further ahead of the newest record is not believed: by itself nothing is removed for it.
 BELIEVED = timedelta(days=60)
-#: How often the log is to be emptied, and between that, in seconds: somebody may be reading in it (a backup).
+#: How often the log is to be emptied, and between that, in seconds: a backup may be reading in it.
 LOG_TRIES = 5
 LOG_SECONDS = 2.0
 
@@ -295,7 +295,7 @@ class Report(msgspec.Struct):
 
 
 class Stopped(Exception):
-    """posd is stopping, or somebody else asked for a run; what was removed up to now stays removed."""
+    """posd is stopping, or a person asked for a run; what was removed up to now stays removed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -391,7 +391,7 @@ class Retention:
         return report
 
     def interrupted(self, pauses: float) -> bool:
-        """Whether a run is to end: posd stops, or somebody waits while this one goes slowly."""
+        """Whether a run is to end: posd stops, or a person waits while this one goes slowly."""
         return self._stopping or (pauses > 0 and self._asked > 0)
 
 

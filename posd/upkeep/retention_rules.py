@@ -19,7 +19,7 @@ class Kept(StrEnum):
 
 
 def keeps(item: Transaction | PrintJob, before: str) -> Kept | None:
-    """Say why something is kept by itself, None where it has ended before that moment and is looked at by nobody."""
+    """Say why something is kept by itself, None where it has ended before that moment and has no attention."""
     if item.phase is not Phase.FINAL:
         return Kept.OPEN
     if item.attention:

@@ -223,9 +223,9 @@ class _Payments(_TakeOver):
         return True
 
     def _holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
-        """Yield who may hold which terminal though no lease could be read: what is open and not released, newest first.
+        """Yield terminal and payment where one may hold it though no lease could be read: open ones, newest first.
 
-        An orphan never had its terminal, and of a whole file the leases are known.
+        What was released holds none, an orphan never had one, and of a whole file the leases are known.
         """
         for identity in () if self.sound else reversed(ids):
             item = transactions.get(self.db, identity)

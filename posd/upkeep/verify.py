@@ -34,7 +34,7 @@ CHUNK = 500
 
 Row = TypeVar("Row")
 
-#: Hears what is being done, how much of it is done, and of how much (0 and 0 where nobody knows).
+#: Hears what is being done, how much of it is done, and of how much (0 and 0 where that is not known).
 Look = Callable[[str, int, int], None]
 
 #: One thing that is wrong: its kind of `KINDS`, what it is about, what was seen.

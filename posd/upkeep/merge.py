@@ -17,12 +17,10 @@ import msgspec
 from posd.payments import entries as payment_entries
 from posd.payments import journal
 from posd.payments import rows as transactions
-from posd.payments.model import Transaction
 from posd.payments.record import KIND as PAYMENT
 from posd.payments.wire import NotAnEvent, read_event
 from posd.printing import entries as print_entries
 from posd.printing import rows as print_jobs
-from posd.printing.model import PrintJob
 from posd.printing.record import KIND as PRINT_JOB
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
@@ -77,7 +75,7 @@ class Kind(msgspec.Struct, frozen=True):
     named_in: tuple[str, ...]
     changes: Rows
     pruned: str
-    get: Callable[[sqlite3.Connection, str], Transaction | PrintJob | None]
+    get: Callable[[sqlite3.Connection, str], Any]
     forget: Callable[[sqlite3.Connection, str], None]
     begins_after: Callable[[sqlite3.Connection], int]
     end: str

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -26,13 +26,15 @@ from posd.payments.wire import read_event
 from posd.printing import entries as print_entries
 from posd.printing import record as print_record
 from posd.printing import reprocess as print_reprocess
-from posd.printing import rows as print_jobs
 from posd.printing.model import PrintJob
 from posd.records.model import Phase
 from posd.storage.batch import Unit
 from posd.storage.opening import connect_reader
 from posd.upkeep import merge
 from posd.upkeep.merge import EVENTS, UNREADABLE, Appended, Kind, Row
+
+Stored = TypeVar("Stored")
+Derived = TypeVar("Derived")
 
 #: What the feed says of all that is taken over.
 REASON = "taken_over"
@@ -76,7 +78,7 @@ class _Done(msgspec.Struct, frozen=True):
 
 
 @dataclass(eq=False, slots=True)
-class _TakeOver(ABC):
+class _TakeOver(ABC, Generic[Stored, Derived]):
     """Takes over one kind. `old` is for functions that know nothing of an attached database."""
 
     db: sqlite3.Connection
@@ -110,12 +112,12 @@ class _TakeOver(ABC):
         appended = {rows.table: merge.append(self.db, rows, (*newer, *doubtful)) for rows in self.kind.record}
         begins_after = self.kind.begins_after(self.old)
         for identity, place in newer.items():
-            if place <= begins_after or not (self.sound or self.follows(identity)):
+            if place <= begins_after or not (self.sound or self._follows(identity)):
                 merge.number_below(self.db, self.kind, identity)
         grown = {identity for item in appended.values() for identity in item.grown}
-        derived = {identity for identity in doubtful if identity in grown and self.derive_again(identity)}
+        derived = {identity for identity in doubtful if identity in grown and self._derive_again(identity)}
         for identity, *_ in merge.history_behind(self.db, self.kind):
-            self.note(identity)  # the newest change of it could not be read
+            self.note(self._stored(identity))  # the newest change of it could not be read
         return _Done(list(newer), appended, len(newer) + len(derived | missing), len(missing - derived))
 
     def _readable(self, identity: str) -> bool:
@@ -142,28 +144,57 @@ class _TakeOver(ABC):
         created_at = history[0]["at"] if history else iso(self.now)
         self.insert(identity, created_at, [change["terminal"] for change in history if change["terminal"]], reason)
 
+    def _stored(self, identity: str) -> Stored:
+        stored: Stored | None = self.kind.get(self.db, identity)
+        assert stored is not None  # noqa: S101 - it was there, or was just written
+        return stored
+
+    def _derived(self, identity: str) -> Derived | None:
+        stored = self._stored(identity)
+        try:
+            return self.derive(stored)
+        except (*UNREADABLE, AssertionError):
+            return None
+
+    def _follows(self, identity: str) -> bool:
+        """Whether it is as it follows from its record: nothing of that is missing."""
+        item = self._derived(identity)
+        return item is not None and not self.differs(item)
+
+    def _derive_again(self, identity: str) -> bool:
+        """Derive it from what is now recorded of it; tell whether that changed it."""
+        item = self._derived(identity)
+        if item is None or not self.differs(item):
+            return False
+        self.store(item)
+        return True
+
     @abstractmethod
     def copy(self, identity: str) -> None:
         """Put the row of `old` in place of the one here, or add it."""
-
-    @abstractmethod
-    def follows(self, identity: str) -> bool:
-        """Whether it is as it follows from its record: nothing of that is missing."""
 
     @abstractmethod
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
         """Record it in doubt; `terminals` are those that the feed named, oldest first."""
 
     @abstractmethod
-    def derive_again(self, identity: str) -> bool:
-        """Derive it from what is now recorded of it; tell whether that changed it."""
+    def derive(self, stored: Stored) -> Derived:
+        """Derive it from its record. Raise one of UNREADABLE, or AssertionError."""
 
     @abstractmethod
-    def note(self, identity: str) -> None:
+    def differs(self, item: Derived) -> bool:
+        """Whether what is stored is not what is derived."""
+
+    @abstractmethod
+    def store(self, item: Derived) -> None:
+        """Put what is derived in place of what is stored."""
+
+    @abstractmethod
+    def note(self, stored: Stored) -> None:
         """Add its state to the feed."""
 
 
-class _Payments(_TakeOver):
+class _Payments(_TakeOver[Transaction, reprocess.Derived]):
     kind = merge.PAYMENTS
 
     def run(self, ids: Collection[str]) -> _Done:
@@ -173,24 +204,19 @@ class _Payments(_TakeOver):
         merge.take_leases(self.db, list(self._holding(done.copied)), sound=self.sound)
         return done
 
-    def _stored(self, identity: str) -> Transaction:
-        stored = transactions.get(self.db, identity)
-        assert stored is not None  # noqa: S101 - it was there, or was just written
-        return stored
-
     def copy(self, identity: str) -> None:
         merge.copy_payment(self.db, identity)
 
-    def follows(self, identity: str) -> bool:
-        item = self._derived(identity)
-        return item is not None and not reprocess.difference(item)
+    def derive(self, stored: Transaction) -> reprocess.Derived:
+        return reprocess.derive(self.db, stored)
 
-    def _derived(self, identity: str) -> reprocess.Derived | None:
-        stored = self._stored(identity)
-        try:
-            return reprocess.derive(self.db, stored)
-        except (*UNREADABLE, AssertionError):
-            return None
+    def differs(self, item: reprocess.Derived) -> bool:
+        return bool(reprocess.difference(item))
+
+    def store(self, item: reprocess.Derived) -> None:
+        stored = item.stored
+        after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
+        move(self.unit, stored, after, Rederived(REASON, item.events, item.verdicts), CallsInFlight())
 
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
         found = Transaction(
@@ -213,15 +239,6 @@ class _Payments(_TakeOver):
                 serials.append(read_event(event.body).terminal.serial_number)
         return next((serial for serial in serials if serial), "")
 
-    def derive_again(self, identity: str) -> bool:
-        item = self._derived(identity)
-        if item is None or not reprocess.difference(item):
-            return False
-        stored = item.stored
-        after = msgspec.structs.replace(item.derived, revision=stored.revision, last_search=stored.last_search)
-        move(self.unit, stored, after, Rederived(REASON, item.events, item.verdicts), CallsInFlight())
-        return True
-
     def _holding(self, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield terminal and payment where one may hold it though no lease could be read: open ones, newest first.
 
@@ -232,31 +249,25 @@ class _Payments(_TakeOver):
             if item is not None and item.phase is not Phase.FINAL and not (item.released or item.orphan):
                 yield item.terminal, identity
 
-    def note(self, identity: str) -> None:
-        note(self.unit, self._stored(identity), REASON, iso(self.now))
+    def note(self, stored: Transaction) -> None:
+        note(self.unit, stored, REASON, iso(self.now))
 
 
-class _PrintJobs(_TakeOver):
+class _PrintJobs(_TakeOver[PrintJob, tuple[PrintJob, PrintJob]]):
     kind = merge.PRINT_JOBS
-
-    def _stored(self, identity: str) -> PrintJob:
-        stored = print_jobs.get(self.db, identity)
-        assert stored is not None  # noqa: S101 - it was there, or was just written
-        return stored
 
     def copy(self, identity: str) -> None:
         merge.copy_row(self.db, self.kind, identity)
 
-    def follows(self, identity: str) -> bool:
-        stored = self._stored(identity)
-        derived = self._derived(stored)
-        return derived is not None and not print_reprocess.difference(stored, derived)
+    def derive(self, stored: PrintJob) -> tuple[PrintJob, PrintJob]:
+        return stored, print_reprocess.derive(self.db, stored)
 
-    def _derived(self, stored: PrintJob) -> PrintJob | None:
-        try:
-            return print_reprocess.derive(self.db, stored)
-        except UNREADABLE:
-            return None
+    def differs(self, item: tuple[PrintJob, PrintJob]) -> bool:
+        return bool(print_reprocess.difference(*item))
+
+    def store(self, item: tuple[PrintJob, PrintJob]) -> None:
+        stored, derived = item
+        print_record.move(self.unit, stored, msgspec.structs.replace(derived, revision=stored.revision), REASON)
 
     def insert(self, identity: str, created_at: str, terminals: Sequence[str], reason: str) -> None:
         found = PrintJob(
@@ -269,13 +280,5 @@ class _PrintJobs(_TakeOver):
         print_record.begin(self.unit, found, REASON)
         print_record.record(self.unit, found, print_entries.TakenOver(reason), self.now)
 
-    def derive_again(self, identity: str) -> bool:
-        stored = self._stored(identity)
-        derived = self._derived(stored)
-        if derived is None or not print_reprocess.difference(stored, derived):
-            return False
-        print_record.move(self.unit, stored, msgspec.structs.replace(derived, revision=stored.revision), REASON)
-        return True
-
-    def note(self, identity: str) -> None:
-        print_record.note(self.unit, self._stored(identity), REASON, iso(self.now))
+    def note(self, stored: PrintJob) -> None:
+        print_record.note(self.unit, stored, REASON, iso(self.now))

@@ -32,128 +32,124 @@ class Family(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
 
 
+def _counter(name: str, words: str, labels: str = "") -> Family:
+    return Family(name, "counter", words, tuple(labels.split()))
+
+
+def _gauge(name: str, words: str, labels: str = "") -> Family:
+    return Family(name, "gauge", words, tuple(labels.split()))
+
+
+def _histogram(name: str, words: str, labels: str = "") -> Family:
+    return Family(name, "histogram", words, tuple(labels.split()))
+
+
 def _table(*families: Family) -> Mapping[str, Family]:
     return {family.name: family for family in families}
 
 
 #: In the order in which they are shown.
 FAMILIES: Mapping[str, Family] = _table(
-    Family("posd_build_info", "gauge", "The version that runs, and the schema of its database.", ("version", "schema")),
-    Family("posd_health", "gauge", "Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.", ("check",)),
+    _gauge("posd_build_info", "The version that runs, and the schema of its database.", "version schema"),
+    _gauge("posd_health", "Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.", "check"),
     # Payments
-    Family("posd_payments_started_total", "counter", "Payments that were recorded and started.", ("type", "terminal")),
-    Family(
+    _counter("posd_payments_started_total", "Payments that were recorded and started.", "type terminal"),
+    _counter(
         "posd_payments_ended_total",
-        "counter",
         "Payments that got an outcome; one that opened again and ended again counts twice.",
-        ("result", "type", "terminal"),
+        "result type terminal",
     ),
-    Family("posd_start_refusals_total", "counter", "Starts that posd refused, by problem code.", ("code",)),
-    Family(
+    _counter("posd_start_refusals_total", "Starts that posd refused, by problem code.", "code"),
+    _histogram(
         "posd_payment_acknowledgement_seconds",
-        "histogram",
         "From the till's PUT to its answer, of payments that the terminal acknowledged.",
     ),
-    Family(
+    _histogram(
         "posd_payment_outcome_seconds",
-        "histogram",
         "From the start to the outcome, of payments that this process started.",
-        ("result",),
+        "result",
     ),
-    Family("posd_payments_open", "gauge", "Payments that have no outcome.", ("phase",)),
-    Family("posd_payments_open_oldest_seconds", "gauge", "Age of the oldest payment without an outcome, 0 for none."),
-    Family("posd_payments_in_doubt_oldest_seconds", "gauge", "Age of the oldest payment in doubt, 0 for none."),
-    Family("posd_attention", "gauge", "Payments with an attention that nobody has acknowledged.", ("code",)),
-    Family("posd_searches_total", "counter", "Times a terminal was asked for a payment, by what came.", ("result",)),
-    Family("posd_aborts_total", "counter", "Aborts, by what became of them.", ("answer",)),
+    _gauge("posd_payments_open", "Payments that have no outcome.", "phase"),
+    _gauge("posd_payments_open_oldest_seconds", "Age of the oldest payment without an outcome, 0 for none."),
+    _gauge("posd_payments_in_doubt_oldest_seconds", "Age of the oldest payment in doubt, 0 for none."),
+    _gauge("posd_attention", "Payments with an attention that nobody has acknowledged.", "code"),
+    _counter("posd_searches_total", "Times a terminal was asked for a payment, by what came.", "result"),
+    _counter("posd_aborts_total", "Aborts, by what became of them.", "answer"),
     # Print jobs
-    Family("posd_print_jobs_open", "gauge", "Print jobs that have not ended.", ("phase",)),
-    Family(
+    _gauge("posd_print_jobs_open", "Print jobs that have not ended.", "phase"),
+    _counter(
         "posd_print_jobs_ended_total",
-        "counter",
         "Print jobs that ended; status none: the terminal did not take it.",
-        ("status", "terminal"),
+        "status terminal",
     ),
-    Family("posd_print_attention", "gauge", "Print jobs with an attention that nobody has acknowledged.", ("code",)),
-    Family("posd_print_polls_total", "counter", "Times a terminal was asked for a print job.", ("result",)),
+    _gauge("posd_print_attention", "Print jobs with an attention that nobody has acknowledged.", "code"),
+    _counter("posd_print_polls_total", "Times a terminal was asked for a print job.", "result"),
     # Webhooks and the listener
-    Family(
+    _counter(
         "posd_webhook_replies_total",
-        "counter",
         "Answers to callbacks with a valid token, by HTTP status; strangers are in posd_listener_noise_total.",
-        ("channel", "code"),
+        "channel code",
     ),
-    Family(
-        "posd_webhook_seconds", "histogram", "From a callback's first byte to its answer, all on disk.", ("channel",)
-    ),
-    Family(
+    _histogram("posd_webhook_seconds", "From a callback's first byte to its answer, all on disk.", "channel"),
+    _counter(
         "posd_webhooks_repeated_total",
-        "counter",
         "Callbacks that came again: the terminal had not heard the answer to an earlier one.",
-        ("channel",),
+        "channel",
     ),
-    Family("posd_listener_noise_total", "counter", "Connections and requests that were turned away.", ("kind",)),
-    Family("posd_listener_absences_total", "counter", "Times the listener was away too long with payments open."),
-    Family(
+    _counter("posd_listener_noise_total", "Connections and requests that were turned away.", "kind"),
+    _counter("posd_listener_absences_total", "Times the listener was away too long with payments open."),
+    _gauge(
         "posd_listener_away_payments",
-        "gauge",
         "Payments that were open while the listener was away too long, and are not settled since.",
     ),
-    Family("posd_connections", "gauge", "Open connections.", ("listener",)),
+    _gauge("posd_connections", "Open connections.", "listener"),
     # Streams
-    Family("posd_streams_open", "gauge", "Event streams that are open.", ("stream",)),
-    Family(
+    _gauge("posd_streams_open", "Event streams that are open.", "stream"),
+    _counter(
         "posd_streams_ended_total",
-        "counter",
         "Event streams that ended, by why: cut_off is a client that took nothing for too long.",
-        ("stream", "reason"),
+        "stream reason",
     ),
     # Certificate
-    Family(
+    _gauge(
         "posd_certificate_expiry_timestamp_seconds",
-        "gauge",
         "When the certificate that terminals are shown ends, in seconds since 1970.",
     ),
-    Family(
-        "posd_certificate_trouble", "gauge", "1 where the certificate on the disk cannot be served: an older one is."
-    ),
-    Family(
+    _gauge("posd_certificate_trouble", "1 where the certificate on the disk cannot be served: an older one is."),
+    _gauge(
         "posd_certificate_refusals",
-        "gauge",
         "How often a device refused the certificate, of those that did within a day; other: no known terminal.",
-        ("address",),
+        "address",
     ),
     # Terminals
-    Family("posd_terminal_reachable", "gauge", "1 where a terminal can be reached; absent: not known.", ("terminal",)),
-    Family(
+    _gauge("posd_terminal_reachable", "1 where a terminal can be reached; absent: not known.", "terminal"),
+    _gauge(
         "posd_terminal_last_seen_timestamp_seconds",
-        "gauge",
         "The last sign of life of a terminal, in seconds since 1970; absent: none since the start.",
-        ("terminal",),
+        "terminal",
     ),
     # Storage
-    Family("posd_storage_commit_seconds", "histogram", "How long a COMMIT took, until it was on disk."),
-    Family("posd_storage_commit_functions", "histogram", "How many writes one COMMIT carried."),
-    Family("posd_storage_waiting_writes", "gauge", "Writes that wait for the next COMMIT."),
-    Family("posd_storage_write_failed", "gauge", "1 where the newest write failed."),
-    Family("posd_storage_read_failed", "gauge", "1 where the database cannot be read; what it would tell is absent."),
-    Family("posd_quarantine_bodies", "gauge", "Callbacks that were refused though authentic, and kept."),
-    Family("posd_feed_newest_seq", "gauge", "The number of the newest change in the feed."),
-    Family("posd_database_bytes", "gauge", "Size of the database file."),
-    Family("posd_database_wal_bytes", "gauge", "Size of its write-ahead log."),
-    Family("posd_disk_free_bytes", "gauge", "What is free for posd where the database lies."),
-    Family("posd_disk_size_bytes", "gauge", "The size of that file system."),
-    Family(
+    _histogram("posd_storage_commit_seconds", "How long a COMMIT took, until it was on disk."),
+    _histogram("posd_storage_commit_functions", "How many writes one COMMIT carried."),
+    _gauge("posd_storage_waiting_writes", "Writes that wait for the next COMMIT."),
+    _gauge("posd_storage_write_failed", "1 where the newest write failed."),
+    _gauge("posd_storage_read_failed", "1 where the database cannot be read; what it would tell is absent."),
+    _gauge("posd_quarantine_bodies", "Callbacks that were refused though authentic, and kept."),
+    _gauge("posd_feed_newest_seq", "The number of the newest change in the feed."),
+    _gauge("posd_database_bytes", "Size of the database file."),
+    _gauge("posd_database_wal_bytes", "Size of its write-ahead log."),
+    _gauge("posd_disk_free_bytes", "What is free for posd where the database lies."),
+    _gauge("posd_disk_size_bytes", "The size of that file system."),
+    _gauge(
         "posd_backup_last_success_timestamp_seconds",
-        "gauge",
         "When the newest backup beside the database was made, in seconds since 1970; absent: there is none.",
     ),
     # Process: under names of posd's own, since node_exporter has the usual ones for itself beside a text file
-    Family("posd_process_resident_memory_bytes", "gauge", "Memory of the process."),
-    Family("posd_process_cpu_seconds_total", "counter", "Processor time of the process."),
-    Family("posd_process_start_time_seconds", "gauge", "When the process started, in seconds since 1970."),
-    Family("posd_process_open_fds", "gauge", "Open file descriptors."),
-    Family("posd_process_max_fds", "gauge", "How many it may open."),
+    _gauge("posd_process_resident_memory_bytes", "Memory of the process."),
+    _counter("posd_process_cpu_seconds_total", "Processor time of the process."),
+    _gauge("posd_process_start_time_seconds", "When the process started, in seconds since 1970."),
+    _gauge("posd_process_open_fds", "Open file descriptors."),
+    _gauge("posd_process_max_fds", "How many it may open."),
 )
 
 

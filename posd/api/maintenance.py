@@ -31,7 +31,7 @@ from posd.payments.request import DECISIONS
 from posd.printing.reprocess import report as print_report
 from posd.records import quarantine
 from posd.records.quarantine import QuarantinedBody, Reprocessing
-from posd.records.request import MalformedJson, read_decision
+from posd.records.request import Fault, MalformedJson, check, malformed, read_decision
 from posd.storage import backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BadTarget, Rotated, Stopped
 from posd.storage.batch import Unit
@@ -84,28 +84,24 @@ class PruneRequest(msgspec.Struct, frozen=True):
     dry_run: Annotated[bool, Meta(description="only tell what would be removed")] = False
 
 
-Errors = list[dict[str, str]]
-
-
 def read_backup(body: bytes) -> BackupRequest:
     """Read the body of `POST /backup`. Raise Problem."""
-    document, errors = _members(body, BackupRequest, "no backup was made")
+    document, faults = _members(body, BackupRequest, "no backup was made")
     path, into, keep, send = (document.get(name) for name in BackupRequest.__struct_fields__)
     for name, value in (("path", path), ("into", into)):
         if value is not None and (not isinstance(value, str) or not value):
-            errors.append({"path": f"/{name}", "message": "must be a string: an absolute path"})
+            faults.append(Fault(f"/{name}", "must be a string: an absolute path"))
     if not isinstance(send, bool | None):
-        errors.append({"path": "/send", "message": "must be true or false"})
+        faults.append(Fault("/send", "must be true or false"))
     if keep is not None:
         if not _is_whole(keep, 1, MOST_KEPT):
-            errors.append({"path": "/keep", "message": f"must be a whole number of 1 to {MOST_KEPT}"})
+            faults.append(Fault("/keep", f"must be a whole number of 1 to {MOST_KEPT}"))
         elif into is None:
-            errors.append({"path": "/keep", "message": "belongs to /into: the directory of which so many are kept"})
-    if [bool(path), bool(into), bool(send)].count(True) != 1 and not errors:
+            faults.append(Fault("/keep", "belongs to /into: the directory of which so many are kept"))
+    if [bool(path), bool(into), bool(send)].count(True) != 1 and not faults:
         message = "is required, or `into` (a directory), or `send`: one of them, once; the absolute path of the file"
-        errors.append({"path": "/path", "message": message})
-    if errors:
-        raise _invalid(errors)
+        faults.append(Fault("/path", message))
+    check(faults, "nothing was done")
     kept = KEEP if keep is None else int(keep)
     return BackupRequest(Path(path) if path else None, Path(into) if into else None, kept, bool(send))
 
@@ -115,35 +111,33 @@ def read_prune(body: bytes, configured: int) -> PruneRequest:
 
     `configured` is for how many days records are kept, 0 for ever.
     """
-    document, errors = _members(body or b"{}", PruneRequest, "nothing was removed")
+    document, faults = _members(body or b"{}", PruneRequest, "nothing was removed")
     days, dry_run = document.get("older_than_days"), document.get("dry_run", False)
     if days is None:
         days = configured
-        if not days and not errors:
+        if not days and not faults:
             message = "is required, for the configuration keeps everything (database.retention_days is 0)"
-            errors.append({"path": "/older_than_days", "message": message})
+            faults.append(Fault("/older_than_days", message))
     elif not _is_whole(days, 0, MOST_DAYS):
-        errors.append({"path": "/older_than_days", "message": f"must be a whole number of 0 to {MOST_DAYS}"})
+        faults.append(Fault("/older_than_days", f"must be a whole number of 0 to {MOST_DAYS}"))
     if not isinstance(dry_run, bool):
-        errors.append({"path": "/dry_run", "message": "must be true or false"})
-    if errors:
-        raise _invalid(errors, "nothing was removed")
+        faults.append(Fault("/dry_run", "must be true or false"))
+    check(faults, "nothing was removed")
     return PruneRequest(int(days), bool(dry_run))
 
 
-def _members(body: bytes, kind: type[msgspec.Struct], undone: str) -> tuple[Object, Errors]:
+def _members(body: bytes, kind: type[msgspec.Struct], undone: str) -> tuple[Object, list[Fault]]:
     """Return the members of a body, and what is wrong with their names. Raise Problem where it is not JSON."""
     try:
         document = decode(body)
     except ValueError as error:
-        raise Problem("malformed_json", f"the body is not JSON ({error}); {undone}") from error
+        raise malformed(MalformedJson(str(error)), undone) from error
     if not isinstance(document, Object):
-        return Object(), [{"path": "", "message": "must be a JSON object"}]
+        return Object(), [Fault("", "must be a JSON object")]
     fields = kind.__struct_fields__
     message = f"is not a field of this call; fields are {', '.join(fields)}"
-    unknown = [{"path": f"/{name}", "message": message} for name in document if name not in fields]
-    repeated = [{"path": f"/{name}", "message": "stands more than once"} for name in sorted(document.repeated)]
-    return document, unknown + repeated
+    unknown = [Fault(f"/{name}", message) for name in document if name not in fields]
+    return document, unknown + [Fault(f"/{name}", "stands more than once") for name in sorted(document.repeated)]
 
 
 def _is_whole(value: Any, least: int, most: int) -> bool:
@@ -151,12 +145,6 @@ def _is_whole(value: Any, least: int, most: int) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return False
     return least <= value <= most and value == int(value)
-
-
-def _invalid(errors: Errors, undone: str = "nothing was done") -> Problem:
-    """Return the problem of a body that is not as described."""
-    what = "; ".join(f"{error['path'] or 'the body'} {error['message']}" for error in errors)
-    return Problem("invalid_request", f"{undone}: {what}", errors=errors)
 
 
 # The calls.
@@ -262,7 +250,8 @@ class BackupCalls:
         try:
             return await asyncio.to_thread(work)
         except BadTarget as error:
-            raise _invalid([{"path": f"/{target}", "message": str(error)}]) from error
+            errors = [{"path": f"/{target}", "message": str(error)}]
+            raise Problem("invalid_request", f"nothing was done: /{target} {error}", errors=errors) from error
         except (StorageUnavailable, OSError) as error:
             log.error("store.backup_failed", error=str(error))  # noqa: TRY400 - the message is the whole story
             raise Problem("storage_unavailable", f"no backup was made: {error}") from error
@@ -275,9 +264,8 @@ class BackupCalls:
             # The body is the one of a release: who, and why.
             decision, faults = read_decision(DECISIONS["release"], request.state.body, request.state.uid)
         except MalformedJson as error:
-            raise Problem("malformed_json", f"the body is not JSON ({error}); nothing was changed") from error
-        if faults:
-            raise _invalid([{"path": fault.path, "message": fault.message} for fault in faults])
+            raise malformed(error, "nothing was changed") from error
+        check(faults, "nothing was done")
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         try:
             restores = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))

@@ -3,12 +3,11 @@
 Terminals are given `ca.crt` once and then trust every server certificate that this machine makes; so the CA is kept
 for as long as it can be, and only the server certificate is made anew. Both keys stay on this machine.
 
-Importing this package costs only `ssl`: what makes or describes certificates needs cryptography, and is imported by
-the functions below when they are called. The daemon never calls them.
+Importing this package costs only `ssl`: what makes or describes certificates needs cryptography, and is imported when
+it is first used. The daemon never uses it.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from posd.tls.files import SubjectError, TlsError, TlsFiles, files, given
 from posd.tls.required_names import (
@@ -23,6 +22,9 @@ from posd.tls.required_names import (
     renewal_reasons,
 )
 from posd.tls.served import Expired, Served, load, server_context
+
+if TYPE_CHECKING:
+    from posd.tls.issue import describe, describe_der, init, renew
 
 __all__ = [
     "HOST_NAME",
@@ -50,46 +52,10 @@ __all__ = [
 ]
 
 
-def init(
-    directory: Path,
-    *,
-    names: Sequence[str],
-    addresses: Sequence[str],
-    given: Subjects | None = None,
-    overwrite: bool = False,
-) -> TlsFiles:
-    """Make the server certificate for `names` and `addresses`, and the CA where there is none yet.
+def __getattr__(name: str) -> Any:
+    """Return a function of `posd.tls.issue`, which is loaded when one is first used."""
+    if name in {"describe", "describe_der", "init", "renew"}:
+        from posd.tls import issue
 
-    A CA that is there is kept, because the terminals trust it; `overwrite` makes a new one all the same, and every
-    terminal then needs the new `ca.crt`. `given` is what a person named (all of it, where left out): renewals keep it.
-    The directory gets mode 0700, keys 0600; each file appears whole or not at all. Blocking. Raises TlsError.
-    """
-    from posd.tls import issue
-
-    subjects = Subjects(tuple(names), tuple(addresses))
-    return issue.init(directory, subjects, subjects if given is None else given, overwrite=overwrite)
-
-
-def renew(directory: Path) -> TlsFiles:
-    """Make the server certificate anew with the same key and CA, for what this machine is called now.
-
-    What was named at `init` stays in it. Only one file is replaced, so that no reader ever sees a pair that does not
-    fit. Blocking. Raises TlsError.
-    """
-    from posd.tls import issue
-
-    return issue.renew(directory)
-
-
-def describe(certificate_path: Path) -> CertificateInfo:
-    """Describe the first certificate of a PEM file. Raises TlsError."""
-    from posd.tls import issue
-
-    return issue.describe(certificate_path)
-
-
-def describe_der(certificate: bytes) -> CertificateInfo:
-    """Describe a certificate in DER form. Raises TlsError where it is none."""
-    from posd.tls import issue
-
-    return issue.describe_der(certificate)
+        return getattr(issue, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

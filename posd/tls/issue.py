@@ -8,7 +8,7 @@ import ipaddress
 import secrets
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -64,8 +64,21 @@ MAX_COMMON_NAME = 64
 Issuer = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
-def init(directory: Path, subjects: Subjects, named: Subjects, *, overwrite: bool) -> TlsFiles:
-    """See `posd.tls.init`."""
+def init(
+    directory: Path,
+    *,
+    names: Sequence[str],
+    addresses: Sequence[str],
+    given: Subjects | None = None,
+    overwrite: bool = False,
+) -> TlsFiles:
+    """Make the server certificate for `names` and `addresses`, and the CA where there is none yet.
+
+    A CA that is there is kept, because the terminals trust it; `overwrite` makes a new one all the same, and every
+    terminal then needs the new `ca.crt`. `given` is what a person named (all of it, where left out): renewals keep it.
+    The directory gets mode 0700, keys 0600; each file appears whole or not at all. Blocking. Raises TlsError.
+    """
+    subjects = Subjects(tuple(names), tuple(addresses))
     _check(subjects)
     made = files(directory)
     make_directory(directory)
@@ -78,14 +91,18 @@ def init(directory: Path, subjects: Subjects, named: Subjects, *, overwrite: boo
             issuer = _load_ca(made)
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = make_server(issuer, key, subjects)
-        write_given(made, named)
+        write_given(made, subjects if given is None else given)
         write(made.private_key, _key_pem(key), mode=0o600)
         _write_chain(made, certificate, issuer)
     return made
 
 
 def renew(directory: Path) -> TlsFiles:
-    """See `posd.tls.renew`."""
+    """Make the server certificate anew with the same key and CA, for what this machine is called now.
+
+    What was named at `init` stays in it. Only one file is replaced, so that no reader ever sees a pair that does not
+    fit. Blocking. Raises TlsError.
+    """
     made = files(directory)
     if not there(made.certificate) and not there(made.ca_certificate):
         raise TlsError(f"there is no certificate in {directory} yet; make one with: posd tls init")
@@ -112,7 +129,7 @@ def _write_chain(made: TlsFiles, certificate: x509.Certificate, issuer: Issuer) 
 
 
 def describe(certificate_path: Path) -> CertificateInfo:
-    """See `posd.tls.describe`."""
+    """Describe the first certificate of a PEM file. Raises TlsError."""
     try:
         certificate = x509.load_pem_x509_certificate(read(certificate_path, "certificate"))
     except ValueError as error:
@@ -121,7 +138,7 @@ def describe(certificate_path: Path) -> CertificateInfo:
 
 
 def describe_der(certificate: bytes) -> CertificateInfo:
-    """See `posd.tls.describe_der`."""
+    """Describe a certificate in DER form. Raises TlsError where it is none."""
     try:
         return _described(x509.load_der_x509_certificate(certificate))
     except ValueError as error:

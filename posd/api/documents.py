@@ -1,4 +1,4 @@
-"""The documents of what only operators call: quarantine, reprocessing, backup, restore, prune."""
+"""The documents of the calls on the database as a whole, on terminals, the feed and the daemon itself."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from posd.printing.reprocess import PrintReport
 from posd.records.model import Phase
 from posd.storage.marks import Restored
 from posd.terminals.documents import Terminal
+
+# What only operators call: quarantine, reprocessing, backup, restore, prune.
 
 
 class QuarantinedBody(msgspec.Struct, frozen=True):
@@ -59,7 +61,7 @@ class PruneProgress(msgspec.Struct, frozen=True):
     removed: Annotated[int, Meta(description="what that run has removed up to now")]
 
 
-# The documents of terminals, the feed and the daemon itself (local API, Terminals, feed, service).
+# Terminals, the feed and the daemon itself (local API, Terminals, feed, service).
 
 State = Literal["ok", "degraded", "failing"]
 

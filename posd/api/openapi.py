@@ -1,7 +1,6 @@
-"""Types as JSON schemas (Draft 2020-12): what is answered, and what is asked for.
+"""The description of the local API (OpenAPI 3.1), made from the table of its calls and the types of their documents.
 
-In an answer every field is there, unless it can be unset or its struct omits defaults; words of an open kind may become
-more (`x-extensible-enum`). In a request nothing is taken that is not described.
+Nothing of it depends on the configuration. The first call for it loads this module; the daemon's start does not.
 """
 
 import inspect
@@ -29,6 +28,10 @@ from posd.payments.model import NextStep, Result
 from posd.printing.documents import PrintJob
 from posd.printing.model import PrintStatus
 from posd.records.model import Phase
+
+# Types as JSON schemas (Draft 2020-12): what is answered, and what is asked for. In an answer every field is there,
+# unless it can be unset or its struct omits defaults; words of an open kind may become more (`x-extensible-enum`). In a
+# request nothing is taken that is not described.
 
 Schema = dict[str, Any]
 
@@ -405,12 +408,6 @@ def _metadata(row: Parameter) -> Schema:
         "schema": schema,
         "example": row.example,
     }
-
-
-# The description of the local API (OpenAPI 3.1), made from the table of its calls and the types of their documents.
-#
-# Nothing of it depends on the configuration. The first call for it loads this module; the daemon's start does
-# not.
 
 
 @cache

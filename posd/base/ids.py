@@ -1,4 +1,4 @@
-"""UUIDs of the till: accepted in any case, used in canonical lower case (local API)."""
+"""Ids that a till gives to payments and print jobs, and the tokens of their callback addresses."""
 
 import hmac
 import re

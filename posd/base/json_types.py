@@ -1,7 +1,7 @@
-"""What stands in JSON, said beside the fields that hold it: the description of the local API is made from it.
+"""JSON: read strictly and exactly, written exactly, and described beside the fields that hold it.
 
-A field that keeps JSON as bytes says with `Wire` what has to be in them. Everything else is in the annotations: types,
-limits, and words (`msgspec.Meta`).
+The description of the local API is made from those fields. One that keeps JSON as bytes says with `Wire` what has to be
+in them. Everything else is in the annotations: types, limits, and words (`msgspec.Meta`).
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Readers of single values: TOML value in, typed value out, UnusableValueError with every fault otherwise.
+"""Single values of the configuration file: their readers, and what can be wrong with them.
 
-A reader is a function of the raw value and of where the configuration file stands (`Base`).
+A reader is a function of the raw value and of where the configuration file stands (`Base`). It returns the typed value,
+or raises UnusableValueError with every fault.
 """
 
 import ipaddress
@@ -68,6 +69,8 @@ def written_key(name: str) -> str:
         return name
     return '"' + "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in name) + '"'
 
+
+# The readers.
 
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
 """Logs: structlog, JSON on stdout, one line a fact. Fields are allow-listed (architecture, Rules that hold everywhere).
 
 A field that is not in `FIELDS` is dropped and named in `dropped`, so that no token, header, metadata, e-mail or raw
-body can slip into a log by a careless call. Nor do exceptions and libraries, which quote what they are about. Every
-event that is logged has its row in `posd.logs.events`.
+body can slip into a log by a careless call. Nor do exceptions and libraries, which quote what they are about. What
+repeats without end is told a few times, then counted. Every event that is logged has its row in `posd.logs.events`.
 """
 
 import asyncio

@@ -319,6 +319,9 @@ def write_unnamed(database: Path, keys: Sequence[bytes], at: str, stop: Callable
     return written, descriptor
 
 
+# The size of a database, and giving free space back, for what removes old rows.
+
+
 def free_pages(db: sqlite3.Connection) -> int:
     """Return how many pages are free."""
     count: int = db.execute("PRAGMA freelist_count").fetchone()[0]

@@ -13,8 +13,9 @@ from posd.base import locks
 from posd.storage import files
 from posd.storage.errors import StoreError
 
-# Whether a database can be cut when rows are removed, and making it so (see `posd.storage.files`).
+# Whether free space of a database can be given back (`posd.storage.backup` does it), and making it so.
 
+#: SQLite's number for `auto_vacuum = INCREMENTAL`.
 INCREMENTAL = 2
 
 #: A database up to this size is written anew when it is opened, in bytes: it takes a second or two. A larger one is
@@ -243,7 +244,7 @@ def _make(path: Path) -> None:
     files.create_private(fresh)
     with closing(sqlite3.connect(fresh, isolation_level=None)) as db:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}").close()
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL").close()  # see posd/storage/files.py
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL").close()  # see `make_shrinkable`
         # Now, and not by the first writer: that would go through a journal which a power loss can bring back.
         db.execute("PRAGMA journal_mode = WAL").close()
         db.execute("PRAGMA synchronous = OFF").close()  # the whole file is synced below, before it gets its name

@@ -285,6 +285,10 @@ SERVICE = ("Service", "posd itself")
 OPERATORS = ("Operators", "what a person does to the records as a whole")
 
 
+#: What answers repeat as it came: members whose text has the blanks that most tills and terminals write.
+REPEATED = frozenset({"amount", "metadata", "options", "event", "final_event"})
+
+
 class Examples(msgspec.Struct, frozen=True):
     """What `examples.json` holds: bodies by call and name, answers by call and status, the own fields of problems.
 
@@ -299,12 +303,25 @@ class Examples(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls) -> "Examples":
         """Read the file; its numbers stay as they are written."""
-        return cls(**decode(resources.files("posd.api").joinpath("examples.json").read_bytes()))
+        found = decode(resources.files("posd.api").joinpath("examples.json").read_bytes())
+        return cls(found.pop("bodies"), **_as_sent(found))
 
     def answer(self, call: str, status: int) -> Any:
         """Return the example of an answer, None where there is none."""
         found = self.answers.get(call, {}).get(str(status))
         return self.documents[found] if isinstance(found, str) else found
+
+
+def _as_sent(value: Any) -> Any:
+    """Return examples of answers with the text of what they repeat."""
+    if isinstance(value, list):
+        return [_as_sent(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: msgspec.Raw(msgspec.json.format(encode(item), indent=0)) if name in REPEATED else _as_sent(item)
+        for name, item in value.items()
+    }
 
 
 def describe() -> Schema:

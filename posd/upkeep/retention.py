@@ -349,7 +349,7 @@ class Retention:
         """
         before = self.now() - timedelta(days=days)
         if dry_run:
-            return await self._look(before)
+            return await self._prune(before, 0.0, dry_run=True)
         self._asked += 1
         try:
             async with self._one_at_a_time:
@@ -361,20 +361,14 @@ class Retention:
         finally:
             self._asked -= 1
 
-    async def _look(self, before: datetime) -> Report:
-        run = _Run(self, iso(before), 0.0, dry_run=True)
-        report = run.report
-        await run.payments_and_jobs()
-        await run.quarantine()
-        report.bytes_before = await self.store.read(backup.size)
-        return report
-
-    async def _prune(self, before: datetime, pauses: float) -> Report:
-        run = _Run(self, iso(before), pauses)
+    async def _prune(self, before: datetime, pauses: float, *, dry_run: bool = False) -> Report:
+        run = _Run(self, iso(before), pauses, dry_run=dry_run)
         report = run.report
         report.bytes_before = await self.store.read(backup.size)
         await run.payments_and_jobs()
         await run.quarantine()
+        if dry_run:
+            return report
         await run.feed()
         await run.cut()
         removed = report.removed

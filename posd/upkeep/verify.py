@@ -19,16 +19,15 @@ from posd.printing.model import FINALS, NOT_ACCEPTED
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import files
+from posd.storage.backup import OPERATIONS_AT_A_TIME
 from posd.storage.errors import StoreError
 from posd.storage.opening import KEY_TABLE, connect_reader, is_damage, schema_version
-from posd.upkeep.merge import EVENTS, JOURNAL, MEANINGLESS, PAYMENTS, PRINT_JOBS, Rows, history_behind, text
+from posd.upkeep.merge import EVENTS, JOURNAL, MEANINGLESS, PAYMENTS, PRINT_JOBS, Kind, Rows, history_behind, text
 
 #: Findings of one kind that are listed; the rest is counted.
 MAX_SHOWN = 20
 #: Faults that SQLite lists of one file.
 MAX_FAULTS = 100
-#: SQLite's operations between two looks at signals: some milliseconds.
-OPERATIONS_AT_A_TIME = 100_000
 #: Transactions that are looked at between two looks at the progress.
 CHUNK = 500
 
@@ -39,6 +38,14 @@ Look = Callable[[str, int, int], None]
 
 #: One thing that is wrong: its kind of `KINDS`, what it is about, what was seen.
 Fault = tuple[str, str, str]
+#: Yields what is wrong with one payment or print job, by its rowid and its id.
+Faults = Callable[[sqlite3.Connection, int, str], Iterator[Fault]]
+
+#: The final event that a payment names, and the payment that this event is of.
+_FINAL_EVENT = """
+SELECT t.final_event, e.client_transaction_id FROM transactions t LEFT JOIN events e ON e.seq = t.final_event
+ WHERE t.rowid = ? AND t.final_event IS NOT NULL
+"""
 
 _RESULTS = frozenset(Result)
 _STILL_THERE = """
@@ -143,7 +150,7 @@ class _Check:
         parts = {"the file": self._pages, "references": self._references, "the key": self._key}
         if schema == schema_version():
             parts |= {
-                "payments": self._transactions,
+                "payments": self._payments,
                 "events": self._events,
                 "the journal": self._journal,
                 "print jobs": self._print_jobs,
@@ -186,43 +193,17 @@ class _Check:
         for table, rowid, parent, _ in self._db.execute("PRAGMA foreign_key_check"):
             self._found("dangling", f"{table} {rowid}", f"there is no such row in {parent}")
 
-    def _transactions(self) -> None:
-        rows = self._db.execute("SELECT rowid, client_transaction_id, final_event FROM transactions ORDER BY rowid")
-        for rowid, identity, final_event in self._counted("checking payments", "transactions", rows):
-            try:
-                found = transactions.get(self._db, identity)
-            except MEANINGLESS as error:
-                self._found("unreadable", f"payment {identity}", str(error))
-                continue
-            if found is None or canonical_uuid(found.client_transaction_id) != identity:
-                self._found("unreadable", f"payment {identity}", "its id is none, or is not found by its index")
-                continue
-            self._outcome(found)
-            # Rows from 0 downwards are known to have lost a part of their record: a restore has told of it.
-            if rowid > 0:
-                self._evidence(found)
-            self._final_event(found, final_event)
+    def _payments(self) -> None:
+        self._each("checking payments", PAYMENTS, _payment_faults)
 
-    def _outcome(self, found: Transaction) -> None:
-        if (found.phase is Phase.FINAL) != (found.outcome is not None):
-            detail = f"{found.phase}, {found.outcome.result if found.outcome else 'no outcome'}"
-            self._found("outcome", f"payment {found.client_transaction_id}", detail)
+    def _print_jobs(self) -> None:
+        self._each("checking print jobs", PRINT_JOBS, _print_job_faults)
 
-    def _evidence(self, found: Transaction) -> None:
-        for outcome in _outcomes(found):
-            for item in outcome.evidence:
-                if item.kind is EvidenceKind.EVENT and not journal.event_bodies(
-                    self._db, found.client_transaction_id, item.event_id or ""
-                ):
-                    self._found("evidence", f"payment {found.client_transaction_id}", f"event {item.event_id}")
-
-    def _final_event(self, found: Transaction, final_event: int | None) -> None:
-        if final_event is None:
-            return
-        row = self._db.execute("SELECT client_transaction_id FROM events WHERE seq = ?", (final_event,)).fetchone()
-        if row is None or row[0] != found.client_transaction_id:
-            detail = f"event {final_event} is {'not there' if row is None else f'of {row[0]}'}"
-            self._found("final_event", f"payment {found.client_transaction_id}", detail)
+    def _each(self, what: str, kind: Kind, faults: Faults) -> None:
+        rows = self._db.execute(f"SELECT rowid, {kind.key} FROM {kind.table} ORDER BY rowid")  # noqa: S608 - constants
+        for rowid, identity in self._counted(what, kind.table, rows):
+            for fault in faults(self._db, rowid, identity):
+                self._found(*fault)
 
     def _events(self) -> None:
         self._rows("checking events", EVENTS, "event")
@@ -239,12 +220,6 @@ class _Check:
                 rows.read(row)
             except MEANINGLESS as error:
                 self._found("unreadable", f"{noun} {row['seq']} of payment {row[rows.owner]}", str(error))
-
-    def _print_jobs(self) -> None:
-        rows = self._db.execute("SELECT rowid, print_job_id FROM print_jobs ORDER BY rowid")
-        for rowid, identity in self._counted("checking print jobs", "print_jobs", rows):
-            for fault in _print_job_faults(self._db, rowid, identity):
-                self._found(*fault)
 
     def _history(self) -> None:
         self._look("checking the history", 0, 0)
@@ -278,6 +253,31 @@ class _Check:
             if done % CHUNK == 0:
                 self._look(what, done, total)
             yield row
+
+
+def _payment_faults(db: sqlite3.Connection, rowid: int, identity: str) -> Iterator[Fault]:
+    """Yield what is wrong with a payment: it can be read, is consistent, and has what its outcome rests on."""
+    subject = f"payment {identity}"
+    try:
+        found = transactions.get(db, identity)
+    except MEANINGLESS as error:
+        yield "unreadable", subject, str(error)
+        return
+    if found is None or canonical_uuid(found.client_transaction_id) != identity:
+        yield "unreadable", subject, "its id is none, or is not found by its index"
+        return
+    if (found.phase is Phase.FINAL) != (found.outcome is not None):
+        yield "outcome", subject, f"{found.phase}, {found.outcome.result if found.outcome else 'no outcome'}"
+    # Rows from 0 downwards are known to have lost a part of their record: a restore has told of it.
+    if rowid > 0:
+        for outcome in _outcomes(found):
+            for item in outcome.evidence:
+                event_id = item.event_id or ""
+                if item.kind is EvidenceKind.EVENT and not journal.event_bodies(db, identity, event_id):
+                    yield "evidence", subject, f"event {item.event_id}"
+    final = db.execute(_FINAL_EVENT, (rowid,)).fetchone()
+    if final is not None and final[1] != identity:
+        yield "final_event", subject, f"event {final[0]} is {'not there' if final[1] is None else f'of {final[1]}'}"
 
 
 def _outcomes(found: Transaction) -> Iterator[Outcome]:

@@ -64,26 +64,24 @@ class NotRenewed(Exception):
     """The certificate could not be renewed; the message says why and what to do."""
 
 
+@dataclass(eq=False, slots=True)
 class ServedCertificate:
     """What is served, and what is on the disk. Run `run` as a task; cancel it to stop."""
 
-    def __init__(
-        self, pair: Pair, state: "State", served: tls.Served, now: Callable[[], datetime], check_seconds: float
-    ) -> None:
-        self._pair = pair
-        self._loaded_from = state
-        self._served = served
-        self._now = now
-        self._check_seconds = check_seconds
-        self._asked = False
-        self._taken = asyncio.Event()
-        self._wake = asyncio.Event()
-        self._reminded: dict[str, float] = {}
-        self._renewal_after = 0.0
-        #: Why what is on the disk is not served, None where it is.
-        self.trouble: str | None = None
-        #: Called with what is served from now on.
-        self.on_change: Callable[[tls.Served], None] = lambda _served: None
+    pair: Pair
+    loaded_from: "State"
+    served: tls.Served
+    now: Callable[[], datetime]
+    check_seconds: float
+    #: Why what is on the disk is not served, None where it is.
+    trouble: str | None = field(init=False, default=None)
+    #: Called with what is served from now on.
+    on_change: Callable[[tls.Served], None] = field(init=False, default=lambda _served: None)
+    _asked: bool = field(init=False, default=False)
+    _taken: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _reminded: dict[str, float] = field(init=False, default_factory=dict)
+    _renewal_after: float = field(init=False, default=0.0)
 
     @classmethod
     async def open(
@@ -105,14 +103,9 @@ class ServedCertificate:
             log.info("certificate.renewed", detail="it had ended", expires=iso(served.info.not_after))
         return cls(pair, state, served, now, check_seconds)
 
-    @property
-    def served(self) -> tls.Served:
-        """What is served now."""
-        return self._served
-
     def use(self, pair: Pair) -> None:
         """Serve another pair, from the next look on, if it can be served."""
-        self._pair = pair
+        self.pair = pair
 
     async def reload(self) -> None:
         """Load the files now, and say what came of it (SIGHUP)."""
@@ -127,12 +120,12 @@ class ServedCertificate:
 
     def check(self) -> tuple[documents.State, str]:
         """Return the state and the words of the health resource: the end of what is served, and trouble on the disk."""
-        days = self._served.info.days_left(self._now())
+        days = self.served.info.days_left(self.now())
         if days < 0:
-            return "failing", f"the certificate has expired; {self._pair.cure}"
+            return "failing", f"the certificate has expired; {self.pair.cure}"
         words = []
         if days < tls.RENEWAL_DAYS:
-            words.append(f"the certificate ends in {days} days; {self._pair.cure}")
+            words.append(f"the certificate ends in {days} days; {self.pair.cure}")
         if self.trouble is not None:  # the next start would fail by it
             words.append(f"the one on the disk is not served: {self.trouble}")
         return ("degraded", "; ".join(words)) if words else ("ok", f"valid for {days} more days")
@@ -149,30 +142,30 @@ class ServedCertificate:
             await self._renew_where_due(wanted)
             self._remind_of_the_end()
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._check_seconds):
+                async with asyncio.timeout(self.check_seconds):
                     await self._wake.wait()
 
     async def _look(self) -> "tuple[State, tls.Subjects]":
         """Look at the files, and by what terminals call this machine: in one go, for it wakes a thread each time."""
-        return await asyncio.to_thread(lambda: (_state(self._pair), self._pair.wanted()))
+        return await asyncio.to_thread(lambda: (_state(self.pair), self.pair.wanted()))
 
     async def _take_up(self, state: "State", *, asked: bool) -> None:
-        if state == self._loaded_from and not asked:
+        if state == self.loaded_from and not asked:
             self.trouble = None  # what was wrong on the disk was undone
             return
         try:
-            served = await asyncio.to_thread(tls.load, self._pair.certificate, self._pair.private_key)
+            served = await asyncio.to_thread(tls.load, self.pair.certificate, self.pair.private_key)
         except tls.TlsError as error:
             self.trouble = str(error)
             if asked or self._due(self.trouble):
                 detail = "the certificate that was loaded before goes on; posd looks again by itself"
-                log.warning("certificate.refused", error=self.trouble, detail=detail, retry_s=self._check_seconds)
+                log.warning("certificate.refused", error=self.trouble, detail=detail, retry_s=self.check_seconds)
             return
         self.trouble = None
         # Taken before the files were read: what changes meanwhile is another change.
-        self._loaded_from = state
-        same = served.info == self._served.info
-        self._served = served
+        self.loaded_from = state
+        same = served.info == self.served.info
+        self.served = served
         self.on_change(served)
         log.info(
             "certificate.loaded",
@@ -182,14 +175,14 @@ class ServedCertificate:
         )
 
     async def _renew_where_due(self, wanted: tls.Subjects) -> None:
-        if self._pair.renewable is None or monotonic() < self._renewal_after:
+        if self.pair.renewable is None or monotonic() < self._renewal_after:
             return
         reasons = self._reasons(wanted)
         if not reasons:
             return
         self._renewal_after = monotonic() + RENEWAL_PAUSE_SECONDS
         try:
-            await renew(self._pair.renewable)
+            await renew(self.pair.renewable)
         except NotRenewed as error:
             if self._due(str(error)):
                 log.warning("certificate.not_renewed", error=str(error), detail="; ".join(reasons))
@@ -201,14 +194,14 @@ class ServedCertificate:
             self._renewal_after = monotonic() + HELPED_PAUSE_SECONDS
 
     def _reasons(self, wanted: tls.Subjects) -> tuple[str, ...]:
-        return tls.renewal_reasons(self._served.info, wanted, self._now())
+        return tls.renewal_reasons(self.served.info, wanted, self.now())
 
     def _remind_of_the_end(self) -> None:
-        info = self._served.info
-        days = info.days_left(self._now())
+        info = self.served.info
+        days = info.days_left(self.now())
         if days < tls.RENEWAL_DAYS and self._due("end"):
             words = f"the certificate ends in {days} days" if days >= 0 else "the certificate has expired"
-            log.warning("certificate.ends", detail=f"{words}; {self._pair.cure}", expires=iso(info.not_after))
+            log.warning("certificate.ends", detail=f"{words}; {self.pair.cure}", expires=iso(info.not_after))
 
     def _due(self, what: str) -> bool:
         """Whether people were not told of that today."""

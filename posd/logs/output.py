@@ -363,13 +363,18 @@ def exceptions(_logger: Any, _level: str, fields: MutableMapping[str, Any]) -> M
 
 
 class Renderer:
-    """Makes a line of fields; for the journal with its level in front, which the journal takes off again."""
+    """Makes a line of what was logged: all steps in one, for a payment has some ten lines.
+
+    For the journal a line has its level in front, which the journal takes off again.
+    """
 
     def __init__(self, prefixes: Mapping[str, bytes]) -> None:
         self._prefixes = prefixes
 
-    def __call__(self, _logger: Any, _level: str, fields: MutableMapping[str, Any]) -> bytes:
-        """Return the line, without its end."""
+    def __call__(self, logger: Any, level: str, fields: MutableMapping[str, Any]) -> bytes:
+        """Return the line, without its end. Raise DropEvent where there were too many of its kind."""
+        fields = allow_listed(logger, level, fields)
+        fields = exceptions(logger, level, floods(logger, level, fields))
         try:
             line = _ENCODER.encode(fields)
         except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
@@ -469,7 +474,7 @@ def configure(level: str) -> None:
     floods.forget()
     prefixes = PREFIXES if to_journal(sys.stdout or sys.stderr) else {}
     structlog.configure(
-        processors=[allow_listed, floods, exceptions, Renderer(prefixes)],
+        processors=[Renderer(prefixes)],
         logger_factory=Lines,
         wrapper_class=_logger_class(level),
         cache_logger_on_first_use=True,

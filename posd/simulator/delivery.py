@@ -16,7 +16,6 @@ A terminal preserves the order of a transaction's events; an unruly network does
 """
 
 import asyncio
-import fcntl
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -24,13 +23,13 @@ from dataclasses import asdict, dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
 from random import Random
-from typing import Any, BinaryIO
+from typing import Any
 
 import httpx2
 
 from posd.simulator import wire
 from posd.simulator.clock import Clock
-from posd.simulator.journal import take_up
+from posd.simulator.journal import Journal, SettingsError
 from posd.simulator.ledger import Ledger
 
 # One POST to a webhook receiver, and what came of it; what follows is each channel's own policy.
@@ -170,7 +169,7 @@ class Item:
     number: int = 0
 
 
-class QueueBusy(RuntimeError):
+class QueueBusy(SettingsError):
     """Another simulator holds this queue."""
 
 
@@ -178,20 +177,18 @@ class Queue:
     """Items by transaction, each in the order in which it was put."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the journal at `path`, mode 0600. Raises OSError, QueueBusy."""
+        """Open or create the journal at `path`. Raises OSError, SettingsError, QueueBusy."""
         self._lanes: dict[str, dict[int, Item]] = {}
         self._next = 0
-        path.touch(mode=0o600)
-        self._file: BinaryIO = path.open("ab")
+        self._journal = Journal(path)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._journal.lock()
         except BlockingIOError as error:
-            self._file.close()
+            self._journal.close()
             raise QueueBusy(f"{path} is in use by another simulator: stop it, or choose another --state") from error
-        for line in take_up(path):
-            self._apply(wire.decode(line))
+        self._journal.replay(lambda line: self._apply(wire.decode(line)))
         if not self._lanes:
-            self._file.truncate(0)
+            self._journal.empty()
 
     def transactions(self) -> list[str]:
         """Return the transactions that have something waiting."""
@@ -224,16 +221,15 @@ class Queue:
         """Take an item out: delivered or given up."""
         self._record(_change("done", item))
         if not self._lanes:
-            self._file.truncate(0)
+            self._journal.empty()
 
     def close(self) -> None:
         """Close the journal; what waits stays in it."""
-        self._file.close()
+        self._journal.close()
 
     def _record(self, change: dict[str, Any]) -> None:
         self._apply(change)
-        self._file.write(wire.encode(change) + b"\n")
-        self._file.flush()
+        self._journal.append(change)
 
     def _apply(self, change: dict[str, Any]) -> None:
         transaction, number = change["client_transaction_id"], change["number"]

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from posd.simulator import wire
-from posd.simulator.journal import SettingsError, take_up
+from posd.simulator.journal import Journal
 from posd.simulator.operations import BY_NAME, Operation
 from posd.simulator.request import Refused
 from posd.simulator.scenario import ENDS, Memory, PrintScenario, PrintStatus, prints
@@ -113,20 +113,16 @@ class Record:
     """Final events by transaction; an id is the same in upper and lower case."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`, mode 0600. Raises OSError, and SettingsError where it is no record."""
-        self._path = path
+        """Open or create the file at `path`. Raises OSError, and SettingsError where it is no record."""
         self._newest: dict[str, bytes] = {}
         #: What was approved, and can be referred to.
         self.approvals = Approvals()
-        path.touch(mode=0o600)
-        for final, event in self._read():
-            self._note(final, event)
-        self._file: BinaryIO = path.open("ab")
+        self._journal = Journal(path)
+        self._journal.replay(lambda line: self._note(*_read_final(line)))
 
     def add(self, final: Final, event: dict[str, Any]) -> None:
         """Record a final, with its event as read; it is in the file when this returns."""
-        self._file.write(wire.encode(final) + b"\n")
-        self._file.flush()
+        self._journal.append(final)
         self._note(final, event)
 
     def newest(self, client_transaction_id: str) -> bytes | None:
@@ -135,26 +131,21 @@ class Record:
 
     def finals(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Read all final events from the file, oldest first, each with its operation's name."""
-        return ((final.operation, event) for final, event in self._read())
+        return ((final.operation, event) for final, event in self._journal.read(_read_final))
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._journal.close()
 
     def _note(self, final: Final, event: dict[str, Any]) -> None:
         self._newest[event["client_transaction_id"].lower()] = bytes(final.event)
         if "raw_response" in event:
             self.approvals.add(_approval(final, event))
 
-    def _read(self) -> Iterator[tuple[Final, dict[str, Any]]]:
-        for number, line in enumerate(take_up(self._path), start=1):
-            try:
-                final = msgspec.json.decode(line, type=Final)
-                yield final, wire.decode(bytes(final.event))
-            except (msgspec.DecodeError, wire.NotJson) as error:
-                raise SettingsError(
-                    f"line {number} of {self._path} cannot be read: {error}; choose another directory with --state"
-                ) from error
+
+def _read_final(line: bytes) -> tuple[Final, dict[str, Any]]:
+    final = msgspec.json.decode(line, type=Final)
+    return final, wire.decode(bytes(final.event))
 
 
 def _approval(final: Final, event: dict[str, Any]) -> Approval:
@@ -213,19 +204,12 @@ class PrintRecord:
     """Jobs in the order in which they were taken."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`, mode 0600. Raises OSError, and SettingsError where it is no such file."""
+        """Open or create the file at `path`. Raises OSError, and SettingsError where it is no such file."""
         self._jobs: dict[str, Job] = {}
         #: By the terminal's id; the newest, where a caller has used an id twice.
         self._newest: dict[str, Job] = {}
-        path.touch(mode=0o600)
-        for number, line in enumerate(take_up(path), start=1):
-            try:
-                self._apply(wire.decode(line))
-            except (wire.NotJson, LookupError, TypeError, ValueError) as error:
-                raise SettingsError(
-                    f"line {number} of {path} cannot be read: {error!r}; choose another directory with --state"
-                ) from error
-        self._file: BinaryIO = path.open("ab")
+        self._journal = Journal(path)
+        self._journal.replay(lambda line: self._apply(wire.decode(line)))
 
     def __iter__(self) -> Iterator[Job]:
         return iter(list(self._jobs.values()))
@@ -246,12 +230,11 @@ class PrintRecord:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._journal.close()
 
     def _write(self, taken: Taken, change: dict[str, Any]) -> None:
         if prints()[taken.scenario].memory is Memory.ON_FILE:
-            self._file.write(wire.encode(change) + b"\n")
-            self._file.flush()
+            self._journal.append(change)
         self._apply(change)
 
     def _apply(self, change: dict[str, Any]) -> None:

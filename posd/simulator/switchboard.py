@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.applications import Starlette
 
 from posd.simulator.clock import Clock
-from posd.simulator.delivery import Item, Poster, Queue, QueueBusy, Sender
+from posd.simulator.delivery import Item, Poster, Queue, Sender
 from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import client_context
@@ -42,7 +42,7 @@ class Workings:
         self._printer: Printer | None = None
         try:
             self._queue = Queue(settings.state / "queue.jsonl")
-        except (OSError, QueueBusy) as error:
+        except OSError as error:
             raise SettingsError(str(error)) from error
 
     @property

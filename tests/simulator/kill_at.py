@@ -8,6 +8,8 @@ looks on.
 import os
 import signal
 import sys
+from importlib import import_module
+from operator import attrgetter
 from types import FrameType
 from typing import Any
 
@@ -19,6 +21,7 @@ def arm(point: str, count: int) -> None:
     """Kill this process at the `count`-th passage of the point."""
     moment, _, name = point.partition(":")
     module, _, function = name.partition(".")
+    attrgetter(function)(import_module(f"posd.simulator.{module}"))  # raises where there is no such function
     passed = 0
 
     def look(frame: FrameType, event: str, _: Any) -> None:

@@ -57,13 +57,13 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
 #: knows then: whether the payment is in the record, whether it is in the ledger, how many events are queued at least.
 POINTS: list[tuple[str, int, bool, bool, int]] = [
     ("return:terminal.Terminal.start", 1, False, False, 0),
-    ("return:queue.Queue.attempted", 1, False, False, 1),
-    ("return:queue.Queue.put", 3, False, False, 3),
+    ("return:delivery.Queue.attempted", 1, False, False, 1),
+    ("return:delivery.Queue.put", 3, False, False, 3),
     ("call:record.Record.add", 1, False, False, 3),
     ("return:record.Record.add", 1, True, False, 3),
     ("return:ledger.Ledger.add_final", 1, True, True, 3),
-    ("return:queue.Queue.put", 4, True, True, 4),
-    ("return:queue.Queue.done", 4, True, True, 4),
+    ("return:delivery.Queue.put", 4, True, True, 4),
+    ("return:delivery.Queue.done", 4, True, True, 4),
 ]
 
 

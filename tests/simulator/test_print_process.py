@@ -99,10 +99,10 @@ async def test_a_job_that_is_stuck_is_stuck_again(shop: PrintShop) -> None:
 #: whether the terminal knows the job, whether it had ended, whether that is in the ledger.
 POINTS: list[tuple[str, int, bool, bool, bool]] = [
     ("call:record.PrintRecord.take", 1, False, False, False),
-    ("return:print_record.PrintRecord.take", 1, True, False, False),
-    ("return:print_record.PrintRecord.enter", 1, True, False, False),
+    ("return:record.PrintRecord.take", 1, True, False, False),
+    ("return:record.PrintRecord.enter", 1, True, False, False),
     ("call:record.PrintRecord.enter", 2, True, False, False),
-    ("return:print_record.PrintRecord.enter", 2, True, True, False),
+    ("return:record.PrintRecord.enter", 2, True, True, False),
     ("return:printing._add_printed", 1, True, True, True),
 ]
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from posd.simulator import SettingsError
 from posd.simulator.delivery import Item, Queue, QueueBusy
 
 
@@ -69,6 +70,13 @@ def test_a_line_cut_short_by_a_kill_is_dropped_and_the_next_one_is_whole(tmp_pat
     queue = reopened(queue, path)
     assert drain(queue, "a") == ["a-0", "a-2"]
     queue.close()
+
+
+def test_a_damaged_queue_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "queue.jsonl"
+    path.write_text('{"op":"done","client_transaction_id":"a","number":0}\n')
+    with pytest.raises(SettingsError, match=r"line 1 of .*queue.*--state"):
+        Queue(path)
 
 
 def test_two_simulators_cannot_share_a_queue(tmp_path: Path) -> None:

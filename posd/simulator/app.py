@@ -1,7 +1,7 @@
 """The terminal's HTTP surface: the paths of both access modes, and what tests may look at."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -13,11 +13,11 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
 from posd.simulator import wire
-from posd.simulator.clock import Clock
-from posd.simulator.ledger import Ledger
+from posd.simulator.clock import Clock, cancel
 from posd.simulator.listener import HANG_UP
 from posd.simulator.messages import Answer
 from posd.simulator.operations import OPERATIONS, AccessMode, Operation
+from posd.simulator.payment import Parts
 from posd.simulator.printing import Printer
 from posd.simulator.scenario import Fault
 from posd.simulator.terminal import Terminal
@@ -29,17 +29,11 @@ PREFIXES: Mapping[AccessMode, str] = {"local": "/terminal/v1/", "cloud": "/termi
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What answers."""
+class Asked:
+    """What a call brings, and the terminal and the printer that answer it."""
 
     terminal: Terminal
     printer: Printer
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a call brings."""
-
     body: bytes
     access_mode: AccessMode
     query: Mapping[str, str]
@@ -53,49 +47,41 @@ class Call:
     """
 
     ways: Mapping[AccessMode, tuple[str, str]]
-    answer: Callable[[Parts, Asked], Awaitable[Answer]]
+    answer: Callable[[Asked], Answer]
     kept_in: str | None = None
 
 
 def _start(operation: Operation) -> Call:
-    async def answer(parts: Parts, asked: Asked) -> Answer:
-        return parts.terminal.start(asked.body, operation, asked.access_mode)
-
     way = ("POST", operation.path)
-    return Call({"local": way, "cloud": way}, answer, "requests")
-
-
-async def _abort(parts: Parts, _asked: Asked) -> Answer:
-    return parts.terminal.abort()
-
-
-async def _search(parts: Parts, asked: Asked) -> Answer:
-    return parts.terminal.search(asked.body)
-
-
-async def _print(parts: Parts, asked: Asked) -> Answer:
-    return parts.printer.create(asked.body, asked.access_mode)
-
-
-async def _print_job(parts: Parts, asked: Asked) -> Answer:
-    return parts.printer.status(asked.query.get("print_job_id"))
+    return Call(
+        {"local": way, "cloud": way},
+        lambda asked: asked.terminal.start(asked.body, operation, asked.access_mode),
+        "requests",
+    )
 
 
 #: The operations, abort, search and printing (terminal API, Calls to a terminal).
 CALLS = (
     *(_start(operation) for operation in OPERATIONS),
-    Call({"local": ("GET", "abort"), "cloud": ("POST", "sync/abort")}, _abort),
+    Call({"local": ("GET", "abort"), "cloud": ("POST", "sync/abort")}, lambda asked: asked.terminal.abort()),
     Call(
         {"local": ("POST", "transaction_search_online"), "cloud": ("POST", "sync/transaction_search_online")},
-        _search,
+        lambda asked: asked.terminal.search(asked.body),
         "searches",
     ),
-    Call({"local": ("POST", "print"), "cloud": ("POST", "sync/print/job")}, _print, "print_requests"),
-    Call({"local": ("GET", "print_job"), "cloud": ("GET", "print_job")}, _print_job),
+    Call(
+        {"local": ("POST", "print"), "cloud": ("POST", "sync/print/job")},
+        lambda asked: asked.printer.create(asked.body, asked.access_mode),
+        "print_requests",
+    ),
+    Call(
+        {"local": ("GET", "print_job"), "cloud": ("GET", "print_job")},
+        lambda asked: asked.printer.status(asked.query.get("print_job_id")),
+    ),
 )
 
 
-def make_app(terminal: Terminal, printer: Printer, ledger: Ledger, bodies: Mapping[str, list[str]]) -> Starlette:
+def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) -> Starlette:
     """Make the ASGI app. Bodies are appended to the list that their route names, as text, before they are judged.
 
     `GET /simulator/ledger` answers the ledger as a JSON list, `GET /simulator/requests` the bodies of the starts,
@@ -103,16 +89,15 @@ def make_app(terminal: Terminal, printer: Printer, ledger: Ledger, bodies: Mappi
     `GET /simulator/prints` what came out on paper; `POST /simulator/paper` puts paper in. They are for tests and
     people, no terminal has them.
     """
-    parts = Parts(terminal, printer)
 
     async def show_ledger(_: Request) -> Response:
-        return _json(200, list(ledger))
+        return _json(200, list(parts.ledger))
 
     async def show_prints(_: Request) -> Response:
-        return _json(200, printer.prints())
+        return _json(200, parts.workings.printer.prints())
 
     async def put_paper_in(_: Request) -> Response:
-        printer.put_paper_in()
+        parts.workings.printer.put_paper_in()
         return Response(status_code=204)
 
     async def show_bodies(request: Request) -> Response:
@@ -124,7 +109,7 @@ def make_app(terminal: Terminal, printer: Printer, ledger: Ledger, bodies: Mappi
     return Starlette(
         routes=[
             *(
-                StarletteRoute(PREFIXES[mode] + path, _endpoint(call, mode, parts, bodies), methods=[method])
+                StarletteRoute(PREFIXES[mode] + path, _endpoint(call, mode, terminal, parts, bodies), methods=[method])
                 for call in CALLS
                 for mode, (method, path) in call.ways.items()
             ),
@@ -138,19 +123,19 @@ def make_app(terminal: Terminal, printer: Printer, ledger: Ledger, bodies: Mappi
 
 
 def _endpoint(
-    call: Call, access_mode: AccessMode, parts: Parts, bodies: Mapping[str, list[str]]
+    call: Call, access_mode: AccessMode, terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]
 ) -> Callable[[Request], object]:
     async def endpoint(request: Request) -> Response:
         body = await _read(request)
-        serial = request.path_params.get("terminal_serial", parts.terminal.serial)
-        if serial != parts.terminal.serial:  # it never reaches this terminal, and leaves nothing in its books
+        serial = request.path_params.get("terminal_serial", parts.settings.serial)
+        if serial != parts.settings.serial:  # it never reaches this terminal, and leaves nothing in its books
             return _json(
                 HTTPStatus.NOT_FOUND, {"code": "UNKNOWN_TERMINAL", "message": f"there is no terminal {serial}"}
             )
         if call.kept_in is not None:
             bodies[call.kept_in].append(body.decode("utf-8", "replace"))
-        answer = await call.answer(parts, Asked(body, access_mode, request.query_params))
-        return await _carry_out(answer, request, parts.terminal.clock)
+        asked = Asked(terminal, parts.workings.printer, body, access_mode, request.query_params)
+        return await _carry_out(call.answer(asked), request, parts.clock)
 
     return endpoint
 
@@ -173,9 +158,7 @@ async def _hold(answer: Answer, request: Request, clock: Clock) -> None:
     try:
         await asyncio.wait((due, gone), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (due, gone):
-            task.cancel()
-        await asyncio.gather(due, gone, return_exceptions=True)
+        await cancel((due, gone))
 
 
 async def _due(answer: Answer, clock: Clock) -> None:

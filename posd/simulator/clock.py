@@ -1,4 +1,4 @@
-"""The terminal's time: real time, run faster by a factor, or virtual time, that passes only when it is told to.
+"""The terminal's time, real (run faster by a factor) or virtual (it passes only when it is told to), and its tasks.
 
 Moments are seconds since the epoch, and keep their meaning over a restart. How far two of them lie apart in the
 terminal's time only the clock can tell: ask it with `since` and `until`, and make a moment to come with `after`.
@@ -6,9 +6,14 @@ terminal's time only the clock can tell: ask it with `since` and `until`, and ma
 
 import asyncio
 import heapq
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 #: Turns of the event loop that woken work gets to come to its next pause, or to the network. It needs a handful.
 _TURNS = 100
@@ -149,3 +154,35 @@ class VirtualClock(Clock):
             if not self._holders:
                 return
             await self._free.wait()
+
+
+class Tasks:
+    """Work that goes on in the background until it is done, or stopped."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Begin some work; an exception that it ends with is logged."""
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def stop(self) -> None:
+        """Cancel all work and wait until it has ended. Other work can be begun afterwards."""
+        await cancel(self._running)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # a fault of the simulator: the next payment can still run
+            _log.error("the simulated terminal broke off: %s", error, exc_info=error)
+
+
+async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait until they have ended."""
+    canceled = list(tasks)
+    for task in canceled:
+        task.cancel()
+    await asyncio.gather(*canceled, return_exceptions=True)

@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from posd.simulator import wire
 from posd.simulator.journal import SettingsError
 from posd.simulator.listener import Listener, bind
+from posd.simulator.network import NotPossible
 from posd.simulator.payment import Hand
 from posd.simulator.scenario import Certificate, Strict, payments, prints
 from posd.simulator.simulator import Shop, Simulator
-from posd.simulator.switches import NotPossible
 
 # What calls of the control API bring, and its help.
 
@@ -159,14 +159,14 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
         "powered": terminal.powered,
         "plugged": terminal.plugged,
         "certificate": terminal.certificate,
-        "scenario": terminal.scenario,
+        "scenario": terminal.settings.scenario_name,
         "armed": terminal.terminal.armed,
         "payment": None
         if running is None
         else {
-            "client_transaction_id": running.client_transaction_id,
-            "operation": running.operation,
-            "scenario": running.scenario,
+            "client_transaction_id": running.transaction,
+            "operation": running.start.operation.name,
+            "scenario": running.name,
             "status": running.status,
         },
         "waiting_events": terminal.waiting_events,

@@ -28,7 +28,7 @@ from typing import Any
 import httpx2
 
 from posd.simulator import wire
-from posd.simulator.clock import Clock
+from posd.simulator.clock import Clock, cancel
 from posd.simulator.journal import Journal, SettingsError
 from posd.simulator.ledger import Ledger
 
@@ -400,26 +400,16 @@ class Sender:
     Source: terminal API, Delivery.
     """
 
-    def __init__(
-        self,
-        queue: Queue,
-        ledger: Ledger,
-        clock: Clock,
-        *,
-        tls: ssl.SSLContext,
-        timeout: float,
-        seed: str,
-        unruly: bool,
-    ) -> None:
-        """`timeout` is in real seconds for a whole attempt; `tls` verifies the receivers' certificates."""
+    def __init__(self, queue: Queue, ledger: Ledger, clock: Clock, poster: Poster, *, seed: str, unruly: bool) -> None:
+        """`poster` is this sender's own; it is closed with it."""
         self._queue = queue
         self._ledger = ledger
         self._clock = clock
+        self._poster = poster
         self._seed = seed
         self._unruly = unruly
         #: By transaction; of what goes alone by the item's number.
         self._lanes: dict[str | int, asyncio.Task[None]] = {}
-        self._poster = Poster(tls, timeout, clock)
         self._connected = asyncio.Event()
         self._connected.set()
 
@@ -445,10 +435,7 @@ class Sender:
 
     async def stop(self) -> None:
         """Stop at once; what was not delivered stays queued."""
-        lanes = list(self._lanes.values())
-        for lane in lanes:
-            lane.cancel()
-        await asyncio.gather(*lanes, return_exceptions=True)
+        await cancel(self._lanes.values())
         await self._poster.close()
 
     def _send(self, item: Item) -> None:

@@ -202,6 +202,11 @@ class Answer:
         return None if self.fault in (Fault.LOST, Fault.SILENT) else int(self.status)
 
 
+def coded(status: int, code: str, message: str) -> Usual:
+    """Return an answer that consists of a code and words."""
+    return status, {"code": code, "message": message}
+
+
 def plain(usual: Usual) -> Answer:
     """Return the usual answer."""
     status, body = usual

@@ -21,12 +21,12 @@ from starlette.applications import Starlette
 from zeroconf import Error, InterfaceChoice, NonUniqueNameException, ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
 
+from posd.simulator.clock import cancel
 from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import Listener, bind, server_context
 from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
-from posd.simulator.switches import NotPossible
 
 # Announces the terminal over mDNS, and takes the announcement back.
 
@@ -36,42 +36,35 @@ SERVICE_TYPE = "_card-terminal._tcp.local."
 class Announcer:
     """One service instance, named by the serial number; registers in the background, for that takes over a second."""
 
-    def __init__(
-        self, ledger: Ledger, *, serial: str, brand: str, model: str, addresses: Sequence[str], port: int
-    ) -> None:
+    def __init__(self, settings: Settings, ledger: Ledger, addresses: list[str], port: int) -> None:
+        self._interfaces = settings.mdns_interfaces
         self._ledger = ledger
         self._info = ServiceInfo(
             SERVICE_TYPE,
-            f"{serial}.{SERVICE_TYPE}",
+            f"{settings.serial}.{SERVICE_TYPE}",
             port=port,
-            properties={"serial": serial, "brand": brand, "model": model},
-            server=f"terminal-{serial}.local.",
-            parsed_addresses=list(addresses),
+            properties={"serial": settings.serial, "brand": settings.brand, "model": settings.model},
+            server=f"terminal-{settings.serial}.local.",
+            parsed_addresses=addresses,
         )
         self._zeroconf: AsyncZeroconf | None = None
-        self._registering: asyncio.Task[None] | None = None
-
-    def start(self, interfaces: Sequence[str]) -> None:
-        """Begin to announce on the interfaces with these addresses; none given means all."""
-        self._registering = asyncio.create_task(self._register(list(interfaces)))
+        self._registering = asyncio.create_task(self._register())
 
     async def stop(self, *, goodbye: bool) -> None:
         """Close; a terminal that has lost its power or its network says no goodbye."""
-        if self._registering is not None:
-            self._registering.cancel()
-            await asyncio.gather(self._registering, return_exceptions=True)
+        await cancel([self._registering])
         if self._zeroconf is not None:
             registry = self._zeroconf.zeroconf.registry
             if not goodbye:  # the close says it for what is still registered
                 registry.async_remove(registry.async_get_service_infos())
             await self._zeroconf.async_close()
 
-    async def _register(self, interfaces: list[str]) -> None:
+    async def _register(self) -> None:
         """Announce. A LAN without multicast is no fault of the terminal: it is reported and the terminal goes on."""
         try:
-            for address in interfaces:
+            for address in self._interfaces:
                 _check_local(address)
-            self._zeroconf = AsyncZeroconf(interfaces=interfaces or InterfaceChoice.All)
+            self._zeroconf = AsyncZeroconf(interfaces=list(self._interfaces) or InterfaceChoice.All)
             await (await self._zeroconf.async_register_service(self._info))
         except NonUniqueNameException:
             self._ledger.add("mdns", result="failed", detail="another terminal with this serial is on the LAN")
@@ -206,6 +199,10 @@ def _serving(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> 
         return server_context(chain, private_key)
 
 
+class NotPossible(RuntimeError):
+    """The terminal cannot do what was asked of it; the message says why and what to do instead."""
+
+
 class Network:
     """One address. It is held from the beginning to the end, so that a terminal that was away comes back to it."""
 
@@ -220,27 +217,18 @@ class Network:
         self._listener: Listener | None = None
         self._announcer: Announcer | None = None
         self._bound: socket.socket = bind(settings.host, settings.port)
-        self._port = _port_of(self._bound)
+        self._port: int = self._bound.getsockname()[1]
 
     @property
     def base_url(self) -> str:
         """Where the terminal can be called, without a slash at the end."""
-        scheme = "http" if self._certificates is None else "https"
-        return f"{scheme}://{_url_host(self._addresses()[0])}:{self._port}"
+        return url("http" if self._certificates is None else "https", self._addresses()[0], self._port)
 
     async def up(self, app: Starlette) -> None:
         """Listen and announce. Raises SettingsError where somebody else listens there by now."""
         await self.listen(app)
         if self._settings.mdns and self._announcer is None:
-            self._announcer = Announcer(
-                self._ledger,
-                serial=self._settings.serial,
-                brand=self._settings.brand,
-                model=self._settings.model,
-                addresses=self._addresses(),
-                port=self._port,
-            )
-            self._announcer.start(self._settings.mdns_interfaces)
+            self._announcer = Announcer(self._settings, self._ledger, self._addresses(), self._port)
 
     async def listen(self, app: Starlette) -> None:
         """Listen, where it does not yet."""
@@ -269,7 +257,7 @@ class Network:
         """Take the next address; the network must be down. Raises SettingsError where it cannot be had."""
         bound = bind(self._settings.host, next(self._ports))
         self._bound.close()
-        self._bound, self._port = bound, _port_of(bound)
+        self._bound, self._port = bound, bound.getsockname()[1]
 
     def choose(self, which: Certificate) -> None:
         """Choose what is shown from the next `listen` on. Raises NotPossible, SettingsError."""
@@ -298,10 +286,6 @@ def _certificates(settings: Settings) -> Certificates | None:
     return Certificates(settings.certificate, settings.private_key, ca)
 
 
-def _port_of(bound: socket.socket) -> int:
-    port: int = bound.getsockname()[1]
-    return port
-
-
-def _url_host(address: str) -> str:
-    return f"[{address}]" if ipaddress.ip_address(address).version == 6 else address
+def url(scheme: str, host: str, port: int) -> str:
+    """Return the URL of an IP address, without a slash at the end."""
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

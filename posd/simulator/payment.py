@@ -1,9 +1,9 @@
-"""One payment at the terminal: what was asked for, and how it stands."""
+"""One payment at the terminal: how it stands, which scenario it takes, and the course that it runs."""
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -13,10 +13,11 @@ from typing import Any, assert_never
 import msgspec
 
 from posd.simulator import messages, wire
-from posd.simulator.clock import Clock
+from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Item
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Device, Event, changed
+from posd.simulator.network import NotPossible
 from posd.simulator.operations import CHIP, CONTACTLESS, FINALS, SENT, Status
 from posd.simulator.record import Final, Record
 from posd.simulator.request import StartRequest
@@ -32,9 +33,14 @@ from posd.simulator.scenario import (
     Wait,
     by_amount,
     draw,
+    payments,
+    read,
 )
-from posd.simulator.switches import NotPossible, Outbox, Switches
+from posd.simulator.settings import Settings
+from posd.simulator.switchboard import Switchboard, Workings
 from posd.simulator.wire import Processed, total
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -74,116 +80,44 @@ class Payment:
     def next_abort(self) -> tuple[Abort, Random]:
         """Return how the next abort is answered, and what to draw for it from."""
         self._aborts += 1
-        reply = self.scenario.abort
-        return reply if reply.holds(self._aborts) else Abort(), self.rng(f"abort/{self._aborts}")
+        return self.scenario.abort.nth(self._aborts), self.rng(f"abort/{self._aborts}")
 
     def next_search(self) -> tuple[Search, Random]:
         """Return how the next search is answered, and what to draw for it from."""
         self._searches += 1
-        reply = self.scenario.search
-        return reply if reply.holds(self._searches) else Search(), self.rng(f"search/{self._searches}")
+        return self.scenario.search.nth(self._searches), self.rng(f"search/{self._searches}")
 
     def rng(self, what: str) -> Random:
         """Return what to draw from for one thing: always the same from the same seed, whatever else is drawn."""
         return Random(f"{self.seed}/{what}")  # noqa: S311 - reproducible, not secret
 
 
-# The states of payments: each is written down where it is an end, then said to the consumer, well or badly.
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the payments of one terminal work with; `seed` gives everything that is drawn for them."""
 
-
-class Notices:
-    """Makes the events of one terminal."""
-
-    def __init__(self, device: Device, ledger: Ledger, record: Record, outbox: Outbox, clock: Clock) -> None:
-        self._device = device
-        self._ledger = ledger
-        self._record = record
-        self._outbox = outbox
-        self._clock = clock
-
-    def enter(self, payment: Payment, step: Step, status: str, rng: Random) -> None:
-        """Enter a state: write finals down as they are, then say so to the consumer as the step has it.
-
-        In this order: killed in between, the terminal may leave an event unsaid, but has no charge that a search does
-        not find.
-        """
-        body = self._restate(payment, rng) if step.restates else self._happen(payment, step, status, rng)
-        told = wire.encode(changed(body, step.set, step.remove))
-        self._say(payment, step, told.decode())
-
-    def _restate(self, payment: Payment, rng: Random) -> dict[str, Any]:
-        payment.event_id = messages.new_uuid(rng)
-        body: dict[str, Any] = wire.decode(payment.newest)
-        return body | {"event_id": payment.event_id, "occurred_at": wire.timestamp()}
-
-    def _happen(self, payment: Payment, step: Step, status: str, rng: Random) -> dict[str, Any]:
-        start = payment.start
-        payment.reading_type = step.reading_type or payment.reading_type
-        payment.failure = step.failure or payment.failure
-        authorized = payment.amount.authorized if step.authorized_amount is None else Decimal(step.authorized_amount)
-        raw_response = (
-            messages.approval(start, authorized, payment.reading_type, rng) if status == Status.APPROVAL else None
-        )
-        event = Event(
-            event_id=payment.event_id if step.same_event_id else messages.new_uuid(rng),
-            occurred_at=wire.timestamp(),
-            status=status,
-            previous_status=payment.status,
-            reading_type=payment.reading_type,
-            failure=payment.failure,
-            raw_response=raw_response,
-        )
-        body = messages.transaction_event(self._device, start, payment.amount, event)
-        payment.previous, payment.newest = payment.newest, wire.encode(body)
-        payment.event_id, payment.status = event.event_id, status
-        payment.sent = payment.sent or status in SENT
-        if status in FINALS:
-            payment.final = payment.newest
-            final = Final(start.operation.name, start.transaction_reference, msgspec.Raw(payment.newest))
-            self._record.add(final, body)
-            self._ledger.add_final(final.operation, body)
-        return body
-
-    def _say(self, payment: Payment, step: Step, told: str) -> None:
-        url, deliver = payment.start.events_webhook_url, step.deliver
-        if url is None or deliver.never:
-            return
-        transaction, status = payment.transaction, str(payment.status)
-        text = told if deliver.raw is None else deliver.raw
-
-        def submit(after: float, *, again: bool) -> None:
-            self._outbox.submit(
-                Item(
-                    payment.event_id,
-                    transaction,
-                    status,
-                    url,
-                    text,
-                    again=again,
-                    alone=again or after > 0,
-                    due=self._clock.after(after) if after > 0 else None,
-                    distrusted=deliver.distrusted,
-                )
-            )
-
-        submit(deliver.late, again=False)
-        for seconds in deliver.again:
-            submit(deliver.late + seconds, again=True)
-        self._ledger.add("event", client_transaction_id=transaction, event_id=payment.event_id, status=status)
-
-
-# Which scenario a payment takes: armed live > named in its metadata > chosen by its amount > that of the settings.
+    settings: Settings
+    device: Device
+    seed: str
+    clock: Clock
+    ledger: Ledger
+    record: Record
+    workings: Workings
+    switchboard: Switchboard
 
 
 class Choice:
-    """Chooses, and lets a scenario that begins before the start begin."""
+    """Which scenario a payment takes: armed live > named in its metadata > chosen by its amount > of the settings."""
 
-    def __init__(self, scenarios: Mapping[str, Scenario], default: str, switches: Switches) -> None:
-        self.scenarios = scenarios
+    def __init__(self, settings: Settings, switchboard: Switchboard) -> None:
+        """Raise SettingsError where the user's own scenario cannot be read."""
+        own = settings.scenario_file
+        #: Those that ship, and the user's own one by its file's name.
+        self.scenarios: Mapping[str, Scenario] = payments() if own is None else {**payments(), own.stem: read(own)}
         #: The scenario that the next payment will take, whatever its request says; None where it is free.
         self.armed: str | None = None
-        self._default = default
-        self._switches = switches
+        self._default = settings.scenario_name
+        self._switchboard = switchboard
         #: The one that was let begin.
         self._begun: Scenario | None = None
         self._beginning = asyncio.Lock()
@@ -213,11 +147,11 @@ class Choice:
             before, wanted = self._begun, self.scenarios[self.armed or self._default]
             shown = before.certificate if before else None
             if wanted.certificate is not shown:
-                await self._switches.show_certificate(wanted.certificate or Certificate.OWN)
+                await self._switchboard.show_certificate(wanted.certificate or Certificate.OWN)
             if wanted.away:
-                await self._switches.unplug()
+                await self._switchboard.unplug()
             elif before is not None and before.away:
-                await self._switches.plug()
+                await self._switchboard.plug()
             self._begun = wanted
 
 
@@ -293,37 +227,16 @@ def remainder(status: str | None, hand: Hand) -> tuple[Step, ...] | None:
     return None if status is None else REMAINDERS.get(status, {}).get(hand)
 
 
-# The course of one payment: the steps of its scenario in turn, unless an abort or a hand leads elsewhere.
-
-_log = logging.getLogger(__name__)
-
-#: Starts something that goes on beside the course, and after it.
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
-
-
 class Course:
-    """Plays one payment."""
+    """Plays one payment: the steps of its scenario in turn, unless an abort or a hand leads elsewhere."""
 
-    def __init__(
-        self,
-        payment: Payment,
-        notices: Notices,
-        switches: Switches,
-        clock: Clock,
-        *,
-        wait_limit: float | None,
-        spawn: Spawn,
-        free: Callable[["Course"], None],
-    ) -> None:
-        """`wait_limit` is in terminal seconds, None without end. `free` is called at each final."""
+    def __init__(self, payment: Payment, parts: Parts, tasks: Tasks, free: Callable[["Course"], None]) -> None:
+        """`tasks` are for what goes on after the course. `free` is called at each final."""
         self.payment = payment
-        self._rng = payment.rng("course")
-        self._notices = notices
-        self._switches = switches
-        self._clock = clock
-        self._wait_limit = wait_limit
-        self._spawn = spawn
+        self._parts = parts
+        self._tasks = tasks
         self._free = free
+        self._rng = payment.rng("course")
         self._ahead = deque(payment.scenario.steps)
         #: What takes the place of all that is ahead once the first state was entered.
         self._then: tuple[Step, ...] = ()
@@ -341,7 +254,7 @@ class Course:
     async def play(self) -> None:
         """Take every step, to the last; those after a final too."""
         while self._ahead:
-            if await self._clock.wait(self._disturbed, self._pause(self._ahead[0])):
+            if await self._parts.clock.wait(self._disturbed, self._pause(self._ahead[0])):
                 self._disturbed.clear()
                 if not self._hurried:
                     continue  # with what is ahead now
@@ -350,7 +263,7 @@ class Course:
                     self._disturbed.set()
             step = self._ahead.popleft()
             if step.status is not None:
-                self._notices.enter(self.payment, step, step.status, self._rng)
+                self._enter(step, step.status)
                 if self.payment.ended:
                     self._free(self)
                 if self._then:
@@ -393,30 +306,97 @@ class Course:
         """Return how long this step is waited for, in terminal seconds; None: for ever."""
         match step.after:
             case Wait.LIMIT:
-                return self._wait_limit
+                return self._parts.settings.wait_limit
             case Wait.FOR_EVER:
                 return None
             case span:
                 return draw(span, self._rng)
 
+    def _enter(self, step: Step, status: str) -> None:
+        """Enter a state: write finals down as they are, then say so to the consumer as the step has it.
+
+        In this order: killed in between, the terminal may leave an event unsaid, but has no charge that a search does
+        not find.
+        """
+        body = self._restate() if step.restates else self._happen(step, status)
+        self._say(step, wire.encode(changed(body, step.set, step.remove)).decode())
+
+    def _restate(self) -> dict[str, Any]:
+        """Return the newest event as a new one."""
+        self.payment.event_id = messages.new_uuid(self._rng)
+        body: dict[str, Any] = wire.decode(self.payment.newest)
+        return body | {"event_id": self.payment.event_id, "occurred_at": wire.timestamp()}
+
+    def _happen(self, step: Step, status: str) -> dict[str, Any]:
+        """Let the payment be in a state, and return the event as it happened."""
+        payment, start, parts = self.payment, self.payment.start, self._parts
+        payment.reading_type = step.reading_type or payment.reading_type
+        payment.failure = step.failure or payment.failure
+        authorized = payment.amount.authorized if step.authorized_amount is None else Decimal(step.authorized_amount)
+        raw_response = (
+            messages.approval(start, authorized, payment.reading_type, self._rng) if status == Status.APPROVAL else None
+        )
+        event = Event(
+            event_id=payment.event_id if step.same_event_id else messages.new_uuid(self._rng),
+            occurred_at=wire.timestamp(),
+            status=status,
+            previous_status=payment.status,
+            reading_type=payment.reading_type,
+            failure=payment.failure,
+            raw_response=raw_response,
+        )
+        body = messages.transaction_event(parts.device, start, payment.amount, event)
+        payment.previous, payment.newest = payment.newest, wire.encode(body)
+        payment.event_id, payment.status = event.event_id, status
+        payment.sent = payment.sent or status in SENT
+        if status in FINALS:
+            payment.final = payment.newest
+            final = Final(start.operation.name, start.transaction_reference, msgspec.Raw(payment.newest))
+            parts.record.add(final, body)
+            parts.ledger.add_final(final.operation, body)
+        return body
+
+    def _say(self, step: Step, told: str) -> None:
+        """Queue the event of a step, as often as it is sent."""
+        payment, deliver, parts = self.payment, step.deliver, self._parts
+        url, status = payment.start.events_webhook_url, str(payment.status)
+        if url is None or deliver.never:
+            return
+        times = [(deliver.late, False), *((deliver.late + seconds, True) for seconds in deliver.again)]
+        for after, again in times:
+            item = Item(
+                payment.event_id,
+                payment.transaction,
+                status,
+                url,
+                told if deliver.raw is None else deliver.raw,
+                again=again,
+                alone=again or after > 0,
+                due=parts.clock.after(after) if after > 0 else None,
+                distrusted=deliver.distrusted,
+            )
+            parts.workings.submit(item)
+        parts.ledger.add("event", client_transaction_id=payment.transaction, event_id=payment.event_id, status=status)
+
     async def _do(self, step: Step, deed: Deed) -> None:
+        switchboard = self._parts.switchboard
         match deed:
             case Deed.UNPLUG:
-                await self._switches.unplug()
+                await switchboard.unplug()
                 if step.seconds:
-                    self._spawn(self._plug_after(step.seconds))
+                    self._tasks.begin(self._plug_after(step.seconds))
             case Deed.PLUG:
-                await self._switches.plug()
+                await switchboard.plug()
             case Deed.POWER_CYCLE:
-                await self._switches.power_cycle(step.seconds)
+                await switchboard.power_cycle(step.seconds)
             case Deed.MOVE:
-                await self._switches.move()
+                await switchboard.move()
             case Deed.CERTIFICATE:
                 assert step.certificate is not None  # noqa: S101 - the two go together
-                await self._switches.show_certificate(step.certificate)
+                await switchboard.show_certificate(step.certificate)
             case _:
                 assert_never(deed)
 
     async def _plug_after(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        await self._switches.plug()
+        await self._parts.clock.sleep(seconds)
+        await self._parts.switchboard.plug()

@@ -8,14 +8,13 @@ import asyncio
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Coroutine
 from dataclasses import replace
 from http import HTTPStatus
 from random import Random
 from typing import Any
 
 from posd.simulator import messages, wire
-from posd.simulator.clock import Clock
+from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Poster
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Answer
@@ -23,6 +22,7 @@ from posd.simulator.operations import AccessMode
 from posd.simulator.record import Job, PrintRecord, Taken
 from posd.simulator.request import PrintRequest, Refused, on_paper, print_claims, read_object, read_print
 from posd.simulator.scenario import ENDS, Call, Jam, Memory, PrintStatus, Reply, draw, prints
+from posd.simulator.settings import Settings
 
 #: Real seconds that a webhook receiver has to answer (terminal API, Printing, Delivery).
 WEBHOOK_SECONDS = 15.0
@@ -39,22 +39,20 @@ _log = logging.getLogger(__name__)
 class Printer:
     """Takes print jobs and prints them, each as its scenario says."""
 
-    def __init__(
-        self, ledger: Ledger, record: PrintRecord, poster: Poster, clock: Clock, *, seed: str, scenario: str
-    ) -> None:
-        """`scenario` is for jobs that choose none. `poster` is this printer's own; it is closed with it."""
+    def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, poster: Poster, *, seed: str) -> None:
+        """`poster` is this printer's own; it is closed with it. Raises OSError, SettingsError."""
+        self._scenario = settings.print_scenario
         self._ledger = ledger
-        self._record = record
-        self._poster = poster
         self._clock = clock
+        self.poster = poster
         self._seed = seed
-        self._scenario = scenario
+        self._record = PrintRecord(settings.state / "prints.jsonl")
         self._waiting: asyncio.Queue[Job] = asyncio.Queue()
         self._paper = asyncio.Event()
         self._calls = asyncio.Semaphore(MAX_CALLS)
-        #: How often each call was made for a job, of those that are answered otherwise for a while.
+        #: How often each call was made for a job.
         self._asked: Counter[tuple[str, str]] = Counter()
-        self._running: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks()
 
     def catch_up(self) -> None:
         """Record what came out on paper where an earlier process was killed before it could; once in a process."""
@@ -67,15 +65,13 @@ class Printer:
         for job in self._record:
             if job.status not in ENDS:
                 self._waiting.put_nowait(job)
-        self._run(self._print_all())
+        self._tasks.begin(self._print_all())
 
     async def stop(self) -> None:
         """Switch off: what was not printed stays recorded, what was not told is told to nobody."""
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        await self._poster.close()
+        await self._tasks.stop()
+        await self.poster.close()
+        self._record.close()
 
     def create(self, body: bytes, access_mode: AccessMode) -> Answer:
         """Answer the creation of a job: 202, 400, 422 or 429, or as its scenario says.
@@ -97,7 +93,7 @@ class Printer:
         )
         job = self._take(taken)
         if job is not None and creation.after_webhook:
-            return replace(answer, awaited=self._run(job.called.wait()))
+            return replace(answer, awaited=self._tasks.begin(job.called.wait()))
         return answer
 
     def status(self, print_job_id: str | None) -> Answer:
@@ -150,9 +146,7 @@ class Printer:
         """Return what a job's scenario makes of the usual answer to a call, as often as it does."""
         self._asked[call, print_job_id] += 1
         times = self._asked[call, print_job_id]
-        if reply.times and times > reply.times:
-            return messages.plain(usual)
-        return messages.apply(reply, usual, self._random(print_job_id, f"{call}/{times}"))
+        return messages.apply(reply.nth(times), usual, self._random(print_job_id, f"{call}/{times}"))
 
     def _take(self, taken: Taken) -> Job | None:
         scenario = prints()[taken.scenario]
@@ -164,12 +158,6 @@ class Printer:
 
     def _random(self, print_job_id: str, what: str) -> Random:
         return Random(f"{self._seed}/{print_job_id}/{what}")  # noqa: S311 - reproducible, not secret
-
-    def _run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
 
     async def _print_all(self) -> None:
         while True:
@@ -192,7 +180,7 @@ class Printer:
                 await self._paper.wait()
         await self._clock.sleep(draw(scenario.takes, rng))
         self._enter(job, PrintStatus.COMPLETED if scenario.fault is None else PrintStatus.FAILED)
-        self._run(self._tell(job))
+        self._tasks.begin(self._tell(job))
 
     def _enter(self, job: Job, status: PrintStatus) -> None:
         """Enter a state: written down first, so that what is told of it is also what a question finds."""
@@ -218,7 +206,7 @@ class Printer:
         said = messages.changed(job.told(), call.set, call.remove)
         body = wire.encode(said) if call.raw is None else call.raw.encode()
         async with self._calls:
-            outcome = await self._poster.post(url, body, distrusted=call.distrusted)
+            outcome = await self.poster.post(url, body, distrusted=call.distrusted)
         self._ledger.add(
             "print_webhook",
             print_job_id=job.taken.print_job_id,

@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -112,9 +112,9 @@ class Reply(Strict, frozen=True):
         _check(self.status is None or 200 <= self.status <= 599, "status must be an HTTP status, 200 to 599")
         _check(self.times >= 0, "times must not be negative")
 
-    def holds(self, call: int) -> bool:
-        """Tell whether a call is answered so; 1 is the first."""
-        return self.times == 0 or call <= self.times
+    def nth(self, call: int) -> Self:
+        """Return how a call is answered, so or as usual; 1 is the first."""
+        return self if self.times == 0 or call <= self.times else type(self)()
 
 
 class Start(Reply, frozen=True):

@@ -86,6 +86,11 @@ class Settings:
             _check(_is_address(address), f"{address!r} must be an IP address of this machine, not a name")
 
     @property
+    def scenario_name(self) -> str:
+        """The name of the scenario of payments that choose none."""
+        return self.scenario if self.scenario_file is None else self.scenario_file.stem
+
+    @property
     def wait_limit(self) -> float | None:
         """The waiting limit in terminal seconds, None without end."""
         return self.wait_seconds or None

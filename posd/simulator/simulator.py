@@ -1,6 +1,5 @@
 """The composition: one simulated terminal, put together from its parts, started and stopped."""
 
-import contextlib
 import secrets
 import time
 from collections import Counter
@@ -8,25 +7,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeVar
-
-from starlette.applications import Starlette
+from typing import Any, Self
 
 from posd.simulator.app import make_app
 from posd.simulator.clock import Clock, VirtualClock
 from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Ledger
 from posd.simulator.messages import Device
-from posd.simulator.network import Network
-from posd.simulator.printing import Printer
+from posd.simulator.network import Network, NotPossible
+from posd.simulator.payment import Parts
 from posd.simulator.record import Record
-from posd.simulator.scenario import Certificate, Scenario, payments, read
+from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
 from posd.simulator.switchboard import Switchboard, Workings
-from posd.simulator.switches import NotPossible
 from posd.simulator.terminal import Terminal
-
-_Part = TypeVar("_Part")
 
 
 class Simulator:
@@ -43,12 +37,14 @@ class Simulator:
         self.settings = settings
         #: The time of this terminal.
         self.clock = clock or make_clock(settings)
-        self._parts = contextlib.AsyncExitStack()
-        self._ledger: Ledger | None = None
-        self._network: Network | None = None
-        self._workings: Workings | None = None
-        self._terminal: Terminal | None = None
-        self._switchboard: Switchboard | None = None
+        #: What really happened. This and the parts that follow are there once the terminal was started.
+        self.ledger: Ledger
+        #: What answers starts, aborts and searches: `hand` and `arm` are for people.
+        self.terminal: Terminal
+        self._network: Network
+        self._workings: Workings
+        self._switchboard: Switchboard
+        self._running = AsyncExitStack()
         #: The bodies of all start requests as received, oldest first.
         self.requests: list[str] = []
         #: The bodies of all searches as received, oldest first.
@@ -57,69 +53,54 @@ class Simulator:
         self.print_requests: list[str] = []
 
     @property
-    def ledger(self) -> Ledger:
-        """What really happened."""
-        return _there(self._ledger)
-
-    @property
     def base_url(self) -> str:
         """Where the terminal can be called, without a slash at the end; it changes where the terminal moves."""
-        return _there(self._network).base_url
-
-    @property
-    def terminal(self) -> Terminal:
-        """What answers starts, aborts and searches: `hand` and `arm` are for people."""
-        return _there(self._terminal)
-
-    @property
-    def scenario(self) -> str:
-        """The name of the scenario of payments that choose none."""
-        return self.settings.scenario if self.settings.scenario_file is None else self.settings.scenario_file.stem
+        return self._network.base_url
 
     @property
     def powered(self) -> bool:
         """Whether it has power."""
-        return _there(self._switchboard).powered
+        return self._switchboard.powered
 
     @property
     def plugged(self) -> bool:
         """Whether it is on the network, when it has power."""
-        return _there(self._switchboard).plugged
+        return self._switchboard.plugged
 
     @property
     def certificate(self) -> Certificate | None:
         """The certificate that it shows; None over plain HTTP."""
-        return None if self.settings.certificate is None else _there(self._network).certificate
+        return None if self.settings.certificate is None else self._network.certificate
 
     @property
     def waiting_events(self) -> int:
         """How many events wait for their delivery."""
-        return _there(self._workings).waiting
+        return self._workings.waiting
 
     def prints(self) -> list[dict[str, Any]]:
         """Return what came out on paper, as `GET /simulator/prints` answers it."""
-        return _there(self._workings).printer.prints()
+        return self._workings.printer.prints()
 
     def put_paper_in(self) -> None:
         """Put paper in, as `POST /simulator/paper` does."""
-        _there(self._workings).printer.put_paper_in()
+        self._workings.printer.put_paper_in()
 
     async def unplug(self) -> None:
-        """Take it off the network, see `Switches`."""
-        await _there(self._switchboard).unplug()
+        """Take it off the network, see `Switchboard`."""
+        await self._switchboard.unplug()
 
     async def plug(self) -> None:
-        """Put it back on the network, see `Switches`."""
-        await _there(self._switchboard).plug()
+        """Put it back on the network, see `Switchboard`."""
+        await self._switchboard.plug()
 
     async def power_off(self) -> None:
         """Take the power away: the payment that runs is forgotten."""
-        await _there(self._switchboard).power_off()
+        await self._switchboard.power_off()
         await self.terminal.stop()
 
     async def power_on(self) -> None:
         """Give the power back: what waits on file goes on."""
-        await _there(self._switchboard).power_on()
+        await self._switchboard.power_on()
 
     async def power_cycle(self, seconds: float) -> None:
         """Take the power away for so many terminal seconds: the payment that runs is forgotten."""
@@ -128,83 +109,55 @@ class Simulator:
         await self.power_on()
 
     async def move(self) -> None:
-        """Give it another address, see `Switches`. Raises SettingsError where the next one cannot be had."""
-        await _there(self._switchboard).move()
+        """Give it another address, see `Switchboard`. Raises SettingsError where the next one cannot be had."""
+        await self._switchboard.move()
 
     async def show_certificate(self, which: Certificate) -> None:
-        """Show another certificate, see `Switches`. Raises NotPossible over plain HTTP."""
-        await _there(self._switchboard).show_certificate(which)
+        """Show another certificate, see `Switchboard`. Raises NotPossible over plain HTTP."""
+        await self._switchboard.show_certificate(which)
 
     async def __aenter__(self) -> Self:
-        try:
-            await self._start()
-        except BaseException:
-            await self._parts.aclose()
-            raise
+        async with AsyncExitStack() as started:
+            await self._start(started)
+            self._running = started.pop_all()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._parts.aclose()
+        await self._running.aclose()
 
-    async def _start(self) -> None:
-        settings, parts = self.settings, self._parts
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings, clock = self.settings, self.clock
         seed = secrets.token_hex(8) if settings.seed is None else f"{settings.seed}/{settings.serial}"
         try:
-            self._ledger = ledger = Ledger(settings.ledger_file)
-            parts.callback(ledger.close)
-            self._workings = workings = Workings(settings, ledger, self.clock, seed=seed)
-            parts.push_async_callback(workings.close)
+            self.ledger = ledger = Ledger(settings.ledger_file)
+            stack.callback(ledger.close)
+            self._workings = workings = Workings(settings, ledger, clock, seed=seed)
+            stack.push_async_callback(workings.close)
             record = Record(settings.state / "transactions.jsonl")
-            parts.callback(record.close)
+            stack.callback(record.close)
         except OSError as error:
             raise SettingsError(str(error)) from error
         ledger.add_missing(record.finals())
         self._network = network = Network(settings, ledger)
-        parts.push_async_callback(network.close)
-        self._switchboard = switchboard = Switchboard(ledger, self.clock, network, workings, self._app)
-        self._terminal = terminal = Terminal(
-            _device(settings),
-            ledger,
-            record,
-            workings,
-            self.clock,
-            seed=seed,
-            scenario=self.scenario,
-            scenarios=_scenarios(settings),
-            wait_limit=settings.wait_limit,
-            tip=settings.tip,
-            switches=switchboard,
-        )
-        parts.push_async_callback(terminal.stop)
-        parts.push_async_callback(network.down, goodbye=True)  # first: nobody is called any more while it stops
-        await switchboard.start()
+        stack.push_async_callback(network.close)
+        self._switchboard = switchboard = Switchboard(ledger, clock, network, workings)
+        parts = Parts(settings, _device(settings), seed, clock, ledger, record, workings, switchboard)
+        self.terminal = terminal = Terminal(parts)
+        stack.push_async_callback(terminal.stop)
+        stack.push_async_callback(network.down, goodbye=True)  # first: nothing is called any more while it stops
+        bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
+        await switchboard.start(make_app(terminal, parts, bodies))
         try:
             await terminal.prepare()
         except NotPossible as error:
-            raise SettingsError(f"scenario {self.scenario}: {error}") from error
-
-    def _app(self, printer: Printer) -> Starlette:
-        bodies = {"requests": self.requests, "searches": self.searches, "print_requests": self.print_requests}
-        return make_app(self.terminal, printer, self.ledger, bodies)
+            raise SettingsError(f"scenario {settings.scenario_name}: {error}") from error
 
 
 def make_clock(settings: Settings) -> Clock:
     """Make the clock that the settings ask for."""
     return VirtualClock(time.time(), settings.speed) if settings.virtual else Clock(settings.speed)
-
-
-def _scenarios(settings: Settings) -> Mapping[str, Scenario]:
-    """Return the scenarios that the terminal knows: those that ship, and the user's own one by its file's name."""
-    own = settings.scenario_file
-    return payments() if own is None else {**payments(), own.stem: read(own)}
-
-
-def _there(part: _Part | None) -> _Part:
-    if part is None:
-        raise RuntimeError("the simulated terminal has not been started")
-    return part
 
 
 def _device(settings: Settings) -> Device:

@@ -1,9 +1,8 @@
 """The switches of one running terminal: power, network, address and certificate, and what follows from them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from starlette.applications import Starlette
 
@@ -14,36 +13,26 @@ from posd.simulator.ledger import Ledger
 from posd.simulator.listener import client_context
 from posd.simulator.network import Network
 from posd.simulator.printing import WEBHOOK_SECONDS, Printer
-from posd.simulator.record import PrintRecord
 from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
 
-# What works in a terminal while it has power: the delivery of its events, and its printer.
-
-
-@dataclass(slots=True)
-class _Running:
-    sender: Sender
-    print_record: PrintRecord
-    poster: Poster
-
 
 class Workings:
-    """Sender and printer, made anew at each power-on from what stands in the state directory."""
+    """What works in a terminal while it has power: the delivery of its events, and its printer.
+
+    Both are made anew at each power-on from the files in the state directory.
+    """
 
     def __init__(self, settings: Settings, ledger: Ledger, clock: Clock, *, seed: str) -> None:
-        """Open the queue, which no other simulator gets meanwhile. Raises SettingsError."""
+        """Open the queue, which no other simulator gets meanwhile. Raises OSError, SettingsError."""
         self._settings = settings
         self._ledger = ledger
         self._clock = clock
         self._seed = seed
         self._trust = client_context(settings.trust)
-        self._running: _Running | None = None
+        self._queue = Queue(settings.state / "queue.jsonl")
+        self._sender: Sender | None = None
         self._printer: Printer | None = None
-        try:
-            self._queue = Queue(settings.state / "queue.jsonl")
-        except OSError as error:
-            raise SettingsError(str(error)) from error
 
     @property
     def waiting(self) -> int:
@@ -52,87 +41,76 @@ class Workings:
 
     @property
     def printer(self) -> Printer:
-        """The printer; without power the one that there was, with all the paper that came out of it."""
+        """The printer; without power the last one, with all the paper that came out of it."""
         assert self._printer is not None  # noqa: S101 - made when the terminal was started
         return self._printer
 
     def submit(self, item: Item) -> None:
-        """Queue an event; see `Outbox`."""
-        if self._running is None:
+        """Queue an event; it is on file when this returns. A terminal that is off keeps it until it is on again."""
+        if self._sender is None:
             self._queue.put(item)
         else:
-            self._running.sender.submit(item)
+            self._sender.submit(item)
 
     def start(self, *, online: bool) -> None:
         """Switch on, where it is off, and go on with what waits. Raises SettingsError."""
-        if self._running is None:
-            self._running = self._make()
+        if self._sender is None:
+            self._sender = self._make()
             self.connect(online=online)
-            self._running.sender.start()
+            self._sender.start()
             self.printer.start()
 
     def connect(self, *, online: bool) -> None:
-        """Have the network, or lose it: events wait then, and a print webhook is lost."""
-        if self._running is not None:
-            self._running.poster.offline = not online
+        """Connect to the network, or disconnect: events wait then, and a print webhook is lost."""
+        if self._sender is not None:
+            self.printer.poster.offline = not online
             if online:
-                self._running.sender.resume()
+                self._sender.resume()
             else:
-                self._running.sender.pause()
+                self._sender.pause()
 
     async def stop(self) -> None:
         """Switch off, where it is on; what was not delivered or printed stays on file."""
-        if self._running is not None:
-            running, self._running = self._running, None
-            await running.sender.stop()
+        if self._sender is not None:
+            sender, self._sender = self._sender, None
+            await sender.stop()
             await self.printer.stop()
-            running.print_record.close()
 
     async def close(self) -> None:
         """Switch off for good."""
         await self.stop()
         self._queue.close()
 
-    def _make(self) -> _Running:
-        settings = self._settings
+    def _make(self) -> Sender:
+        """Make sender and printer, and return the sender."""
+        first = self._printer is None
+        poster = Poster(self._trust, WEBHOOK_SECONDS, self._clock)
         try:
-            print_record = PrintRecord(settings.state / "prints.jsonl")
+            self._printer = Printer(self._settings, self._ledger, self._clock, poster, seed=self._seed)
         except OSError as error:
             raise SettingsError(str(error)) from error
-        poster = Poster(self._trust, WEBHOOK_SECONDS, self._clock)
-        first = self._printer is None
-        self._printer = Printer(
-            self._ledger, print_record, poster, self._clock, seed=self._seed, scenario=settings.print_scenario
-        )
         if first:
             self._printer.catch_up()
-        sender = Sender(
-            self._queue,
-            self._ledger,
-            self._clock,
-            tls=self._trust,
-            timeout=settings.delivery_timeout,
-            seed=self._seed,
-            unruly=settings.unruly,
-        )
-        return _Running(sender, print_record, poster)
+        poster = Poster(self._trust, self._settings.delivery_timeout, self._clock)
+        return Sender(self._queue, self._ledger, self._clock, poster, seed=self._seed, unruly=self._settings.unruly)
 
 
 class Switchboard:
-    """Carries out `Switches`, one after the other: a script, a person and the control API may all pull at once."""
+    """Power, network, address and certificate of one terminal. What is so already is left as it is.
 
-    def __init__(
-        self, ledger: Ledger, clock: Clock, network: Network, workings: Workings, app: Callable[[Printer], Starlette]
-    ) -> None:
-        """`app` makes what answers calls, of the printer that there is since the power came."""
+    The switches work one after the other: a scenario, a person and the control API can use them at once.
+    """
+
+    def __init__(self, ledger: Ledger, clock: Clock, network: Network, workings: Workings) -> None:
         self._ledger = ledger
         self._clock = clock
         self._network = network
         self._workings = workings
-        self._app = app
+        #: What answers calls.
+        self._app: Starlette
         self._powered = asyncio.Event()
         self._plugged = True
-        self._pulling = asyncio.Lock()
+        self._switching = asyncio.Lock()
 
     @property
     def powered(self) -> bool:
@@ -144,30 +122,30 @@ class Switchboard:
         """Whether it is on the network, when it has power."""
         return self._plugged
 
-    async def start(self) -> None:
-        """Switch on for the first time. Raises SettingsError."""
+    async def start(self, app: Starlette) -> None:
+        """Switch on for the first time; `app` answers calls. Raises SettingsError."""
+        self._app = app
         async with self._one_at_a_time():
             self._powered.set()
             await self._settle()
 
     async def unplug(self) -> None:
-        """See `Switches`."""
-        async with self._one_at_a_time():
-            if self._plugged:
-                self._plugged = False
-                self._ledger.add("unplugged")
-                await self._settle()
+        """Take it off the network: calls are refused, connections end, events wait, no goodbye is said."""
+        await self._set_plugged(False)
 
     async def plug(self) -> None:
-        """See `Switches`."""
+        """Put it back on the network, at the same address; it announces itself, and its events set out in order."""
+        await self._set_plugged(True)
+
+    async def _set_plugged(self, plugged: bool) -> None:
         async with self._one_at_a_time():
-            if not self._plugged:
-                self._plugged = True
-                self._ledger.add("plugged")
+            if self._plugged is not plugged:
+                self._plugged = plugged
+                self._ledger.add("plugged" if plugged else "unplugged")
                 await self._settle()
 
     async def power_off(self) -> None:
-        """Take the power away; the payment that runs is the caller's business."""
+        """Take the power away. The caller decides about the payment that runs."""
         async with self._one_at_a_time():
             if self.powered:
                 self._powered.clear()
@@ -183,7 +161,11 @@ class Switchboard:
                 await self._settle()
 
     async def power_cycle(self, seconds: float) -> None:
-        """See `Switches`."""
+        """Switch it off for so many terminal seconds and on again; returns when it is on.
+
+        0: it stays off until a person switches it on. The queue, the record of finals and the print jobs are what
+        they are over a restart. The payment that runs is left alone: what it still does is what it remembers.
+        """
         await self.power_off()
         if seconds:
             await self._clock.sleep(seconds)
@@ -191,7 +173,7 @@ class Switchboard:
         await self._powered.wait()
 
     async def move(self) -> None:
-        """See `Switches`."""
+        """Give it the next address, and announce it. Raises SettingsError where that address cannot be had."""
         async with self._one_at_a_time():
             await self._network.down()
             try:
@@ -201,7 +183,10 @@ class Switchboard:
                 await self._settle()
 
     async def show_certificate(self, which: Certificate) -> None:
-        """See `Switches`."""
+        """Show another certificate from the next connection on; those that are open end.
+
+        Raises NotPossible where it speaks plain HTTP.
+        """
         async with self._one_at_a_time():
             if which is self._network.certificate:
                 return
@@ -223,8 +208,8 @@ class Switchboard:
         if not online:
             return
         try:
-            await self._network.up(self._app(self._workings.printer))
-        except SettingsError:  # somebody took its address meanwhile: it can be plugged in again once that is free
+            await self._network.up(self._app)
+        except SettingsError:  # another program took its address: it can be plugged in again once that is free
             self._plugged = False
             self._workings.connect(online=False)
             self._ledger.add("unplugged")
@@ -232,6 +217,6 @@ class Switchboard:
 
     @asynccontextmanager
     async def _one_at_a_time(self) -> AsyncIterator[None]:
-        async with self._pulling:
+        async with self._switching:
             with self._clock.held():  # it takes real time: virtual time does not pass meanwhile
                 yield

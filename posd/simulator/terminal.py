@@ -1,11 +1,8 @@
 """The terminal itself: one payment at a time, which takes the course of its scenario (terminal API, Lifecycle)."""
 
-import asyncio
-import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
-from decimal import Decimal
+from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from random import Random
 from typing import Any
@@ -13,15 +10,13 @@ from typing import Any
 import msgspec
 
 from posd.simulator import messages, wire
-from posd.simulator.clock import Clock
-from posd.simulator.ledger import Entry, Ledger
-from posd.simulator.messages import Answer, Device, Event, Usual, changed
+from posd.simulator.clock import Tasks
+from posd.simulator.ledger import Entry
+from posd.simulator.messages import Answer, Device, Event, changed, coded
 from posd.simulator.operations import AccessMode, Operation, Status
-from posd.simulator.payment import Choice, Course, Hand, Notices, Payment
-from posd.simulator.record import Record
+from posd.simulator.payment import Choice, Course, Hand, Parts, Payment
 from posd.simulator.request import Refused, StartRequest, claims, read_search, read_start
-from posd.simulator.scenario import AbortEffect, Failure, Scenario, Search, SearchFinds, Start
-from posd.simulator.switches import Outbox, Switches
+from posd.simulator.scenario import AbortEffect, Failure, Search, SearchFinds, Start
 from posd.simulator.wire import Processed, process
 
 # What a search finds of a payment whose scenario has it find something else.
@@ -77,74 +72,26 @@ def _rng(seed: str) -> Random:
     return Random(f"{seed}/search")  # noqa: S311 - reproducible, not secret
 
 
-_log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The payment that runs, as others may see it: `operation` and `scenario` are names."""
-
-    client_transaction_id: str
-    operation: str
-    scenario: str
-    status: str | None
-
-
 class Terminal:
     """Answers starts, aborts and searches; makes the events.
 
     What an answer says and does is settled without awaiting: no other request comes between.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        ledger: Ledger,
-        record: Record,
-        outbox: Outbox,
-        clock: Clock,
-        *,
-        seed: str,
-        scenario: str,
-        scenarios: Mapping[str, Scenario],
-        wait_limit: float | None,
-        tip: Decimal | None,
-        switches: Switches,
-    ) -> None:
-        """`scenario`, one of `scenarios`, is for payments for which nobody chooses any.
-
-        `wait_limit` is in terminal seconds, None without end. `tip` is what cardholders add where they can; None where
-        they add none.
-        """
-        self._device = device
-        self._ledger = ledger
-        self._record = record
-        self._clock = clock
-        self._seed = seed
-        self._choice = Choice(scenarios, scenario, switches)
-        self._wait_limit = wait_limit
-        self._tip = tip
-        self._switches = switches
-        self._notices = Notices(device, ledger, record, outbox, clock)
+    def __init__(self, parts: Parts) -> None:
+        """Raise SettingsError where the user's own scenario cannot be read."""
+        self._parts = parts
+        self._ledger = parts.ledger
+        self._choice = Choice(parts.settings, parts.switchboard)
         self._started = 0
         #: Of the payment that runs: it has come to no final, and its steps are not over.
         self._course: Course | None = None
         #: Courses, and what goes on beside them.
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         #: Payments whose scenario has a search answered in another way than usual, by the id in lower case.
         self._found_otherwise: dict[str, Payment] = {}
         #: How often a start was answered otherwise than usual, by the id in lower case, where that has an end.
         self._starts: Counter[str] = Counter()
-
-    @property
-    def serial(self) -> str:
-        """The serial number."""
-        return self._device.serial_number
-
-    @property
-    def clock(self) -> Clock:
-        """The terminal's time."""
-        return self._clock
 
     @property
     def armed(self) -> str | None:
@@ -152,12 +99,9 @@ class Terminal:
         return self._choice.armed
 
     @property
-    def running(self) -> Running | None:
+    def running(self) -> Payment | None:
         """The payment that runs."""
-        if self._course is None:
-            return None
-        payment = self._course.payment
-        return Running(payment.transaction, payment.start.operation.name, payment.name, payment.status)
+        return self._course.payment if self._course else None
 
     def arm(self, name: str | None) -> None:
         """Choose the scenario of the next payment; None leaves it free again.
@@ -166,7 +110,7 @@ class Terminal:
         Raises KeyError where there is no such scenario.
         """
         self._choice.arm(name)
-        self._spawn(self._choice.begin())
+        self._tasks.begin(self._choice.begin())
 
     async def prepare(self) -> None:
         """Let the scenario of the next payment begin where it begins before the start. Raises NotPossible."""
@@ -181,42 +125,30 @@ class Terminal:
         Source: terminal API, Calls to a terminal.
         """
         asked = {"operation": operation.name, "access_mode": access_mode, **claims(body)}
+        add_start = partial(self._ledger.add, "start", **asked)
         try:
             start, amount = self._admit(body, operation)
         except Refused as refused:
-            self._add_start(asked, refused.status, code=refused.code)
+            add_start(http_status=refused.status, code=refused.code, scenario=None, chosen_by=None, runs=False)
             return messages.plain(refused.answer)
         name, chosen_by = self._choice.choose(start)
         self._started += 1
         # Drawn anew for each payment, so that a seed gives the same payment whatever ran before or beside it.
-        seed = f"{self._seed}/{start.client_transaction_id}/{self._started}"
+        seed = f"{self._parts.seed}/{start.client_transaction_id}/{self._started}"
         payment = Payment(start, amount, name, self._choice.scenarios[name], seed)
         reply = self._start_reply(payment)
         rng = payment.rng("start")
-        usual = HTTPStatus.OK, messages.acknowledgement(self._device, start, messages.new_uuid(rng))
+        usual = HTTPStatus.OK, messages.acknowledgement(self._parts.device, start, messages.new_uuid(rng))
         told = None
         if reply.after_event is not None and start.events_webhook_url is not None:
             told = self._ledger.next(_delivered(payment, reply.after_event))
         answer = messages.apply(reply, usual, rng, told)
-        self._add_start(asked, answer.http_status, scenario=name, chosen_by=chosen_by, runs=reply.runs)
+        add_start(http_status=answer.http_status, code=None, scenario=name, chosen_by=chosen_by, runs=reply.runs)
         if reply.runs:
             self._run(payment)
         else:
             self._ledger.add("over", client_transaction_id=payment.transaction)
         return answer
-
-    def _add_start(
-        self,
-        asked: Mapping[str, Any],
-        http_status: int | None,
-        *,
-        code: str | None = None,
-        scenario: str | None = None,
-        chosen_by: str | None = None,
-        runs: bool = False,
-    ) -> None:
-        told = {"http_status": http_status, "code": code}
-        self._ledger.add("start", **asked, **told, scenario=scenario, chosen_by=chosen_by, runs=runs)
 
     def _admit(self, body: bytes, operation: Operation) -> tuple[StartRequest, Processed]:
         """Check a request against what runs and what was approved; return it with its amount as processed.
@@ -227,10 +159,10 @@ class Terminal:
         if self._course is not None:
             raise Refused(HTTPStatus.CONFLICT, "TERMINAL_BUSY", "another payment is running on this terminal")
         reference = start.transaction_reference
-        original = None if reference is None else self._record.approvals.original(operation, reference)
+        original = None if reference is None else self._parts.record.approvals.original(operation, reference)
         if start.amount is not None:
-            tip = self._tip if operation.takes_tip else None
-            return start, process(start.amount, currency=self._device.currency, tip=tip)
+            tip = self._parts.settings.tip if operation.takes_tip else None
+            return start, process(start.amount, currency=self._parts.device.currency, tip=tip)
         assert original is not None  # noqa: S101 - what needs no amount of its own has an original
         return start, original.amount
 
@@ -241,7 +173,7 @@ class Terminal:
             return reply
         transaction = payment.transaction.lower()
         self._starts[transaction] += 1
-        return reply if reply.holds(self._starts[transaction]) else Start()
+        return reply.nth(self._starts[transaction])
 
     def abort(self) -> Answer:
         """Answer an abort: 200 where it will end in TERMINAL_CANCELED, 409 where nothing can be aborted, or otherwise.
@@ -251,13 +183,12 @@ class Terminal:
         """
         course = self._course
         if course is None:
-            idle = HTTPStatus.CONFLICT, {"code": "NOTHING_RUNNING", "message": "no payment is running"}
+            idle = coded(HTTPStatus.CONFLICT, "NOTHING_RUNNING", "no payment is running")
             return self._aborted(messages.plain(idle), None, None)
         reply, rng = course.payment.next_abort()
-        usual: Usual
         if not course.abortable:
-            usual = HTTPStatus.CONFLICT, {"code": "PAST_POINT_OF_NO_RETURN", "message": "sent to the acquirer"}
-            return self._aborted(messages.apply(reply, usual, rng), course, None)
+            late = coded(HTTPStatus.CONFLICT, "PAST_POINT_OF_NO_RETURN", "sent to the acquirer")
+            return self._aborted(messages.apply(reply, late, rng), course, None)
         match reply.effect:
             case AbortEffect.CANCELS:
                 course.cancel(reply.cancels_after)
@@ -265,8 +196,8 @@ class Terminal:
                 course.hurry()
             case AbortEffect.IGNORED:
                 pass
-        usual = HTTPStatus.OK, {"code": "ABORTED", "message": "the payment is being canceled"}
-        return self._aborted(messages.apply(reply, usual, rng), course, reply.effect)
+        aborted = coded(HTTPStatus.OK, "ABORTED", "the payment is being canceled")
+        return self._aborted(messages.apply(reply, aborted, rng), course, reply.effect)
 
     def _aborted(self, answer: Answer, course: Course | None, effect: AbortEffect | None) -> Answer:
         transaction = course.payment.transaction if course else None
@@ -299,24 +230,21 @@ class Terminal:
         payment = self._found_otherwise.get(transaction.lower())
         if payment is not None:
             reply, rng = payment.next_search()
-            event = find(reply.finds, payment, event, self._device)
+            event = find(reply.finds, payment, event, self._parts.device)
         found = [] if event is None else [msgspec.Raw(event)]
         answer = messages.apply(reply, (HTTPStatus.OK, found), rng)
         self._ledger.add("search", client_transaction_id=transaction, http_status=answer.http_status, found=len(found))
         return answer
 
     def _newest(self, transaction: str) -> bytes | None:
-        payment = self._course.payment if self._course else None
+        payment = self.running
         if payment is not None and payment.sent and payment.transaction.lower() == transaction.lower():
             return payment.newest
-        return self._record.newest(transaction)
+        return self._parts.record.newest(transaction)
 
     async def stop(self) -> None:
         """Switch off: a payment in progress is forgotten, as by a terminal that loses power. It can be used again."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
         if self._course is not None:  # canceled before it began
             self._end(self._course)
 
@@ -326,16 +254,8 @@ class Terminal:
             self._found_otherwise.pop(transaction, None)
         else:
             self._found_otherwise[transaction] = payment
-        self._course = Course(
-            payment,
-            self._notices,
-            self._switches,
-            self._clock,
-            wait_limit=self._wait_limit,
-            spawn=self._spawn,
-            free=self._free,
-        )
-        self._spawn(self._play(self._course))
+        self._course = Course(payment, self._parts, self._tasks, self._free)
+        self._tasks.begin(self._play(self._course))
 
     async def _play(self, course: Course) -> None:
         try:
@@ -354,17 +274,6 @@ class Terminal:
         """Take the next payment, though this course may go on."""
         if self._course is course:
             self._course = None
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:  # a fault of the simulator: the next payment can still run
-            _log.error("the simulated terminal broke off: %s", error, exc_info=error)
 
 
 def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:

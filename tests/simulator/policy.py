@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posd.simulator.clock import VirtualClock
-from posd.simulator.delivery import Item, Queue, Sender
+from posd.simulator.delivery import Item, Poster, Queue, Sender
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import client_context
 from tests.simulator.conftest import Receiver, Script
@@ -85,7 +85,7 @@ async def delivering(
 ) -> AsyncIterator[Delivering]:
     """Run a sender on the queue of that directory; when the block ends it is as after a switch off."""
     queue, ledger = Queue(directory / "queue.jsonl"), Ledger()
-    sender = Sender(queue, ledger, clock, tls=client_context(trust), timeout=timeout, seed="policy", unruly=False)
+    sender = Sender(queue, ledger, clock, Poster(client_context(trust), timeout, clock), seed="policy", unruly=False)
     if paused:
         sender.pause()
     sender.start()

@@ -174,7 +174,7 @@ async def test_a_scenario_without_steps_is_a_payment_that_nobody_hears_of_again(
 
 def running(till: Till) -> tuple[str, str, str | None] | None:
     payment = till.terminal.terminal.running
-    return None if payment is None else (payment.operation, payment.scenario, payment.status)
+    return None if payment is None else (payment.start.operation.name, payment.name, payment.status)
 
 
 async def test_times_are_the_terminals_and_the_payment_that_runs_can_be_looked_at(stage: Stage) -> None:

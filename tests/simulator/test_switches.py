@@ -16,9 +16,9 @@ import trustme
 from cryptography import x509
 
 from posd.simulator import Settings, SettingsError, Shop, Simulator
+from posd.simulator.network import NotPossible
 from posd.simulator.payment import Hand
 from posd.simulator.scenario import Certificate
-from posd.simulator.switches import NotPossible
 from tests.simulator.conftest import SLOW_SPEED, Receiver, Till, request
 from tests.simulator.printers import PrintTill
 from tests.support.ports import reserve

@@ -9,10 +9,10 @@ from typing import Self
 from posd.cli.app.keyboard import Keyboard
 from posd.simulator.control import POWER_CYCLE_SECONDS
 from posd.simulator.journal import SettingsError
+from posd.simulator.network import NotPossible
 from posd.simulator.payment import Hand
 from posd.simulator.scenario import Certificate
 from posd.simulator.simulator import Shop, Simulator
-from posd.simulator.switches import NotPossible
 
 
 @dataclass(frozen=True, slots=True)

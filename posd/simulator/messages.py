@@ -1,24 +1,275 @@
-"""What the terminal says: the acknowledgement and the transaction event (terminal API, Events, Lifecycle).
+"""What callers send and what the terminal says: requests, answers, acknowledgements, events (terminal API).
 
-The two have different shapes on purpose; each is built here field by field, as the terminal API's tables have it.
+The acknowledgement and the event have different shapes on purpose; each is built here field by field, as the tables
+of the terminal API have it.
 
-Source: terminal API, Acknowledgement.
+Source: terminal API, Start request, Acknowledgement, Events, Lifecycle.
 """
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from http import HTTPStatus
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
+import httpx2
+import msgspec
+
 from posd.simulator import wire
-from posd.simulator.operations import CHIP, Status
-from posd.simulator.request import StartRequest
-from posd.simulator.scenario import Failure, Fault, Reply, draw
-from posd.simulator.wire import Number, Processed
+from posd.simulator.operations import CHIP, Operation, Status
+from posd.simulator.scenario import Failure, Fault, Reply, Scenario, draw
+from posd.simulator.wire import Number, Processed, number_fault
+
+#: HTTP status and JSON body.
+Usual = tuple[int, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer as it goes out: `delay` terminal seconds from now, and not before `awaited` is done."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    delay: float = 0.0
+    fault: Fault | None = None
+    awaited: asyncio.Future[Any] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """It does not go out at once."""
+        return self.fault is Fault.SILENT or self.awaited is not None or self.delay > 0
+
+    @property
+    def http_status(self) -> int | None:
+        """The status that reaches the caller; None where no answer does."""
+        return None if self.fault in (Fault.LOST, Fault.SILENT) else int(self.status)
+
+
+def coded(status: int, code: str, message: str) -> Usual:
+    """Return an answer that is a code and a message."""
+    return status, {"code": code, "message": message}
+
+
+def plain(usual: Usual) -> Answer:
+    """Return the usual answer."""
+    status, body = usual
+    return Answer(status, wire.encode(body))
+
+
+def apply(reply: Reply, usual: Usual, rng: Random, awaited: asyncio.Future[Any] | None = None) -> Answer:
+    """Return what a scenario makes of the usual answer."""
+    status, body = usual
+    if reply.status is not None:
+        status = reply.status
+        if status >= 400:
+            status, body = coded(status, f"HTTP_{status}", _phrase(status))
+    if reply.body is not None:
+        raw = reply.body.encode()
+    else:
+        raw = wire.encode(body)
+        if reply.set or reply.remove:
+            raw = wire.encode(changed(wire.decode(raw), reply.set, reply.remove))
+    return Answer(int(status), raw, reply.content_type, draw(reply.after, rng), reply.fault, awaited)
+
+
+def changed(value: Any, members: Mapping[str, Any], removed: Iterable[str]) -> Any:
+    """Return JSON with members replaced, added and removed, each named by its path with points.
+
+    Of a list each item is changed. What a path leads through and is no object becomes one.
+    """
+    if isinstance(value, list):
+        return [changed(item, members, removed) for item in value]
+    value = deepcopy(value)
+    for path, member in members.items():
+        *above, name = path.split(".")
+        parent = value
+        for part in above:
+            if not isinstance(parent.get(part), dict):
+                parent[part] = {}
+            parent = parent[part]
+        parent[name] = member
+    for path in removed:
+        *above, name = path.split(".")
+        parent = value
+        for part in above:
+            parent = parent.get(part) if isinstance(parent, dict) else None
+        if isinstance(parent, dict):
+            parent.pop(name, None)
+    return value
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "an error without a name"
+
+
+class Refused(Exception):
+    """The terminal does not take the request; `status` is the HTTP status of the answer."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+
+    @property
+    def answer(self) -> Answer:
+        """The answer: status, code and message."""
+        return plain(coded(self.status, self.code, self.message))
+
+
+# Requests: bytes in, a request or a refusal out.
+
+#: The ids of a start: name in the ledger -> name in the body.
+START_IDS = {"client_transaction_id": "client_transaction_id", "transaction_reference": "transaction_reference"}
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """A request that can be read. `fields` is the whole body, echoed in the acknowledgement.
+
+    `transaction_reference` is the original's, as sent; `amount` is None where the original's counts. `scenario` is the
+    one that its metadata names, None where they name none.
+    """
+
+    operation: Operation
+    client_transaction_id: str
+    transaction_reference: str | None
+    amount: dict[str, Any] | None
+    events_webhook_url: str | None
+    metadata: dict[str, Any]
+    scenario: str | None
+    fields: dict[str, Any]
+
+
+def read_start(raw: bytes, operation: Operation, scenarios: Mapping[str, Scenario]) -> StartRequest:
+    """Read and check a request body.
+
+    Raises Refused: 400 where the body is not a JSON object, 422 where a field is not as the terminal API has it or the
+    operation needs it, the message naming the field.
+    """
+    body = read_object(raw)
+    transaction = _uuid(body, "client_transaction_id")
+    reference = _reference(body, operation)
+    amount = _amount(body, operation)
+    url = body.get("events_webhook_url")
+    if url is not None and not is_web_address(url):
+        raise invalid("events_webhook_url", "must be an http or https URL")
+    metadata = body.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise invalid("metadata", "must be an object")
+    scenario = _scenario(metadata or {}, scenarios)
+    return StartRequest(operation, transaction, reference, amount, url, metadata or {}, scenario, body)
+
+
+def read_search(raw: bytes) -> str:
+    """Read the body of a search, return the id that is asked for.
+
+    Raises Refused: 400 where the body is not a JSON object, 422 where the id is not a UUID.
+    """
+    return _uuid(read_object(raw), "client_transaction_id")
+
+
+def claims(raw: bytes, names: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the texts that a request bears, for the ledger; its body may be anything.
+
+    `names` are those in the ledger, each with that in the body. A text that is not there is None.
+    """
+    try:
+        body = read_object(raw)
+    except Refused:
+        body = {}
+    values = {name: body.get(member) for name, member in names.items()}
+    return {name: value if isinstance(value, str) else None for name, value in values.items()}
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Read a body that must be a JSON object. Raises Refused."""
+    try:
+        body = wire.decode(raw)
+    except wire.NotJson as error:
+        raise Refused(400, "MALFORMED_JSON", f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise Refused(400, "MALFORMED_JSON", "the body is not a JSON object")
+    return body
+
+
+def _reference(body: dict[str, Any], operation: Operation) -> str | None:
+    if operation.originals:
+        return _uuid(body, "transaction_reference")
+    if body.get("transaction_reference") is not None:
+        raise invalid("transaction_reference", f"must not be there: a {operation.name} refers to nothing")
+    return None
+
+
+def _uuid(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not (isinstance(value, str) and _UUID.fullmatch(value)):
+        raise invalid(name, "must be a UUID")
+    return value
+
+
+def _amount(body: dict[str, Any], operation: Operation) -> dict[str, Any] | None:
+    amount = body.get("amount")
+    if amount in (None, {}) and not operation.needs_amount:
+        return None
+    if not isinstance(amount, dict):
+        raise invalid("amount", "must be an object of numbers")
+    for name, value in amount.items():
+        if name == "extra_taxes":
+            if not isinstance(value, dict):
+                raise invalid("amount.extra_taxes", "must be an object of numbers")
+            for tax, tax_value in value.items():
+                _check_number(tax_value, f"amount.extra_taxes.{tax}")
+        else:
+            _check_number(value, f"amount.{name}")
+    return amount
+
+
+def _scenario(metadata: dict[str, Any], scenarios: Mapping[str, Scenario]) -> str | None:
+    if "scenario" not in metadata:
+        return None
+    name = metadata["scenario"]
+    if not (isinstance(name, str) and name in scenarios):
+        raise invalid("metadata.scenario", "must name a scenario; posd simulate --list shows them")
+    if scenarios[name].out_of_reach:
+        raise invalid("metadata.scenario", f"cannot be {name}, which begins before the start: choose it beforehand")
+    return name
+
+
+def _check_number(value: Any, path: str) -> None:
+    fault = number_fault(value)
+    if fault is not None:
+        raise invalid(path, fault)
+
+
+def is_web_address(url: Any) -> bool:
+    """Tell whether a webhook can be delivered there."""
+    if not isinstance(url, str):
+        return False
+    try:
+        parts = urlsplit(url)
+        httpx2.URL(url)  # what the sender cannot call is refused now, not found out after the payment
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except (ValueError, httpx2.InvalidURL):
+        return False
+
+
+def invalid(path: str, why: str) -> Refused:
+    """Return the refusal of a field; `path` names it."""
+    return Refused(422, "INVALID_REQUEST", f"{path} {why}")
+
+
+# What the terminal tells of itself and of a payment.
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +363,7 @@ def transaction_event(device: Device, start: StartRequest, amount: Processed, ev
     values: dict[str, Any] = {
         "reading_type": event.reading_type,
         "operation": operation(device, start, amount),
-        "failure_reason": _failure_reason(event.failure),
+        "failure_reason": None if event.failure is None else msgspec.structs.asdict(event.failure),
         "raw_response": event.raw_response,
     }
     conditional = CONDITIONAL_FIELDS.get(event.status, UNPUBLISHED_FIELDS)
@@ -168,95 +419,3 @@ def approval(start: StartRequest, authorized: Number, reading_type: str | None, 
         "ticket_number": f"{rng.randrange(1, 1_000_000):06}",
         "card_data": {"bank": "Simulated Bank", "brand": "VISA", "country": "EC", "type": "CREDIT"},
     }
-
-
-def _failure_reason(failure: Failure | None) -> dict[str, str] | None:
-    return None if failure is None else {"type": failure.type, "code": failure.code, "message": failure.message}
-
-
-# Answers: what the terminal would say, and what a scenario makes of it.
-
-#: HTTP status and JSON body.
-Usual = tuple[int, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One answer as it goes out: `delay` terminal seconds from now, and not before `awaited` is done."""
-
-    status: int
-    body: bytes
-    content_type: str = "application/json"
-    delay: float = 0.0
-    fault: Fault | None = None
-    awaited: asyncio.Future[Any] | None = None
-
-    @property
-    def waits(self) -> bool:
-        """It does not go out at once."""
-        return self.fault is Fault.SILENT or self.awaited is not None or self.delay > 0
-
-    @property
-    def http_status(self) -> int | None:
-        """The status that reaches the caller; None where no answer does."""
-        return None if self.fault in (Fault.LOST, Fault.SILENT) else int(self.status)
-
-
-def coded(status: int, code: str, message: str) -> Usual:
-    """Return an answer that consists of a code and words."""
-    return status, {"code": code, "message": message}
-
-
-def plain(usual: Usual) -> Answer:
-    """Return the usual answer."""
-    status, body = usual
-    return Answer(status, wire.encode(body))
-
-
-def apply(reply: Reply, usual: Usual, rng: Random, awaited: asyncio.Future[Any] | None = None) -> Answer:
-    """Return what a scenario makes of the usual answer."""
-    status, body = usual
-    if reply.status is not None:
-        status = reply.status
-        if status >= 400:
-            body = {"code": f"HTTP_{status}", "message": _phrase(status)}
-    if reply.body is not None:
-        raw = reply.body.encode()
-    else:
-        raw = wire.encode(body)
-        if reply.set or reply.remove:
-            raw = wire.encode(changed(wire.decode(raw), reply.set, reply.remove))
-    return Answer(int(status), raw, reply.content_type, draw(reply.after, rng), reply.fault, awaited)
-
-
-def changed(value: Any, members: Mapping[str, Any], removed: Iterable[str]) -> Any:
-    """Return JSON with members replaced, added and removed, each named by its path with points.
-
-    Of a list each item is changed. What a path leads through and is no object becomes one.
-    """
-    if isinstance(value, list):
-        return [changed(item, members, removed) for item in value]
-    value = deepcopy(value)
-    for path, member in members.items():
-        *above, name = path.split(".")
-        parent = value
-        for part in above:
-            if not isinstance(parent.get(part), dict):
-                parent[part] = {}
-            parent = parent[part]
-        parent[name] = member
-    for path in removed:
-        *above, name = path.split(".")
-        parent = value
-        for part in above:
-            parent = parent.get(part) if isinstance(parent, dict) else None
-        if isinstance(parent, dict):
-            parent.pop(name, None)
-    return value
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "an error without a name"

@@ -16,11 +16,10 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Item
 from posd.simulator.ledger import Ledger
-from posd.simulator.messages import Device, Event, changed
+from posd.simulator.messages import Device, Event, StartRequest, changed
 from posd.simulator.network import NotPossible
 from posd.simulator.operations import CHIP, CONTACTLESS, FINALS, SENT, Status
 from posd.simulator.record import Final, Record
-from posd.simulator.request import StartRequest
 from posd.simulator.scenario import (
     Abort,
     Certificate,

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from http import HTTPStatus
 from random import Random
@@ -17,11 +18,10 @@ from posd.simulator import messages, wire
 from posd.simulator.clock import Clock, Tasks
 from posd.simulator.delivery import Poster
 from posd.simulator.ledger import Ledger
-from posd.simulator.messages import Answer
+from posd.simulator.messages import Answer, Refused, claims, invalid, is_web_address, read_object
 from posd.simulator.operations import AccessMode
 from posd.simulator.record import Job, PrintRecord, Taken
-from posd.simulator.request import PrintRequest, Refused, on_paper, print_claims, read_object, read_print
-from posd.simulator.scenario import ENDS, Call, Jam, Memory, PrintStatus, Reply, draw, prints
+from posd.simulator.scenario import CHOICE, ENDS, Call, Jam, Memory, PrintStatus, Reply, draw, prints
 from posd.simulator.settings import Settings
 
 #: Real seconds that a webhook receiver has to answer (terminal API, Printing, Delivery).
@@ -32,6 +32,15 @@ MAX_CALLS = 8
 PICK_UP = (0.1, 0.5)
 #: Jobs that can wait for the paper; further ones are refused.
 MAX_WAITING = 10_000
+#: Characters of an id; those of the caller are its own business, but a device does not take a novel.
+MAX_ID_CHARACTERS = 128
+#: The members that are published.
+PUBLISHED = ("printJobId", "externalReference", "webhookUrl")
+DOCUMENT = "document"
+#: The member of a document that is a plain text.
+TEXT = "text"
+#: What the ledger has of a request: name in the ledger -> name in the body.
+PRINT_IDS = {"print_job_id": "printJobId", "external_reference": "externalReference"}
 
 _log = logging.getLogger(__name__)
 
@@ -79,14 +88,15 @@ class Printer:
         An id that was used before is printed again: nothing promises otherwise, and a caller that sends a job twice
         shall see on paper what it has done.
         """
-        asked = {**print_claims(body), "access_mode": access_mode}
+        asked = {**claims(body, PRINT_IDS), "access_mode": access_mode}
         try:
             request = self._admit(body)
         except Refused as refused:
             self._ledger.add("print", **asked, http_status=int(refused.status), code=refused.code, scenario=None)
-            return messages.plain((refused.status, {"code": refused.code, "message": refused.message}))
-        creation = prints()[request.scenario].creation
-        taken = _slip(request)
+            return refused.answer
+        scenario = prints()[request.scenario]
+        creation = scenario.creation
+        taken = replace(request, print_job_id=f"terminal-{request.slip}") if scenario.own_id else request
         answer = self._answer(creation, "create", request.print_job_id, (HTTPStatus.ACCEPTED, Job(taken).told()))
         self._ledger.add(
             "print", **asked, http_status=answer.http_status, code=_code(answer), scenario=request.scenario
@@ -103,11 +113,9 @@ class Printer:
         """
         job = None if print_job_id is None else self._record.newest(print_job_id)
         if print_job_id is None:
-            message = "print_job_id must be set"
-            answer = messages.plain((HTTPStatus.UNPROCESSABLE_ENTITY, {"code": "INVALID_REQUEST", "message": message}))
+            answer = invalid("print_job_id", "must be set").answer
         elif job is None:
-            message = f"no print job {print_job_id}"
-            answer = messages.plain((HTTPStatus.NOT_FOUND, {"code": "UNKNOWN_PRINT_JOB", "message": message}))
+            answer = Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_PRINT_JOB", f"no print job {print_job_id}").answer
         else:
             answer = self._answer(job.scenario.poll, "poll", print_job_id, (HTTPStatus.OK, job.told()))
         self._ledger.add(
@@ -136,7 +144,7 @@ class Printer:
         """Put paper in: a job that waits for it goes on, and with it the printer."""
         self._paper.set()
 
-    def _admit(self, body: bytes) -> PrintRequest:
+    def _admit(self, body: bytes) -> Taken:
         request = read_print(body, self._scenario)
         if self._waiting.qsize() >= MAX_WAITING:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "SPOOL_FULL", f"{MAX_WAITING} print jobs wait already")
@@ -217,18 +225,32 @@ class Printer:
         )
 
 
-def _slip(request: PrintRequest) -> Taken:
-    """Make a job of a request, with what tells it from every other."""
-    slip = str(uuid.uuid4())
-    own_id = prints()[request.scenario].own_id
-    return Taken(
-        slip,
-        f"terminal-{slip}" if own_id else request.print_job_id,
-        request.external_reference,
-        request.webhook_url,
-        request.scenario,
-        request.document,
-    )
+def read_print(raw: bytes, default_scenario: str) -> Taken:
+    """Read and check the request that creates a job; `document` is what is printed.
+
+    The body is not published beyond its ids and `webhookUrl`; that the document stands under `document` is an
+    assumption. Where nothing stands there, the members beside the published ones are the document.
+
+    Raises Refused: 400 where the body is not a JSON object, 422 where a field cannot be, the message naming it.
+    """
+    body = read_object(raw)
+    print_job_id = body.get("printJobId")
+    if not (isinstance(print_job_id, str) and 0 < len(print_job_id) <= MAX_ID_CHARACTERS):
+        raise invalid("printJobId", f"must be a text of 1 to {MAX_ID_CHARACTERS} characters")
+    reference = body.get("externalReference", "")
+    if not isinstance(reference, str):
+        raise invalid("externalReference", "must be a text")
+    url = body.get("webhookUrl")
+    if url is not None and not is_web_address(url):
+        raise invalid("webhookUrl", "must be an http or https URL")
+    beside = {name: value for name, value in body.items() if name not in PUBLISHED}
+    document = body.get(DOCUMENT, beside)
+    if not document:
+        raise invalid(DOCUMENT, "must be there: there is nothing to print")
+    scenario = reference.removeprefix(CHOICE) if reference.startswith(CHOICE) else default_scenario
+    if scenario not in prints():
+        raise invalid("externalReference", f"must name a scenario after {CHOICE} (posd simulate --list shows them)")
+    return Taken(str(uuid.uuid4()), print_job_id, reference, url, scenario, document)
 
 
 def _code(answer: Answer) -> str | None:
@@ -253,3 +275,31 @@ def _add_printed(ledger: Ledger, job: Job) -> None:
         error_code=None if fault is None else fault.code,
         text=on_paper(job.taken.document) if job.scenario.prints else None,
     )
+
+
+def on_paper(document: Any) -> str:
+    """Lay a document out as text: its text where it has one, else each of its values on a line.
+
+    What would steer a screen, a printer's own codes for example, is left out.
+    """
+    text = document.get(TEXT) if isinstance(document, dict) else document
+    lines = text.splitlines() if isinstance(text, str) else _lines(document, "")
+    return "\n".join("".join(c for c in line.expandtabs() if c.isprintable()).rstrip() for line in lines)
+
+
+def _lines(value: Any, indent: str) -> Iterator[str]:
+    """Give the lines of a value that `wire.decode` has read: its depth is limited there."""
+    named = value.items() if isinstance(value, dict) else (("", item) for item in value)
+    for name, item in named:
+        label = f"{name}: " if name else ""
+        if isinstance(item, dict | list):
+            if name:
+                yield f"{indent}{name}:"
+            yield from _lines(item, indent + "  " * bool(name))
+        else:
+            yield from (indent + line for line in f"{label}{_word(item)}".splitlines() or [""])
+
+
+def _word(value: Any) -> str:
+    """Write one value: a text as it is, null as nothing."""
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -16,8 +16,8 @@ import msgspec
 
 from posd.simulator import wire
 from posd.simulator.journal import Journal
+from posd.simulator.messages import Refused
 from posd.simulator.operations import BY_NAME, Operation
-from posd.simulator.request import Refused
 from posd.simulator.scenario import ENDS, Memory, PrintScenario, PrintStatus, prints
 from posd.simulator.wire import Processed
 

@@ -12,10 +12,21 @@ import msgspec
 from posd.simulator import messages, wire
 from posd.simulator.clock import Tasks
 from posd.simulator.ledger import Entry
-from posd.simulator.messages import Answer, Device, Event, changed, coded
+from posd.simulator.messages import (
+    START_IDS,
+    Answer,
+    Device,
+    Event,
+    Refused,
+    StartRequest,
+    changed,
+    claims,
+    coded,
+    read_search,
+    read_start,
+)
 from posd.simulator.operations import AccessMode, Operation, Status
 from posd.simulator.payment import Choice, Course, Hand, Parts, Payment
-from posd.simulator.request import Refused, StartRequest, claims, read_search, read_start
 from posd.simulator.scenario import AbortEffect, Failure, Search, SearchFinds, Start
 from posd.simulator.wire import Processed, process
 
@@ -124,13 +135,13 @@ class Terminal:
 
         Source: terminal API, Calls to a terminal.
         """
-        asked = {"operation": operation.name, "access_mode": access_mode, **claims(body)}
+        asked = {"operation": operation.name, "access_mode": access_mode, **claims(body, START_IDS)}
         add_start = partial(self._ledger.add, "start", **asked)
         try:
             start, amount = self._admit(body, operation)
         except Refused as refused:
             add_start(http_status=refused.status, code=refused.code, scenario=None, chosen_by=None, runs=False)
-            return messages.plain(refused.answer)
+            return refused.answer
         name, chosen_by = self._choice.choose(start)
         self._started += 1
         # Drawn anew for each payment, so that a seed gives the same payment whatever ran before or beside it.
@@ -183,8 +194,8 @@ class Terminal:
         """
         course = self._course
         if course is None:
-            idle = coded(HTTPStatus.CONFLICT, "NOTHING_RUNNING", "no payment is running")
-            return self._aborted(messages.plain(idle), None, None)
+            idle = Refused(HTTPStatus.CONFLICT, "NOTHING_RUNNING", "no payment is running")
+            return self._aborted(idle.answer, None, None)
         reply, rng = course.payment.next_abort()
         if not course.abortable:
             late = coded(HTTPStatus.CONFLICT, "PAST_POINT_OF_NO_RETURN", "sent to the acquirer")
@@ -222,9 +233,9 @@ class Terminal:
         try:
             transaction = read_search(body)
         except Refused as refused:
-            claimed = claims(body)["client_transaction_id"]
+            claimed = claims(body, START_IDS)["client_transaction_id"]
             self._ledger.add("search", client_transaction_id=claimed, http_status=refused.status, found=0)
-            return messages.plain(refused.answer)
+            return refused.answer
         event = self._newest(transaction)
         reply, rng = Search(), Random(0)  # noqa: S311 - nothing is drawn of an ordinary search
         payment = self._found_otherwise.get(transaction.lower())

@@ -11,8 +11,7 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.printing import MAX_CALLS, WEBHOOK_SECONDS
-from posd.simulator.request import on_paper
+from posd.simulator.printing import MAX_CALLS, WEBHOOK_SECONDS, on_paper
 from tests.simulator.conftest import QUICK_SPEED, Receiver, Till
 from tests.simulator.printers import PRINT_JOB, RECEIPT, PrintTill, creation
 

@@ -12,10 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
-from posd.simulator import wire
 from posd.simulator.clock import Clock, cancel
 from posd.simulator.listener import HANG_UP
-from posd.simulator.messages import Answer
+from posd.simulator.messages import Answer, Refused, plain
 from posd.simulator.operations import OPERATIONS, AccessMode, Operation
 from posd.simulator.payment import Parts
 from posd.simulator.printing import Printer
@@ -91,10 +90,10 @@ def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) 
     """
 
     async def show_ledger(_: Request) -> Response:
-        return _json(200, list(parts.ledger))
+        return json_response(list(parts.ledger))
 
     async def show_prints(_: Request) -> Response:
-        return _json(200, parts.workings.printer.prints())
+        return json_response(parts.workings.printer.prints())
 
     async def put_paper_in(_: Request) -> Response:
         parts.workings.printer.put_paper_in()
@@ -104,7 +103,7 @@ def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) 
         name = request.path_params["name"]
         if name not in bodies:
             raise HTTPException(404)
-        return _json(200, bodies[name])
+        return json_response(bodies[name])
 
     return Starlette(
         routes=[
@@ -118,7 +117,7 @@ def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) 
             StarletteRoute("/simulator/paper", put_paper_in, methods=["POST"]),
             StarletteRoute("/simulator/{name}", show_bodies),
         ],
-        exception_handlers={HTTPException: _http_error},
+        exception_handlers={Refused: answer_refusal, HTTPException: _http_error},
     )
 
 
@@ -126,12 +125,10 @@ def _endpoint(
     call: Call, access_mode: AccessMode, terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]
 ) -> Callable[[Request], object]:
     async def endpoint(request: Request) -> Response:
-        body = await _read(request)
+        body = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
         serial = request.path_params.get("terminal_serial", parts.settings.serial)
         if serial != parts.settings.serial:  # it never reaches this terminal, and leaves nothing in its books
-            return _json(
-                HTTPStatus.NOT_FOUND, {"code": "UNKNOWN_TERMINAL", "message": f"there is no terminal {serial}"}
-            )
+            raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
         if call.kept_in is not None:
             bodies[call.kept_in].append(body.decode("utf-8", "replace"))
         asked = Asked(terminal, parts.workings.printer, body, access_mode, request.query_params)
@@ -147,8 +144,7 @@ async def _carry_out(answer: Answer, request: Request, clock: Clock) -> Response
     if answer.fault is Fault.LOST:
         request.scope["state"][HANG_UP]()
         return Response()
-    kind = _Cut if answer.fault is Fault.CUT else Response
-    return kind(answer.body, answer.status, media_type=answer.content_type)
+    return response(answer, _Cut if answer.fault is Fault.CUT else Response)
 
 
 async def _hold(answer: Answer, request: Request, clock: Clock) -> None:
@@ -185,24 +181,40 @@ class _Cut(Response):
         scope["state"][HANG_UP]()
 
 
-async def _read(request: Request) -> bytes:
-    """Read the body; what is over the limit is read too, but not kept, so that the answer reaches its caller."""
+async def read_body(request: Request, limit: int, code: str) -> bytes:
+    """Read a body. Raises Refused, with this code, where it has more bytes than the limit.
+
+    What is over the limit is read too, but not kept, so that the answer reaches its caller.
+    """
     body = bytearray()
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size <= MAX_BODY_BYTES:
+        if size <= limit:
             body += chunk
-    if size > MAX_BODY_BYTES:
-        raise HTTPException(413, f"the body has more than {MAX_BODY_BYTES} bytes")
+    if size > limit:
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, code, f"the body has more than {limit} bytes")
     return bytes(body)
+
+
+def json_response(value: object) -> Response:
+    """Answer 200 with JSON."""
+    return response(plain((HTTPStatus.OK, value)))
+
+
+def response(answer: Answer, kind: type[Response] = Response) -> Response:
+    """Make the HTTP response of an answer."""
+    return kind(answer.body, answer.status, media_type=answer.content_type)
+
+
+async def answer_refusal(_: Request, error: Exception) -> Response:
+    """Answer a call that was refused."""
+    assert isinstance(error, Refused)  # noqa: S101 - registered for this type alone
+    return response(error.answer)
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
-    return _json(error.status_code, {"code": f"HTTP_{error.status_code}", "message": error.detail}, error.headers)
-
-
-def _json(status: int, body: object, headers: object = None) -> Response:
-    extra = dict(headers) if isinstance(headers, dict) else None
-    return Response(wire.encode(body), status, media_type="application/json", headers=extra)
+    refused = response(Refused(error.status_code, f"HTTP_{error.status_code}", error.detail).answer)
+    refused.headers.update(error.headers or {})
+    return refused

@@ -1,8 +1,7 @@
 """The control API: a developer's hands on the terminals, over HTTP and JSON on loopback."""
 
-import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
@@ -17,12 +16,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from posd.simulator import wire
+from posd.simulator.app import answer_refusal, json_response, read_body, response
+from posd.simulator.clock import Tasks
 from posd.simulator.journal import SettingsError
 from posd.simulator.listener import Listener, bind
-from posd.simulator.network import NotPossible
+from posd.simulator.messages import Refused
+from posd.simulator.network import NotPossible, url
 from posd.simulator.payment import Hand
-from posd.simulator.scenario import Certificate, Strict, payments, prints
+from posd.simulator.scenario import Certificate, Scenario, Story, Strict, payments, prints
 from posd.simulator.simulator import Shop, Simulator
 
 # What calls of the control API bring, and its help.
@@ -61,12 +62,8 @@ POST /clock                                {"advance": 60}: with --virtual, let 
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 
 
-class BodyFault(ValueError):
-    """A body is not what the call takes; the message says why."""
-
-
 class Nothing(Strict, frozen=True):
-    """A body that says nothing."""
+    """The body of a call that needs none."""
 
 
 class Arm(Strict, frozen=True):
@@ -93,56 +90,22 @@ class Advance(Strict, frozen=True):
     advance: _Seconds
 
 
-_Body = TypeVar("_Body", bound=Strict)
-
-
-def nothing(raw: bytes) -> Nothing:
-    """Read the body of a call that needs none. Raises BodyFault."""
-    return _read_body(raw, Nothing)
-
-
-def arm(raw: bytes) -> Arm:
-    """Read which scenario is armed. Raises BodyFault."""
-    return _read_body(raw, Arm)
-
-
-def power_cycle(raw: bytes) -> PowerCycle:
-    """Read how long a power cycle takes. Raises BodyFault."""
-    return _read_body(raw, PowerCycle)
-
-
-def show(raw: bytes) -> Show:
-    """Read which certificate is to be shown. Raises BodyFault."""
-    return _read_body(raw, Show)
-
-
-def read_advance(raw: bytes) -> Advance:
-    """Read how far the clock is to go. Raises BodyFault."""
-    return _read_body(raw, Advance)
-
-
-def _read_body(raw: bytes, kind: type[_Body]) -> _Body:
-    """Read a body; none at all is an empty object."""
-    try:
-        return msgspec.json.decode(raw or b"{}", type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BodyFault(str(error)) from error
-
-
 # What the control API shows: the catalogue, and how a terminal stands.
 
 
 def listed_scenarios() -> list[dict[str, Any]]:
     """Return the catalogue in brief: name, kind (payment or print), summary, when, and the amount that chooses it."""
+    catalogues: dict[str, Mapping[str, Story]] = {"payment": payments(), "print": prints()}
     return [
-        *(
-            {"name": name, "kind": "payment", "summary": item.summary, "when": item.when, "amount": item.amount}
-            for name, item in payments().items()
-        ),
-        *(
-            {"name": name, "kind": "print", "summary": item.summary, "when": item.when, "amount": None}
-            for name, item in prints().items()
-        ),
+        {
+            "name": name,
+            "kind": kind,
+            "summary": story.summary,
+            "when": story.when,
+            "amount": story.amount if isinstance(story, Scenario) else None,
+        }
+        for kind, catalogue in catalogues.items()
+        for name, story in catalogue.items()
     ]
 
 
@@ -179,17 +142,6 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
 # has sent, and a POST only with the content type that no form can send.
 
 
-class Problem(Exception):
-    """What a caller is told: HTTP status, code and words."""
-
-    def __init__(self, status: HTTPStatus, code: str, message: str) -> None:
-        """Say it."""
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-
-
 class Guard:
     """Lets calls through that a developer's program can have made, and no page in a browser."""
 
@@ -199,21 +151,18 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call."""
-        problem = _why_not(scope.get("method", "GET"), Headers(scope=scope))  # a WebSocket has none; none is served
-        if problem is None:
-            await self._app(scope, receive, send)
-        else:
-            await told(problem)(scope, receive, send)
+        refused = _why_not(scope.get("method", "GET"), Headers(scope=scope))  # a WebSocket has none; none is served
+        await (self._app if refused is None else response(refused.answer))(scope, receive, send)
 
 
-def _why_not(method: str, headers: Headers) -> Problem | None:
+def _why_not(method: str, headers: Headers) -> Refused | None:
     if not _names_loopback(headers.get("host", "")):
-        return Problem(HTTPStatus.MISDIRECTED_REQUEST, "FOREIGN_HOST", "call it by 127.0.0.1, [::1] or localhost")
+        return Refused(HTTPStatus.MISDIRECTED_REQUEST, "FOREIGN_HOST", "call it by 127.0.0.1, [::1] or localhost")
     if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
-        return Problem(HTTPStatus.FORBIDDEN, "FOREIGN_PAGE", "no web page may call this: use a program, such as curl")
+        return Refused(HTTPStatus.FORBIDDEN, "FOREIGN_PAGE", "no web page may call this: use a program, such as curl")
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if method == "POST" and media_type != "application/json":
-        return Problem(
+        return Refused(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             "NOT_JSON",
             "a POST needs content-type: application/json, also where its body is empty (curl --json '{}')",
@@ -235,16 +184,6 @@ def is_loopback(text: str) -> bool:
         return False
 
 
-def json_answer(value: object, status: int = 200) -> Response:
-    """Answer JSON."""
-    return Response(wire.encode(value), status, media_type="application/json")
-
-
-def told(problem: Problem) -> Response:
-    """Answer a problem: `code` and `message`."""
-    return json_answer({"code": problem.code, "message": problem.message}, problem.status)
-
-
 #: Bytes of a body that are read.
 MAX_BODY_BYTES = 65_536
 
@@ -259,68 +198,44 @@ class Control:
         self._shop = shop
         self._host = host
         self._port = port
-        self._listener = Listener(_app(shop, self._begin), None)
-        self._under_way: set[asyncio.Task[None]] = set()
+        #: What takes the terminal's time, while the caller has its answer.
+        self._tasks = Tasks()
+        self._listener = Listener(_app(shop, self._tasks), None)
         #: Where it can be called; known once the block has begun.
         self.url = ""
 
     async def __aenter__(self) -> Self:
         bound = bind(self._host, self._port)
-        port = bound.getsockname()[1]
         try:
             self._listener.start(bound)
         except SettingsError:
             bound.close()
             raise
-        self.url = f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{port}"
+        self.url = url("http", self._host, bound.getsockname()[1])
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._listener.stop()
-        tasks = list(self._under_way)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that takes the terminal's time, while the caller has its answer."""
-        task = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-
-
-Begin = Callable[[Coroutine[Any, Any, None]], None]
+        await self._tasks.stop()
 
 
 @dataclass(frozen=True, slots=True)
 class _Deed:
-    """What a POST to a terminal does; `body` reads what it brings."""
+    """What a POST to a terminal does; `body` is what it brings, `Tasks` is for what goes on after the answer."""
 
-    body: Callable[[bytes], Any]
-    do: Callable[[Simulator, Any, Begin], Awaitable[None]]
-
-
-async def _unplug(terminal: Simulator, _body: object, _begin: Begin) -> None:
-    await terminal.unplug()
+    body: type[Strict]
+    do: Callable[[Simulator, Any, Tasks], Awaitable[None]]
 
 
-async def _plug(terminal: Simulator, _body: object, _begin: Begin) -> None:
-    await terminal.plug()
+def _plain(do: Callable[[Simulator], Awaitable[None]]) -> _Deed:
+    return _Deed(Nothing, lambda terminal, _body, _tasks: do(terminal))
 
 
-async def _power_off(terminal: Simulator, _body: object, _begin: Begin) -> None:
+async def _power_cycle(terminal: Simulator, body: PowerCycle, tasks: Tasks) -> None:
     await terminal.power_off()
-
-
-async def _power_on(terminal: Simulator, _body: object, _begin: Begin) -> None:
-    await terminal.power_on()
-
-
-async def _power_cycle(terminal: Simulator, body: PowerCycle, begin: Begin) -> None:
-    await terminal.power_off()
-    begin(_on_after(terminal, body.seconds))
+    tasks.begin(_on_after(terminal, body.seconds))
 
 
 async def _on_after(terminal: Simulator, seconds: float) -> None:
@@ -328,88 +243,84 @@ async def _on_after(terminal: Simulator, seconds: float) -> None:
     await terminal.power_on()
 
 
-async def _move(terminal: Simulator, _body: object, _begin: Begin) -> None:
-    await terminal.move()
-
-
-async def _show_certificate(terminal: Simulator, body: Show, _begin: Begin) -> None:
+async def _show_certificate(terminal: Simulator, body: Show, _tasks: Tasks) -> None:
     await terminal.show_certificate(body.which)
 
 
-async def _put_paper_in(terminal: Simulator, _body: object, _begin: Begin) -> None:
+async def _put_paper_in(terminal: Simulator) -> None:
     terminal.put_paper_in()
 
 
-async def _arm(terminal: Simulator, body: Arm, _begin: Begin) -> None:
+async def _arm(terminal: Simulator, body: Arm, _tasks: Tasks) -> None:
     try:
         terminal.terminal.arm(body.name)
     except LookupError:
-        raise Problem(
+        raise Refused(
             HTTPStatus.NOT_FOUND, "UNKNOWN_SCENARIO", f"there is no scenario {body.name}: GET /scenarios lists them"
         ) from None
 
 
 def _hand(hand: Hand) -> _Deed:
-    async def do(terminal: Simulator, _body: object, _begin: Begin) -> None:
+    async def do(terminal: Simulator) -> None:
         if not terminal.terminal.hand(hand):
-            raise Problem(
+            raise Refused(
                 HTTPStatus.CONFLICT, "NOT_NOW", f"{hand} is not possible as the terminal stands: GET /terminals/SERIAL"
             )
 
-    return _Deed(nothing, do)
+    return _plain(do)
 
 
 #: What can be asked of a terminal, by the last part of the path.
 DEEDS: Mapping[str, _Deed] = {
     **{hand.value: _hand(hand) for hand in Hand},
-    "scenario": _Deed(arm, _arm),
-    "unplug": _Deed(nothing, _unplug),
-    "plug": _Deed(nothing, _plug),
-    "power-off": _Deed(nothing, _power_off),
-    "power-on": _Deed(nothing, _power_on),
-    "power-cycle": _Deed(power_cycle, _power_cycle),
-    "move": _Deed(nothing, _move),
-    "certificate": _Deed(show, _show_certificate),
-    "paper": _Deed(nothing, _put_paper_in),
+    "scenario": _Deed(Arm, _arm),
+    "unplug": _plain(Simulator.unplug),
+    "plug": _plain(Simulator.plug),
+    "power-off": _plain(Simulator.power_off),
+    "power-on": _plain(Simulator.power_on),
+    "power-cycle": _Deed(PowerCycle, _power_cycle),
+    "move": _plain(Simulator.move),
+    "certificate": _Deed(Show, _show_certificate),
+    "paper": _plain(_put_paper_in),
 }
 
 
-def _app(shop: Shop, begin: Begin) -> ASGIApp:
+def _app(shop: Shop, tasks: Tasks) -> ASGIApp:
     def terminal_of(request: Request) -> Simulator:
         serial = request.path_params["serial"]
         if serial not in shop.terminals:
-            raise Problem(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}: GET /terminals")
+            raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}: GET /terminals")
         return shop.terminals[serial]
 
     async def show_help(_: Request) -> Response:
         return PlainTextResponse(HELP)
 
     async def show_scenarios(_: Request) -> Response:
-        return json_answer(listed_scenarios())
+        return json_response(listed_scenarios())
 
     async def show_terminals(_: Request) -> Response:
-        return json_answer([state_of(terminal) for terminal in shop.terminals.values()])
+        return json_response([state_of(terminal) for terminal in shop.terminals.values()])
 
     async def show_terminal(request: Request) -> Response:
         path = request.path_params["serial"]
         serial, _, deed = path.rpartition("/")
         if path not in shop.terminals and serial in shop.terminals and deed in DEEDS:
-            raise Problem(HTTPStatus.METHOD_NOT_ALLOWED, "HTTP_405", f"{deed} is done by a POST; GET / tells how")
-        return json_answer(state_of(terminal_of(request)))
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "HTTP_405", f"{deed} is done by a POST; GET / tells how")
+        return json_response(state_of(terminal_of(request)))
 
     async def show_ledger(request: Request) -> Response:
-        return json_answer(list(terminal_of(request).ledger))
+        return json_response(list(terminal_of(request).ledger))
 
     async def show_prints(request: Request) -> Response:
-        return json_answer(terminal_of(request).prints())
+        return json_response(terminal_of(request).prints())
 
     async def show_clock(_: Request) -> Response:
-        return json_answer({"virtual": shop.virtual_clock is not None, "now": shop.clock.now()})
+        return json_response({"virtual": shop.virtual_clock is not None, "now": shop.clock.now()})
 
     async def advance(request: Request) -> Response:
-        body = read_advance(await _read(request))
+        body = await _read(request, Advance)
         if shop.virtual_clock is None:
-            raise Problem(HTTPStatus.CONFLICT, "REAL_TIME", "time passes by itself here: start with --virtual")
+            raise Refused(HTTPStatus.CONFLICT, "REAL_TIME", "time passes by itself here: start with --virtual")
         await shop.virtual_clock.advance(body.advance)
         return await show_clock(request)
 
@@ -417,9 +328,9 @@ def _app(shop: Shop, begin: Begin) -> ASGIApp:
         terminal = terminal_of(request)
         deed = DEEDS.get(request.path_params["deed"])
         if deed is None:
-            raise Problem(HTTPStatus.NOT_FOUND, "UNKNOWN_PATH", "GET / tells what there is")
-        await deed.do(terminal, deed.body(await _read(request)), begin)
-        return json_answer(state_of(terminal))
+            raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_PATH", "GET / tells what there is")
+        await deed.do(terminal, await _read(request, deed.body), tasks)
+        return json_response(state_of(terminal))
 
     at = "/terminals/{serial:path}"  # a serial can have any character, a slash too
     return Guard(
@@ -436,8 +347,7 @@ def _app(shop: Shop, begin: Begin) -> ASGIApp:
                 Route(at, show_terminal),
             ],
             exception_handlers={
-                Problem: _problem,
-                BodyFault: _body_fault,
+                Refused: answer_refusal,
                 NotPossible: _not_possible,
                 SettingsError: _not_possible,
                 HTTPException: _http_error,
@@ -446,31 +356,23 @@ def _app(shop: Shop, begin: Begin) -> ASGIApp:
     )
 
 
-async def _read(request: Request) -> bytes:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise Problem(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "TOO_LARGE", f"the body has more than {MAX_BODY_BYTES} bytes"
-            )
-    return bytes(body)
+_Body = TypeVar("_Body", bound=Strict)
 
 
-async def _problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)  # noqa: S101 - registered for this type alone
-    return told(error)
-
-
-async def _body_fault(_: Request, error: Exception) -> Response:
-    return told(Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "WRONG_BODY", str(error)))
+async def _read(request: Request, kind: type[_Body]) -> _Body:
+    """Read a body; none at all is an empty object."""
+    try:
+        raw = await read_body(request, MAX_BODY_BYTES, "TOO_LARGE")
+        return msgspec.json.decode(raw or b"{}", type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "WRONG_BODY", str(error)) from error
 
 
 async def _not_possible(_: Request, error: Exception) -> Response:
-    return told(Problem(HTTPStatus.CONFLICT, "NOT_POSSIBLE", str(error)))
+    return response(Refused(HTTPStatus.CONFLICT, "NOT_POSSIBLE", str(error)).answer)
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
     code = "UNKNOWN_PATH" if error.status_code == HTTPStatus.NOT_FOUND else f"HTTP_{error.status_code}"
-    return told(Problem(HTTPStatus(error.status_code), code, f"{error.detail}; GET / tells what there is"))
+    return response(Refused(error.status_code, code, f"{error.detail}; GET / tells what there is").answer)

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import cache
-from importlib import resources
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from random import Random
-from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
@@ -289,17 +287,22 @@ class Expect(Strict, frozen=True):
     supersedes: str | None = None
 
 
-class Scenario(Strict, frozen=True, kw_only=True):
-    """One file. `summary` says what happens, `when` when it happens in a real shop, `advice` what the till should do.
+class Story(Strict, frozen=True, kw_only=True):
+    """What each file has: what happens, when it happens in a real shop, and what the till should do (`advice`)."""
+
+    summary: str
+    when: str
+    advice: str = ""
+
+
+class Scenario(Story, frozen=True, kw_only=True):
+    """What happens to a payment.
 
     `amount` chooses it by the amount of the payment (9000.01 to 9000.99). `certificate` is shown before the start:
     such a scenario, and one with `away`, can be chosen only by option or live, for the call itself does not come
     through. `away`: the terminal cannot be reached.
     """
 
-    summary: str
-    when: str
-    advice: str = ""
     amount: str | None = None
     certificate: Certificate | None = None
     away: bool = False
@@ -423,17 +426,13 @@ class PrintExpect(Strict, frozen=True):
     start: int = 201
 
 
-class PrintScenario(Strict, frozen=True, kw_only=True):
-    """One file; what it does not name is as of a job that prints well.
+class PrintScenario(Story, frozen=True, kw_only=True):
+    """What happens to a print job; what the file does not name is as of a job that prints well.
 
-    `summary` says what happens, `when` when it happens in a real shop, `advice` what the till should do. `takes` is how
-    long the printer prints. `fault`: it says FAILED in the end; `paper` tells what came out, where that is not what the
-    end says. `own_id`: the terminal answers with an id of its own, and knows the job by no other.
+    `takes` is how long the printer prints. `fault`: it says FAILED in the end; `paper` tells what came out, where that
+    is not what the end says. `own_id`: the terminal answers with an id of its own, and knows the job by no other.
     """
 
-    summary: str
-    when: str
-    advice: str = ""
     creation: Creation = Creation()
     takes: Span = (1.0, 3.0)
     jam: Jam | None = None
@@ -452,18 +451,26 @@ class PrintScenario(Strict, frozen=True, kw_only=True):
         return self.fault is None if self.paper is None else self.paper
 
 
-# The scenarios of payments that ship with the simulator, one TOML file each, and those of the user's own.
+# The scenarios that ship with the simulator, one TOML file each, and the user's own.
 
-#: What happens to a payment for which nobody has chosen anything.
+#: What happens to a payment for which nothing else was chosen, and to such a print job.
 DEFAULT_SCENARIO = "approve-contactless"
+DEFAULT_PRINT_SCENARIO = "completes"
+#: A print job chooses its scenario by this and the name as its externalReference.
+CHOICE = "print:"
 _SUFFIX = ".toml"
+
+Kind = Literal["payment", "print"]
+_Story = TypeVar("_Story", bound=Story)
 
 
 @cache
 def payments() -> Mapping[str, Scenario]:
-    """Return the scenarios that ship with the simulator, by name. Raises SettingsError where a file cannot be read."""
-    found = {file.name.removesuffix(_SUFFIX): file for file in _directory().iterdir() if file.name.endswith(_SUFFIX)}
-    scenarios = {name: read(found[name]) for name in sorted(found)}
+    """Return the payment scenarios that ship with the simulator, by name and in the order of the names.
+
+    Raises SettingsError where a file cannot be read, or where two have the same amount.
+    """
+    scenarios = {name: read(file) for name, file in sorted(_shipped("payment").items())}
     by_amount: dict[Decimal, str] = {}
     for name, scenario in scenarios.items():
         if scenario.amount is not None:
@@ -473,17 +480,20 @@ def payments() -> Mapping[str, Scenario]:
     return scenarios
 
 
-def text(name: str) -> str:
+@cache
+def prints() -> Mapping[str, PrintScenario]:
+    """Return the print scenarios that ship with the simulator, by name. Raises SettingsError, as `payments`."""
+    return {name: _read(file, PrintScenario) for name, file in _shipped("print").items()}
+
+
+def text(name: str, kind: Kind = "payment") -> str:
     """Return the file of a scenario that ships with the simulator, as it stands."""
-    return (_directory() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+    return _shipped(kind)[name].read_text(encoding="utf-8")
 
 
 def read(file: Path | Traversable) -> Scenario:
-    """Read the file of a scenario. Raises SettingsError: the file, the key and what is wrong with it."""
-    try:
-        return msgspec.toml.decode(file.read_bytes(), type=Scenario)
-    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise SettingsError(f"cannot read the scenario {file}: {error}") from error
+    """Read the file of a payment scenario. Raises SettingsError: the file, the key and what is wrong with it."""
+    return _read(file, Scenario)
 
 
 def by_amount(amount: Number, scenarios: Mapping[str, Scenario]) -> str | None:
@@ -492,32 +502,15 @@ def by_amount(amount: Number, scenarios: Mapping[str, Scenario]) -> str | None:
     return names.get(Decimal(amount))
 
 
-def _directory() -> Traversable:
-    return files("posd.simulator") / "scenarios" / "payment"
+def _read(file: Path | Traversable, kind: type[_Story]) -> _Story:
+    try:
+        return msgspec.toml.decode(file.read_bytes(), type=kind)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise SettingsError(f"cannot read the scenario {file}: {error}") from error
 
 
-# The catalogue of print scenarios that ships with the simulator: a file each, by its name.
-
-DEFAULT_PRINT_SCENARIO = "completes"
-#: A job chooses its scenario by this and the name as its externalReference.
-CHOICE = "print:"
-
-
-def print_text(name: str) -> str:
-    """Return the file of a scenario as it stands."""
-    return (_print_directory() / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
-
-
-@cache
-def prints() -> Mapping[str, PrintScenario]:
-    """Return the scenarios by their names, in the order of the names; they are read once."""
-    files = sorted(
-        (file for file in _print_directory().iterdir() if file.name.endswith(_SUFFIX)), key=lambda file: file.name
-    )
-    return MappingProxyType(
-        {file.name.removesuffix(_SUFFIX): msgspec.toml.decode(file.read_bytes(), type=PrintScenario) for file in files}
-    )
-
-
-def _print_directory() -> Traversable:
-    return resources.files("posd.simulator") / "scenarios" / "print"
+def _shipped(kind: Kind) -> dict[str, Traversable]:
+    """Return the files by the names of the scenarios, in the order of the files' names."""
+    directory = files("posd.simulator") / "scenarios" / kind
+    found = sorted((file for file in directory.iterdir() if file.name.endswith(_SUFFIX)), key=lambda file: file.name)
+    return {file.name.removesuffix(_SUFFIX): file for file in found}

@@ -12,19 +12,7 @@ import msgspec
 from posd.simulator import messages, wire
 from posd.simulator.clock import Tasks
 from posd.simulator.ledger import Entry
-from posd.simulator.messages import (
-    START_IDS,
-    Answer,
-    Device,
-    Event,
-    Refused,
-    StartRequest,
-    changed,
-    claims,
-    coded,
-    read_search,
-    read_start,
-)
+from posd.simulator.messages import START_IDS, Answer, Refused, StartRequest, claims, read_search, read_start
 from posd.simulator.operations import AccessMode, Operation, Status
 from posd.simulator.payment import Choice, Course, Hand, Parts, Payment
 from posd.simulator.scenario import AbortEffect, Failure, Search, SearchFinds, Start
@@ -36,7 +24,7 @@ from posd.simulator.wire import Processed, process
 CONTRADICTED = Failure("ACQUIRER", "05", "Do not honor")
 
 
-def find(finds: SearchFinds, payment: Payment, usual: bytes | None, device: Device) -> bytes | None:
+def find(finds: SearchFinds, payment: Payment, usual: bytes | None, device: messages.Device) -> bytes | None:
     """Return the event that is found, None where none is. `usual` is what an ordinary search would find."""
     match finds:
         case SearchFinds.USUAL:
@@ -58,16 +46,16 @@ def _of_another(event: bytes) -> bytes:
     body: dict[str, Any] = wire.decode(event)
     other = messages.new_uuid(_rng(body["client_transaction_id"]))
     paths = ["client_transaction_id"] + (["operation.client_transaction_id"] if "operation" in body else [])
-    return wire.encode(changed(body, dict.fromkeys(paths, other), ()))
+    return wire.encode(messages.changed(body, dict.fromkeys(paths, other), ()))
 
 
-def _contradicting(payment: Payment, device: Device) -> bytes:
+def _contradicting(payment: Payment, device: messages.Device) -> bytes:
     """Return a final that says the opposite of the newest one, always the same."""
     final: dict[str, Any] = wire.decode(payment.final)
     rng = _rng(final["event_id"])
     approved = final["status"] == Status.APPROVAL
     authorized = payment.amount.authorized
-    event = Event(
+    event = messages.Event(
         event_id=messages.new_uuid(rng),
         occurred_at=final["occurred_at"],
         status=Status.DECLINED if approved else Status.APPROVAL,
@@ -198,7 +186,7 @@ class Terminal:
             return self._aborted(idle.answer, None, None)
         reply, rng = course.payment.next_abort()
         if not course.abortable:
-            late = coded(HTTPStatus.CONFLICT, "PAST_POINT_OF_NO_RETURN", "sent to the acquirer")
+            late = messages.coded(HTTPStatus.CONFLICT, "PAST_POINT_OF_NO_RETURN", "sent to the acquirer")
             return self._aborted(messages.apply(reply, late, rng), course, None)
         match reply.effect:
             case AbortEffect.CANCELS:
@@ -207,7 +195,7 @@ class Terminal:
                 course.hurry()
             case AbortEffect.IGNORED:
                 pass
-        aborted = coded(HTTPStatus.OK, "ABORTED", "the payment is being canceled")
+        aborted = messages.coded(HTTPStatus.OK, "ABORTED", "the payment is being canceled")
         return self._aborted(messages.apply(reply, aborted, rng), course, reply.effect)
 
     def _aborted(self, answer: Answer, course: Course | None, effect: AbortEffect | None) -> Answer:

@@ -27,8 +27,7 @@ from posd.cli.simulate.words import as_json as line_as_json
 from posd.simulator import Settings, SettingsError, Shop
 from posd.simulator.control import Control, listed_scenarios
 from posd.simulator.ledger import Entry
-from posd.simulator.scenario import CHOICE, DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, payments, print_text, prints
-from posd.simulator.scenario import text as payment_text
+from posd.simulator.scenario import CHOICE, DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, Kind, payments, prints, text
 
 # What `posd simulate` makes of its options: settings, certificates and files of each terminal.
 
@@ -156,10 +155,10 @@ def show_list(*, as_json: bool) -> None:
 def show_file(name: str) -> None:
     """Print the file of a scenario as it ships; of a print scenario where its name begins so."""
     plain = name.removeprefix(CHOICE)
-    names, text = (prints(), print_text) if name.startswith(CHOICE) else (payments(), payment_text)
-    if plain not in names:
+    kind: Kind = "print" if name.startswith(CHOICE) else "payment"
+    if plain not in (prints() if kind == "print" else payments()):
         raise click.BadParameter(f"there is no scenario {name}; posd simulate --list shows them", param_hint="--show")
-    click.echo(text(plain), nl=False)
+    click.echo(text(plain, kind), nl=False)
 
 
 #: Terminals that one process is asked for at most; each has its own listener, certificate and announcement.

@@ -89,6 +89,19 @@ def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) 
     people, no terminal has them.
     """
 
+    def endpoint(call: Call, access_mode: AccessMode) -> Callable[[Request], object]:
+        async def answer(request: Request) -> Response:
+            body = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
+            serial = request.path_params.get("terminal_serial", parts.settings.serial)
+            if serial != parts.settings.serial:  # it never reaches this terminal, and leaves nothing in its books
+                raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
+            if call.kept_in is not None:
+                bodies[call.kept_in].append(body.decode("utf-8", "replace"))
+            asked = Asked(terminal, parts.workings.printer, body, access_mode, request.query_params)
+            return await _carry_out(call.answer(asked), request, parts.clock)
+
+        return answer
+
     async def show_ledger(_: Request) -> Response:
         return json_response(list(parts.ledger))
 
@@ -108,7 +121,7 @@ def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) 
     return Starlette(
         routes=[
             *(
-                StarletteRoute(PREFIXES[mode] + path, _endpoint(call, mode, terminal, parts, bodies), methods=[method])
+                StarletteRoute(PREFIXES[mode] + path, endpoint(call, mode), methods=[method])
                 for call in CALLS
                 for mode, (method, path) in call.ways.items()
             ),
@@ -119,22 +132,6 @@ def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) 
         ],
         exception_handlers={Refused: answer_refusal, HTTPException: _http_error},
     )
-
-
-def _endpoint(
-    call: Call, access_mode: AccessMode, terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]
-) -> Callable[[Request], object]:
-    async def endpoint(request: Request) -> Response:
-        body = await read_body(request, MAX_BODY_BYTES, "HTTP_413")
-        serial = request.path_params.get("terminal_serial", parts.settings.serial)
-        if serial != parts.settings.serial:  # it never reaches this terminal, and leaves nothing in its books
-            raise Refused(HTTPStatus.NOT_FOUND, "UNKNOWN_TERMINAL", f"there is no terminal {serial}")
-        if call.kept_in is not None:
-            bodies[call.kept_in].append(body.decode("utf-8", "replace"))
-        asked = Asked(terminal, parts.workings.printer, body, access_mode, request.query_params)
-        return await _carry_out(call.answer(asked), request, parts.clock)
-
-    return endpoint
 
 
 async def _carry_out(answer: Answer, request: Request, clock: Clock) -> Response:

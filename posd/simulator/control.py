@@ -4,7 +4,6 @@ import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from types import TracebackType
 from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
@@ -214,9 +213,7 @@ class Control:
         self.url = url("http", self._host, bound.getsockname()[1])
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._listener.stop()
         await self._tasks.stop()
 

@@ -168,6 +168,16 @@ class Item:
     #: Tells it from every other item that waits; given by `put`.
     number: int = 0
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """What the ledger calls it by."""
+        return {
+            "client_transaction_id": self.client_transaction_id,
+            "event_id": self.event_id,
+            "status": self.status,
+            "again": self.again,
+        }
+
 
 class QueueBusy(SettingsError):
     """Another simulator holds this queue."""
@@ -496,10 +506,7 @@ class Sender:
             )
             self._ledger.add(
                 "attempt",
-                client_transaction_id=item.client_transaction_id,
-                event_id=item.event_id,
-                status=item.status,
-                again=item.again,
+                **item.named,
                 attempt=item.attempts,
                 result=outcome,
                 retry_in_seconds=round(decision.delay, 3) if isinstance(decision, Retry) else None,
@@ -520,11 +527,4 @@ class Sender:
         return exhausted(attempts=item.attempts, elapsed=self._clock.since(item.first_attempt_at))
 
     def _drop(self, item: Item, drop: Drop) -> None:
-        self._ledger.add(
-            "dropped",
-            client_transaction_id=item.client_transaction_id,
-            event_id=item.event_id,
-            status=item.status,
-            again=item.again,
-            reason=drop.reason,
-        )
+        self._ledger.add("dropped", **item.named, reason=drop.reason)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import Random
-from types import TracebackType
 from typing import Any, Self
 
 from posd.simulator.app import make_app
@@ -122,9 +121,7 @@ class Simulator:
             self._running = started.pop_all()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
 
     async def _start(self, stack: AsyncExitStack) -> None:
@@ -213,7 +210,5 @@ class Shop:
             self._running = started.pop_all()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()

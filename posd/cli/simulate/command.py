@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,136 +29,9 @@ from posd.simulator.control import Control, listed_scenarios
 from posd.simulator.ledger import Entry
 from posd.simulator.scenario import CHOICE, DEFAULT_PRINT_SCENARIO, DEFAULT_SCENARIO, Kind, payments, prints, text
 
-# What `posd simulate` makes of its options: settings, certificates and files of each terminal.
-
 #: Ports of the terminal profile's default base URLs.
 HTTPS_PORT = 6869
 HTTP_PORT = 6868
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """One terminal, and the CA that vouches for it where one was made."""
-
-    settings: Settings
-    ca_file: Path | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where the terminals are: `host` and the first one's `port`; directories and files as the options name them."""
-
-    host: str
-    port: int
-    http: bool
-    state: Path
-    ledger: Path | None
-    certificate: Path | None
-    private_key: Path | None
-
-
-def make(serials: Sequence[str], place: Place, common: dict[str, Any]) -> list[Machine]:
-    """Make the terminals, with what they have in common.
-
-    One has the state directory and the ledger for itself; of several each has a directory and a ledger by its serial
-    in there, and ports count up. Raises SettingsError, TlsError and OSError.
-    """
-    several = len(serials) > 1
-    return [_make(serial, number, place, common, several=several) for number, serial in enumerate(serials)]
-
-
-def _make(serial: str, number: int, place: Place, common: dict[str, Any], *, several: bool) -> Machine:
-    state, ledger = place.state, place.ledger
-    if several:
-        state = state / _file_name(serial)
-        if ledger is not None:
-            ledger.mkdir(parents=True, exist_ok=True)
-            ledger = ledger / f"{_file_name(serial)}.jsonl"
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files: dict[str, Any] = {"certificate": place.certificate, "private_key": place.private_key}
-    ca_file = None
-    if not place.http and place.certificate is None and place.private_key is None:
-        made = _make_certificate(state / "tls", place.host)
-        ca_file = made.ca_certificate
-        files = {
-            "certificate": made.certificate,
-            "private_key": made.private_key,
-            "ca_certificate": ca_file,
-            "ca_private_key": made.ca_key,
-        }
-    port = place.port + number if place.port else 0
-    settings = Settings(
-        **common,
-        **files,
-        serial=serial,
-        host=place.host,
-        port=port,
-        state=state,
-        ledger_file=ledger,
-    )
-    return Machine(settings, ca_file)
-
-
-def split_address(text: str, option: str, example: str) -> tuple[str, int]:
-    """Split HOST:PORT. Raises SettingsError, which names the option."""
-    host, colon, port = text.rpartition(":")
-    if not (colon and port.isascii() and port.isdigit()):
-        raise SettingsError(f"{option} {text!r} must be HOST:PORT, for example {example}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def _file_name(serial: str) -> str:
-    """Return a name for files that no serial can lead out of its directory with."""
-    return quote(serial, safe="").replace(".", "%2E")
-
-
-def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
-    """Make a certificate for every name and address of this machine; what an earlier run made is kept.
-
-    Somebody may have pinned its fingerprint: it is made anew only where it ends soon or lacks a name or an address.
-    """
-    names = dict.fromkeys([socket.gethostname(), "localhost"])
-    addresses = dict.fromkeys([*tls.local_addresses(), "127.0.0.1", host])  # a wildcard among them does no harm
-    made = tls.files(directory)
-    with suppress(tls.TlsError):  # there is none yet, or it cannot be used
-        info = tls.load(made.certificate, made.private_key).info
-        if not tls.renewal_reasons(info, tls.Subjects(tuple(names), tuple(addresses)), datetime.now(UTC)):
-            return made
-    return tls.init(directory, names=list(names), addresses=list(addresses))
-
-
-# `posd simulate --list` and `--show`: the catalogue of scenarios.
-
-
-def show_list(*, as_json: bool) -> None:
-    """Print the catalogue: a table, lines separated by tabs in a pipe, or JSON."""
-    output = Output(as_json=as_json)
-    scenarios = listed_scenarios()
-    if as_json:
-        output.json(msgspec.json.encode(scenarios))
-        return
-    output.table(
-        ("name", "amount", "what happens", "when, in a real shop"),
-        (
-            (
-                item["name"] if item["kind"] == "payment" else f"{CHOICE}{item['name']}",
-                item["amount"] or "",
-                item["summary"],
-                item["when"],
-            )
-            for item in scenarios
-        ),
-        whole="name",
-    )
-
-
-def show_file(name: str) -> None:
-    """Print the file of a scenario as it ships; of a print scenario where its name begins so."""
-    plain = name.removeprefix(CHOICE)
-    kind: Kind = "print" if name.startswith(CHOICE) else "payment"
-    if plain not in (prints() if kind == "print" else payments()):
-        raise click.BadParameter(f"there is no scenario {name}; posd simulate --list shows them", param_hint="--show")
-    click.echo(text(plain, kind), nl=False)
 
 
 #: Terminals that one process is asked for at most; each has its own listener, certificate and announcement.
@@ -274,7 +147,7 @@ def simulate(
     show: str | None,
     no_mdns: bool,
     mdns_interface: tuple[str, ...],
-    **common: Any,
+    **options: Any,
 ) -> None:
     """Run a simulated card terminal that speaks the real wire, or several.
 
@@ -294,7 +167,7 @@ def simulate(
         raise click.UsageError("--http has no use for --cert and --key: leave one or the other out")
     if terminals is not None and serials:
         raise click.UsageError("--terminals makes the serials: give it, or --serial, not both")
-    if common["virtual"] and control is None and show is None and not list_scenarios:
+    if options["virtual"] and control is None and show is None and not list_scenarios:
         raise click.UsageError("--virtual needs --control: time passes only by POST /clock")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.DONE))  # until the loop runs: leave no directory behind
     try:
@@ -309,25 +182,30 @@ def simulate(
         )
         with ExitStack() as cleanup:
             directory = state or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="posd-simulate-")))
-            place = Place(
-                host=host, port=port, http=http, state=directory, ledger=ledger, certificate=cert, private_key=key
+            common = Settings(
+                **options,
+                **_chosen(scenario),
+                host=host,
+                port=port,
+                certificate=cert,
+                private_key=key,
+                state=directory,
+                ledger_file=ledger,
+                mdns=not no_mdns,
+                mdns_interfaces=mdns_interface,
             )
-            machines = make(
-                serials or _numbered(terminals or 1),
-                place,
-                common | _chosen(scenario) | {"mdns": not no_mdns, "mdns_interfaces": mdns_interface},
-            )
+            settings = make(serials or _numbered(terminals or 1), common, http=http)
             people = sys.stdout.isatty() and not as_json
             lines = Lines(as_words if people else line_as_json)
             cleanup.callback(lines.close)
-            asyncio.run(_run(machines, control, lines, keys=people and sys.stdin.isatty()))
+            asyncio.run(_run(settings, control, lines, keys=people and sys.stdin.isatty()))
     except BrokenPipeError:
         raise  # nobody reads on: `posd simulate --list | head`
     except (SettingsError, tls.TlsError, OSError) as error:
         _fail(str(error))
 
 
-async def _run(machines: Sequence[Machine], control: str | None, lines: Lines, *, keys: bool) -> None:
+async def _run(terminals: Sequence[Settings], control: str | None, lines: Lines, *, keys: bool) -> None:
     """Run the terminals until SIGTERM, SIGINT or SIGHUP (its window was closed)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -335,20 +213,19 @@ async def _run(machines: Sequence[Machine], control: str | None, lines: Lines, *
     for number in (signal.SIGTERM, signal.SIGINT, *hung_up):
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
-        shop = await stack.enter_async_context(Shop([machine.settings for machine in machines]))
+        shop = await stack.enter_async_context(Shop(terminals))
         control_url = None
         if control is not None:
             api = Control(shop, *split_address(control, "--control", "127.0.0.1:6870"))
             control_url = (await stack.enter_async_context(api)).url
-        several = len(machines) > 1
-        for machine in machines:
-            serial = machine.settings.serial
-            terminal = shop.terminals[serial]
+        several = len(shop.terminals) > 1
+        for serial, terminal in shop.terminals.items():
+            ca_file = terminal.settings.ca_certificate
             ready = {
                 "ready": True,
                 "serial": serial,
                 "base_url": terminal.base_url,
-                "ca_file": str(machine.ca_file) if machine.ca_file else None,
+                "ca_file": str(ca_file) if ca_file else None,
                 "control": control_url,
             }
             lines.write(ready)
@@ -381,3 +258,94 @@ def _fail(message: str) -> NoReturn:
         message = click.style(message, fg="red")
     click.echo(f"posd simulate: {message}", err=True)
     sys.exit(ExitCode.USAGE)
+
+
+def make(serials: Sequence[str], common: Settings, *, http: bool) -> list[Settings]:
+    """Make the settings of the terminals, with what they have in common, and their directories and certificates.
+
+    One has the state directory and the ledger for itself; of several each has a directory and a ledger by its serial
+    in there, and ports count up. Raises SettingsError, TlsError and OSError.
+    """
+    several = len(serials) > 1
+    return [_make(serial, number, common, http=http, several=several) for number, serial in enumerate(serials)]
+
+
+def _make(serial: str, number: int, common: Settings, *, http: bool, several: bool) -> Settings:
+    state, ledger = common.state, common.ledger_file
+    if several:
+        state = state / _file_name(serial)
+        if ledger is not None:
+            ledger.mkdir(parents=True, exist_ok=True)
+            ledger = ledger / f"{_file_name(serial)}.jsonl"
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    port = common.port + number if common.port else 0
+    own = replace(common, serial=serial, port=port, state=state, ledger_file=ledger)
+    if http or own.certificate is not None:
+        return own
+    made = _make_certificate(state / "tls", own.host)
+    return replace(
+        own,
+        certificate=made.certificate,
+        private_key=made.private_key,
+        ca_certificate=made.ca_certificate,
+        ca_private_key=made.ca_key,
+    )
+
+
+def split_address(text: str, option: str, example: str) -> tuple[str, int]:
+    """Split HOST:PORT. Raises SettingsError, which names the option."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit()):
+        raise SettingsError(f"{option} {text!r} must be HOST:PORT, for example {example}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _file_name(serial: str) -> str:
+    """Return a name for files that no serial can lead out of its directory with."""
+    return quote(serial, safe="").replace(".", "%2E")
+
+
+def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
+    """Make a certificate for every name and address of this machine; what an earlier run made is kept.
+
+    Somebody may have pinned its fingerprint: it is made anew only where it ends soon or lacks a name or an address.
+    """
+    names = dict.fromkeys([socket.gethostname(), "localhost"])
+    addresses = dict.fromkeys([*tls.local_addresses(), "127.0.0.1", host])  # a wildcard among them does no harm
+    made = tls.files(directory)
+    with suppress(tls.TlsError):  # there is none yet, or it cannot be used
+        info = tls.load(made.certificate, made.private_key).info
+        if not tls.renewal_reasons(info, tls.Subjects(tuple(names), tuple(addresses)), datetime.now(UTC)):
+            return made
+    return tls.init(directory, names=list(names), addresses=list(addresses))
+
+
+def show_list(*, as_json: bool) -> None:
+    """Print the catalogue: a table, lines separated by tabs in a pipe, or JSON."""
+    output = Output(as_json=as_json)
+    scenarios = listed_scenarios()
+    if as_json:
+        output.json(msgspec.json.encode(scenarios))
+        return
+    output.table(
+        ("name", "amount", "what happens", "when, in a real shop"),
+        (
+            (
+                item["name"] if item["kind"] == "payment" else f"{CHOICE}{item['name']}",
+                item["amount"] or "",
+                item["summary"],
+                item["when"],
+            )
+            for item in scenarios
+        ),
+        whole="name",
+    )
+
+
+def show_file(name: str) -> None:
+    """Print the file of a scenario as it ships; of a print scenario where its name begins so."""
+    plain = name.removeprefix(CHOICE)
+    kind: Kind = "print" if name.startswith(CHOICE) else "payment"
+    if plain not in (prints() if kind == "print" else payments()):
+        raise click.BadParameter(f"there is no scenario {name}; posd simulate --list shows them", param_hint="--show")
+    click.echo(text(plain, kind), nl=False)

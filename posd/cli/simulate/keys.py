@@ -1,12 +1,11 @@
 """The keys of `posd simulate` on a terminal: a person's hands on the simulated ones."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from posd.cli.app.keyboard import Keyboard
+from posd.simulator.clock import Tasks
 from posd.simulator.control import POWER_CYCLE_SECONDS
 from posd.simulator.journal import SettingsError
 from posd.simulator.network import NotPossible
@@ -40,10 +39,6 @@ async def _cycle(terminal: Simulator) -> None:
     await terminal.power_cycle(POWER_CYCLE_SECONDS)
 
 
-async def _move(terminal: Simulator) -> None:
-    await terminal.move()
-
-
 async def _certificate(terminal: Simulator) -> None:
     order = list(Certificate)
     shown = order.index(terminal.certificate or Certificate.OWN)
@@ -64,7 +59,7 @@ KEYS: Mapping[str, _Key] = {
     "u": _Key("unplug, plug", _network),
     "o": _Key("power off, on", _power),
     "y": _Key("power cycle", _cycle),
-    "m": _Key("move", _move),
+    "m": _Key("move", Simulator.move),
     "e": _Key("next certificate", _certificate),
     "w": _Key("put paper in", _paper),
 }
@@ -81,21 +76,16 @@ class Keys:
         self._selected = self._terminals[0]
         self._say = say
         self._keyboard = Keyboard(self._pressed)
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     async def __aenter__(self) -> Self:
         self._say(self._help())
         self._keyboard.__enter__()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._keyboard.__exit__(exc_type, exc, traceback)
-        tasks = list(self._under_way)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def __aexit__(self, *_: object) -> None:
+        self._keyboard.__exit__(None, None, None)
+        await self._tasks.stop()
 
     def _pressed(self, key: str) -> None:
         if key.isdecimal() and 0 < int(key) <= len(self._terminals):
@@ -105,7 +95,7 @@ class Keys:
             self._say("Scenario of the next payment (Enter alone: as usual):")
             self._keyboard.ask(self._arm)
         elif key in KEYS:
-            self._begin(KEYS[key], self._selected)
+            self._tasks.begin(self._do(KEYS[key], self._selected))
         else:
             self._say(self._help())
 
@@ -116,11 +106,6 @@ class Keys:
             self._say(f"There is no scenario {name}: posd simulate --list shows them.")
         else:
             self._say(f"The next payment: {name or 'as usual'}.")
-
-    def _begin(self, key: _Key, terminal: Simulator) -> None:
-        task = asyncio.create_task(self._do(key, terminal))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
 
     async def _do(self, key: _Key, terminal: Simulator) -> None:
         try:

@@ -43,19 +43,21 @@ def _plain(text: str) -> str:
     return "".join(character for character in text if character.isprintable())
 
 
-def _answered(entry: Mapping[str, Any]) -> str:
+def _answered(entry: Mapping[str, Any], lost: str = "not answered") -> str:
     status = entry["http_status"]
-    return "not answered" if status is None else f"answered {status}"
+    return lost if status is None else f"answered {status}"
+
+
+def _asked_words(what: str, entry: Mapping[str, Any], answer: str) -> str:
+    way = {"local": "", "cloud": " over the cloud path"}[entry["access_mode"]]
+    detail = f"scenario {entry['scenario']}" if entry["code"] is None else entry["code"]
+    return f"{what}{way} {answer}, {detail}"
 
 
 def _start_words(entry: Mapping[str, Any]) -> str:
-    reference, way = (
-        entry["transaction_reference"],
-        {"local": "", "cloud": " over the cloud path"}[entry["access_mode"]],
-    )
+    reference = entry["transaction_reference"]
     what = click.style(entry["operation"], bold=True) + (f" of {reference}" if reference else "")
-    detail = f"scenario {entry['scenario']}" if entry["code"] is None else entry["code"]
-    return f"{what}{way} {_answered(entry)}, {detail}"
+    return _asked_words(what, entry, _answered(entry))
 
 
 def _hand_words(entry: Mapping[str, Any]) -> str:
@@ -86,11 +88,7 @@ def _money(amount: Decimal | int) -> str:
 
 def _print_words(entry: Mapping[str, Any]) -> str:
     what = f"{click.style('print', bold=True)} {_plain(entry['print_job_id'] or 'of no job')}"
-    way = {"local": "", "cloud": " over the cloud path"}[entry["access_mode"]]
-    status = entry["http_status"]
-    answer = "not answered, connection closed" if status is None else f"answered {status}"
-    detail = f"scenario {entry['scenario']}" if entry["code"] is None else entry["code"]
-    return f"{what}{way} {answer}, {detail}"
+    return _asked_words(what, entry, _answered(entry, lost="not answered, connection closed"))
 
 
 def _printed_words(entry: Mapping[str, Any]) -> str:

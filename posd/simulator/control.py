@@ -135,23 +135,18 @@ def state_of(terminal: Simulator) -> dict[str, Any]:
     }
 
 
-# What the control API answers whom: programs of this machine, and no page in a browser.
-#
-# It answers only calls to a loopback name (a foreign name that was made to point here is refused), none that a page
-# has sent, and a POST only with the content type that no form can send.
+def guarded(app: ASGIApp) -> ASGIApp:
+    """Let calls through that a developer's program can have made, and no page in a browser.
 
+    Refused are: calls to a name that is not loopback (a foreign name may have been made to point here), calls that a
+    page has sent, and a POST with a content type that a form can send.
+    """
 
-class Guard:
-    """Lets calls through that a developer's program can have made, and no page in a browser."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        """Stand before `app`."""
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one call."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         refused = _why_not(scope.get("method", "GET"), Headers(scope=scope))  # a WebSocket has none; none is served
-        await (self._app if refused is None else response(refused.answer))(scope, receive, send)
+        await (app if refused is None else response(refused.answer))(scope, receive, send)
+
+    return answer
 
 
 def _why_not(method: str, headers: Headers) -> Refused | None:
@@ -330,7 +325,7 @@ def _app(shop: Shop, tasks: Tasks) -> ASGIApp:
         return json_response(state_of(terminal))
 
     at = "/terminals/{serial:path}"  # a serial can have any character, a slash too
-    return Guard(
+    return guarded(
         Starlette(
             routes=[
                 Route("/", show_help),

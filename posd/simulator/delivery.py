@@ -301,18 +301,8 @@ class Verdict(Enum):
 
 #: The statuses that the terminal API names; 2xx is a range and stands in `judge`.
 VERDICTS: Mapping[int, Verdict] = {
-    400: Verdict.PERMANENT,
-    401: Verdict.PERMANENT,
-    403: Verdict.PERMANENT,
-    404: Verdict.PERMANENT,
-    408: Verdict.RETRY,
-    409: Verdict.PERMANENT,
-    422: Verdict.PERMANENT,
-    429: Verdict.RETRY,
-    500: Verdict.RETRY,
-    502: Verdict.RETRY,
-    503: Verdict.RETRY,
-    504: Verdict.RETRY,
+    **dict.fromkeys((408, 429, 500, 502, 503, 504), Verdict.RETRY),
+    **dict.fromkeys((400, 401, 403, 404, 409, 422), Verdict.PERMANENT),
 }
 
 

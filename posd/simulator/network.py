@@ -28,9 +28,114 @@ from posd.simulator.listener import Listener, bind, server_context
 from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
 
-# Announces the terminal over mDNS, and takes the announcement back.
-
+#: The type of service that a terminal announces over mDNS.
 SERVICE_TYPE = "_card-terminal._tcp.local."
+#: The name in a certificate that is of another terminal.
+WRONG_NAME = "another-terminal.invalid"
+#: How long the made ones hold: within what strict clients take.
+LIFETIME = timedelta(days=397)
+#: How long an expired one has been so: longer than any clock is wrong.
+EXPIRED_FOR = timedelta(days=30)
+
+_Issuer = tuple[x509.Name, CertificateIssuerPrivateKeyTypes]
+
+
+class NotPossible(RuntimeError):
+    """The terminal cannot do what was asked of it; the message says why and what to do instead."""
+
+
+class Network:
+    """One address. It is held from the beginning to the end, so that a terminal that was away comes back to it."""
+
+    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+        """Take the first address, without listening there. Raises SettingsError."""
+        self._settings = settings
+        self._ledger = ledger
+        self._certificates = _certificates(settings)
+        #: What is shown at the next `listen`.
+        self.certificate = Certificate.OWN
+        self._ports: Iterator[int] = itertools.cycle(settings.move_ports or (0,))
+        self._listener: Listener | None = None
+        self._announcer: Announcer | None = None
+        self._bound: socket.socket = bind(settings.host, settings.port)
+        self._port: int = self._bound.getsockname()[1]
+
+    @property
+    def base_url(self) -> str:
+        """Where the terminal can be called, without a slash at the end."""
+        return url("http" if self._certificates is None else "https", self._addresses()[0], self._port)
+
+    async def up(self, app: Starlette) -> None:
+        """Listen and announce. Raises SettingsError where somebody else listens there by now."""
+        await self.listen(app)
+        if self._settings.mdns and self._announcer is None:
+            self._announcer = Announcer(self._settings, self._ledger, self._addresses(), self._port)
+
+    async def listen(self, app: Starlette) -> None:
+        """Listen, where it does not yet."""
+        if self._listener is None:
+            tls = None if self._certificates is None else self._certificates.context(self.certificate)
+            listener = Listener(app, tls)
+            listener.start(self._bound)
+            self._listener = listener
+
+    async def refuse(self) -> None:
+        """Hang up on everybody and refuse calls; the address stays taken."""
+        if self._listener is not None:
+            listener, self._listener = self._listener, None
+            listener.close()
+            self._bound = bind(self._settings.host, self._port)
+            await listener.stop()
+
+    async def down(self, *, goodbye: bool = False) -> None:
+        """Refuse calls, and be announced no more; whether that is said tells `goodbye`."""
+        await self.refuse()
+        if self._announcer is not None:
+            announcer, self._announcer = self._announcer, None
+            await announcer.stop(goodbye=goodbye)
+
+    def move(self) -> None:
+        """Take the next address; the network must be down. Raises SettingsError where it cannot be had."""
+        bound = bind(self._settings.host, next(self._ports))
+        self._bound.close()
+        self._bound, self._port = bound, bound.getsockname()[1]
+
+    def choose(self, which: Certificate) -> None:
+        """Choose what is shown from the next `listen` on. Raises NotPossible, SettingsError."""
+        if self._certificates is None:
+            raise NotPossible("this terminal speaks plain HTTP and shows no certificate: leave out --http")
+        self._certificates.context(which)  # made now: it fails here, and not when the listener is down
+        self.certificate = which
+
+    async def close(self) -> None:
+        """Say goodbye, and give the address back."""
+        await self.down(goodbye=True)
+        self._bound.close()
+
+    def _addresses(self) -> list[str]:
+        return reachable_addresses(self._settings.host, self._settings.mdns_interfaces)
+
+
+def url(scheme: str, host: str, port: int) -> str:
+    """Return the URL of an IP address, without a slash at the end."""
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
+    """Return the addresses at which a listener on `host` can be called, the best first.
+
+    A listener on every address is called at those of the chosen interfaces, else at all of this machine's: loopback
+    comes last and link-local addresses not at all.
+    """
+    listening = ipaddress.ip_address(host)
+    if not listening.is_unspecified:
+        return [host]
+    if interfaces:
+        return list(interfaces)
+    mine = [entry for adapter in ifaddr.get_adapters() for entry in adapter.ips]
+    found = [ipaddress.ip_address(entry.ip if isinstance(entry.ip, str) else entry.ip[0]) for entry in mine]
+    usable = [address for address in found if address.version == listening.version and not address.is_link_local]
+    return [str(address) for address in sorted(usable, key=lambda address: address.is_loopback)] or [host]
 
 
 class Announcer:
@@ -79,35 +184,6 @@ def _check_local(address: str) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.bind((address, 0))
-
-
-def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
-    """Return the addresses at which a listener on `host` can be called, the best first.
-
-    A listener on every address is called at those of the chosen interfaces, else at all of this machine's: loopback
-    comes last and link-local addresses not at all.
-    """
-    listening = ipaddress.ip_address(host)
-    if not listening.is_unspecified:
-        return [host]
-    if interfaces:
-        return list(interfaces)
-    mine = [entry for adapter in ifaddr.get_adapters() for entry in adapter.ips]
-    found = [ipaddress.ip_address(entry.ip if isinstance(entry.ip, str) else entry.ip[0]) for entry in mine]
-    usable = [address for address in found if address.version == listening.version and not address.is_link_local]
-    return [str(address) for address in sorted(usable, key=lambda address: address.is_loopback)] or [host]
-
-
-# The certificates that a terminal can show: its own, and those that nobody should trust, made when first asked for.
-
-#: The name in a certificate that is of another terminal.
-WRONG_NAME = "another-terminal.invalid"
-#: How long the made ones hold: within what strict clients take.
-LIFETIME = timedelta(days=397)
-#: How long an expired one has been so: longer than any clock is wrong.
-EXPIRED_FOR = timedelta(days=30)
-
-_Issuer = tuple[x509.Name, CertificateIssuerPrivateKeyTypes]
 
 
 class Certificates:
@@ -199,82 +275,6 @@ def _serving(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> 
         return server_context(chain, private_key)
 
 
-class NotPossible(RuntimeError):
-    """The terminal cannot do what was asked of it; the message says why and what to do instead."""
-
-
-class Network:
-    """One address. It is held from the beginning to the end, so that a terminal that was away comes back to it."""
-
-    def __init__(self, settings: Settings, ledger: Ledger) -> None:
-        """Take the first address, without listening there. Raises SettingsError."""
-        self._settings = settings
-        self._ledger = ledger
-        self._certificates = _certificates(settings)
-        #: What is shown at the next `listen`.
-        self.certificate = Certificate.OWN
-        self._ports: Iterator[int] = itertools.cycle(settings.move_ports or (0,))
-        self._listener: Listener | None = None
-        self._announcer: Announcer | None = None
-        self._bound: socket.socket = bind(settings.host, settings.port)
-        self._port: int = self._bound.getsockname()[1]
-
-    @property
-    def base_url(self) -> str:
-        """Where the terminal can be called, without a slash at the end."""
-        return url("http" if self._certificates is None else "https", self._addresses()[0], self._port)
-
-    async def up(self, app: Starlette) -> None:
-        """Listen and announce. Raises SettingsError where somebody else listens there by now."""
-        await self.listen(app)
-        if self._settings.mdns and self._announcer is None:
-            self._announcer = Announcer(self._settings, self._ledger, self._addresses(), self._port)
-
-    async def listen(self, app: Starlette) -> None:
-        """Listen, where it does not yet."""
-        if self._listener is None:
-            tls = None if self._certificates is None else self._certificates.context(self.certificate)
-            listener = Listener(app, tls)
-            listener.start(self._bound)
-            self._listener = listener
-
-    async def refuse(self) -> None:
-        """Hang up on everybody and refuse calls; the address stays taken."""
-        if self._listener is not None:
-            listener, self._listener = self._listener, None
-            listener.close()
-            self._bound = bind(self._settings.host, self._port)
-            await listener.stop()
-
-    async def down(self, *, goodbye: bool = False) -> None:
-        """Refuse calls, and be announced no more; whether that is said tells `goodbye`."""
-        await self.refuse()
-        if self._announcer is not None:
-            announcer, self._announcer = self._announcer, None
-            await announcer.stop(goodbye=goodbye)
-
-    def move(self) -> None:
-        """Take the next address; the network must be down. Raises SettingsError where it cannot be had."""
-        bound = bind(self._settings.host, next(self._ports))
-        self._bound.close()
-        self._bound, self._port = bound, bound.getsockname()[1]
-
-    def choose(self, which: Certificate) -> None:
-        """Choose what is shown from the next `listen` on. Raises NotPossible, SettingsError."""
-        if self._certificates is None:
-            raise NotPossible("this terminal speaks plain HTTP and shows no certificate: leave out --http")
-        self._certificates.context(which)  # made now: it fails here, and not when the listener is down
-        self.certificate = which
-
-    async def close(self) -> None:
-        """Say goodbye, and give the address back."""
-        await self.down(goodbye=True)
-        self._bound.close()
-
-    def _addresses(self) -> list[str]:
-        return reachable_addresses(self._settings.host, self._settings.mdns_interfaces)
-
-
 def _certificates(settings: Settings) -> Certificates | None:
     if settings.certificate is None or settings.private_key is None:
         return None
@@ -284,8 +284,3 @@ def _certificates(settings: Settings) -> Certificates | None:
         else (settings.ca_certificate, settings.ca_private_key)
     )
     return Certificates(settings.certificate, settings.private_key, ca)
-
-
-def url(scheme: str, host: str, port: int) -> str:
-    """Return the URL of an IP address, without a slash at the end."""
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -1,7 +1,7 @@
 """What a simulated terminal can be told, checked once."""
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
@@ -70,11 +70,8 @@ class Settings:
             (self.ca_certificate is None) == (self.ca_private_key is None),
             "CA certificate and CA key: give both, or neither",
         )
-        _check(self.scenario in payments(), f"there is no scenario {self.scenario}{_hint(self.scenario, payments())}")
-        _check(
-            self.print_scenario in prints(),
-            f"there is no print scenario {self.print_scenario}{_hint(self.print_scenario, prints())}",
-        )
+        _check_known("scenario", self.scenario, payments())
+        _check_known("print scenario", self.print_scenario, prints())
         _check(self.speed > 0, "speed must be above 0 (1 is real time)")
         _check(self.wait_seconds >= 0, "wait-seconds must not be negative (0 waits for ever)")
         _check(self.delivery_timeout > 0, "delivery-timeout must be above 0 seconds")
@@ -101,10 +98,10 @@ def _check(condition: bool, message: str) -> None:
         raise SettingsError(message)
 
 
-def _hint(name: str, names: Iterable[str]) -> str:
+def _check_known(kind: str, name: str, names: Collection[str]) -> None:
     near = get_close_matches(name, names, n=1)
     meant = f"; {near[0]} may be meant" if near else ""
-    return f"{meant}; posd simulate --list shows them"
+    _check(name in names, f"there is no {kind} {name}{meant}; posd simulate --list shows them")
 
 
 def _is_address(text: str) -> bool:

@@ -146,18 +146,20 @@ class Switchboard:
 
     async def power_off(self) -> None:
         """Take the power away. The caller decides about the payment that runs."""
-        async with self._one_at_a_time():
-            if self.powered:
-                self._powered.clear()
-                self._ledger.add("power_off")
-                await self._settle()
+        await self._set_powered(False)
 
     async def power_on(self) -> None:
         """Give the power back."""
+        await self._set_powered(True)
+
+    async def _set_powered(self, powered: bool) -> None:
         async with self._one_at_a_time():
-            if not self.powered:
-                self._powered.set()
-                self._ledger.add("power_on")
+            if self.powered is not powered:
+                if powered:
+                    self._powered.set()
+                else:
+                    self._powered.clear()
+                self._ledger.add("power_on" if powered else "power_off")
                 await self._settle()
 
     async def power_cycle(self, seconds: float) -> None:

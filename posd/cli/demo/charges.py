@@ -82,14 +82,13 @@ class Charge:
 
 
 def make_charge(
-    api: Api, plan: Plan, serial: str, *, seconds: float, show: Callable[[Step], None], check: Callable[[], None]
+    api: Api, plan: Plan, serial: str, *, deadline: float, show: Callable[[Step], None], check: Callable[[], None]
 ) -> Charge:
     """Run one charge as a till would: PUT it, then follow its events until the outcome.
 
-    Each step goes to `show` as it comes. `check` is called again and again meanwhile.
-    Raise Problem, Unreachable, or TimedOut after `seconds`.
+    Each step goes to `show` as it comes. `check` is called again and again meanwhile. `deadline` is a time of
+    `time.monotonic()`. Raise Problem, Unreachable or TimedOut.
     """
-    deadline = time.monotonic() + seconds
     timeline = Timeline(show)
     transaction_id = str(uuid.uuid4())
     request = {"terminal": serial, "amount": plan.amount, "metadata": {"scenario": plan.scenario}}
@@ -164,8 +163,7 @@ def print_receipt(
 ) -> Receipt:
     """Print the receipt of an approved charge: PUT it, then wait for its end.
 
-    `deadline` is a time of `time.monotonic()`; `paper` tells what the terminal has printed under an id. For the rest
-    see `make_charge`. Raise Problem, Unreachable or TimedOut.
+    `paper` tells what the terminal has printed under an id. For the rest see `make_charge`.
     """
     timeline = Timeline(show)
     text = receipt_text(charge)
@@ -176,9 +174,8 @@ def print_receipt(
     reply = start(api, f"/print-jobs/{identity}", request, deadline=deadline, away=lambda _: check())
     job: Mapping[str, Any] = reply.body
     timeline.note(POSD, TERMINAL, f"print job, over TLS; answered: {job['status'] or job['phase']}")
-    for update in (
-        () if job["phase"] == "final" else follow_print_job(api, f"/print-jobs/{identity}", deadline=deadline)
-    ):
+    updates = () if job["phase"] == "final" else follow_print_job(api, f"/print-jobs/{identity}", deadline=deadline)
+    for update in updates:
         check()
         if not isinstance(update, Away):
             job = update.print_job
@@ -188,9 +185,8 @@ def print_receipt(
             timeline.note(TERMINAL, POSD, f"{job['status']}, by webhook", at=ended)
         case "poll":
             timeline.note(TERMINAL, POSD, f"{job['status']}, when it was asked", at=ended)
-    timeline.note(
-        POSD, TILL, PRINTED if job["status"] == "COMPLETED" else f"not printed: {job['status'] or job['phase']}"
-    )
+    printed = job["status"] == "COMPLETED"
+    timeline.note(POSD, TILL, PRINTED if printed else f"not printed: {job['status'] or job['phase']}")
     return Receipt(text, job, timeline.steps, paper(identity))
 
 

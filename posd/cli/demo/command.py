@@ -128,8 +128,7 @@ def _charge(output: Output, machine: Machine, api: Api, plan: Plan, speed: float
     parts = ", ".join(f"{name} {value}" for name, value in plan.amount.items())
     output.line()
     output.line(f"Charge {number} of {len(PLANS)}: {money(plan.total)} ({parts}), {plan.scenario}", "bold")
-    seconds = LONGEST_CHARGE_SECONDS / speed + CHARGE_MARGIN_SECONDS
-    return make_charge(api, plan, machine.serial, seconds=seconds, show=show, check=machine.check)
+    return make_charge(api, plan, machine.serial, deadline=_deadline(speed), show=show, check=machine.check)
 
 
 def _receipt(output: Output, machine: Machine, api: Api, charge: Charge, speed: float, number: int) -> Receipt:
@@ -139,7 +138,7 @@ def _receipt(output: Output, machine: Machine, api: Api, charge: Charge, speed: 
         api,
         charge,
         machine.serial,
-        deadline=time.monotonic() + LONGEST_CHARGE_SECONDS / speed + CHARGE_MARGIN_SECONDS,
+        deadline=_deadline(speed),
         show=lambda step: _show(output, step, "green" if step.what == PRINTED else ""),
         check=machine.check,
         paper=machine.paper,
@@ -147,6 +146,11 @@ def _receipt(output: Output, machine: Machine, api: Api, charge: Charge, speed: 
     for line in (receipt.paper or "nothing came out on paper").splitlines():
         output.line(f"{PAPER_MARGIN}{line}".rstrip())
     return receipt
+
+
+def _deadline(speed: float) -> float:
+    """Return until when a charge or its receipt is waited for, as a time of `time.monotonic()`."""
+    return time.monotonic() + LONGEST_CHARGE_SECONDS / speed + CHARGE_MARGIN_SECONDS
 
 
 def _show(output: Output, step: Step, style: str = "") -> None:

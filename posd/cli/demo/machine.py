@@ -18,6 +18,8 @@ import posd.tls
 from posd.cli.app.connection import Api, Problem, Unreachable
 
 LOOPBACK = "127.0.0.1"
+#: how the demo names the process of the simulator.
+TERMINAL = "the simulated terminal"
 
 #: seconds: a cold start of the daemon and the simulator on a slow machine.
 START_SECONDS = 20.0
@@ -175,16 +177,13 @@ class Machine:
         }
         flags = ["--json"] if self._announce else ["--json", "--no-mdns"]
         simulate = ["simulate", *flags, *(str(word) for pair in arguments.items() for word in pair)]
-        self._children["the simulated terminal"] = Child(
-            "the simulated terminal", simulate, self.directory / "terminal.log"
-        )
+        self._start_child(TERMINAL, simulate, "terminal.log")
         self._port = free_port()
         self._write_config(terminal.ca_certificate, base_url="")
         self._terminal_ca = terminal.ca_certificate
         self.start_daemon()
-        self._base_url = self.wait_for(self._simulator_ready, START_SECONDS, "the simulated terminal did not start")[
-            "base_url"
-        ]
+        ready = self.wait_for(self._simulator_ready, START_SECONDS, f"{TERMINAL} did not start")
+        self._base_url = ready["base_url"]
 
     def address_by_mdns(self) -> str | None:
         """Wait until posd heard the terminal's announcement; return its address, or None where it does not come."""
@@ -196,10 +195,7 @@ class Machine:
                 (t["base_url"] for t in terminals if t["serial"] == self.serial and t["source"] == "mdns"), None
             )
 
-        try:
-            return self.wait_for(known, DISCOVERY_SECONDS, "no announcement")
-        except TimeoutError:
-            return None
+        return self._found(known, DISCOVERY_SECONDS)
 
     def use_address(self) -> None:
         """Write the terminal's address into the configuration, and restart the daemon with it."""
@@ -209,7 +205,7 @@ class Machine:
 
     def start_daemon(self) -> None:
         """Start the daemon and wait until it answers."""
-        self._children["posd"] = Child("posd", ["--config", str(self.config_path), "run"], self.directory / "posd.log")
+        self._start_child("posd", ["--config", str(self.config_path), "run"], "posd.log")
         self.wait_for(self._daemon_answers, START_SECONDS, "posd did not start")
 
     def stop_daemon(self) -> None:
@@ -227,13 +223,23 @@ class Machine:
 
     def wait_for(self, look: Callable[[], T | None], seconds: float, otherwise: str) -> T:
         """Return what `look` returns once it is not None. Raise TimeoutError, or DemoFailed where a process ends."""
+        found = self._found(look, seconds)
+        if found is None:
+            raise TimeoutError(f"{otherwise} within {seconds:.0f} s")
+        return found
+
+    def _found(self, look: Callable[[], T | None], seconds: float) -> T | None:
+        """Return what `look` returns once it is not None; None after so many seconds. Raise DemoFailed, see above."""
         deadline = time.monotonic() + seconds
         while (found := look()) is None:
             self.check()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{otherwise} within {seconds:.0f} s")
+                return None
             time.sleep(POLL_SECONDS)
         return found
+
+    def _start_child(self, name: str, arguments: list[str], log: str) -> None:
+        self._children[name] = Child(name, arguments, self.directory / log)
 
     def _write_config(self, terminal_ca: Path, *, base_url: str) -> None:
         text = CONFIG.format(
@@ -269,15 +275,12 @@ class Machine:
             wanted = {"kind": "printed", "print_job_id": print_job_id}.items()
             return next((line for line in self._terminal_lines() if wanted <= line.items()), None)
 
-        try:
-            text: str | None = self.wait_for(printed, START_SECONDS, "nothing was printed")["text"]
-        except TimeoutError:
-            return None
-        return text
+        line = self._found(printed, START_SECONDS)
+        return None if line is None else line["text"]
 
     def _terminal_lines(self) -> Iterator[dict[str, Any]]:
         """Give what the simulated terminal has said so far."""
-        text = self._children["the simulated terminal"].log.read_text("utf-8", "replace")
+        text = self._children[TERMINAL].log.read_text("utf-8", "replace")
         for line in text.splitlines(keepends=True):
             if line.startswith("{") and line.endswith("\n"):
                 yield json.loads(line)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -194,7 +194,8 @@ def simulate(
                 mdns=not no_mdns,
                 mdns_interfaces=mdns_interface,
             )
-            settings = make(serials or _numbered(terminals or 1), common, http=http)
+            names = serials or [f"SN-{number:04}" for number in range(1, (terminals or 1) + 1)]
+            settings = make(names, common, http=http)
             people = sys.stdout.isatty() and not as_json
             lines = Lines(as_words if people else line_as_json)
             cleanup.callback(lines.close)
@@ -202,7 +203,8 @@ def simulate(
     except BrokenPipeError:
         raise  # nobody reads on: `posd simulate --list | head`
     except (SettingsError, tls.TlsError, OSError) as error:
-        _fail(str(error))
+        Output(as_json=as_json).note(f"posd simulate: {error}", style="red")
+        sys.exit(ExitCode.USAGE)
 
 
 async def _run(terminals: Sequence[Settings], control: str | None, lines: Lines, *, keys: bool) -> None:
@@ -238,12 +240,8 @@ async def _run(terminals: Sequence[Settings], control: str | None, lines: Lines,
         await stop.wait()
 
 
-def _write(lines: Lines, whose: Entry, entry: Entry) -> None:
-    lines.write({**whose, **entry})
-
-
-def _numbered(count: int) -> list[str]:
-    return [f"SN-{number:04}" for number in range(1, count + 1)]
+def _write(lines: Lines, named: Entry, entry: Entry) -> None:
+    lines.write({**named, **entry})
 
 
 def _chosen(scenario: str) -> dict[str, Any]:
@@ -253,38 +251,31 @@ def _chosen(scenario: str) -> dict[str, Any]:
     return {"scenario": scenario}
 
 
-def _fail(message: str) -> NoReturn:
-    if sys.stderr.isatty():
-        message = click.style(message, fg="red")
-    click.echo(f"posd simulate: {message}", err=True)
-    sys.exit(ExitCode.USAGE)
-
-
 def make(serials: Sequence[str], common: Settings, *, http: bool) -> list[Settings]:
     """Make the settings of the terminals, with what they have in common, and their directories and certificates.
 
     One has the state directory and the ledger for itself; of several each has a directory and a ledger by its serial
     in there, and ports count up. Raises SettingsError, TlsError and OSError.
     """
-    several = len(serials) > 1
-    return [_make(serial, number, common, http=http, several=several) for number, serial in enumerate(serials)]
+    made = []
+    for number, serial in enumerate(serials):
+        state, ledger = common.state, common.ledger_file
+        if len(serials) > 1:
+            state = state / _file_name(serial)
+            if ledger is not None:
+                ledger.mkdir(parents=True, exist_ok=True)
+                ledger = ledger / f"{_file_name(serial)}.jsonl"
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        port = common.port + number if common.port else 0
+        own = replace(common, serial=serial, port=port, state=state, ledger_file=ledger)
+        made.append(own if http or own.certificate is not None else _with_certificate(own))
+    return made
 
 
-def _make(serial: str, number: int, common: Settings, *, http: bool, several: bool) -> Settings:
-    state, ledger = common.state, common.ledger_file
-    if several:
-        state = state / _file_name(serial)
-        if ledger is not None:
-            ledger.mkdir(parents=True, exist_ok=True)
-            ledger = ledger / f"{_file_name(serial)}.jsonl"
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    port = common.port + number if common.port else 0
-    own = replace(common, serial=serial, port=port, state=state, ledger_file=ledger)
-    if http or own.certificate is not None:
-        return own
-    made = _make_certificate(state / "tls", own.host)
+def _with_certificate(settings: Settings) -> Settings:
+    made = _make_certificate(settings.state / "tls", settings.host)
     return replace(
-        own,
+        settings,
         certificate=made.certificate,
         private_key=made.private_key,
         ca_certificate=made.ca_certificate,

@@ -135,7 +135,7 @@ def make_app(terminal: Terminal, parts: Parts, bodies: Mapping[str, list[str]]) 
 
 
 async def _carry_out(answer: Answer, request: Request, clock: Clock) -> Response:
-    """Return the answer when it is time, or when its caller has hung up, whom it does not reach any more."""
+    """Return the answer when it is due; also when its caller has hung up, which it does not reach any more."""
     if answer.waits:
         await _hold(answer, request, clock)
     if answer.fault is Fault.LOST:

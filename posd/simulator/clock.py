@@ -66,8 +66,8 @@ class Clock:
 class VirtualClock(Clock):
     """Time that passes only by `advance`, and is then the same in each run.
 
-    Whoever sleeps is woken at its exact moment, in the order of the moments, and time goes on only once what it does
-    then has come to its next pause: a POST that it makes takes no time on this clock, however long it takes.
+    A task that sleeps is woken at its exact moment, in the order of the moments. Time goes on only once what it does
+    then has come to its next pause: a POST that it makes takes no time on this clock.
     """
 
     def __init__(self, start: float = 0.0, speed: float = 1.0) -> None:
@@ -147,7 +147,7 @@ class VirtualClock(Clock):
         return alarm
 
     async def _settle(self) -> None:
-        """Return when everybody sleeps, or waits for something that is not time."""
+        """Return when each task sleeps, or waits for something that is not time."""
         while True:
             for _ in range(_TURNS):
                 await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The control API: a developer's hands on the terminals, over HTTP and JSON on loopback."""
+"""The control API: a developer acts on the terminals, over HTTP and JSON on loopback."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,11 +25,8 @@ from posd.simulator.payment import Hand
 from posd.simulator.scenario import Certificate, Scenario, Story, Strict, payments, prints
 from posd.simulator.simulator import Shop, Simulator
 
-# What calls of the control API bring, and its help.
-
 #: Terminal seconds that a power cycle takes where nothing else is asked for.
 POWER_CYCLE_SECONDS = 5.0
-
 HELP = """\
 The control API of posd simulate. A POST needs content-type: application/json (curl --json '{}').
 
@@ -56,6 +53,39 @@ POST /terminals/SERIAL/paper               somebody puts paper in
 GET  /clock                                the time, and whether it is virtual
 POST /clock                                {"advance": 60}: with --virtual, let so many seconds pass
 """
+#: Bytes of a body that are read.
+MAX_BODY_BYTES = 65_536
+
+
+class Control:
+    """The control API of a shop, as an async context manager that listens while the block runs."""
+
+    def __init__(self, shop: Shop, host: str, port: int) -> None:
+        """Raise SettingsError where `host` is no loopback address."""
+        if not is_loopback(host):
+            raise SettingsError(f"the control API listens on loopback alone, for example 127.0.0.1:6870, not on {host}")
+        self._host = host
+        self._port = port
+        #: What takes the terminal's time, while the caller has its answer.
+        self._tasks = Tasks()
+        self._listener = Listener(_app(shop, self._tasks), None)
+        #: Where it can be called; known once the block has begun.
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        bound = bind(self._host, self._port)
+        try:
+            self._listener.start(bound)
+        except SettingsError:
+            bound.close()
+            raise
+        self.url = url("http", self._host, bound.getsockname()[1])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._listener.stop()
+        await self._tasks.stop()
+
 
 #: Seconds that a caller may ask for: a day and more.
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
@@ -89,9 +119,6 @@ class Advance(Strict, frozen=True):
     advance: _Seconds
 
 
-# What the control API shows: the catalogue, and how a terminal stands.
-
-
 def listed_scenarios() -> list[dict[str, Any]]:
     """Return the catalogue in brief: name, kind (payment or print), summary, when, and the amount that chooses it."""
     catalogues: dict[str, Mapping[str, Story]] = {"payment": payments(), "print": prints()}
@@ -111,7 +138,7 @@ def listed_scenarios() -> list[dict[str, Any]]:
 def state_of(terminal: Simulator) -> dict[str, Any]:
     """Return how a terminal stands.
 
-    `payment` is the one that runs, or null; `armed` the scenario of the next one where somebody chose it live;
+    `payment` is the one that runs, or null; `armed` the scenario of the next one where it was chosen live;
     `scenario` that of payments which choose none; `waiting_events` how many events wait for their delivery.
     """
     running = terminal.terminal.running
@@ -176,41 +203,6 @@ def is_loopback(text: str) -> bool:
         return ipaddress.ip_address(text).is_loopback
     except ValueError:
         return False
-
-
-#: Bytes of a body that are read.
-MAX_BODY_BYTES = 65_536
-
-
-class Control:
-    """The control API of a shop, as an async context manager that listens while the block runs."""
-
-    def __init__(self, shop: Shop, host: str, port: int) -> None:
-        """Raise SettingsError where `host` is no loopback address."""
-        if not is_loopback(host):
-            raise SettingsError(f"the control API listens on loopback alone, for example 127.0.0.1:6870, not on {host}")
-        self._shop = shop
-        self._host = host
-        self._port = port
-        #: What takes the terminal's time, while the caller has its answer.
-        self._tasks = Tasks()
-        self._listener = Listener(_app(shop, self._tasks), None)
-        #: Where it can be called; known once the block has begun.
-        self.url = ""
-
-    async def __aenter__(self) -> Self:
-        bound = bind(self._host, self._port)
-        try:
-            self._listener.start(bound)
-        except SettingsError:
-            bound.close()
-            raise
-        self.url = url("http", self._host, bound.getsockname()[1])
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._listener.stop()
-        await self._tasks.stop()
 
 
 @dataclass(frozen=True, slots=True)

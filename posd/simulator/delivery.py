@@ -1,4 +1,4 @@
-"""The delivery policy of the transaction webhook (terminal API, Delivery), as decisions; the sender carries them out.
+"""The delivery of transaction events (terminal API, Delivery): policy, attempts, persistent queue, sender.
 
 | outcome of the consumer endpoint                      | decision        |
 | ----------------------------------------------------- | --------------- |
@@ -8,8 +8,8 @@
 | 400, 401, 403, 404, 409, 422                          | drop: permanent |
 | any other status (redirects among them: not followed) | drop: permanent |
 
-The last row is this simulator's choice, for the terminal API is silent: a consumer that counts on a retry which nobody
-promised shall lose the event here and not in a shop.
+The last row is this simulator's choice, for the terminal API is silent: a consumer that counts on a retry which was
+never promised shall lose the event here and not in a shop.
 
 A terminal preserves the order of a transaction's events; an unruly network does not, and brings some of them twice
 (at least once is all that is promised: terminal API, Delivery): see `Detour`.
@@ -32,10 +32,6 @@ from posd.simulator.clock import Clock, cancel
 from posd.simulator.journal import Journal, SettingsError
 from posd.simulator.ledger import Ledger
 
-# One POST to a webhook receiver, and what came of it; what follows is each channel's own policy.
-#
-# Source: terminal API, Delivery, Printing.
-
 
 class Lost(StrEnum):
     """An attempt that brought no HTTP status; the words tell the reader of the ledger which it was."""
@@ -49,15 +45,133 @@ class Lost(StrEnum):
     TLS = "tls_failure"
 
 
+#: The HTTP status, or how the attempt was lost.
+Outcome = int | Lost
+#: Attempts per event (terminal API, Delivery).
+MAX_ATTEMPTS = 10
+#: From the first attempt of an event, in terminal seconds: 15 minutes (terminal API, Delivery).
+WINDOW_SECONDS = 900.0
+#: Backoff base in terminal seconds (terminal API, Delivery).
+BACKOFF_BASE_SECONDS = 2.0
+#: Backoff cap in terminal seconds, before the jitter (terminal API, Delivery).
+BACKOFF_CAP_SECONDS = 60.0
+#: The longest that an unruly network holds an event up, in terminal seconds: longer than any pause of the scenarios, so
+#: that the next event can overtake it, the final too.
+DETOUR_SECONDS = 20.0
+#: How many of the delivered events an unruly network brings once more.
+AGAIN_SHARE = 1 / 3
+#: The longest that it keeps the second one back, in terminal seconds: past the end of most payments.
+AGAIN_SECONDS = 30.0
+
+
+class Verdict(Enum):
+    """What an outcome means for the event."""
+
+    DELIVERED = "delivered"
+    RETRY = "retry"
+    PERMANENT = "permanent"
+
+
+#: The statuses that the terminal API names; 2xx is a range and stands in `judge`.
+VERDICTS: Mapping[int, Verdict] = {
+    **dict.fromkeys((408, 429, 500, 502, 503, 504), Verdict.RETRY),
+    **dict.fromkeys((400, 401, 403, 404, 409, 422), Verdict.PERMANENT),
+}
+
+
+def judge(outcome: Outcome) -> Verdict:
+    """Look an outcome up in the terminal API's table."""
+    if isinstance(outcome, Lost):
+        return Verdict.RETRY
+    if 200 <= outcome <= 299:
+        return Verdict.DELIVERED
+    return VERDICTS.get(outcome, Verdict.PERMANENT)
+
+
+def backoff(attempt: int, jitter: float) -> float:
+    """Return the delay in terminal seconds after `attempt` (0 is the first): min(60, 2 * 2^attempt) + random(0..2).
+
+    `jitter` is the random part as a fraction, 0 to 1.
+    """
+    exponential: float = BACKOFF_BASE_SECONDS * 2.0**attempt
+    return min(BACKOFF_CAP_SECONDS, exponential) + jitter * BACKOFF_BASE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The consumer has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again after `delay` terminal seconds."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Never try again; `reason` is `permanent_rejection`, `attempts_exhausted` or `window_exhausted`."""
+
+    reason: str
+
+
+Decision = Delivered | Retry | Drop
+
+
+def decide(outcome: Outcome, *, attempts: int, elapsed: float, jitter: float) -> Decision:
+    """Decide after an attempt.
+
+    `attempts` counts those made, this one included; `elapsed` is terminal seconds since the first of them; `jitter` is
+    a random fraction, 0 to 1. A retry that would begin after the window is not waited for.
+    """
+    match judge(outcome):
+        case Verdict.DELIVERED:
+            return Delivered()
+        case Verdict.PERMANENT:
+            return Drop("permanent_rejection")
+        case Verdict.RETRY:
+            delay = backoff(attempts - 1, jitter)
+            return exhausted(attempts=attempts, elapsed=elapsed + delay) or Retry(delay)
+
+
+def exhausted(*, attempts: int, elapsed: float) -> Drop | None:
+    """Return why no attempt may be made any more: ten attempts or 15 minutes, whichever comes first; else None."""
+    if attempts >= MAX_ATTEMPTS:
+        return Drop("attempts_exhausted")
+    if elapsed > WINDOW_SECONDS:
+        return Drop("window_exhausted")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Detour:
+    """What an unruly network does to an event: it comes `delay` terminal seconds late.
+
+    `again_after` is how many terminal seconds after its delivery it comes `again`.
+    """
+
+    delay: float
+    again: bool
+    again_after: float
+
+
+def detoured(rng: Random) -> Detour:
+    """Draw what happens to an event."""
+    return Detour(rng.uniform(0, DETOUR_SECONDS), rng.random() < AGAIN_SHARE, rng.uniform(0, AGAIN_SECONDS))
+
+
 #: How Python tells that the receiver hung up in the TLS handshake; older ones (Debian 12's) take it for an orderly end.
 HANDSHAKE_BROKEN_OFF = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
 
-#: The HTTP status, or how the attempt was lost.
-Outcome = int | Lost
-
 
 class Poster:
-    """Posts JSON; a connection per attempt: a kept one that went stale would look like a failure of the consumer."""
+    """Posts JSON to a webhook receiver once; what follows is each channel's own policy.
+
+    Each attempt has its own connection: a kept one that went stale would look like a failure of the consumer.
+
+    Source: terminal API, Delivery, Printing.
+    """
 
     def __init__(self, tls: ssl.SSLContext, timeout: float, clock: Clock) -> None:
         """`timeout` is in real seconds for a whole attempt; `tls` verifies the receivers' certificates."""
@@ -66,11 +180,11 @@ class Poster:
         #: There is no network: nothing is tried.
         self.offline = False
         self._client = _client(tls)
-        # It trusts nobody: the handshake ends with the alert that the receiver's CA is unknown.
+        # It trusts no CA: the handshake ends with the alert that the receiver's CA is unknown.
         self._distrustful = _client(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
 
     async def post(self, url: str, body: bytes, *, distrusted: bool = False) -> Outcome:
-        """Make one attempt. Whatever goes wrong is an outcome.
+        """Make one attempt and return its outcome, also where it fails.
 
         `distrusted`: as a terminal that trusts no receiver's certificate. Over plain HTTP there is none to distrust.
         """
@@ -81,7 +195,7 @@ class Poster:
         return outcome
 
     async def close(self) -> None:
-        """Close whatever is open."""
+        """Close both clients."""
         await self._client.aclose()
         await self._distrustful.aclose()
 
@@ -96,7 +210,7 @@ class Poster:
 
         try:
             async with asyncio.timeout(self._timeout):
-                # The answer's body is nobody's business, and can be endless: only its status is read.
+                # Only the status is read: the body has no meaning, and can be endless.
                 watch = {"trace": keep}
                 async with client.stream("POST", url, content=body, extensions=watch) as response:
                     return response.status_code
@@ -139,12 +253,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-# The persistent queue of events that wait for their delivery: a journal of JSON lines (terminal API, Delivery).
-#
-# Each line is one change: `put`, `attempt`, `again` or `done`. The journal is emptied whenever nothing is left in
-# it.
-
-
 @dataclass(slots=True)
 class Item:
     """One event on its way. `body` is what is sent, JSON for the most part, on every attempt the same."""
@@ -163,7 +271,7 @@ class Item:
     alone: bool = False
     #: The moment of the terminal's clock before which it does not set out; `Clock.after` makes one. None: at once.
     due: float | None = None
-    #: It goes out by a terminal that trusts nobody: each attempt ends in the TLS handshake. Nothing over plain HTTP.
+    #: The terminal trusts no CA: each attempt ends in the TLS handshake. Without effect over plain HTTP.
     distrusted: bool = False
     #: Tells it from every other item that waits; given by `put`.
     number: int = 0
@@ -184,7 +292,10 @@ class QueueBusy(SettingsError):
 
 
 class Queue:
-    """Items by transaction, each in the order in which it was put."""
+    """Events that wait for their delivery, by transaction, each in the order in which it was put.
+
+    Each line of the file is one change: `put`, `attempt`, `again` or `done`. The file is emptied when nothing waits.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open or create the journal at `path`. Raises OSError, SettingsError, QueueBusy."""
@@ -273,129 +384,11 @@ def _change(op: str, item: Item) -> dict[str, Any]:
     return {"op": op, "client_transaction_id": item.client_transaction_id, "number": item.number}
 
 
-#: Attempts per event (terminal API, Delivery).
-MAX_ATTEMPTS = 10
-#: From the first attempt of an event, in terminal seconds: 15 minutes (terminal API, Delivery).
-WINDOW_SECONDS = 900.0
-#: Backoff base in terminal seconds (terminal API, Delivery).
-BACKOFF_BASE_SECONDS = 2.0
-#: Backoff cap in terminal seconds, before the jitter (terminal API, Delivery).
-BACKOFF_CAP_SECONDS = 60.0
-
-#: The longest that an unruly network holds an event up, in terminal seconds: longer than any pause of the scenarios, so
-#: that the next event can overtake it, the final too.
-DETOUR_SECONDS = 20.0
-#: How many of the delivered events an unruly network brings once more.
-AGAIN_SHARE = 1 / 3
-#: The longest that it keeps the second one back, in terminal seconds: past the end of most payments.
-AGAIN_SECONDS = 30.0
-
-
-class Verdict(Enum):
-    """What an outcome means for the event."""
-
-    DELIVERED = "delivered"
-    RETRY = "retry"
-    PERMANENT = "permanent"
-
-
-#: The statuses that the terminal API names; 2xx is a range and stands in `judge`.
-VERDICTS: Mapping[int, Verdict] = {
-    **dict.fromkeys((408, 429, 500, 502, 503, 504), Verdict.RETRY),
-    **dict.fromkeys((400, 401, 403, 404, 409, 422), Verdict.PERMANENT),
-}
-
-
-def judge(outcome: Outcome) -> Verdict:
-    """Look an outcome up in the terminal API's table."""
-    if isinstance(outcome, Lost):
-        return Verdict.RETRY
-    if 200 <= outcome <= 299:
-        return Verdict.DELIVERED
-    return VERDICTS.get(outcome, Verdict.PERMANENT)
-
-
-def backoff(attempt: int, jitter: float) -> float:
-    """Return the delay in terminal seconds after `attempt` (0 is the first): min(60, 2 * 2^attempt) + random(0..2).
-
-    `jitter` is the random part as a fraction, 0 to 1.
-    """
-    exponential: float = BACKOFF_BASE_SECONDS * 2.0**attempt
-    return min(BACKOFF_CAP_SECONDS, exponential) + jitter * BACKOFF_BASE_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """The consumer has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Try again after `delay` terminal seconds."""
-
-    delay: float
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """Never try again; `reason` is `permanent_rejection`, `attempts_exhausted` or `window_exhausted`."""
-
-    reason: str
-
-
-Decision = Delivered | Retry | Drop
-
-
-def decide(outcome: Outcome, *, attempts: int, elapsed: float, jitter: float) -> Decision:
-    """Decide after an attempt.
-
-    `attempts` counts those made, this one included; `elapsed` is terminal seconds since the first of them; `jitter` is
-    a random fraction, 0 to 1. A retry that would begin after the window is not waited for.
-    """
-    match judge(outcome):
-        case Verdict.DELIVERED:
-            return Delivered()
-        case Verdict.PERMANENT:
-            return Drop("permanent_rejection")
-        case Verdict.RETRY:
-            delay = backoff(attempts - 1, jitter)
-            return exhausted(attempts=attempts, elapsed=elapsed + delay) or Retry(delay)
-
-
-@dataclass(frozen=True, slots=True)
-class Detour:
-    """What an unruly network does to an event: it comes `delay` terminal seconds late.
-
-    `again_after` is how many terminal seconds after its delivery it comes `again`.
-    """
-
-    delay: float
-    again: bool
-    again_after: float
-
-
-def detoured(rng: Random) -> Detour:
-    """Draw what happens to an event."""
-    return Detour(rng.uniform(0, DETOUR_SECONDS), rng.random() < AGAIN_SHARE, rng.uniform(0, AGAIN_SECONDS))
-
-
-def exhausted(*, attempts: int, elapsed: float) -> Drop | None:
-    """Return why no attempt may be made any more: ten attempts or 15 minutes, whichever comes first; else None."""
-    if attempts >= MAX_ATTEMPTS:
-        return Drop("attempts_exhausted")
-    if elapsed > WINDOW_SECONDS:
-        return Drop("window_exhausted")
-    return None
-
-
-# Delivers the queue's events: one lane per transaction, in order; what to do after an attempt is decided elsewhere.
-#
-# An event that goes alone has a lane of its own. So has each event of an unruly sender, that keeps no order: it is
-# held up for a while, and some come twice.
-
-
 class Sender:
-    """Carries out the delivery policy: persistent, in order within a transaction, lanes independent.
+    """Carries out the delivery policy: persistent, in order within a transaction, transactions independent.
+
+    Each transaction has a lane. An event that goes alone has a lane of its own. So has each event of an unruly sender,
+    which keeps no order: it is held up for a while, and some events come twice.
 
     Source: terminal API, Delivery.
     """

@@ -29,7 +29,7 @@ class Ledger:
     | `start`         | a start request was answered: operation, access_mode, client_transaction_id or null,           |
     |                 | transaction_reference (as sent, or null), http_status (null: no answer comes), code (of a      |
     |                 | refusal by the terminal itself, or null), scenario or null, chosen_by (`armed`, `metadata`,    |
-    |                 | `amount`, `option` or null), runs (whether a payment runs now, whatever the answer)            |
+    |                 | `amount`, `option` or null), runs (whether a payment runs now; the answer may deny it)         |
     | `abort`         | an abort was answered: client_transaction_id or null, http_status (null: no answer comes),     |
     |                 | effect (`cancels`, `ignored`, `raced`; null where it can have none)                            |
     | `search`        | a search was answered: client_transaction_id or null, http_status (null: no answer comes),     |
@@ -37,7 +37,7 @@ class Ledger:
     | `hand`          | a person did something: hand, client_transaction_id or null, taken (whether it was possible)   |
     | `event`         | an event was made and queued, however it is told: client_transaction_id, event_id, status      |
     | `final`         | a payment ended: operation, client_transaction_id, event_id, status, charged (the acquirer     |
-    |                 | approved it, whatever the operation), amount, transaction_reference (the new one),             |
+    |                 | approved it; of each operation), amount, transaction_reference (the new one),                  |
     |                 | ticket_number (the last three null unless charged); its `event` follows, unless the process    |
     |                 | was killed between the two                                                                     |
     | `attempt`       | a delivery attempt ended: client_transaction_id, event_id, status, again (it had been          |
@@ -148,7 +148,7 @@ class Ledger:
             return await self.next(lambda entry: _matches(entry, kind, fields))
 
     def next(self, wanted: Callable[[Entry], bool]) -> asyncio.Future[Entry]:
-        """Return the next entry that is wanted, as a future; whoever does not want it any more cancels it."""
+        """Return the next entry that is wanted, as a future; cancel it to stop looking."""
         arrival: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
 
         def look(entry: Entry) -> None:

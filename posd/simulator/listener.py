@@ -36,7 +36,7 @@ BACKLOG = 128
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address (port 0: a free port) without listening there: calls are refused, and nobody else gets it.
+    """Take an address (port 0: a free port) without listening there: calls are refused, and no other program gets it.
 
     Raises SettingsError where the address cannot be had.
     """
@@ -74,7 +74,7 @@ class Listener:
         self._connections: dict[asyncio.Task[None], Callable[[], None]] = {}
 
     def start(self, bound: socket.socket) -> None:
-        """Listen. Raises SettingsError where somebody else does so there by now; the socket is still bound then."""
+        """Listen. Raises SettingsError where another program listens there; the socket is still bound then."""
         try:
             bound.listen(BACKLOG)
         except OSError as error:
@@ -83,7 +83,7 @@ class Listener:
         asyncio.get_running_loop().add_reader(bound, self._accept, bound)
 
     def close(self) -> None:
-        """Close the socket: nobody gets in any more."""
+        """Close the socket: no further connection is accepted."""
         if self._bound is not None:
             asyncio.get_running_loop().remove_reader(self._bound)
             self._bound.close()
@@ -140,7 +140,7 @@ def _shut(connection: socket.socket) -> None:
 
 
 def _hang_up(transport: asyncio.Transport) -> None:
-    """Close a connection at once, whatever was still to be sent."""
+    """Close a connection at once; what was still to be sent is lost."""
     with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
         transport.abort()
 

@@ -66,7 +66,7 @@ class Network:
         return url("http" if self._certificates is None else "https", self._addresses()[0], self._port)
 
     async def up(self, app: Starlette) -> None:
-        """Listen and announce. Raises SettingsError where somebody else listens there by now."""
+        """Listen and announce. Raises SettingsError where another program listens there."""
         await self.listen(app)
         if self._settings.mdns and self._announcer is None:
             self._announcer = Announcer(self._settings, self._ledger, self._addresses(), self._port)
@@ -80,7 +80,7 @@ class Network:
             self._listener = listener
 
     async def refuse(self) -> None:
-        """Hang up on everybody and refuse calls; the address stays taken."""
+        """Close every connection and refuse calls; the address stays taken."""
         if self._listener is not None:
             listener, self._listener = self._listener, None
             listener.close()
@@ -139,7 +139,7 @@ def reachable_addresses(host: str, interfaces: Sequence[str]) -> list[str]:
 
 
 class Announcer:
-    """One service instance, named by the serial number; registers in the background, for that takes over a second."""
+    """Announces the terminal over mDNS, named by its serial number; in the background, for it takes over a second."""
 
     def __init__(self, settings: Settings, ledger: Ledger, addresses: list[str], port: int) -> None:
         self._interfaces = settings.mdns_interfaces
@@ -187,7 +187,10 @@ def _check_local(address: str) -> None:
 
 
 class Certificates:
-    """TLS contexts by what they show. One that was made stays the same for as long as the process lives."""
+    """TLS contexts by the certificate that they show: the terminal's own, and those that no client should trust.
+
+    The others are made when first asked for. One that was made stays the same for as long as the process lives.
+    """
 
     def __init__(self, certificate: Path, private_key: Path, ca: tuple[Path, Path] | None) -> None:
         """Load the terminal's own pair. `ca` is certificate and key of its CA; without it one is made to sign with.

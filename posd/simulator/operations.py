@@ -1,4 +1,4 @@
-"""The operations that the terminal runs, one row each: their words, their path, and what they are done to.
+"""The operations that the terminal runs, one row each, and the states of a payment.
 
 The words of the first four are the terminal API's. What a post-tip and a void are called on the wire is not
 published: theirs are made up here. Of the paths the charge's is published; the others are assumptions.
@@ -16,7 +16,7 @@ AccessMode = Literal["local", "cloud"]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation. `originals`, `not_after` and `renews` are read in `approvals`, where the rules stand."""
+    """One operation. `originals`, `not_after` and `renews` are read by `Approvals`, where the rules stand."""
 
     #: In the acknowledgement (terminal API, Acknowledgement).
     name: str
@@ -86,11 +86,8 @@ OPERATIONS = (
 BY_NAME: Mapping[str, Operation] = {operation.name: operation for operation in OPERATIONS}
 
 
-# The seven states of a payment, as the terminal goes through them (terminal API, Lifecycle).
-
-
 class Status(StrEnum):
-    """The seven lifecycle states (terminal API, Lifecycle)."""
+    """The seven states of a payment, as the terminal goes through them (terminal API, Lifecycle)."""
 
     TERMINAL_ACKNOWLEDGED = "TERMINAL_ACKNOWLEDGED"
     TERMINAL_CANCELED = "TERMINAL_CANCELED"
@@ -105,7 +102,6 @@ class Status(StrEnum):
 FINALS = frozenset({Status.APPROVAL, Status.DECLINED, Status.TERMINAL_REJECTED, Status.TERMINAL_CANCELED})
 #: From these on it is the acquirer's: APPROVAL_REQUESTED is the point of no return (terminal API, Lifecycle).
 SENT = frozenset({Status.APPROVAL_REQUESTED, Status.DECLINED, Status.APPROVAL})
-
 #: Values of `reading_type` (terminal API, Events) that the simulator's own scenarios and hands use.
 CONTACTLESS = "CONTACTLESS"
 CHIP = "CHIP"

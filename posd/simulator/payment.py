@@ -55,7 +55,7 @@ class Payment:
     reading_type: str | None = None
     failure: Failure | None = None
     event_id: str = ""
-    #: The newest event as it happened, whatever was said of it; empty before the first.
+    #: The newest event as it happened, though another may have been sent; empty before the first.
     newest: bytes = b""
     #: The one before it.
     previous: bytes = b""
@@ -87,7 +87,7 @@ class Payment:
         return self.scenario.search.nth(self._searches), self.rng(f"search/{self._searches}")
 
     def rng(self, what: str) -> Random:
-        """Return what to draw from for one thing: always the same from the same seed, whatever else is drawn."""
+        """Return what to draw from for one thing: always the same from the same seed."""
         return Random(f"{self.seed}/{what}")  # noqa: S311 - reproducible, not secret
 
 
@@ -113,7 +113,7 @@ class Choice:
         own = settings.scenario_file
         #: Those that ship, and the user's own one by its file's name.
         self.scenarios: Mapping[str, Scenario] = payments() if own is None else {**payments(), own.stem: read(own)}
-        #: The scenario that the next payment will take, whatever its request says; None where it is free.
+        #: The scenario that the next payment will take, before that of its request; None where it is free.
         self.armed: str | None = None
         self._default = settings.scenario_name
         self._switchboard = switchboard
@@ -154,13 +154,11 @@ class Choice:
             self._begun = wanted
 
 
-# What a person, or the acquirer, does to the payment that runs: a table of what follows, by the state it is in.
-#
-# A card that is presented leads to the acquirer, and there the payment waits for a hand that approves or declines.
-
-
 class Hand(StrEnum):
-    """What can be done."""
+    """What a person, or the acquirer, can do to the payment that runs.
+
+    A card that is presented leads to the acquirer, and there the payment waits for a hand that approves or declines.
+    """
 
     PRESENT_CARD = "present-card"
     INSERT_CARD = "insert-card"
@@ -177,12 +175,10 @@ PLATFORM = "SIMULATOR"
 NO_CARD_PRESENTED = Failure(PLATFORM, "CARD_WAIT_EXHAUSTED", "No card was presented in time")
 NO_PIN_ENTERED = Failure(PLATFORM, "PIN_WAIT_EXHAUSTED", "The PIN was not entered in time")
 INSUFFICIENT_FUNDS = Failure("ACQUIRER", "51", "Insufficient funds")
-
 #: How long terminal, cardholder and acquirer take where a hand has started them, in terminal seconds.
 _CONTACTLESS = (1.0, 3.0)
 _PIN = (3.0, 9.0)
 _ACQUIRER = (3.0, 12.0)
-
 _TAPPED = Step(status=Status.CARD_PRESENTED, reading_type=CONTACTLESS)
 _INSERTED = Step(status=Status.CARD_PRESENTED, reading_type=CHIP)
 _REQUESTED = Step(status=Status.APPROVAL_REQUESTED)
@@ -190,7 +186,6 @@ _APPROVED = Step(status=Status.APPROVAL)
 _DECLINED = Step(status=Status.DECLINED, failure=INSUFFICIENT_FUNDS)
 _CANCELED = Step(status=Status.TERMINAL_CANCELED)
 _WAITING = Step(after=Wait.FOR_EVER)
-
 _PRESENTED = {
     Hand.PRESENT_CARD: (_TAPPED, Step(after=_CONTACTLESS, status=Status.APPROVAL_REQUESTED), _WAITING),
     Hand.INSERT_CARD: (_INSERTED, Step(after=_PIN, status=Status.APPROVAL_REQUESTED), _WAITING),
@@ -199,7 +194,6 @@ _ANSWERED_LATER = {
     Hand.APPROVE: (_REQUESTED, Step(after=_ACQUIRER, status=Status.APPROVAL)),
     Hand.DECLINE: (_REQUESTED, Step(after=_ACQUIRER, status=Status.DECLINED, failure=INSUFFICIENT_FUNDS)),
 }
-
 #: State -> hand -> the steps that follow, instead of those of the scenario. What is not here is not possible.
 REMAINDERS: Mapping[str, Mapping[Hand, tuple[Step, ...]]] = {
     Status.TERMINAL_ACKNOWLEDGED: {

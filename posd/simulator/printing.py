@@ -1,7 +1,7 @@
 """The terminal's printer: takes jobs, prints them one after the other, tells their end once (terminal API, Printing).
 
-It runs beside the payments, and shares nothing with them. An end is told by one POST without a retry: whoever needs
-to know asks.
+It runs beside the payments, and shares nothing with them. An end is told by one POST without a retry: a caller that
+needs to know asks.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class Printer:
         self._tasks.begin(self._print_all())
 
     async def stop(self) -> None:
-        """Switch off: what was not printed stays recorded, what was not told is told to nobody."""
+        """Switch off: what was not printed stays recorded, a webhook that was not called is not called any more."""
         await self._tasks.stop()
         await self.poster.close()
         self._record.close()
@@ -107,7 +107,7 @@ class Printer:
         return answer
 
     def status(self, print_job_id: str | None) -> Answer:
-        """Answer who asks for a job: 200 with its state, 404 where the terminal knows none, 422 where none is named.
+        """Answer a question for a job: 200 with its state, 404 where the terminal knows none, 422 where none is named.
 
         Or as the job's scenario says.
         """
@@ -199,7 +199,7 @@ class Printer:
             _add_printed(self._ledger, job)
 
     async def _tell(self, job: Job) -> None:
-        """Call the webhook as often as the scenario says; every call is made once, whatever comes of it.
+        """Call the webhook as often as the scenario says; every call is made once, also where it fails.
 
         Source: terminal API, Printing.
         """

@@ -1,9 +1,4 @@
-"""The record of finals: what the terminal knows of its payments, and what a search tells, over restarts.
-
-Each line is how a payment ended, of every one that did, whether or not its request asked for events. It is the truth
-about the money: it is written before anything else is told of a final. The final event (terminal API, Events) stands in
-it byte for byte as it is delivered; beside it stands what not every final event tells, the operation and its original.
-"""
+"""What a terminal knows over restarts: how its payments ended, which approvals can be referred to, its print jobs."""
 
 import asyncio
 from collections.abc import Iterator
@@ -21,16 +16,58 @@ from posd.simulator.operations import BY_NAME, Operation
 from posd.simulator.scenario import ENDS, Memory, PrintScenario, PrintStatus, prints
 from posd.simulator.wire import Processed
 
-# What the acquirer has approved, by reference, and what can still be done to it.
-#
-# Which references a terminal refuses, and with what words, is not published: these rules are the simulator's own.
-# They are strict, so that a caller which mixes references up is told here and not by a real acquirer.
-#
-# | what is refused | code | | --------------------------------------------------------------------------- |
-# --------------------------------- | | a reference that no approval of this terminal has | UNKNOWN_REFERENCE | | an
-# approval to which the operation is not done (its `originals`) | REFERENCE_DOES_NOT_FIT | | one to which something
-# was done that rules it out (its `not_after`) | ALREADY_ and that one's `done` | | one that a re-authorization has
-# replaced, but the first one for a further | REFERENCE_SUPERSEDED | | re-authorization | |
+
+class Final(msgspec.Struct, frozen=True):
+    """One line: the operation's name, the reference that its request sent (None where none), the final event."""
+
+    operation: str
+    transaction_reference: str | None
+    event: msgspec.Raw
+
+
+class Record:
+    """Final events by transaction, and what a search finds; an id is the same in upper and lower case.
+
+    Each line of the file is how a payment ended, of every one that did, whether or not its request asked for events.
+    It is the truth about the money: it is written before anything else is told of a final. The final event (terminal
+    API, Events) stands in it byte for byte as it is delivered. Beside it stands what not every final event tells: the
+    operation and its original.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file at `path`. Raises OSError, and SettingsError where it is no record."""
+        self._newest: dict[str, bytes] = {}
+        #: What was approved, and can be referred to.
+        self.approvals = Approvals()
+        self._journal = Journal(path)
+        self._journal.replay(lambda line: self._note(*_read_final(line)))
+
+    def add(self, final: Final, event: dict[str, Any]) -> None:
+        """Record a final, with its event as read; it is in the file when this returns."""
+        self._journal.append(final)
+        self._note(final, event)
+
+    def newest(self, client_transaction_id: str) -> bytes | None:
+        """Return the last final event of a transaction; None where there is none."""
+        return self._newest.get(client_transaction_id.lower())
+
+    def finals(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Read all final events from the file, oldest first, each with its operation's name."""
+        return ((final.operation, event) for final, event in self._journal.read(_read_final))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._journal.close()
+
+    def _note(self, final: Final, event: dict[str, Any]) -> None:
+        self._newest[event["client_transaction_id"].lower()] = bytes(final.event)
+        if "raw_response" in event:
+            self.approvals.add(_approval(final, event))
+
+
+def _read_final(line: bytes) -> tuple[Final, dict[str, Any]]:
+    final = msgspec.json.decode(line, type=Final)
+    return final, wire.decode(bytes(final.event))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +89,19 @@ class _Chain:
 
 
 class Approvals:
-    """Approvals by reference; a reference is the same in upper and lower case."""
+    """Approvals by reference, and what can still be done to them; a reference is the same in upper and lower case.
+
+    Which references a terminal refuses, and with what words, is not published: these rules are the simulator's own.
+    They are strict, so that a caller which mixes references up is told here and not by a real acquirer.
+
+    | what is refused                                                           | code                           |
+    | ------------------------------------------------------------------------- | ------------------------------ |
+    | a reference that no approval of this terminal has                         | UNKNOWN_REFERENCE              |
+    | an approval to which the operation is not done (its `originals`)          | REFERENCE_DOES_NOT_FIT         |
+    | one to which something was done that rules it out (its `not_after`)       | ALREADY_ and that one's `done` |
+    | one that a re-authorization has replaced, but the first one for a further | REFERENCE_SUPERSEDED           |
+    | re-authorization                                                          |                                |
+    """
 
     def __init__(self) -> None:
         self._chains: dict[str, _Chain] = {}
@@ -97,66 +146,14 @@ class Approvals:
         return original
 
 
-def _refused(code: str, message: str) -> Refused:
-    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, code, message)
-
-
-class Final(msgspec.Struct, frozen=True):
-    """One line: the operation's name, the reference that its request sent (None where none), the final event."""
-
-    operation: str
-    transaction_reference: str | None
-    event: msgspec.Raw
-
-
-class Record:
-    """Final events by transaction; an id is the same in upper and lower case."""
-
-    def __init__(self, path: Path) -> None:
-        """Open or create the file at `path`. Raises OSError, and SettingsError where it is no record."""
-        self._newest: dict[str, bytes] = {}
-        #: What was approved, and can be referred to.
-        self.approvals = Approvals()
-        self._journal = Journal(path)
-        self._journal.replay(lambda line: self._note(*_read_final(line)))
-
-    def add(self, final: Final, event: dict[str, Any]) -> None:
-        """Record a final, with its event as read; it is in the file when this returns."""
-        self._journal.append(final)
-        self._note(final, event)
-
-    def newest(self, client_transaction_id: str) -> bytes | None:
-        """Return the last final event of a transaction; None where there is none."""
-        return self._newest.get(client_transaction_id.lower())
-
-    def finals(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Read all final events from the file, oldest first, each with its operation's name."""
-        return ((final.operation, event) for final, event in self._journal.read(_read_final))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._journal.close()
-
-    def _note(self, final: Final, event: dict[str, Any]) -> None:
-        self._newest[event["client_transaction_id"].lower()] = bytes(final.event)
-        if "raw_response" in event:
-            self.approvals.add(_approval(final, event))
-
-
-def _read_final(line: bytes) -> tuple[Final, dict[str, Any]]:
-    final = msgspec.json.decode(line, type=Final)
-    return final, wire.decode(bytes(final.event))
-
-
 def _approval(final: Final, event: dict[str, Any]) -> Approval:
     raw = event["raw_response"]
     amount = Processed(event["operation"]["amount"], raw["authorized_amount"])
     return Approval(BY_NAME[final.operation], raw["transaction_reference"], final.transaction_reference, amount)
 
 
-# The jobs that the printer has taken, over restarts, and what came out of it on paper.
-#
-# Each line of the file is one change: a job that was `taken`, or the `state` that one has reached.
+def _refused(code: str, message: str) -> Refused:
+    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, code, message)
 
 
 @dataclass(slots=True)
@@ -188,7 +185,7 @@ class Job:
         return prints()[self.taken.scenario]
 
     def told(self) -> dict[str, str]:
-        """What is told of it, by webhook and to who asks (terminal API, Printing)."""
+        """What is told of it, by webhook and to a caller that asks (terminal API, Printing)."""
         said = {
             "printJobId": self.taken.print_job_id,
             "status": self.status.value,
@@ -201,7 +198,10 @@ class Job:
 
 
 class PrintRecord:
-    """Jobs in the order in which they were taken."""
+    """The jobs that the printer has taken, oldest first, and where they stand.
+
+    Each line of the file is one change: a job that was `taken`, or the `state` that one has reached.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open or create the file at `path`. Raises OSError, and SettingsError where it is no such file."""

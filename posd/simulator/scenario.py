@@ -1,8 +1,8 @@
-"""A payment scenario: what the terminal does, and says, and fails to say; one TOML file each.
+"""Scenarios: what a terminal does, says and fails to say of a payment, or of a print job; one TOML file each.
 
-The file is the table below, and nothing else: an unknown key or a wrong type is refused with its name. Times are in
-terminal seconds (`--speed` divides them); two numbers are the shortest and the longest, of which one is drawn by the
-seed.
+A file has the members of `Scenario` or `PrintScenario`, and nothing else: an unknown key or a wrong type is refused
+with its name. Times are in terminal seconds (`--speed` divides them); two numbers are the shortest and the longest, of
+which one is drawn by the seed.
 """
 
 from collections.abc import Mapping
@@ -116,7 +116,7 @@ class Reply(Strict, frozen=True):
 
 
 class Start(Reply, frozen=True):
-    """How the start is answered, and whether the payment runs (`runs`) whatever the answer says.
+    """How the start is answered, and whether the payment runs (`runs`), which the answer may deny.
 
     `after_event`: the acknowledgement waits until this status was delivered: the webhook is faster.
     """
@@ -191,7 +191,7 @@ class Certificate(StrEnum):
     """The certificate that the terminal shows."""
 
     OWN = "own"
-    #: Of the same CA, with another key: whoever pinned the old one does not trust it.
+    #: Of the same CA, with another key: a client that pinned the old one does not trust it.
     CHANGED = "changed"
     EXPIRED = "expired"
     SELF_SIGNED = "self-signed"
@@ -199,7 +199,7 @@ class Certificate(StrEnum):
 
 
 class Delivery(Strict, frozen=True):
-    """How an event gets to the consumer. What is not named is as usual: at once, in order, with the retries of 6.2.
+    """How an event gets to the consumer. What is not named is as usual: at once, in order, with the usual retries.
 
     `late`: it sets out so many seconds later, and others overtake it. `again`: so many seconds after it set out it
     sets out once more, for each number. `never`: it is not sent. `distrusted`: the terminal does not trust the
@@ -328,15 +328,11 @@ class Scenario(Story, frozen=True, kw_only=True):
         return self.away or self.certificate is not None
 
 
-# A print scenario: what becomes of a print job at the terminal; one TOML file each (terminal API, Printing).
-#
-# A job goes PENDING -> IN_PROGRESS -> COMPLETED or FAILED; its transitions are not published (terminal API,
-# Printing), these are the obvious ones. The file is the table below, and nothing else, as that of a payment
-# scenario is.
-
-
 class PrintStatus(StrEnum):
-    """The four states (terminal API, Printing)."""
+    """The four states of a print job (terminal API, Printing).
+
+    A job goes PENDING -> IN_PROGRESS -> COMPLETED or FAILED; these transitions are the obvious ones, none is published.
+    """
 
     PENDING = "PENDING"
     IN_PROGRESS = "IN_PROGRESS"
@@ -349,7 +345,7 @@ ENDS = frozenset({PrintStatus.COMPLETED, PrintStatus.FAILED})
 
 
 class Creation(Reply, frozen=True):
-    """How the creation of a job is answered, and whether the job is taken (`taken`) whatever the answer says.
+    """How the creation of a job is answered, and whether the job is taken (`taken`), which the answer may deny.
 
     `after_webhook`: the answer waits until the webhook was called: the webhook is faster.
     """
@@ -363,7 +359,7 @@ class Jam(StrEnum):
 
     #: This job never ends; the printer goes on with the next one.
     FOR_EVER = "for-ever"
-    #: Neither this job nor any other goes on until somebody puts paper in.
+    #: Neither this job nor any other goes on until a person puts paper in.
     NO_PAPER = "no-paper"
 
 

@@ -30,9 +30,9 @@ class Settings:
     Without `mdns_interfaces` the announcement goes to every interface.
 
     `scenario_file` is a payment scenario of the user's own, in place of `scenario`. `virtual`: time passes only when it
-    is told to. `ca_certificate` and `ca_private_key` sign the certificates that the terminal can
-    be made to show beside its own; without them it makes a CA that nobody knows. It moves to the `move_ports`, in turn
-    and from the beginning again; without them to a free one.
+    is told to. `ca_certificate` and `ca_private_key` sign the certificates that the terminal can be made to show beside
+    its own; without them it makes a CA that no client knows. It moves to the `move_ports`, in turn and from the
+    beginning again; without them to a free one.
     """
 
     state: Path

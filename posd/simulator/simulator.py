@@ -1,4 +1,4 @@
-"""The composition: one simulated terminal, put together from its parts, started and stopped."""
+"""Simulated terminals, put together from their parts, started and stopped: one, or several with one time."""
 
 import secrets
 import time
@@ -152,30 +152,8 @@ class Simulator:
             raise SettingsError(f"scenario {settings.scenario_name}: {error}") from error
 
 
-def make_clock(settings: Settings) -> Clock:
-    """Make the clock that the settings ask for."""
-    return VirtualClock(time.time(), settings.speed) if settings.virtual else Clock(settings.speed)
-
-
-def _device(settings: Settings) -> Device:
-    """Make the terminal's identity; what is not set is drawn from the serial, always the same."""
-    rng = Random(settings.serial)  # noqa: S311 - an identity, not a secret
-    mac = [0x02, *(rng.randrange(256) for _ in range(5))]  # 0x02: locally administered
-    return Device(
-        serial_number=settings.serial,
-        brand=settings.brand,
-        model=settings.model,
-        merchant_id=settings.merchant_id,
-        wifi_mac=":".join(f"{octet:02X}" for octet in mac),
-        terminal_id=f"{rng.randrange(10**8):08}",
-    )
-
-
-# Several terminals in one process: each with its own serial, address, state and ledger, all with one time.
-
-
 class Shop:
-    """Terminals that run together, as an async context manager; all stop when the block ends.
+    """Terminals that run together with one time, as an async context manager; all stop when the block ends.
 
     Entering raises SettingsError where one of them cannot run; none does then.
     """
@@ -212,3 +190,22 @@ class Shop:
 
     async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
+
+
+def make_clock(settings: Settings) -> Clock:
+    """Make the clock that the settings ask for."""
+    return VirtualClock(time.time(), settings.speed) if settings.virtual else Clock(settings.speed)
+
+
+def _device(settings: Settings) -> Device:
+    """Make the terminal's identity; what is not set is drawn from the serial, always the same."""
+    rng = Random(settings.serial)  # noqa: S311 - an identity, not a secret
+    mac = [0x02, *(rng.randrange(256) for _ in range(5))]  # 0x02: locally administered
+    return Device(
+        serial_number=settings.serial,
+        brand=settings.brand,
+        model=settings.model,
+        merchant_id=settings.merchant_id,
+        wifi_mac=":".join(f"{octet:02X}" for octet in mac),
+        terminal_id=f"{rng.randrange(10**8):08}",
+    )

@@ -18,58 +18,6 @@ from posd.simulator.payment import Choice, Course, Hand, Parts, Payment
 from posd.simulator.scenario import AbortEffect, Failure, Search, SearchFinds, Start
 from posd.simulator.wire import Processed, process
 
-# What a search finds of a payment whose scenario has it find something else.
-
-#: Why a search says that an approved payment was declined.
-CONTRADICTED = Failure("ACQUIRER", "05", "Do not honor")
-
-
-def find(finds: SearchFinds, payment: Payment, usual: bytes | None, device: messages.Device) -> bytes | None:
-    """Return the event that is found, None where none is. `usual` is what an ordinary search would find."""
-    match finds:
-        case SearchFinds.USUAL:
-            return usual
-        case SearchFinds.NOTHING:
-            return None
-        case SearchFinds.STALE:
-            return payment.previous or None
-        case SearchFinds.ALL_STATES:
-            return payment.newest or None
-        case SearchFinds.ANOTHER:
-            return _of_another(payment.newest) if payment.newest else None
-        case SearchFinds.CONTRADICTION:
-            return _contradicting(payment, device) if payment.ended else usual
-
-
-def _of_another(event: bytes) -> bytes:
-    """Return the event as one of another transaction, always the same."""
-    body: dict[str, Any] = wire.decode(event)
-    other = messages.new_uuid(_rng(body["client_transaction_id"]))
-    paths = ["client_transaction_id"] + (["operation.client_transaction_id"] if "operation" in body else [])
-    return wire.encode(messages.changed(body, dict.fromkeys(paths, other), ()))
-
-
-def _contradicting(payment: Payment, device: messages.Device) -> bytes:
-    """Return a final that says the opposite of the newest one, always the same."""
-    final: dict[str, Any] = wire.decode(payment.final)
-    rng = _rng(final["event_id"])
-    approved = final["status"] == Status.APPROVAL
-    authorized = payment.amount.authorized
-    event = messages.Event(
-        event_id=messages.new_uuid(rng),
-        occurred_at=final["occurred_at"],
-        status=Status.DECLINED if approved else Status.APPROVAL,
-        previous_status=Status.APPROVAL_REQUESTED,
-        reading_type=payment.reading_type,
-        failure=CONTRADICTED if approved else None,
-        raw_response=None if approved else messages.approval(payment.start, authorized, payment.reading_type, rng),
-    )
-    return wire.encode(messages.transaction_event(device, payment.start, payment.amount, event))
-
-
-def _rng(seed: str) -> Random:
-    return Random(f"{seed}/search")  # noqa: S311 - reproducible, not secret
-
 
 class Terminal:
     """Answers starts, aborts and searches; makes the events.
@@ -94,7 +42,7 @@ class Terminal:
 
     @property
     def armed(self) -> str | None:
-        """The scenario that the next payment will take, whatever its request says; None where it is free."""
+        """The scenario that the next payment will take, before that of its request; None where it is free."""
         return self._choice.armed
 
     @property
@@ -132,7 +80,7 @@ class Terminal:
             return refused.answer
         name, chosen_by = self._choice.choose(start)
         self._started += 1
-        # Drawn anew for each payment, so that a seed gives the same payment whatever ran before or beside it.
+        # Drawn anew for each payment: a seed gives the same payment, also where another ran before or beside it.
         seed = f"{self._parts.seed}/{start.client_transaction_id}/{self._started}"
         payment = Payment(start, amount, name, self._choice.scenarios[name], seed)
         reply = self._start_reply(payment)
@@ -283,3 +231,54 @@ def _delivered(payment: Payment, status: str) -> Callable[[Entry], bool]:
         return delivered.items() <= entry.items() and entry["result"] in range(200, 300)
 
     return look
+
+
+#: Why a search says that an approved payment was declined.
+CONTRADICTED = Failure("ACQUIRER", "05", "Do not honor")
+
+
+def find(finds: SearchFinds, payment: Payment, usual: bytes | None, device: messages.Device) -> bytes | None:
+    """Return the event that is found, None where none is. `usual` is what an ordinary search would find."""
+    match finds:
+        case SearchFinds.USUAL:
+            return usual
+        case SearchFinds.NOTHING:
+            return None
+        case SearchFinds.STALE:
+            return payment.previous or None
+        case SearchFinds.ALL_STATES:
+            return payment.newest or None
+        case SearchFinds.ANOTHER:
+            return _of_another(payment.newest) if payment.newest else None
+        case SearchFinds.CONTRADICTION:
+            return _contradicting(payment, device) if payment.ended else usual
+
+
+def _of_another(event: bytes) -> bytes:
+    """Return the event as one of another transaction, always the same."""
+    body: dict[str, Any] = wire.decode(event)
+    other = messages.new_uuid(_rng(body["client_transaction_id"]))
+    paths = ["client_transaction_id"] + (["operation.client_transaction_id"] if "operation" in body else [])
+    return wire.encode(messages.changed(body, dict.fromkeys(paths, other), ()))
+
+
+def _contradicting(payment: Payment, device: messages.Device) -> bytes:
+    """Return a final that says the opposite of the newest one, always the same."""
+    final: dict[str, Any] = wire.decode(payment.final)
+    rng = _rng(final["event_id"])
+    approved = final["status"] == Status.APPROVAL
+    authorized = payment.amount.authorized
+    event = messages.Event(
+        event_id=messages.new_uuid(rng),
+        occurred_at=final["occurred_at"],
+        status=Status.DECLINED if approved else Status.APPROVAL,
+        previous_status=Status.APPROVAL_REQUESTED,
+        reading_type=payment.reading_type,
+        failure=CONTRADICTED if approved else None,
+        raw_response=None if approved else messages.approval(payment.start, authorized, payment.reading_type, rng),
+    )
+    return wire.encode(messages.transaction_event(device, payment.start, payment.amount, event))
+
+
+def _rng(seed: str) -> Random:
+    return Random(f"{seed}/search")  # noqa: S311 - reproducible, not secret

@@ -1,4 +1,7 @@
-"""JSON and times as they stand on the wire. Numbers are int or Decimal from the request to the event, never float."""
+"""JSON, times and amounts as they stand on the wire.
+
+Numbers are int or Decimal from the request to the event, never float; amounts are added exactly.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,15 +36,11 @@ def encode(value: Any) -> bytes:
 
 
 def timestamp() -> str:
-    """Now, as events bear it: ISO 8601, UTC, milliseconds, `Z` (terminal API, Events)."""
+    """Return this moment as events bear it: ISO 8601, UTC, milliseconds, `Z` (terminal API, Events)."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-# Amounts: what the terminal takes in a request, and what it makes of it in the final event (terminal API, Events).
-#
-# Numbers are int or Decimal and are added exactly.
-#
-# Source: terminal API, Start request.
+# Amounts: what the terminal takes in a request (terminal API, Start request), and what stands in the final event.
 
 #: A JSON number.
 Number = int | Decimal
@@ -80,14 +79,12 @@ def number_fault(value: Any) -> str | None:
 
 
 def process(amount: Mapping[str, Any], *, currency: str, tip: Number | None) -> Processed:
-    """Process a request's amount. `tip` is what the cardholder adds to the tip of the request; None adds nothing."""
+    """Process a request's amount: currency, tip and taxes added, zero taxes left out (terminal API, Events).
+
+    `tip` is what the cardholder adds to the tip of the request; None adds nothing.
+    """
     if tip is not None:
         amount = {**amount, "tip": amount.get("tip", 0) + tip}
-    return Processed(_reported(amount, currency), total(amount))
-
-
-def _reported(amount: Mapping[str, Any], currency: str) -> dict[str, Any]:
-    """Build the amount of the event: currency, tip and taxes added, zero taxes left out (terminal API, Events)."""
     reported = {
         "currency": currency,
         "subtotal_iva0": 0,
@@ -98,7 +95,7 @@ def _reported(amount: Mapping[str, Any], currency: str) -> dict[str, Any]:
     for name in OMITTED_WHEN_ZERO:
         if reported.get(name) == 0:
             del reported[name]
-    return reported
+    return Processed(reported, total(amount))
 
 
 def total(amount: Mapping[str, Any]) -> Number:

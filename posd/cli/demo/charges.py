@@ -1,4 +1,4 @@
-"""One charge of the demo: what happened, who told whom, and when."""
+"""A charge of the demo and its receipt: each message, its sender, its receiver and its time."""
 
 import time
 import uuid
@@ -121,10 +121,6 @@ def answered(transaction: Mapping[str, Any]) -> str:
     return "in doubt" if transaction["phase"] == "in_doubt" else "acknowledged"
 
 
-# The receipt of the demo: printed on the terminal that took the payment, as a till does it.
-#
-# Source: terminal API, Printing.
-
 #: characters of a line on paper.
 WIDTH = 32
 #: the last line of the timeline where all went well.
@@ -161,7 +157,7 @@ def print_receipt(
     check: Callable[[], None],
     paper: Callable[[str], str | None],
 ) -> Receipt:
-    """Print the receipt of an approved charge: PUT it, then wait for its end.
+    """Print the receipt of an approved charge on the terminal that took it: PUT it, then wait for its end.
 
     `paper` tells what the terminal has printed under an id. For the rest see `make_charge`.
     """

@@ -116,7 +116,7 @@ class Child:
 
 
 class Machine:
-    """Context manager: on leaving it, the processes are stopped and the directory is removed, whatever happened."""
+    """Context manager: on leaving it, also by an exception, processes and directory are gone."""
 
     def __init__(self, *, speed: float, announce: bool) -> None:
         self._speed = speed
@@ -172,7 +172,7 @@ class Machine:
             "--trust": own.ca_certificate,
             "--speed": self._speed,
             "--mdns-interface": LOOPBACK,
-            # With wait-for-abort the customer thinks for as long as whoever tries posd abort does.
+            # With wait-for-abort the customer waits until the person at the demo has called posd abort.
             "--wait-seconds": 0,
         }
         flags = ["--json"] if self._announce else ["--json", "--no-mdns"]
@@ -287,7 +287,7 @@ class Machine:
 
 
 def temporary_directory() -> Path:
-    """Make a directory whose path leaves room for the sockets in it."""
+    """Make a directory with a path short enough for the sockets in it."""
     directory = tempfile.mkdtemp(prefix="posd-demo-")
     if len(os.fsencode(f"{directory}/run/admin.sock")) > MAX_SOCKET_PATH_BYTES:
         Path(directory).rmdir()
@@ -296,9 +296,9 @@ def temporary_directory() -> Path:
 
 
 def free_port() -> int:
-    """Return a loopback port that nobody listens on right now.
+    """Return a loopback port that is free right now.
 
-    It is none of those that the kernel gives to whoever asks for any: the daemon binds it later, and again.
+    It is none of those that the kernel gives to a program that asks for any: the daemon binds it later, and again.
     """
     while True:
         port = secrets.choice(DEMO_PORTS)

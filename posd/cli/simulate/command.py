@@ -1,4 +1,4 @@
-"""`posd simulate`: the command."""
+"""`posd simulate`: the command, and the settings, certificates and files of its terminals."""
 
 import asyncio
 import signal
@@ -201,7 +201,7 @@ def simulate(
             cleanup.callback(lines.close)
             asyncio.run(_run(settings, control, lines, keys=people and sys.stdin.isatty()))
     except BrokenPipeError:
-        raise  # nobody reads on: `posd simulate --list | head`
+        raise  # the reader has closed the pipe: `posd simulate --list | head`
     except (SettingsError, tls.TlsError, OSError) as error:
         Output(as_json=as_json).note(f"posd simulate: {error}", style="red")
         sys.exit(ExitCode.USAGE)
@@ -299,7 +299,7 @@ def _file_name(serial: str) -> str:
 def _make_certificate(directory: Path, host: str) -> tls.TlsFiles:
     """Make a certificate for every name and address of this machine; what an earlier run made is kept.
 
-    Somebody may have pinned its fingerprint: it is made anew only where it ends soon or lacks a name or an address.
+    A client may have pinned its fingerprint: it is made anew only where it ends soon or lacks a name or an address.
     """
     names = dict.fromkeys([socket.gethostname(), "localhost"])
     addresses = dict.fromkeys([*tls.local_addresses(), "127.0.0.1", host])  # a wildcard among them does no harm

@@ -1,4 +1,4 @@
-"""The keys of `posd simulate` on a terminal: a person's hands on the simulated ones."""
+"""The keys of `posd simulate`: a person at the keyboard acts on the simulated terminals."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The lines of `posd simulate`: an entry of a ledger as JSON, or as a person reads it."""
+"""The lines that `posd simulate` writes to stdout: an entry of a ledger as JSON, or as a person reads it."""
 
 import os
 import queue
@@ -14,7 +14,6 @@ import msgspec
 MAX_PAPER_LINES = 60
 #: Stands before each of them.
 PAPER_MARGIN = " " * 24 + "| "
-
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -34,12 +33,12 @@ def as_words(entry: Mapping[str, Any]) -> str | None:
     if describe is None:
         return None
     subject = entry.get("client_transaction_id") or entry.get("print_job_id") or ""
-    whose = f"{_plain(entry['serial'])}  " if "serial" in entry else ""  # where there are several terminals
-    return f"{entry['at'][11:23]}  {whose}{_plain(subject)[:8]:8}  {describe(entry)}"
+    named = f"{_plain(entry['serial'])}  " if "serial" in entry else ""  # where there are several terminals
+    return f"{entry['at'][11:23]}  {named}{_plain(subject)[:8]:8}  {describe(entry)}"
 
 
 def _plain(text: str) -> str:
-    """Leave out of what a stranger sent whatever could steer the screen."""
+    """Return a text that came over the network without characters that could steer the screen."""
     return "".join(character for character in text if character.isprintable())
 
 
@@ -132,18 +131,14 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "certificate": lambda entry: f"shows another certificate: {entry['which']}",
     "mdns": lambda entry: f"mDNS: {entry['result']}, {entry['detail']}",
 }
-
-
-# What `posd simulate` writes to stdout.
-
-#: Lines that wait for a reader of stdout who is slow or gone; further ones are dropped, the ledger file has them all.
+#: Lines that wait where stdout is read slowly or not at all; further ones are dropped, the ledger file has them all.
 MAX_WAITING_LINES = 10_000
 #: Seconds that the last lines have to be written at the end.
 LAST_LINES_SECONDS = 0.3
 
 
 class Lines:
-    """Writes lines to stdout from a thread: a reader who does not read must not stop the terminal."""
+    """Writes lines to stdout from a thread: a pipe that is not read must not stop the terminal."""
 
     def __init__(self, text: Callable[[Mapping[str, Any]], str | None]) -> None:
         self._text = text
@@ -172,6 +167,6 @@ class Lines:
         while (line := self._waiting.get()) is not None:
             try:
                 while line:
-                    line = line[os.write(1, line) :]  # past sys.stdout, whose lock would hold up the exit
+                    line = line[os.write(1, line) :]  # not by sys.stdout: its lock would hold up the exit
             except OSError:
-                return  # nobody reads any more
+                return  # the reader has closed the pipe

@@ -68,7 +68,7 @@ async def test_two_aborts_of_one_payment_cancel_it_once(virtual_till: Till) -> N
 
 
 async def test_an_abort_that_races_the_approval_is_kept_or_refused_but_never_half(virtual_till: Till) -> None:
-    """Whatever the moment: 200 means canceled and not charged, 409 means that the payment took its course."""
+    """At each moment: 200 means canceled and not charged, 409 means that the payment took its course."""
     ends = {200: ("TERMINAL_CANCELED", False), 409: ("APPROVAL", True)}
     rng, seen = Random(5), Counter[str]()
     for _ in range(40):
@@ -173,7 +173,7 @@ async def test_only_so_many_aborts_are_answered_so(stage: Stage) -> None:
         assert [line["status"] for line in till.terminal.ledger.of("final")] == [CANCELED]
 
 
-async def test_at_the_point_of_no_return_an_abort_has_no_effect_whatever_it_is_answered(stage: Stage) -> None:
+async def test_at_the_point_of_no_return_an_abort_has_no_effect_however_it_is_answered(stage: Stage) -> None:
     text = '[abort]\nstatus = 200\nset = { code = "ABORTED" }\n' + steps(A, C, Q) + step(OK, after="60")
     async with stage.plays(text, virtual=True) as till:
         await till.charge()

@@ -1,4 +1,4 @@
-"""The simulator's listener ends every connection at its stop, whatever moment it was accepted at."""
+"""The simulator's listener ends every connection at its stop, also one that was accepted a moment before."""
 
 import asyncio
 import gc

@@ -183,7 +183,7 @@ async def test_what_is_given_up_lets_the_next_one_of_its_transaction_go(post: De
     assert book.times(second) == book.times(first)[-1:]
 
 
-async def test_what_goes_alone_waits_for_nobody_and_holds_nobody_up(post: Delivering) -> None:
+async def test_what_goes_alone_waits_for_no_other_and_holds_no_other_up(post: Delivering) -> None:
     book = Book(post.clock, post.receiver, lambda event: event["say"])
     late = post.submit("transaction", say=200, alone=True, due=post.clock.after(30))
     stuck = post.submit("transaction", say=503, alone=True)

@@ -135,7 +135,7 @@ async def test_what_the_webhook_tells(printer: PrintTill, receiver: Receiver, sc
     assert told == [event | {"externalReference": f"print:{scenario}"} for event in expected]
 
 
-async def test_a_terminal_that_trusts_nobody_tells_nothing(printer: PrintTill, receiver: Receiver) -> None:
+async def test_a_terminal_that_trusts_no_ca_tells_nothing(printer: PrintTill, receiver: Receiver) -> None:
     await printer.create("job-1", "distrusted", webhookUrl=receiver.url)
     assert (await printer.told("job-1"))["result"] == "tls_failure"
     await printer.create("job-2", webhookUrl=receiver.url)

@@ -57,7 +57,7 @@ SCENARIOS: dict[str, tuple[int | None, str | None, list[str], bool]] = {
     "silent": (202, "COMPLETED", [], True),
     "slow": (202, "COMPLETED", ["COMPLETED"], True),
     "stuck": (202, "IN_PROGRESS", [], False),
-    "out-of-paper": (202, "COMPLETED", ["COMPLETED"], True),  # somebody puts paper in
+    "out-of-paper": (202, "COMPLETED", ["COMPLETED"], True),  # a person puts paper in
     "loses-reply": (None, "COMPLETED", ["COMPLETED"], True),
     "calls-twice": (202, "COMPLETED", ["COMPLETED", "COMPLETED"], True),
     "calls-before-reply": (202, "COMPLETED", ["COMPLETED"], True),
@@ -90,7 +90,7 @@ async def test_what_a_scenario_does(printer: PrintTill, receiver: Receiver, scen
         assert (await printer.send(b"", "/simulator/paper")).status_code == 204
     assert known.startswith(OWN if scenario == "own-id" else "job-1")
 
-    await printer.create("after", webhookUrl=receiver.url)  # the printer goes on, whatever became of the one before
+    await printer.create("after", webhookUrl=receiver.url)  # the printer goes on after each end of the one before
     await printer.ended("after")
     await printer.told("after")
     if told:
@@ -132,10 +132,10 @@ async def test_jobs_come_out_one_after_the_other_and_an_empty_printer_holds_all(
 
 @pytest.mark.quick(6)
 @pytest.mark.parametrize("outcome", [200, 204, 302, 400, 404, 408, 429, 500, 503, "connection_reset"], ids=str)
-async def test_the_webhook_is_called_once_whatever_comes_of_it(
+async def test_the_webhook_is_called_once_also_where_it_fails(
     printer: PrintTill, receiver: Receiver, outcome: int | str
 ) -> None:
-    receiver.location = receiver.url + "/elsewhere"  # followed by nobody
+    receiver.location = receiver.url + "/elsewhere"  # it is not followed
     receiver.answer = lambda _: outcome if isinstance(outcome, int) else None
     await printer.create("job-1", webhookUrl=receiver.url)
     assert (await printer.told("job-1"))["result"] == outcome

@@ -49,7 +49,7 @@ async def test_a_retried_status_is_tried_again_with_the_same_bytes(till: Till, r
 async def test_a_permanent_rejection_drops_the_event_and_the_next_one_follows(
     till: Till, receiver: Receiver, status: int
 ) -> None:
-    receiver.location = receiver.url + "/elsewhere"  # followed by nobody
+    receiver.location = receiver.url + "/elsewhere"  # it is not followed
     receiver.answer = lambda event: status if event["status"] == "TERMINAL_ACKNOWLEDGED" else 200
     await till.charge(metadata=CANCEL, events_webhook_url=receiver.url)
     await receiver.wait_for(2)

@@ -166,7 +166,7 @@ async def test_a_payment_whose_steps_come_to_no_end_is_forgotten(stage: Stage) -
         assert (await till.charge()).status_code == 200  # the terminal is free
 
 
-async def test_a_scenario_without_steps_is_a_payment_that_nobody_hears_of_again(stage: Stage) -> None:
+async def test_a_scenario_without_steps_is_a_payment_without_events(stage: Stage) -> None:
     async with stage.plays("steps = []\n") as till:
         assert await stage.told(till) == []
         assert (await till.search((await till.charge()).json()["operation"]["client_transaction_id"])).json() == []

@@ -111,7 +111,7 @@ async def test_a_power_cycle_takes_the_terminals_time(quick_till: Till) -> None:
     assert kinds(quick_till.terminal, "power_off", "power_on") == ["power_off", "power_on"]
 
 
-async def test_what_is_printed_while_there_is_no_network_is_told_to_nobody(
+async def test_what_is_printed_while_there_is_no_network_is_not_told(
     quick_till: Till, client: httpx2.AsyncClient, receiver: Receiver
 ) -> None:
     terminal = quick_till.terminal
@@ -152,7 +152,7 @@ async def test_it_moves_to_a_free_port_where_none_is_named_and_while_it_is_away_
     assert till.terminal.base_url != before
 
 
-async def test_a_port_that_somebody_else_has_is_said_and_the_terminal_stays_where_it_is(
+async def test_a_port_that_another_program_has_is_said_and_the_terminal_stays_where_it_is(
     settings: Callable[..., Settings], client: httpx2.AsyncClient, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -221,24 +221,24 @@ async def test_certificates_as_a_client_sees_them(
         await terminal.show_certificate(Certificate.OWN)
         assert await shown(terminal, client_tls) == own
         await terminal.show_certificate(Certificate.CHANGED)
-        assert await shown(terminal, client_tls) == again != own  # whoever pins it anew finds it again
+        assert await shown(terminal, client_tls) == again != own  # a client that pins it anew finds it again
         told = [entry["which"] for entry in terminal.ledger.of("certificate")]
         assert told == [*list(VERDICTS)[1:], "changed", "own", "changed"]
 
 
-async def test_without_its_ca_a_changed_certificate_is_of_a_ca_that_nobody_knows(
+async def test_without_its_ca_a_changed_certificate_is_of_a_ca_that_no_client_knows(
     till: Till, client_tls: ssl.SSLContext
 ) -> None:
     await till.terminal.show_certificate(Certificate.CHANGED)
     assert "unable to get local issuer" in await shown(till.terminal, client_tls)
     await till.terminal.unplug()
     await till.terminal.show_certificate(Certificate.EXPIRED)
-    assert await refused(till)  # it is chosen, and shown once there is somebody to show it to
+    assert await refused(till)  # it is chosen, and shown once there is a network
     await till.terminal.plug()
-    assert await shown(till.terminal, client_tls) != await shown(till.terminal, anybody())
+    assert await shown(till.terminal, client_tls) != await shown(till.terminal, any_certificate())
 
 
-def anybody() -> ssl.SSLContext:
+def any_certificate() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

@@ -34,10 +34,10 @@ from posd.records.quarantine import QuarantinedBody, Reprocessing
 from posd.records.request import Fault, MalformedJson, check, malformed, read_decision
 from posd.storage import backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BadTarget, Rotated, Stopped
-from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.marks import Restored
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.upkeep import retention
 from posd.upkeep.retention import Retention
 

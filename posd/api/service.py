@@ -22,7 +22,7 @@ from posd.httpd.accept import wants_stream
 from posd.payments import rows
 from posd.records import feed_cursor
 from posd.records.feed_cursor import Place
-from posd.storage import batch, changes
+from posd.storage import changes, writer
 from posd.storage.opening import schema_version
 from posd.terminals.fleet import Fleet
 
@@ -114,7 +114,7 @@ class Feed:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._reads: dict[tuple[int, bool, int], asyncio.Task[Stretch]] = {}
-        context.hub.listen(self._changed, batch.Change)
+        context.hub.listen(self._changed, writer.Change)
 
     async def answer(self, request: Request) -> Response:
         """Answer with a page or a stream. Of `after` and `Last-Event-ID` a stream takes the second. Raise Problem."""
@@ -197,7 +197,7 @@ def _stretch(db: sqlite3.Connection, after: int, checked: bool, rows: int) -> St
     return Stretch(bytes(data), found[-1].seq if found else after, more=False, removed=removed)
 
 
-def _message(change: batch.Change, *, checked: bool) -> bytes:
+def _message(change: writer.Change, *, checked: bool) -> bytes:
     return message(change.kind, change_document(change), str(feed_cursor.of(change, checked=checked)))
 
 
@@ -225,6 +225,6 @@ def _unknown(place: Place, after: int) -> Notice:
     return Notice("place_unknown", detail, after)
 
 
-def change_document(change: batch.Change) -> Change:
+def change_document(change: writer.Change) -> Change:
     """Return a line of the feed."""
     return Change(**msgspec.structs.asdict(change))

@@ -8,10 +8,10 @@ from datetime import datetime
 from posd.base.problems import Problem
 from posd.calls.streams import Streams
 from posd.calls.waiting import T
-from posd.storage.batch import Unit
 from posd.storage.changes import Hub
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 
 
 class Context:

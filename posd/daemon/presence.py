@@ -30,9 +30,9 @@ from posd.payments import rows
 from posd.payments.record import Moved
 from posd.records.model import Phase
 from posd.storage import changes, marks
-from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 
 #: How often posd says that it is there, while payments are open; in seconds.
 BEAT_SECONDS = 30.0

@@ -23,9 +23,9 @@ from posd.payments.record import CallsInFlight, free_if_ended, record
 from posd.payments.wire import AbortAnswer, judge_abort
 from posd.records import pruned
 from posd.records.model import Phase
-from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.terminals.attempt import Attempt, NotSent, Replied
 from posd.terminals.fleet import Fleet
 

@@ -21,9 +21,9 @@ from posd.payments import rows
 from posd.payments.entries import AddressBack, AddressLost
 from posd.payments.record import CallsInFlight, record
 from posd.records.model import Phase
-from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.terminals.interfaces import Interfaces, snapshot
 
 #: While the disk is full, how often it is tried again, in seconds.

@@ -16,7 +16,7 @@ from posd.payments.model import OperationType, Outcome, Transaction
 from posd.payments.operations import OPERATIONS, end_of_day
 from posd.payments.wire import NotAnEvent, read_event
 from posd.records import pruned
-from posd.storage.batch import Unit
+from posd.storage.writer import Unit
 
 #: What was sent under a reference, in upper case; the second half is what lets SQLite use the index.
 _SENT_UNDER = "upper(transaction_reference) = ? AND transaction_reference IS NOT NULL"

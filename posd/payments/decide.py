@@ -17,9 +17,9 @@ from posd.payments.model import Transaction
 from posd.payments.record import CallsInFlight, record
 from posd.records import pruned
 from posd.records.model import Phase
-from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 
 log = structlog.get_logger("posd.operators")
 

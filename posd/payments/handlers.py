@@ -30,7 +30,7 @@ from posd.payments.request import DECISIONS, Acknowledgement, Resolution, StartR
 from posd.payments.start import Payments
 from posd.records import pruned
 from posd.records.request import MalformedJson, Signed, check, malformed, read_decision
-from posd.storage.batch import Change
+from posd.storage.writer import Change
 
 # Calls on transactions.
 

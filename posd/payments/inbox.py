@@ -26,9 +26,9 @@ from posd.records import pruned, quarantine
 from posd.records.model import Phase
 from posd.records.quarantine import NotUsable, QuarantinedBody
 from posd.records.retention import Pruned
-from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.inbox")

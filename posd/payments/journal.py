@@ -9,7 +9,7 @@ from posd.payments.entries import Entry, Resolved, Searched
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import Transaction
 from posd.payments.wire import TransactionEvent, final_element
-from posd.storage.batch import Unit
+from posd.storage.writer import Unit
 
 _ENTRY: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 _ENCODE = msgspec.json.Encoder().encode

@@ -42,9 +42,9 @@ from posd.payments.search import AskedDevice, Searching
 from posd.payments.wire import NOTHING_RUNNING_STATUS, RESULTS, AbortAnswer, judge_abort
 from posd.records import pruned
 from posd.records.model import Phase
-from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 
 NEVER = float("inf")
 

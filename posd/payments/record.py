@@ -32,7 +32,7 @@ from posd.payments.model import AttentionCode, Transaction
 from posd.payments.wire import TransactionEvent, read_event
 from posd.records.model import Phase
 from posd.storage import changes
-from posd.storage.batch import Change, Unit
+from posd.storage.writer import Change, Unit
 
 
 class CallsInFlight:

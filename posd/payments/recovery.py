@@ -15,8 +15,8 @@ from posd.payments.model import Transaction
 from posd.payments.record import CallsInFlight, record
 from posd.payments.schedule import CLOSED_SECONDS
 from posd.records.model import Phase
-from posd.storage.batch import Unit
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 
 log = structlog.get_logger("posd.recovery")
 

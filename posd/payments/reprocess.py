@@ -23,7 +23,7 @@ from posd.payments.transitions import New, Seen, rebuild, recognise
 from posd.payments.wire import TransactionEvent, read_event
 from posd.records.model import Phase
 from posd.records.quarantine import MAX_SHOWN, Differing, Done
-from posd.storage.batch import Unit
+from posd.storage.writer import Unit
 
 #: What is derived: the times in it are not compared, for what was applied later bears a later time.
 DERIVED = (

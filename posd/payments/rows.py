@@ -11,8 +11,8 @@ from posd.base.json_types import encode
 from posd.payments.lifecycle import Trail
 from posd.payments.model import Attention, LastSearch, OperationType, Outcome, Transaction
 from posd.records.model import Phase
-from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
+from posd.storage.writer import Unit
 
 # Words of the till's metadata, by which lists find their transactions: an index over what no column has.
 #

@@ -16,8 +16,8 @@ from posd.payments.entries import Searched
 from posd.payments.model import SearchResult, Transaction
 from posd.payments.record import CallsInFlight, record
 from posd.payments.wire import Answer, Found, NoAnswer, NotAnEvent, TransactionEvent, read_reply
-from posd.storage.batch import Unit
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.terminals.fleet import Fleet
 
 #: Why what bears our id is not believed.

@@ -37,9 +37,9 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.request import Fault, MalformedJson, check, malformed
 from posd.records.start import RETRY_STORING_SECONDS, Running, address, draining, not_known, require_same, unavailable
-from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.terminals.attempt import Attempt, NotSent, Replied
 from posd.terminals.contact import TerminalRequest
 from posd.terminals.fleet import Fleet

@@ -33,9 +33,9 @@ from posd.printing.model import PrintJob, Report, belongs, rebuild
 from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import pruned, quarantine
 from posd.records.quarantine import NotUsable, QuarantinedBody
-from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.terminals.fleet import Fleet
 
 log = structlog.get_logger("posd.print_inbox")

@@ -29,9 +29,9 @@ from posd.printing.schedule import NEVER, Away, Limits, Plan
 from posd.printing.turns import Turns
 from posd.printing.wire import Answer, Answered, NoAnswer, read_poll
 from posd.records.model import Phase
-from posd.storage.batch import Change, Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Change, Unit
 from posd.terminals.attempt import NotSent
 from posd.terminals.fleet import Fleet
 

@@ -9,7 +9,7 @@ from posd.printing import rows
 from posd.printing.entries import Called, Created, Dismissed, Entry, Resolved, apply, feed_word
 from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus
 from posd.storage import changes
-from posd.storage.batch import Change, Unit
+from posd.storage.writer import Change, Unit
 
 KIND = "print_job"
 

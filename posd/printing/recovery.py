@@ -10,8 +10,8 @@ from posd.printing import record, rows
 from posd.printing.entries import Interrupted
 from posd.printing.model import PrintJob
 from posd.records.model import Phase
-from posd.storage.batch import Unit
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 
 log = structlog.get_logger("posd.recovery")
 

@@ -18,7 +18,7 @@ from posd.printing.rows import Journaled
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.records.quarantine import MAX_SHOWN, Differing, Done
-from posd.storage.batch import Unit
+from posd.storage.writer import Unit
 
 log = structlog.get_logger("posd.reprocess")
 

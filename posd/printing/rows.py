@@ -10,8 +10,8 @@ from posd.base.json_types import encode
 from posd.printing.entries import Called, Entry
 from posd.printing.model import DecidedBy, PrintAttention, PrintJob, PrintStatus
 from posd.records.model import Phase
-from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
+from posd.storage.writer import Unit
 
 #: Columns in the order of `_values`; `_job` reads them back.
 COLUMNS = (

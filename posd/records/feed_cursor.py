@@ -13,7 +13,7 @@ import zlib
 import msgspec
 
 from posd.storage import changes
-from posd.storage.batch import Change, Unit
+from posd.storage.writer import Change, Unit
 
 #: Where a reader begins who wants places with a check.
 START = "start"

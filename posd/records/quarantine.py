@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import msgspec
 
 from posd.base.ids import Channel
-from posd.storage.batch import Unit
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 
 #: Refused bodies kept for one subject; a terminal that repeats one fault for ever must not fill the disk.
 MAX_KEPT = 100

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from posd.storage.batch import Change, Unit
+from posd.storage.writer import Change, Unit
 
 #: Subject of those who wait for any change at all (the feed).
 ANY = ""

@@ -25,7 +25,7 @@ from posd.printing.record import KIND as PRINT_JOB
 from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import marks
-from posd.storage.batch import Unit
+from posd.storage.writer import Unit
 from posd.upkeep import retention
 
 #: What reading a damaged row raises, beside SQLite's own errors.

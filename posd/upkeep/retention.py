@@ -33,9 +33,9 @@ from posd.printing.model import PrintJob
 from posd.records import feed_cursor, pruned
 from posd.records.retention import Pruned, PrunedJob
 from posd.storage import backup, changes, opening
-from posd.storage.batch import Unit
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.upkeep.retention_rules import Kept, guards_sale, keeps_together
 
 # Removing what retention no longer keeps (see `records.retention`): candidates, one chain at a time, the rest.

@@ -19,8 +19,8 @@ from posd.payments.model import AttentionCode, Result, Transaction
 from posd.payments.record import Begun, CallsInFlight, begin, move
 from posd.payments.transitions import dismissed, resolved
 from posd.records.model import Phase
-from posd.storage.batch import Change
 from posd.storage.store import Store
+from posd.storage.writer import Change
 from posd.terminals.interfaces import Interfaces
 
 #: An address of every machine, and one of none (RFC 5737).

@@ -40,8 +40,8 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.model import Phase
 from posd.records.quarantine import Reprocessing
 from posd.storage import changes
-from posd.storage.batch import Change
 from posd.storage.store import Store
+from posd.storage.writer import Change
 from posd.terminals.attempt import Attempt, Lost, NotSent
 from posd.terminals.client import Device
 from posd.terminals.contact import Contact

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from posd.payments.lifecycle import FINALS
-from posd.storage.batch import Change
+from posd.storage.writer import Change
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
 from tests.core.scenarios import ACK, CANCELED, CARD, REJECTED, REQUESTED
 from tests.core.scenarios import Path as Lifecycle

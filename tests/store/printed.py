@@ -8,7 +8,7 @@ from posd.printing.entries import Called, Created, Entry, Interrupted, Polled, T
 from posd.printing.model import PrintJob, Report, rebuild
 from posd.printing.wire import Answered, NoAnswer, read_webhook
 from posd.records.model import Phase
-from posd.storage.batch import Unit
+from posd.storage.writer import Unit
 from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.store.filled import Filled, terminal
 

@@ -20,7 +20,7 @@ from posd.printing import rows as print_jobs
 from posd.records import pruned, quarantine
 from posd.records.model import Phase
 from posd.storage import changes, marks
-from posd.storage.batch import Unit
+from posd.storage.writer import Unit
 from posd.upkeep import retention
 from tests.store.filled import OPEN, filling, name
 from tests.store.printed import STORIES, happen, print_intent

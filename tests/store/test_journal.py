@@ -31,9 +31,9 @@ from posd.payments.transitions import Seen, advance
 from posd.payments.wire import Found, NoAnswer, Nothing
 from posd.records.model import Phase
 from posd.storage import changes
-from posd.storage.batch import Change, Unit
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
+from posd.storage.writer import Change, Unit
 from posd.terminals.attempt import Lost, NotSent, Replied
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CARD, IDENTITY, NOW, read, starting

@@ -38,9 +38,9 @@ from posd.printing.wire import Answered, NoAnswer
 from posd.records import paging
 from posd.records.quarantine import Reprocessing
 from posd.storage import changes
-from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.terminals.attempt import Lost, NotSent, Replied
 from posd.terminals.fleet import Fleet
 from tests.core.test_print_entries import called, polled

@@ -22,10 +22,10 @@ from posd.records import quarantine
 from posd.records.model import Phase
 from posd.storage import backup, marks, opening
 from posd.storage.backup import NotABackup
-from posd.storage.batch import Unit
 from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile
 from posd.storage.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
+from posd.storage.writer import Unit
 from posd.upkeep.restore import Restore
 from posd.upkeep.verify import verify
 from tests.store.disasters import BACKUP_KEY, NOON, OLD_KEY, PAGE, State, destroy

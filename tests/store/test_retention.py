@@ -18,9 +18,9 @@ from posd.payments.model import AttentionCode, OperationType
 from posd.payments.record import CallsInFlight, record
 from posd.records import pruned, quarantine
 from posd.storage import changes, opening
-from posd.storage.batch import Unit
 from posd.storage.opening import connect_reader
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.upkeep.retention import BELIEVED, Removed, Report, Retention, Stopped
 from posd.upkeep.retention_rules import Kept
 from posd.upkeep.verify import verify

@@ -21,9 +21,9 @@ from posd.payments.wire import Acknowledged
 from posd.records import paging, quarantine
 from posd.records.model import Phase
 from posd.storage import changes
-from posd.storage.batch import Unit
 from posd.storage.errors import StaleState
 from posd.storage.store import Store
+from posd.storage.writer import Unit
 from posd.terminals.attempt import Refused
 from tests.core.scenarios import IDENTITY, NOW, SCENARIOS, event_bodies, read, starting
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import batch, writer
-from posd.storage.batch import Batch, Change, Function, Unit, Written
+from posd.storage import writer
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.opening import open_database
 from posd.storage.store import Store
-from posd.storage.writer import Writer
+from posd.storage.writer import Batch, Change, Function, Unit, Writer, Written
 from tests.support.disk import broken_disk
 
 CHANGE = Change(1, "t", "transaction", "id", "reason", "active", None, None, ())
@@ -150,7 +149,7 @@ async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> 
 
 
 async def test_a_foreign_lock_is_said_and_heals(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(writer, "BUSY_TIMEOUT_MS", 50)
     other = sqlite3.connect(tmp_path / "posd.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageUnavailable):
@@ -294,7 +293,7 @@ async def test_what_is_no_error_of_a_function_leaves_no_transaction_open(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(batch.Batch, "go_on", lambda *_: (_ for _ in ()).throw(MemoryError("as if")))
+        patched.setattr(writer.Batch, "go_on", lambda *_: (_ for _ in ()).throw(MemoryError("as if")))
         with pytest.raises(CommitUncertain):
             await store.write(insert("lost"))
     await store.write(insert("again"))

@@ -29,8 +29,8 @@ from posd.httpd.server import WRITE_AHEAD_BYTES, Listener
 from posd.payments.handlers import name
 from posd.records import feed_cursor
 from posd.storage import changes
-from posd.storage.batch import Change, Unit
 from posd.storage.store import Store
+from posd.storage.writer import Change, Unit
 from posd.upkeep import retention
 from tests.support.streams import Connection, Message, ask, messages
 

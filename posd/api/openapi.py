@@ -22,7 +22,7 @@ from posd.base.problems import PROBLEMS, Problem
 from posd.calls import parameters
 from posd.calls.parameters import METADATA, PLACE, UNSEARCHABLE, Parameter
 from posd.calls.route import Answer, Route
-from posd.httpd.accept import STREAM
+from posd.calls.streams import STREAM
 from posd.payments.documents import Outcome
 from posd.payments.model import NextStep, Result
 from posd.printing.documents import PrintJob

@@ -17,8 +17,7 @@ from posd.base.problems import Problem
 from posd.calls import parameters, streams
 from posd.calls.app import json_response
 from posd.calls.context import Context
-from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, Batch, Notice, message
-from posd.httpd.accept import wants_stream
+from posd.calls.streams import BATCH_BYTES, BATCH_ROWS, NOTICE, Batch, Notice, message, wants_stream
 from posd.payments import rows
 from posd.records import feed_cursor
 from posd.records.feed_cursor import Place

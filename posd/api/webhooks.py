@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 import structlog
@@ -23,8 +23,8 @@ from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel, canonical_uuid, is_print_job_id
 from posd.base.locks import Histogram
 from posd.httpd import bodies
-from posd.httpd.rejected_traffic import RejectedTraffic
-from posd.httpd.request_cycle import WHOLE
+from posd.httpd.admission import RejectedTraffic
+from posd.httpd.connection import WHOLE
 from posd.payments.inbox import Inbox
 from posd.printing.inbox import PrintInbox
 from posd.records.callback_urls import CallbackUrls
@@ -36,6 +36,11 @@ RETRY_AFTER = (b"retry-after", b"2")
 PREFIX = "/webhooks/"
 #: Large bodies that are held at one time, in bytes. At least two of the largest fit.
 ROOM_BYTES = 4 * 1024 * 1024
+#: Of each body this much needs no room, in bytes: events have a few thousand, and with the till's metadata 20,000.
+SMALL_BYTES = 24 * 1024
+#: Bodies of one subject at one time that have such a share: one, and those whose terminal has given up waiting and come
+#: again. Whatever more of them there are needs room for all of it.
+FREE_BODIES_OF_SUBJECT = 8
 #: A print webhook is five short fields (terminal API, Printing), in bytes.
 MAX_PRINT_BYTES = 65_536
 #: What a callback with a valid token is answered with.
@@ -95,6 +100,66 @@ class _Callback:
     send: ASGISendCallable
 
 
+class Full(Exception):
+    """There is no room for more bodies now."""
+
+
+class Room:
+    """Bytes of bodies that are held at one time: in total, and of one subject.
+
+    A terminal sends one event of a transaction at a time: who has got hold of one callback address cannot take the room
+    of the others. The beginning of a subject's first bodies always has room.
+    """
+
+    def __init__(self, size: int, of_subject: int) -> None:
+        self._size = size
+        self._of_subject = of_subject
+        self._held: Counter[str] = Counter()
+        self._bodies: Counter[str] = Counter()
+
+    def enter(self, subject: str) -> int:
+        """Begin a body; return how many bytes of it need no room."""
+        self._bodies[subject] += 1
+        return SMALL_BYTES if self._bodies[subject] <= FREE_BODIES_OF_SUBJECT else 0
+
+    def take(self, subject: str, count: int) -> None:
+        """Take room for so many bytes. Raise Full."""
+        if self._held.total() + count > self._size or self._held[subject] + count > self._of_subject:
+            raise Full
+        self._held[subject] += count
+
+    def leave(self, subject: str, count: int) -> None:
+        """End a body, and give its room back."""
+        self._held[subject] -= count
+        self._bodies[subject] -= 1
+        if not self._bodies[subject]:
+            del self._held[subject], self._bodies[subject]
+
+
+class Held:
+    """What one body holds of the room, as a context manager: it gives it back at the end."""
+
+    def __init__(self, room: Room, subject: str) -> None:
+        self._room = room
+        self._subject = subject
+        self._free = 0
+        self._count = 0
+
+    def take(self, count: int) -> None:
+        """Take room for one more piece. Raise Full."""
+        free = min(count, self._free)
+        self._room.take(self._subject, count - free)
+        self._free -= free
+        self._count += count - free
+
+    def __enter__(self) -> Self:
+        self._free = self._room.enter(self._subject)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._room.leave(self._subject, self._count)
+
+
 class WebhookApp:
     """ASGI app of the webhook listener."""
 
@@ -103,7 +168,7 @@ class WebhookApp:
         self._callback_urls = callback_urls
         self._noise = noise
         largest = max(row.max_body_bytes for row in channels)
-        self._room = bodies.Room(max(ROOM_BYTES, 2 * largest), largest)
+        self._room = Room(max(ROOM_BYTES, 2 * largest), largest)
         #: Answers to callbacks with a valid token, by channel and status, and how long each took. What strangers are
         #: answered is noise.
         self.replies = Counter({(channel, status): 0 for channel in self._channels for status in REPLIES})
@@ -148,17 +213,17 @@ class WebhookApp:
     async def _answer(self, call: _Callback) -> int:
         """Answer a callback with a valid token; return the status, 0 where the client has gone."""
         try:
-            with bodies.Held(self._room, call.identity) as held:
+            with Held(self._room, call.identity) as held:
                 if (place := call.scope["state"]["place"]) is not None:
                     place.keep()
                 return await self._take(call, held)
-        except bodies.Full:
+        except Full:
             self._noise.note("no_room", call.peer)
             await call.row.inbox.broke_off(call.identity)
             await bodies.refuse(call.receive, call.send, 503, headers=(RETRY_AFTER,))
             return 503
 
-    async def _take(self, call: _Callback, held: bodies.Held) -> int:
+    async def _take(self, call: _Callback, held: Held) -> int:
         """Read the body of an authentic callback, answer, and return the status; 0 where the client has gone.
 
         Raise Full before anything is answered.

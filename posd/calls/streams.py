@@ -23,9 +23,12 @@ from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.parameters import Parameter
 from posd.calls.waiting import DRAINING
-from posd.httpd.accept import STREAM
-from posd.httpd.slow_client import TAKE_SECONDS, Taking
+from posd.httpd.connection import TAKE_SECONDS
 from posd.storage.changes import Hub
+
+#: The media types between which a client chooses.
+STREAM = "text/event-stream"
+DOCUMENT = "application/json"
 
 # The documents of posd's own messages in event streams (docs/streams.md).
 
@@ -120,6 +123,60 @@ def resume_after(request: Request, parameter: Parameter) -> Any:
         return parameter.kind.read(text)
     except ValueError as error:
         raise parameters.invalid(parameter.name, str(error)) from error
+
+
+def wants_stream(request: Request) -> bool:
+    """Whether a client asks for a stream: it names it, and prefers no document to it. Where it likes both, it gets it.
+
+    A wildcard asks for nothing in particular, and gets the document.
+    """
+    weights: dict[str, float] = {}
+    for part in ",".join(request.headers.getlist("accept")).split(","):
+        media_type, *options = (item.strip().lower() for item in part.split(";"))
+        weights[media_type] = max(_weight(options), weights.get(media_type, 0.0))
+    return weights.get(STREAM, 0.0) > 0 and weights[STREAM] >= weights.get(DOCUMENT, 0.0)
+
+
+def _weight(options: list[str]) -> float:
+    """Return the weight (`q`), 1 where none is given or it is none."""
+    for option in options:
+        name, _, value = option.partition("=")
+        if name.strip() == "q":
+            try:
+                return min(1.0, max(0.0, float(value)))
+            except ValueError:
+                return 1.0
+    return 1.0
+
+
+class Taking:
+    """For how long a client has taken nothing of what lies in its socket, although that is not full.
+
+    `untaken` tells how many bytes lie there, `clock` the time in seconds.
+    """
+
+    __slots__ = ("_clock", "_lying", "_since", "_untaken")
+
+    def __init__(self, untaken: Callable[[], int], clock: Callable[[], float]) -> None:
+        self._untaken = untaken
+        self._clock = clock
+        self._lying = 0
+        self._since = 0.0
+
+    def wrote(self) -> None:
+        """Note what lies there after something was written: it is more, and hides what was taken before (`look`)."""
+        lying = self._untaken()
+        if not self._lying:
+            self._since = self._clock()
+        self._lying = lying
+
+    def look(self) -> float:
+        """Return for how many seconds nothing was taken of what lay there, 0 where nothing lies. For before a write."""
+        lying = self._untaken()
+        if lying < self._lying:
+            self._since = self._clock()
+        self._lying = lying
+        return self._clock() - self._since if lying else 0.0
 
 
 class Streams:

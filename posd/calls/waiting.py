@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from posd.base.problems import Problem
-from posd.httpd.pieces import Pieces
+from posd.httpd.connection import Pieces
 from posd.storage.changes import Hub, Waiter
 
 T = TypeVar("T")

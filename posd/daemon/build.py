@@ -24,9 +24,7 @@ from posd.daemon import sockets
 from posd.daemon.health import Health
 from posd.daemon.metrics import Metrics, metrics_listeners
 from posd.daemon.presence import Clock, Presence
-from posd.httpd.alerts import CertificateRefusals
-from posd.httpd.gate import Gate
-from posd.httpd.rejected_traffic import RejectedTraffic
+from posd.httpd.admission import Gate, RejectedTraffic
 from posd.httpd.server import Listener
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
@@ -52,6 +50,7 @@ from posd.printing.turns import Turns
 from posd.records.callback_urls import CallbackUrls
 from posd.records.quarantine import Reprocessing
 from posd.storage.store import Store
+from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
 from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
@@ -211,7 +210,7 @@ def webhook_door(
         in_turn=True,
         gate=Gate(base.terminals.fleet.addresses.hosts),
         tls=certificate.served.context,
-        distrust=distrust,
+        refused=distrust.told,
     )
     certificate.on_change = lambda served: listener.use_tls(served.context)
     base.terminals.interfaces.listen(certificate.look)

@@ -12,9 +12,9 @@ from posd.base.times import iso, parse_iso
 from posd.calls.context import Context
 from posd.daemon import downtime
 from posd.daemon.presence import Presence
-from posd.httpd.alerts import CertificateRefusals
 from posd.httpd.server import Listener
 from posd.storage import changes, marks
+from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
 
 

@@ -25,7 +25,7 @@ from posd.daemon.build import CannotStart, now
 from posd.daemon.presence import Presence
 from posd.daemon.reload import Reloading
 from posd.daemon.systemd import notify
-from posd.httpd.rejected_traffic import RejectedTraffic
+from posd.httpd.admission import RejectedTraffic
 from posd.httpd.server import Listener
 from posd.logs import output
 from posd.payments import recovery

@@ -33,8 +33,7 @@ from posd.daemon import sockets
 from posd.daemon.health import Health
 from posd.daemon.presence import Presence
 from posd.httpd import bodies
-from posd.httpd.alerts import CertificateRefusals
-from posd.httpd.rejected_traffic import RejectedTraffic
+from posd.httpd.admission import RejectedTraffic
 from posd.httpd.server import Listener
 from posd.payments.handlers import TransactionCalls
 from posd.payments.inbox import Inbox
@@ -47,6 +46,7 @@ from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.opening import schema_version
 from posd.storage.store import Store
+from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.fleet import Fleet
 
 # What the metrics say of the database: numbers of what is open and of what a person should look at.

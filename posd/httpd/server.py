@@ -5,23 +5,21 @@ idle client can hold up. What is spoken on a connection is in `posd.httpd.connec
 """
 
 import asyncio
+import ctypes
 import socket
 import ssl
 import struct
 from asyncio import sslproto
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
-from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.typing import ASGIFramework
 
-from posd.httpd.alerts import CertificateRefusals, refusal
-from posd.httpd.connection import Connection, Context, http_config
-from posd.httpd.gate import Gate, Place
-from posd.httpd.memory import Trimmer
-from posd.httpd.rejected_traffic import RejectedTraffic
-from posd.httpd.slow_client import untaken
+from posd.httpd.admission import Gate, Place, RejectedTraffic
+from posd.httpd.connection import Connection, Context, Writer, http_config, untaken
 
 #: A terminal's handshake takes well under a second; a half one must not hold a place longer. Seconds.
 TLS_HANDSHAKE_SECONDS = 10.0
@@ -56,53 +54,54 @@ LOCAL_BACKLOG = 4096
 #: struct ucred: process, user and group id (unix(7)).
 _PEER_CREDENTIALS = struct.Struct("iII")
 
+#: How long after a connection has ended its memory is given back, in seconds; that takes a few milliseconds, so it is
+#: not done after each of them.
+TRIM_SECONDS = 2.0
+
 sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 
+def _no_refusal(_peer: str, _error: BaseException | None) -> bool:
+    """Tell that the client did not refuse our certificate: without TLS it cannot."""
+    return False
+
+
+@dataclass(eq=False)
 class Listener:
-    """One listening socket and its connections."""
+    """One listening socket and its connections.
 
-    def __init__(
-        self,
-        app: ASGIFramework,
-        sock: socket.socket,
-        *,
-        name: str,
-        noise: RejectedTraffic,
-        keep_alive_seconds: float,
-        max_connections: int,
-        in_turn: bool = False,
-        gate: Gate | None = None,
-        tls: ssl.SSLContext | None = None,
-        distrust: CertificateRefusals | None = None,
-        state: dict[str, Any] | None = None,
-    ) -> None:
-        """`gate` says who may connect; a place of it is the request's state `place`, None without a gate.
+    `gate` says who may connect; a place of it is the request's state `place`, None without a gate. `in_turn`: the app
+    need not hear that a client has gone while it answers. `refused` is told what broke a connection, and returns
+    whether the client refused our certificate by it.
+    """
 
-        `in_turn`: the app need not hear that a client has gone while it answers (see `posd.httpd.request_cycle`).
-        """
-        self._app = ASGIWrapper(app)
-        self._sock = sock
-        self._name = name
-        self._noise = noise
-        self._config = http_config(keep_alive_seconds)
-        self._max_connections = max_connections
-        self._in_turn = in_turn
-        self._gate = gate
-        self._tls = tls
-        self._distrust = distrust
-        self._state = state or {}
+    app: ASGIFramework
+    sock: socket.socket
+    _: KW_ONLY
+    #: What it is called in logs and metrics.
+    name: str
+    noise: RejectedTraffic
+    keep_alive_seconds: float
+    max_connections: int
+    in_turn: bool = False
+    gate: Gate | None = None
+    tls: ssl.SSLContext | None = None
+    refused: Callable[[str, BaseException | None], bool] = _no_refusal
+    state: dict[str, Any] = field(default_factory=dict)
+    #: Why the newest try to accept failed, None where it did not.
+    accept_error: str | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._config = http_config(self.keep_alive_seconds)
         self._context = Context()
         self._connections: dict[asyncio.Task[None], asyncio.Transport | None] = {}
-        self._trimmer = Trimmer()
+        self._trimming: asyncio.TimerHandle | None = None
         self._accepting: asyncio.Task[None] | None = None
-        #: Why the newest try to accept failed, None where it did not.
-        self.accept_error: str | None = None
 
     @property
     def port(self) -> int:
         """The TCP port that it listens on."""
-        port: int = self._sock.getsockname()[1]
+        port: int = self.sock.getsockname()[1]
         return port
 
     @property
@@ -116,36 +115,31 @@ class Listener:
         return self.listening and self.accept_error is None
 
     @property
-    def name(self) -> str:
-        """What it is called in logs and metrics."""
-        return self._name
-
-    @property
     def connections(self) -> int:
         """How many connections are open."""
         return len(self._connections)
 
     def use_tls(self, context: ssl.SSLContext) -> None:
         """Serve connections that are accepted from now on with another context; open ones keep theirs."""
-        self._tls = context
+        self.tls = context
 
     def start(self) -> None:
         """Listen and accept."""
-        self._sock.setblocking(False)
-        self._sock.listen(LOCAL_BACKLOG if self._gate is None else LAN_BACKLOG)
-        self._accepting = asyncio.create_task(self._accept(), name=f"accept-{self._name}")
+        self.sock.setblocking(False)
+        self.sock.listen(LOCAL_BACKLOG if self.gate is None else LAN_BACKLOG)
+        self._accepting = asyncio.create_task(self._accept(), name=f"accept-{self.name}")
 
     async def close(self, grace_seconds: float) -> None:
         """Accept nothing more, close idle connections, let requests under way end, then cut what is left."""
         if self._accepting is not None and not self._accepting.done():
             # First the reader, then a turn: a connection of this very moment would be accepted for a future that is
             # cancelled.
-            asyncio.get_running_loop().remove_reader(self._sock)
+            asyncio.get_running_loop().remove_reader(self.sock)
             await asyncio.sleep(0)
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
-        self._sock.close()
-        if self._gate is None and self._connections:
+        self.sock.close()
+        if self.gate is None and self._connections:
             await asyncio.sleep(LAST_WORDS_SECONDS)
         await self._context.terminate_idle()
         if self._connections:
@@ -156,20 +150,21 @@ class Listener:
             task.cancel()
         if self._connections:
             await asyncio.wait(self._connections)
-        self._trimmer.cancel()
+        if self._trimming is not None:
+            self._trimming.cancel()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        pause = 0 if self._gate is None else LAN_PAUSE_SECONDS
+        pause = 0 if self.gate is None else LAN_PAUSE_SECONDS
         while True:
             try:
-                work = self._take(*await loop.sock_accept(self._sock))
+                work = self._take(*await loop.sock_accept(self.sock))
                 with suppress(BlockingIOError):  # no more of them wait
                     while work < TURN_WORK:
-                        work += self._take(*self._sock.accept())
+                        work += self._take(*self.sock.accept())
                     await asyncio.sleep(pause)
             except OSError as error:
-                self._noise.note("accept_failed", self._name, error.strerror)
+                self.noise.note("accept_failed", self.name, error.strerror)
                 self.accept_error = error.strerror or type(error).__name__
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 self.accept_error = None  # the next try is made in this same step
@@ -177,11 +172,11 @@ class Listener:
     def _take(self, connection: socket.socket, address: Any) -> int:
         """Serve a connection or turn it away; return how much work that is."""
         peer = address[0] if isinstance(address, tuple) else "local"
-        full = len(self._connections) >= self._max_connections
-        place = None if full or self._gate is None else self._gate.admit(peer)
-        if full or (place is None and self._gate is not None):
+        full = len(self._connections) >= self.max_connections
+        place = None if full or self.gate is None else self.gate.admit(peer)
+        if full or (place is None and self.gate is not None):
             connection.close()
-            self._noise.note("too_many_connections", peer)
+            self.noise.note("too_many_connections", peer)
             return 1
         task = asyncio.get_running_loop().create_task(self._serve(connection, peer, place))
         self._connections[task] = None
@@ -194,11 +189,23 @@ class Listener:
         del self._connections[task]
         if place is not None:
             place.leave()
-            self._trimmer.soon()
+            if self._trimming is None:
+                self._trimming = asyncio.get_running_loop().call_later(TRIM_SECONDS, self._trim)
+
+    def _trim(self) -> None:
+        """Give memory that a flood has used back to the system.
+
+        The C library keeps what is freed, in pieces between what is not: hundreds of TLS connections leave tens of
+        megabytes behind, for good. glibc gives them back when it is told to (malloc_trim(3)); other C libraries do so
+        by themselves, or have no such call.
+        """
+        self._trimming = None
+        with suppress(AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
     def _crowd_out(self, task: asyncio.Task[None], peer: str) -> None:
         """End a connection that has proved nothing, at once."""
-        self._noise.note("unproven_cut", peer)
+        self.noise.note("unproven_cut", peer)
         transport = self._connections.get(task)
         if transport is not None:
             _cut(transport)
@@ -212,47 +219,37 @@ class Listener:
             transport, _ = await loop.connect_accepted_socket(
                 lambda: protocol,
                 connection,
-                ssl=self._tls,
-                ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if self._tls else None,
-                ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if self._tls else None,
+                ssl=self.tls,
+                ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS if self.tls else None,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS if self.tls else None,
             )
         except (OSError, EOFError) as error:  # ssl.SSLError and time-outs are OSErrors
-            if not self._refused(peer, error):
-                self._noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
+            if not self.refused(peer, error):
+                self.noise.note("tls_handshake_failed", peer, getattr(error, "reason", None) or type(error).__name__)
             connection.close()
             error.__traceback__ = None  # asyncio keeps the error, and this the connection, until garbage is looked for
             return
         transport.set_write_buffer_limits(WRITE_AHEAD_BYTES)
-        if self._tls is not None:
+        if self.tls is not None:
             transport.set_read_buffer_limits(TLS_AHEAD_BYTES)  # type: ignore[attr-defined]
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this runs as a task
         self._connections[task] = transport
-        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        writer = Writer(transport, protocol, reader, loop)
         try:
-            state = self._state | {"uid": _peer_uid(transport), "place": place, "untaken": partial(untaken, transport)}
-            served = Connection(
-                self._app, loop, self._config, self._context, state, reader, writer, in_turn=self._in_turn
-            )
+            state = self.state | {"uid": _peer_uid(transport), "place": place, "untaken": partial(untaken, transport)}
+            served = Connection(self.app, self._config, self._context, state, reader, writer, in_turn=self.in_turn)
             try:
                 await served
             finally:
                 served.let_go()
                 if served.untaken:
-                    self._noise.note("untaken_answer", peer)
+                    self.noise.note("untaken_answer", peer)
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
-            self._noise.note("connection_broke", peer, type(error).__name__)
+            self.noise.note("connection_broke", peer, type(error).__name__)
         finally:
-            self._refused(peer, reader.exception())  # under TLS 1.3 it may come after our side's handshake
+            self.refused(peer, reader.exception())  # under TLS 1.3 it may come after our side's handshake
             _cut(transport)
-
-    def _refused(self, peer: str, error: BaseException | None) -> bool:
-        """Note that the other side refused our certificate, where that is what the error says; tell whether it is."""
-        alert = refusal(error)
-        if alert is None or self._distrust is None:
-            return False
-        self._distrust.note(peer, alert)
-        return True
 
 
 def _peer_uid(transport: asyncio.Transport) -> int | None:

@@ -165,7 +165,7 @@ LIMITS: Final[Mapping[str, Limit]] = MappingProxyType(
         "discovery.unavailable": Limit(10, HOUR),
         "interfaces.polled": Limit(5, HOUR),
         "interfaces.unreadable": Limit(5, HOUR),
-        # Limited where they are written, each in its own way: posd.httpd.rejected_traffic and posd.httpd.alerts.
+        # Limited where they are written: posd.httpd.admission and posd.terminals.certificate_refusals.
         "listener.refused": Limit(1000, MINUTE),
         "listener.distrusted": Limit(1000, MINUTE),
     }

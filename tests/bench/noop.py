@@ -16,8 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from posd.httpd.gate import Gate
-from posd.httpd.rejected_traffic import RejectedTraffic
+from posd.httpd.admission import Gate, RejectedTraffic
 from posd.httpd.server import Listener
 from tests.bench.stock import KEEP_ALIVE_SECONDS, serve_stock
 

@@ -18,7 +18,7 @@ import pytest
 
 from posd.api import webhooks
 from posd.httpd import bodies, server
-from posd.httpd.gate import PLACES_OF_STRANGER, Gate, Place
+from posd.httpd.admission import PLACES_OF_STRANGER, Gate, Place
 from posd.storage import writer as store_writer
 from tests.e2e.conftest import some
 from tests.support import events

@@ -10,7 +10,7 @@ import pytest
 from posd.api.service import FeedPage, Notice
 from posd.calls import streams
 from posd.calls.parameters import DEFAULT_LIMIT, MAX_LIMIT
-from posd.httpd import slow_client
+from posd.httpd import connection
 from posd.httpd.server import WRITE_AHEAD_BYTES
 from posd.records import feed_cursor
 from tests.support.events import APPROVED
@@ -53,8 +53,8 @@ def test_the_numbers_of_the_page() -> None:
         f"every {streams.HEARTBEAT_SECONDS:g} s",
         f"`retry: {streams.RETRY_MILLISECONDS}`",
         f"at most {WRITE_AHEAD_BYTES // 1024} KiB, a batch of {streams.BATCH_BYTES // 1024} KiB",
-        f"**nothing for {slow_client.TAKE_SECONDS:g} s**",
-        f"nothing for another {slow_client.LINGER_SECONDS:g} s is aborted",
+        f"**nothing for {connection.TAKE_SECONDS:g} s**",
+        f"nothing for another {connection.LINGER_SECONDS:g} s is aborted",
         f"`limit` is {DEFAULT_LIMIT} unless given, {MAX_LIMIT} at most",
         f"`?after={feed_cursor.START}`",
     ):

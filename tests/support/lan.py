@@ -17,8 +17,7 @@ from posd.base import ids
 from posd.base.ids import Channel
 from posd.config import load
 from posd.daemon import sockets
-from posd.httpd.gate import Gate
-from posd.httpd.rejected_traffic import RejectedTraffic
+from posd.httpd.admission import Gate, RejectedTraffic
 from posd.httpd.server import Listener
 from posd.payments.inbox import Inbox
 from posd.payments.record import CallsInFlight

@@ -7,8 +7,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.base.times import iso
-from posd.httpd import alerts
-from posd.httpd.alerts import CertificateRefusals, refusal
+from posd.httpd import admission
+from posd.terminals import certificate_refusals
+from posd.terminals.certificate_refusals import CertificateRefusals, refusal
 
 START = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 
@@ -18,7 +19,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed = 0.0
-        monkeypatch.setattr(alerts, "monotonic", lambda: 1000.0 + self.passed)
+        monkeypatch.setattr(certificate_refusals, "monotonic", lambda: 1000.0 + self.passed)
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.passed)
@@ -76,13 +77,13 @@ def test_a_flood_of_addresses_fills_neither_memory_nor_log(clock: Clock) -> None
     with capture_logs() as lines:
         for number in range(10_000):
             distrust.note(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}", "unknown_ca")
-    assert len(lines) == alerts.MAX_LINES
-    assert len(distrust.recent()) == alerts.MAX_ADDRESSES
+    assert len(lines) == certificate_refusals.MAX_LINES
+    assert len(distrust.recent()) == certificate_refusals.MAX_ADDRESSES
     assert list(distrust.recent())[-1] == "10.0.39.15"
     words = distrust.words()
     assert words is not None
     assert words.startswith("10.0.39.15 refuses it (unknown_ca): ")
-    assert words.endswith(f"; and {alerts.MAX_ADDRESSES - alerts.MAX_NAMED} more")
+    assert words.endswith(f"; and {certificate_refusals.MAX_ADDRESSES - certificate_refusals.MAX_NAMED} more")
 
 
 def test_it_is_shown_for_a_day_after_the_newest(clock: Clock) -> None:
@@ -100,4 +101,4 @@ def test_it_is_shown_for_a_day_after_the_newest(clock: Clock) -> None:
     [("10.0.0.7", "10.0.0.7"), ("::ffff:10.0.0.7", "10.0.0.7"), ("fe80::1%eth0", "fe80::1"), ("fd00::2", "fd00::2")],
 )
 def test_an_address_is_written_as_people_know_it(peer: str, address: str) -> None:
-    assert alerts.plain(peer) == address
+    assert admission.plain(peer) == address

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posd.httpd.answers import CLOSE, MAX_HEADS, Answer, Heads
-from posd.httpd.requests import Head
+from posd.httpd.messages import CLOSE, MAX_HEADS, Answer, Head, Heads
 from tests.support.slow import examples
 
 LENGTH = b"content-length"
@@ -126,7 +125,7 @@ def test_a_fault_in_the_head_leaves_room_for_another_answer(name: str) -> None:
 
 def test_heads_are_made_once_a_second_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1.0
-    monkeypatch.setattr("posd.httpd.answers.time.time", lambda: now)
+    monkeypatch.setattr("posd.httpd.messages.time.time", lambda: now)
     heads = Heads()
     first = heads.make(200, ())
     assert first == b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:01 GMT\r\n\r\n"

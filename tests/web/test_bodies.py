@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd.api import webhooks
 from posd.httpd import bodies
 
 LIMIT = 100
@@ -98,44 +99,44 @@ async def test_an_early_answer_does_not_wait_for_ever(monkeypatch: pytest.Monkey
 
 
 def test_room_is_limited_in_total_and_for_each_subject() -> None:
-    room = bodies.Room(100, 60)
+    room = webhooks.Room(100, 60)
     for subject in "aabc":
         room.enter(subject)
     room.take("a", 60)
-    with pytest.raises(bodies.Full):
+    with pytest.raises(webhooks.Full):
         room.take("a", 1)
     room.take("b", 40)
-    with pytest.raises(bodies.Full):
+    with pytest.raises(webhooks.Full):
         room.take("c", 1)
     room.leave("a", 0)
-    with pytest.raises(bodies.Full):
+    with pytest.raises(webhooks.Full):
         room.take("c", 1)
     room.leave("a", 60)
     room.take("c", 60)
 
 
 def test_a_small_body_has_room_where_there_is_none_and_a_large_one_gives_its_own_back() -> None:
-    room = bodies.Room(100, 100)
-    with bodies.Held(room, "large") as large:
-        large.take(bodies.SMALL_BYTES + 100)
-        with bodies.Held(room, "small") as small:
-            small.take(bodies.SMALL_BYTES // 2)
-            small.take(bodies.SMALL_BYTES // 2)
-            with pytest.raises(bodies.Full):
+    room = webhooks.Room(100, 100)
+    with webhooks.Held(room, "large") as large:
+        large.take(webhooks.SMALL_BYTES + 100)
+        with webhooks.Held(room, "small") as small:
+            small.take(webhooks.SMALL_BYTES // 2)
+            small.take(webhooks.SMALL_BYTES // 2)
+            with pytest.raises(webhooks.Full):
                 small.take(1)
-    with bodies.Held(room, "another") as another:
-        another.take(bodies.SMALL_BYTES + 100)
+    with webhooks.Held(room, "another") as another:
+        another.take(webhooks.SMALL_BYTES + 100)
 
 
 def test_more_bodies_of_one_subject_than_have_a_share_need_room_for_all_of_them() -> None:
-    room = bodies.Room(100, 50)
+    room = webhooks.Room(100, 50)
     with ExitStack() as stack:
-        for _ in range(bodies.FREE_BODIES_OF_SUBJECT):
-            stack.enter_context(bodies.Held(room, "a")).take(bodies.SMALL_BYTES)
-        one_more = stack.enter_context(bodies.Held(room, "a"))
+        for _ in range(webhooks.FREE_BODIES_OF_SUBJECT):
+            stack.enter_context(webhooks.Held(room, "a")).take(webhooks.SMALL_BYTES)
+        one_more = stack.enter_context(webhooks.Held(room, "a"))
         one_more.take(50)
-        with pytest.raises(bodies.Full):
+        with pytest.raises(webhooks.Full):
             one_more.take(1)
-        stack.enter_context(bodies.Held(room, "b")).take(bodies.SMALL_BYTES)
-    with bodies.Held(room, "a") as again:
-        again.take(bodies.SMALL_BYTES)
+        stack.enter_context(webhooks.Held(room, "b")).take(webhooks.SMALL_BYTES)
+    with webhooks.Held(room, "a") as again:
+        again.take(webhooks.SMALL_BYTES)

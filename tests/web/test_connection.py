@@ -12,11 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from posd.httpd import bodies
-from posd.httpd.connection import Connection, Http11, Idle
-from posd.httpd.pieces import Pieces
-from posd.httpd.rejected_traffic import RejectedTraffic
-from posd.httpd.request_cycle import Exchange
-from posd.httpd.requests import MAX_AT_ONCE, Requests
+from posd.httpd.admission import RejectedTraffic
+from posd.httpd.connection import Connection, Exchange, Idle, Pieces
+from posd.httpd.messages import MAX_AT_ONCE, Requests
 from posd.httpd.server import Listener
 from tests.support.webhooks import Answer, parse
 
@@ -703,7 +701,7 @@ ENDS: dict[str, bytes] = {
 @pytest.mark.parametrize("name", ENDS)
 async def test_nothing_of_a_connection_waits_for_the_search_for_garbage(house: House, name: str) -> None:
     def kept() -> int:
-        return sum(isinstance(item, (Connection, Http11, Exchange, Requests, Idle)) for item in gc.get_objects())
+        return sum(isinstance(item, (Connection, Exchange, Requests, Idle)) for item in gc.get_objects())
 
     gc.disable()
     gc.freeze()  # what was there before is not looked at

@@ -2,8 +2,8 @@
 
 import pytest
 
-from posd.httpd import gate as gates
-from posd.httpd.gate import GRACE_SECONDS, KNOWN_SECONDS, Gate, Place
+from posd.httpd import admission as gates
+from posd.httpd.admission import GRACE_SECONDS, KNOWN_SECONDS, Gate, Place
 
 #: Places of the gate under test.
 KNOWN, STRANGER, STRANGERS = 8, 3, 5

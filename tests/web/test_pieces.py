@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from posd.httpd.pieces import Pieces
+from posd.httpd.connection import Pieces
 
 FIRST: Any = {"type": "http.request", "body": b"1", "more_body": True}
 SECOND: Any = {"type": "http.request", "body": b"2", "more_body": False}

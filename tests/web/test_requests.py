@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posd.httpd.requests import (
+from posd.httpd.messages import (
     MAX_AT_ONCE,
     MAX_HEADER_BYTES,
     MAX_HEADERS,

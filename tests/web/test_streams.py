@@ -21,10 +21,10 @@ from posd.calls import streams
 from posd.calls.app import LocalApp, json_response
 from posd.calls.context import Context
 from posd.calls.route import Call, Route
+from posd.calls.streams import wants_stream
 from posd.daemon import sockets
-from posd.httpd import slow_client
-from posd.httpd.accept import wants_stream
-from posd.httpd.rejected_traffic import RejectedTraffic
+from posd.httpd import connection
+from posd.httpd.admission import RejectedTraffic
 from posd.httpd.server import WRITE_AHEAD_BYTES, Listener
 from posd.payments.handlers import name
 from posd.records import feed_cursor
@@ -168,7 +168,7 @@ async def ended(house: House, reason: str, count: int = 1) -> None:
 async def test_who_does_not_read_is_cut_off_is_told_and_goes_on_where_it_was(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slow_client, "TAKE_SECONDS", SHORT)
+    monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     await house.record(MANY, "long " * 200)
     with capture_logs() as lines:
         async with house.follow("?limit=500") as slow:
@@ -193,8 +193,8 @@ async def test_who_does_not_read_is_cut_off_is_told_and_goes_on_where_it_was(
 
 
 async def test_who_never_reads_again_is_aborted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_client, "TAKE_SECONDS", SHORT)
-    monkeypatch.setattr(slow_client, "LINGER_SECONDS", SHORT)
+    monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
+    monkeypatch.setattr(connection, "LINGER_SECONDS", SHORT)
     await house.record(MANY)
     async with house.follow() as slow:
         await ended(house, "cut_off")
@@ -233,7 +233,7 @@ async def test_an_idle_stream_is_cut_off_when_even_its_heartbeats_are_not_taken(
 
 def test_for_how_long_nothing_is_taken() -> None:
     lying, now = 0, 100.0
-    client = slow_client.Taking(lambda: lying, lambda: now)
+    client = streams.Taking(lambda: lying, lambda: now)
     client.wrote()
     now += 50
     assert client.look() == 0, "there is nothing to take"
@@ -254,7 +254,7 @@ def test_for_how_long_nothing_is_taken() -> None:
 
 
 async def test_an_answer_that_nobody_takes_ends_its_connection(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_client, "TAKE_SECONDS", SHORT)
+    monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     with capture_logs() as lines:
         till = await ask(house.socket, "/large")
         async with asyncio.timeout(PATIENCE):
@@ -270,8 +270,8 @@ async def test_an_answer_that_nobody_takes_ends_its_connection(house: House, mon
 async def test_who_takes_a_large_answer_slowly_gets_all_of_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """However slowly: here each look finds that the time has passed, and that something was taken."""
     looks = iter(range(10**9, 0, -1))
-    monkeypatch.setattr(slow_client, "TAKE_SECONDS", 0.0)
-    monkeypatch.setattr(slow_client, "untaken", lambda _transport: next(looks))
+    monkeypatch.setattr(connection, "TAKE_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "untaken", lambda _transport: next(looks))
     till = await ask(house.socket, "/large")
     status, document = await till.reply()
     assert (status, len(document["large"])) == (200, 50_000_000)
@@ -293,12 +293,12 @@ async def test_who_reads_again_too_slowly_gets_the_rest_all_the_same(
             enough.set()
         return -looks
 
-    monkeypatch.setattr(slow_client, "TAKE_SECONDS", SHORT)
-    monkeypatch.setattr(slow_client, "LINGER_SECONDS", SHORT / 10)
+    monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
+    monkeypatch.setattr(connection, "LINGER_SECONDS", SHORT / 10)
     await house.record(MANY)
     async with house.follow("?limit=500") as slow:
         await ended(house, "cut_off")
-        monkeypatch.setattr(slow_client, "untaken", less_each_time)
+        monkeypatch.setattr(connection, "untaken", less_each_time)
         async with asyncio.timeout(PATIENCE):
             await enough.wait()
         found = await rest(slow)
@@ -306,7 +306,7 @@ async def test_who_reads_again_too_slowly_gets_the_rest_all_the_same(
 
 
 async def test_a_last_batch_that_is_not_taken_is_no_outcome(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_client, "TAKE_SECONDS", SHORT)
+    monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     slow = await ask(house.socket, "/ending", "accept: text/event-stream\r\n")
     async with asyncio.timeout(PATIENCE):
         while not (counted := house.context.streams.ended)["events", "cut_off"]:  # noqa: ASYNC110 - nobody is told
@@ -317,7 +317,7 @@ async def test_a_last_batch_that_is_not_taken_is_no_outcome(house: House, monkey
 
 
 async def test_many_requests_whose_answers_are_not_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_client, "TAKE_SECONDS", SHORT)
+    monkeypatch.setattr(connection, "TAKE_SECONDS", SHORT)
     await house.record(500)
     till = await ask(house.socket, "/feed?limit=500")
     till.writer.transport.pause_reading()  # type: ignore[attr-defined]

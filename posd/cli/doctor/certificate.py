@@ -17,8 +17,8 @@ from posd.base.problems import Problem
 from posd.cli.app.output import moment
 from posd.cli.doctor.context import AS_ROOT, Findings, Said, Shop, failure, may_not_read, me, ok, permitted, warning
 from posd.config import TerminalConfig
-from posd.httpd.alerts import WORDS
 from posd.records.callback_urls import CallbackUrls
+from posd.terminals.certificate_refusals import WORDS
 from posd.tls.issue import CA_WARNING_DAYS
 from posd.tls.served import NotShown, shown_certificate
 

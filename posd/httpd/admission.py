@@ -11,10 +11,15 @@ address is known where it belongs to a terminal of the fleet, or has shown a val
 whatever addresses, can take the strangers' places and use up their budget; those of known addresses are not theirs.
 """
 
+import asyncio
+import functools
+import ipaddress
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from posd.httpd.alerts import plain
+import structlog
 
 #: How long a connection that has proved nothing keeps its place where others want it, in seconds. An honest terminal
 #: has shown its token by then.
@@ -200,3 +205,64 @@ class Gate:
         self._addresses[address] = share
         if len(self._addresses) > MAX_ADDRESSES:
             self._addresses = {key: item for key, item in self._addresses.items() if not item.idle(now)}
+
+
+#: Addresses whose plain form is remembered: it is wanted for each connection of a flood.
+MAX_PLAIN = 1024
+
+
+@functools.lru_cache(MAX_PLAIN)
+def plain(peer: str) -> str:
+    """Return an address as people know it: an IPv4 address that came through an IPv6 socket as IPv4, without a zone."""
+    address = ipaddress.ip_address(peer.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+# What strangers do on the LAN, collapsed: a counter a kind, and at most one log line a minute a kind.
+
+#: A flood is one line a minute, in seconds.
+LINE_EVERY_SECONDS = 60.0
+
+log = structlog.get_logger("posd.listener")
+
+
+class RejectedTraffic:
+    """Counts refused connections and requests, and tells of them now and then.
+
+    The first of a kind is told at once; what follows is told as a number when its minute is over.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        #: What was not told yet, of the kinds whose minute runs: how many, the newest peer and its detail.
+        self._untold: dict[str, tuple[int, str, str | None]] = {}
+
+    def note(self, kind: str, peer: str, detail: str | None = None) -> None:
+        """Count one more of a kind; a line names the newest peer and how many there were since the last line."""
+        self.counts[kind] += 1
+        if (untold := self._untold.get(kind)) is not None:
+            self._untold[kind] = (untold[0] + 1, peer, detail)
+            return
+        _tell(kind, 1, peer, detail)
+        with suppress(RuntimeError):  # without a loop there is nobody who comes back to it
+            asyncio.get_running_loop().call_later(LINE_EVERY_SECONDS, self._minute_over, kind)
+            self._untold[kind] = (0, peer, detail)
+
+    def _minute_over(self, kind: str) -> None:
+        count, peer, detail = self._untold.pop(kind, (0, "", None))
+        if count:
+            _tell(kind, count, peer, detail)
+            self._untold[kind] = (0, peer, detail)
+            asyncio.get_running_loop().call_later(LINE_EVERY_SECONDS, self._minute_over, kind)
+
+    def tell(self) -> None:
+        """Tell what is left: posd stops."""
+        for kind, (count, peer, detail) in self._untold.items():
+            if count:
+                _tell(kind, count, peer, detail)
+        self._untold.clear()
+
+
+def _tell(kind: str, count: int, peer: str, detail: str | None) -> None:
+    log.warning("listener.refused", kind=kind, peer=peer, count=count, detail=detail)

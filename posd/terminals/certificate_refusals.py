@@ -5,8 +5,6 @@ would see is a payment without events. OpenSSL hands the alert on as the reason 
 rule, under TLS 1.3 also after it, since the device judges the certificate when our side of the handshake is over.
 """
 
-import functools
-import ipaddress
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +14,8 @@ from types import MappingProxyType
 from typing import Final
 
 import structlog
+
+from posd.httpd.admission import plain
 
 #: What a device may answer to a certificate (RFC 8446, 6.2) -> what that says, and what to do.
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
@@ -38,8 +38,6 @@ LINE_EVERY_SECONDS = 3600.0
 MAX_LINES = 32
 #: Addresses that are remembered; a shop has fewer terminals. The one that was silent longest goes first.
 MAX_ADDRESSES = 64
-#: Addresses whose plain form is remembered: it is wanted for each connection of a flood.
-MAX_PLAIN = 1024
 #: Addresses that are named in one sentence.
 MAX_NAMED = 3
 
@@ -73,6 +71,13 @@ class CertificateRefusals:
         self._now = now
         self._addresses: dict[str, Refusals] = {}
         self._lines: list[float] = []
+
+    def told(self, peer: str, error: BaseException | None) -> bool:
+        """Count what broke a connection where it is a refusal; return whether it is."""
+        alert = refusal(error)
+        if alert is not None:
+            self.note(peer, alert)
+        return alert is not None
 
     def note(self, peer: str, alert: str) -> None:
         """Count one more refusal."""
@@ -109,11 +114,3 @@ class CertificateRefusals:
         named = list(reversed(found.items()))[:MAX_NAMED]
         more = f"; and {len(found) - len(named)} more" if len(found) > len(named) else ""
         return "; ".join(f"{address} refuses it ({item.alert}): {WORDS[item.alert]}" for address, item in named) + more
-
-
-@functools.lru_cache(MAX_PLAIN)
-def plain(peer: str) -> str:
-    """Return an address as people know it: an IPv4 address that came through an IPv6 socket as IPv4, without a zone."""
-    address = ipaddress.ip_address(peer.partition("%")[0])
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)

@@ -253,6 +253,22 @@ class Connection(TCPServer):
         self._client, self._server = hypercorns.client, hypercorns.server
         self.spawn = hypercorns.task_group.spawn
 
+    async def serve(self) -> None:
+        """Serve until either side closes. Raise OSError or ExceptionGroup where the connection breaks."""
+        try:
+            await self.run()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Break circles of references: its buffers are freed at once, not when garbage is looked for."""
+        self.idle_task.forget()  # type: ignore[attr-defined]
+        self.writer.forget()  # type: ignore[attr-defined]
+        self._requests.end()
+        self._exchange = None
+        if (error := self.reader.exception()) is not None:
+            error.__traceback__ = error.__context__ = None
+
     async def initiate(self) -> None:
         """Do nothing: the client begins."""
 
@@ -373,15 +389,6 @@ class Connection(TCPServer):
             "state": ConnectionState(self.state.copy()),
             "extensions": {},
         }
-
-    def let_go(self) -> None:
-        """Break circles of references: its buffers are freed at once, not when garbage is looked for."""
-        self.idle_task.forget()  # type: ignore[attr-defined]
-        self.writer.forget()  # type: ignore[attr-defined]
-        self._requests.end()
-        self._exchange = None
-        if (error := self.reader.exception()) is not None:
-            error.__traceback__ = error.__context__ = None
 
 
 class Exchange:
@@ -525,7 +532,8 @@ class Pieces:
             self._taker = asyncio.get_running_loop().create_future()
             await self._taker
         piece, self._piece = self._piece, None
-        _wake(self._bringer)
+        if self._bringer is not None:
+            _wake(self._bringer)
         return piece
 
     async def bring(self, piece: ASGIReceiveEvent) -> None:

@@ -1,6 +1,10 @@
-"""Requests of one connection, read by llhttp (RFC 9112): bytes in, what came of the requests out. No I/O.
+"""Requests read by llhttp, and answers framed (RFC 9112). No I/O: bytes in and events out, and the other way round.
 
-What breaks the protocol or a limit ends it: nothing behind it can be trusted to begin another request.
+What breaks the protocol or a limit ends the requests of a connection: nothing behind it can be trusted to begin
+another one.
+
+An answer with a length goes out in one piece where it is whole. One without is a stream: chunks, or for an HTTP/1.0
+client all that comes until the connection closes.
 """
 
 import re
@@ -22,7 +26,16 @@ MAX_UNUSED_BYTES = MAX_HEADER_BYTES + 2048
 #: Requests that may come at once, each before the answer to the one before. No terminal and no till does that.
 MAX_AT_ONCE = 32
 
+#: Different heads that are kept; those of one second are few.
+MAX_HEADS = 64
+#: Statuses of answers that never have a body.
+_BODYLESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+
+CLOSE = (b"connection", b"close")
+_CHUNKED = (b"transfer-encoding", b"chunked")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
+
+Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Head(msgspec.Struct):
@@ -66,22 +79,13 @@ class Requests:
         self._over = False
         self._unused = 0  # bytes, since the last event
         self._at_once = 0
-        self._begin()
+        self.on_message_begin()
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
         # Chunks count where there is a length too (RFC 9112, 6.1): nobody stands between, to whom the length counts.
         parser.set_dangerous_leniencies(lenient_chunked_length=True)
         return parser
-
-    def _begin(self) -> None:
-        self._target = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._in_head = True
-        self._hosts = self._framings = 0
-        self._expects = False
-        self._anew = b""  # the head, where it has to be read once more
-        self._size = self._count = 0  # of what was read of the head: bytes, headers
 
     def feed(self, data: bytes) -> list[Event]:
         """Take what was received, and return what came of it."""
@@ -91,7 +95,7 @@ class Requests:
         self._events = events
         self._at_once = 0
         try:
-            rest = self._parse(data)
+            rest = data
             while rest:
                 rest = self._parse(rest)
             self._unused = 0 if events else self._unused + len(data)
@@ -104,8 +108,9 @@ class Requests:
 
     def end(self) -> None:
         """Read nothing more. The parser and this know each other: together they would live on as garbage."""
-        self._over = True
-        vars(self).pop("_parser", None)
+        if not self._over:
+            self._over = True
+            del self._parser
 
     def _parse(self, data: bytes) -> bytes:
         """Parse; return what has to be parsed anew.
@@ -121,17 +126,25 @@ class Requests:
         return b""
 
     def on_message_begin(self) -> None:
-        """Callback of the parser, as the following."""
-        self._begin()
+        """Begin a request. Callback of the parser, as the following."""
+        self._target = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._in_head = True
+        self._hosts = self._framings = 0
+        self._expects = False
+        self._anew = b""  # the head, where it has to be read once more
+        self._size = self._count = 0  # of what was read of the head: bytes, headers
 
     def on_url(self, part: bytes) -> None:
         self._target += part
-        self._add(len(part))
+        self._size += len(part)
+        if self._size > MAX_HEADER_BYTES:
+            self._refuse(431)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._add(len(name) + len(value))
+        self._size += len(name) + len(value)
         self._count += 1
-        if self._count > MAX_HEADERS:
+        if self._size > MAX_HEADER_BYTES or self._count > MAX_HEADERS:
             self._refuse(431)
         if not self._in_head:  # behind the body: nobody wants it
             return
@@ -189,30 +202,9 @@ class Requests:
         if not self._anew:
             self._events.append(_END)
 
-    def _add(self, size: int) -> None:
-        self._size += size
-        if self._size > MAX_HEADER_BYTES:
-            self._refuse(431)
-
     def _refuse(self, status: int) -> None:
         self._status = status
         raise _Refusal
-
-
-# Answers, framed (RFC 9112): status, headers and pieces of a body in, bytes out. No I/O.
-#
-# An answer with a length goes out in one piece where it is whole. One without is a stream: chunks, or for an
-# HTTP/1.0 client all that comes until the connection closes.
-
-Headers = Sequence[tuple[bytes, bytes]]
-
-#: Different heads that are kept; those of one second are few.
-MAX_HEADS = 64
-#: Statuses of answers that never have a body.
-_BODYLESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
-
-CLOSE = (b"connection", b"close")
-_CHUNKED = (b"transfer-encoding", b"chunked")
 
 
 class Heads:

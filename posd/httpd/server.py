@@ -236,18 +236,15 @@ class Listener:
         assert task is not None  # noqa: S101 - this runs as a task
         self._connections[task] = transport
         writer = Writer(transport, protocol, reader, loop)
+        state = self.state | {"uid": _peer_uid(transport), "place": place, "untaken": partial(untaken, transport)}
+        served = Connection(self.app, self._config, self._context, state, reader, writer, in_turn=self.in_turn)
         try:
-            state = self.state | {"uid": _peer_uid(transport), "place": place, "untaken": partial(untaken, transport)}
-            served = Connection(self.app, self._config, self._context, state, reader, writer, in_turn=self.in_turn)
-            try:
-                await served
-            finally:
-                served.let_go()
-                if served.untaken:
-                    self.noise.note("untaken_answer", peer)
+            await served.serve()
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
             self.noise.note("connection_broke", peer, type(error).__name__)
         finally:
+            if served.untaken:
+                self.noise.note("untaken_answer", peer)
             self.refused(peer, reader.exception())  # under TLS 1.3 it may come after our side's handshake
             _cut(transport)
 

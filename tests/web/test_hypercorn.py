@@ -1,0 +1,183 @@
+"""What `posd.httpd.connection` relies on of Hypercorn: a red test here means that Hypercorn has changed a seam."""
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.asyncio.tcp_server import TCPServer
+from hypercorn.asyncio.worker_context import WorkerContext
+from hypercorn.config import Config
+from hypercorn.events import Closed, RawData, Updated
+
+from posd.httpd.connection import Connection, Context, Idle, http_config
+from tests.house import source
+
+PATIENCE = 30.0
+
+
+class Parts:
+    """A part of each kind that posd replaces: it writes down what Hypercorn does with it."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+        self.failure: Exception | None = None
+
+    async def initiate(self) -> None:
+        self.calls.append("initiate")
+
+    async def handle(self, event: object) -> None:
+        self.calls.append(event)
+
+    async def restart(self, task_group: object, action: object) -> None:
+        assert callable(action)
+        self.calls.append("restart" if hasattr(task_group, "spawn") else "restart without a task group")
+
+    async def stop(self) -> None:
+        self.calls.append("stop")
+
+
+class Recording(TCPServer):
+    """Hypercorn's server with those parts, as `Connection` has its own."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.parts = Parts()
+        super().__init__(*arguments)
+        self.idle_task = self.parts  # type: ignore[assignment]
+
+    @property  # type: ignore[override]
+    def protocol(self) -> Parts:
+        return self.parts
+
+    @protocol.setter
+    def protocol(self, made: Any) -> None:
+        self.parts.calls.append(("made", made.ssl, made.client, made.server, callable(made.task_group.spawn)))
+
+
+class Writer(asyncio.StreamWriter):
+    """A writer that tells what is done with it."""
+
+    parts: Parts
+
+    def write(self, data: Any) -> None:
+        self.parts.calls.append(data)
+        super().write(data)
+
+    async def drain(self) -> None:
+        self.parts.calls.append("drain")
+        if self.parts.failure is not None:
+            raise self.parts.failure
+
+    def write_eof(self) -> None:
+        self.parts.calls.append("write_eof")
+
+    def close(self) -> None:
+        self.parts.calls.append("close")
+        super().close()
+
+    async def wait_closed(self) -> None:
+        self.parts.calls.append("wait_closed")
+        await super().wait_closed()
+
+
+CLOSING = ["write_eof", "close", "wait_closed", "stop"]
+
+
+async def _nothing(*_: object) -> None:
+    """Be an app that is not called."""
+
+
+async def served() -> tuple[Recording, socket.socket]:
+    """Return Hypercorn's server of one connection, which does not run yet, and the client's end."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.connect_accepted_socket(lambda: protocol, ours)
+    writer = Writer(transport, protocol, reader, loop)
+    server = Recording(ASGIWrapper(_nothing), loop, http_config(PATIENCE), Context(), {}, reader, writer)
+    writer.parts = server.parts
+    return server, theirs
+
+
+async def test_hypercorn_reads_hands_over_and_closes() -> None:
+    server, client = await served()
+    with client:
+        client.sendall(b"one")
+        client.shutdown(socket.SHUT_WR)
+        async with asyncio.timeout(PATIENCE):
+            await server.run()
+    made = ("made", False, None, None, True)
+    # At the end of what the client sends, Hypercorn reads once more and hands over nothing.
+    received = [event for event in server.parts.calls[3:-5] if event != RawData(b"")]
+    assert server.parts.calls[:3] == [made, "initiate", "restart"]
+    assert received == [RawData(b"one")]
+    assert server.parts.calls[-5:] == [Closed(), *CLOSING]
+
+
+async def test_what_is_sent_is_written_and_waited_for() -> None:
+    server, client = await served()
+    with client:
+        await server.protocol_send(RawData(b"two"))
+        assert server.parts.calls == [b"two", "drain"]
+        assert client.recv(10) == b"two"
+        server.writer.close()
+
+
+@pytest.mark.parametrize("failure", [ConnectionResetError(), TimeoutError(), OSError("untaken")])
+async def test_a_lost_connection_is_told_and_other_errors_are_raised(failure: OSError) -> None:
+    server, client = await served()
+    server.parts.failure = failure
+    with client:
+        if isinstance(failure, ConnectionError):
+            await server.protocol_send(RawData(b"two"))
+            assert server.parts.calls == [b"two", "drain", Closed()]
+        else:
+            with pytest.raises(type(failure)):
+                await server.protocol_send(RawData(b"two"))
+        server.writer.close()
+
+
+async def test_the_protocol_can_close_and_tell_whether_it_is_idle() -> None:
+    server, client = await served()
+    server._task_group = type("Group", (), {"spawn": None})()
+    with client:
+        await server.protocol_send(Updated(idle=False))
+        await server.protocol_send(Updated(idle=True))
+        await server.protocol_send(Closed())
+    assert server.parts.calls == ["stop", "restart", *CLOSING]
+
+
+def test_hypercorns_server_has_no_other_places() -> None:
+    own = {name for name, value in vars(TCPServer).items() if callable(value)}
+    reading = {"_read_data", "_close", "_initiate_server_close", "_idle_timeout"}
+    assert own == {"__init__", "__await__", "run", "protocol_send"} | reading
+    replaced = {name for name in vars(Connection) if hasattr(TCPServer, name) and name not in vars(object)}
+    assert replaced - {"__module__", "__doc__", "__annotations__"} == {"protocol_send"}
+    assert {"restart", "stop"} <= set(vars(Idle))
+
+
+async def test_an_end_begins_with_the_context() -> None:
+    context = Context()
+    assert isinstance(context, WorkerContext)
+    assert not context.terminated.is_set()
+    await context.terminate_idle()
+    assert context.terminated.is_set()
+
+
+def test_the_settings_are_hypercorns_own() -> None:
+    made, plain = http_config(1.5), Config()
+    changed = {name for name in vars(made) if getattr(made, name) != getattr(plain, name)}
+    assert changed == {"errorlog", "include_server_header", "keep_alive_timeout"}
+    assert made.read_timeout is None  # the idle time is the limit
+
+
+def test_one_module_of_the_server_knows_hypercorn_and_others_only_its_types() -> None:
+    found = {
+        name
+        for name, module in source.modules().items()
+        for line in module.path.read_text().splitlines()
+        if line.startswith(("from hypercorn", "import hypercorn")) and not line.startswith("from hypercorn.typing ")
+    }
+    assert found == {"posd.httpd.connection", "posd.simulator.listener"}

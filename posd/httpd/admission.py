@@ -1,14 +1,14 @@
-"""Who may connect to the webhook listener, and how often.
+"""Admission to the webhook listener: which addresses may connect, how often, and a count of what is turned away.
 
-A stranger costs the most before his token is judged: his connection holds memory, and his TLS handshake is work. So a
-connection is worth little until it has shown a valid token, and whatever shows none is kept within one rule, for each
-address, and for all strangers together: a number of places, each of which is safe for `GRACE_SECONDS` only (then
-whoever comes new may take it), and a budget of connections that prove nothing, which lasts just as long. So there is
-always a place for the next one who comes within the budget, whatever the others hold.
+A stranger costs the most before its token is judged: the connection holds memory, and the TLS handshake is work. So a
+connection is worth little until it has shown a valid token. Connections that have shown none are kept within one rule,
+for each address and for all strangers together. It is a number of places, each of which is safe for `GRACE_SECONDS`
+only (then a new connection may take it), and a budget of connections that prove nothing, which lasts as long. So there
+is always a place for the next connection within the budget, however many places the others hold.
 
-What shows a valid token gives its part of the budget back: honest traffic is not limited by it, however much it is. An
-address is known where it belongs to a terminal of the fleet, or has shown a valid token in the last day. Strangers, of
-whatever addresses, can take the strangers' places and use up their budget; those of known addresses are not theirs.
+A connection that shows a valid token gives its part of the budget back: honest traffic is not limited by it, however
+much it is. An address is known if it belongs to a terminal of the fleet, or has shown a valid token in the last day.
+Strangers can take the strangers' places and use up their budget; those of known addresses are not theirs.
 """
 
 import asyncio
@@ -37,6 +37,12 @@ MAX_KNOWN = 512
 MAX_ADDRESSES = 1024
 #: How often the addresses of the fleet are looked at, in seconds.
 FLEET_SECONDS = 1.0
+#: Addresses whose plain form is remembered: it is wanted for each connection of a flood.
+MAX_PLAIN = 1024
+#: A flood is one line a minute of each kind, in seconds.
+LINE_EVERY_SECONDS = 60.0
+
+log = structlog.get_logger("posd.listener")
 
 
 class Share:
@@ -103,7 +109,7 @@ def _nothing() -> None:
 
 
 class Place:
-    """The place of one connection. `on_cut` is called where somebody else gets it."""
+    """The place of one connection. `on_cut` is called if another connection gets it."""
 
     def __init__(self, gate: "Gate", address: str, shares: list[Share], now: float) -> None:
         self.came_at = now
@@ -138,7 +144,7 @@ class Place:
         self.on_cut = _nothing  # it keeps the connection
 
     def cut(self) -> None:
-        """End the connection: somebody else gets its place."""
+        """End the connection: another one gets its place."""
         on_cut = self.on_cut
         self.leave()
         on_cut()
@@ -207,24 +213,12 @@ class Gate:
             self._addresses = {key: item for key, item in self._addresses.items() if not item.idle(now)}
 
 
-#: Addresses whose plain form is remembered: it is wanted for each connection of a flood.
-MAX_PLAIN = 1024
-
-
 @functools.lru_cache(MAX_PLAIN)
 def plain(peer: str) -> str:
     """Return an address as people know it: an IPv4 address that came through an IPv6 socket as IPv4, without a zone."""
     address = ipaddress.ip_address(peer.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
-
-
-# What strangers do on the LAN, collapsed: a counter a kind, and at most one log line a minute a kind.
-
-#: A flood is one line a minute, in seconds.
-LINE_EVERY_SECONDS = 60.0
-
-log = structlog.get_logger("posd.listener")
 
 
 class RejectedTraffic:
@@ -245,7 +239,7 @@ class RejectedTraffic:
             self._untold[kind] = (untold[0] + 1, peer, detail)
             return
         _tell(kind, 1, peer, detail)
-        with suppress(RuntimeError):  # without a loop there is nobody who comes back to it
+        with suppress(RuntimeError):  # without a loop no timer comes back to it
             asyncio.get_running_loop().call_later(LINE_EVERY_SECONDS, self._minute_over, kind)
             self._untold[kind] = (0, peer, detail)
 

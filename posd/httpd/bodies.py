@@ -1,7 +1,6 @@
 """Request bodies, read whole within a size and a time limit; and answers that are sent before a body was read.
 
-Hypercorn leaks a connection where an answer is sent while more than a few chunks of the body wait unread, and never
-closes a stalled body. So whoever answers early keeps taking chunks while the answer goes out, and closes.
+An app that answers early takes what still comes of the body while the answer goes out, and the connection closes then.
 """
 
 import asyncio
@@ -96,7 +95,7 @@ async def answer_early(
 async def refuse(
     receive: ASGIReceiveCallable, send: ASGISendCallable, status: int, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
-    """Send an answer to a stranger; nothing more is read of what he sends, and the connection closes."""
+    """Send an answer to a stranger; nothing more is read of what it sends, and the connection closes."""
     draining = asyncio.create_task(_drain(receive))
     try:
         await answer(send, status, headers=(*headers, (b"connection", b"close")))

@@ -1,11 +1,11 @@
 """One connection: HTTP/1.1 on Hypercorn's TCP server. The only module of posd's server that knows Hypercorn.
 
-Hypercorn's `TCPServer` reads, sends and closes, holds the tasks of the requests, and begins the orderly stop. In four
-places it takes a part of ours:
+Hypercorn's `TCPServer` knows the addresses, reads what comes, holds the tasks of the requests, closes, and has the
+context of the orderly stop. In four places it takes a part of ours:
 
-- `protocol`: `Connection` is its own. Hypercorn's stands on h11, which takes 43 µs to read a request and to write an
-  answer; llhttp and `Answer` take 5. Its ASGI conversation (`HTTPStream`) has a queue and a task for each request:
-  12 µs without the task where `Exchange` takes 5, and 3 KB for as long as a till waits.
+- `protocol`: `Connection` is its own. Hypercorn's stands on h11, which takes 43 µs to read a request and to frame its
+  answer; llhttp and `Answer` take 4. Its ASGI conversation (`HTTPStream`) takes 12 µs where `Exchange` takes 5, has a
+  task for each request, and holds 3 KB for as long as a till waits. Its way to send and to be idle takes 7 µs more.
 - `writer`: `Writer` does not wait for ever for a client that does not read.
 - `idle_task`: `Idle` is a timer. Hypercorn starts and cancels a task with each request, a tenth of what it costs.
 - `context`: `Context` can end the connections on which nothing is under way, and those only.
@@ -28,11 +28,11 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.typing import ASGIFramework, ASGIReceiveEvent, ASGISendEvent, ConnectionState, HTTPScope
 
-from posd.httpd.messages import CLOSE, Answer, End, Head, Heads, Refused, Requests
+from posd.httpd.messages import Answer, End, Head, Heads, Refused, Requests
 
 #: So much of what was received is looked at at a time, in bytes: a client that sends many requests at once does not
 #: hold up all others by it.
@@ -164,7 +164,7 @@ class Idle:
         self._timer: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
 
-    async def restart(self, _task_group: object, _action: object) -> None:
+    async def restart(self, *_: object) -> None:
         """Begin to wait, anew."""
         loop = asyncio.get_running_loop()
         self._since = loop.time()
@@ -229,7 +229,9 @@ class Connection(TCPServer):
     ) -> None:
         """`in_turn`: what comes behind a whole request is read when that is answered, and not before."""
         super().__init__(ASGIWrapper(app), asyncio.get_running_loop(), config, context, state, reader, writer)
-        self.idle_task = Idle(context, config.keep_alive_timeout, self._end_idle)  # type: ignore[assignment]
+        self._idle = self.idle_task = Idle(context, config.keep_alive_timeout, self._end_idle)  # type: ignore[assignment]
+        self._writer = writer
+        self.asgi = app
         self.in_turn = in_turn
         self._heads = context.heads
         self._requests = Requests()
@@ -262,8 +264,8 @@ class Connection(TCPServer):
 
     def _let_go(self) -> None:
         """Break circles of references: its buffers are freed at once, not when garbage is looked for."""
-        self.idle_task.forget()  # type: ignore[attr-defined]
-        self.writer.forget()  # type: ignore[attr-defined]
+        self._idle.forget()
+        self._writer.forget()
         self._requests.end()
         self._exchange = None
         if (error := self.reader.exception()) is not None:
@@ -283,15 +285,6 @@ class Connection(TCPServer):
                 await self._exchange.gone()
                 self._exchange = None
             self._free.set()
-
-    async def protocol_send(self, event: Event) -> None:
-        """Send, close, or note whether something is under way. Raise Untaken."""
-        try:
-            await super().protocol_send(event)
-        except Untaken:
-            raise
-        except OSError:  # a TLS error of a client that goes on sending is no ConnectionError
-            await self.handle(Closed())
 
     async def _take(self, data: bytes) -> None:
         heads = 0
@@ -321,12 +314,12 @@ class Connection(TCPServer):
 
     async def _open(self, head: Head) -> None:
         exchange = Exchange(self, self._scope(head), Answer(self._heads, head))
-        if self._over:  # it came with one before it; nobody is there to be answered
+        if self._over:  # it came with one before it, and the client has gone
             if not self._said:  # else it is as if it had not come (RFC 9112, 9.6)
                 await exchange.gone()
             return
         self._free.clear()
-        await self.protocol_send(Updated(idle=False))
+        await self._idle.stop()
         self._exchange = exchange
 
     async def _refuse(self, status: int) -> None:
@@ -340,14 +333,19 @@ class Connection(TCPServer):
         if exchange is not None:
             await exchange.gone()  # the app hears of a request that does not become whole
         if exchange is None or not exchange.answer.started:
-            answer = Answer(self._heads, _LAST)
-            await self.send(answer.start(status, [(b"content-length", b"0"), CLOSE]) + answer.piece(b"", more=False))
-        await self.protocol_send(Closed())
+            await self.send(Answer(self._heads, _LAST).empty(status))
+        await self._end()
         self._over = True
 
     async def send(self, data: bytes) -> None:
         """Send bytes. Raise Untaken where the client does not take them."""
-        await self.protocol_send(RawData(data))
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except Untaken:
+            raise
+        except (OSError, RuntimeError):  # a TLS error of a client that goes on sending is an OSError
+            await self.handle(Closed())
 
     def abort(self) -> None:
         """End the connection at once: the client does not take the answer."""
@@ -360,12 +358,19 @@ class Connection(TCPServer):
         stays = exchange is not None and exchange.whole and not exchange.answer.closes
         if stays and not self.context.terminated.is_set():
             self._free.set()
-            await self.protocol_send(Updated(idle=True))
+            await self._idle.restart()
         else:
             self._over = True
             self._said = exchange is not None and exchange.answer.closes
             self._free.set()
+            await self._end()
+
+    async def _end(self) -> None:
+        """Close the connection when the client has taken what was written."""
+        try:
             await self.protocol_send(Closed())
+        except OSError:
+            await self.handle(Closed())
 
     async def _end_idle(self) -> None:
         await self.handle(Closed())
@@ -450,8 +455,7 @@ class Exchange:
 
     async def _run(self, pieces: "Pieces") -> None:
         try:
-            # The last two are for apps of another kind, of which there are none.
-            await self._connection.app(self._scope, pieces.take, self._send, None, None)  # type: ignore[arg-type]
+            await self._connection.asgi(self._scope, pieces.take, self._send)
         except Exception:
             log.exception("posd.internal_error", error_id=secrets.token_hex(8))
         finally:
@@ -463,7 +467,7 @@ class Exchange:
         answer = self.answer
         answer.closes = True
         if not answer.started:
-            await self._connection.send(answer.start(500, [(b"content-length", b"0")]) + answer.piece(b"", more=False))
+            await self._connection.send(answer.empty(500))
         await self._finish()
 
     async def _send(self, message: ASGISendEvent) -> None:
@@ -506,7 +510,12 @@ def _piece(body: bytes | bytearray, *, more: bool) -> ASGIReceiveEvent:
 
 
 class Pieces:
-    """At most one piece waits to be taken; who brings the next waits for that. One task takes, one brings."""
+    """The pieces of a request's body, and whether its client has gone. One task takes them, one brings them.
+
+    At most one piece waits to be taken; the connection waits with the next one until it is. It takes the place of a
+    queue: a till that waits would hold its 3 KB, and a client that goes while the queue is full would leave a
+    connection and its tasks behind.
+    """
 
     __slots__ = ("_bringer", "_piece", "_taker", "cut_off", "gone", "last_words", "on_gone")
 
@@ -537,7 +546,7 @@ class Pieces:
         return piece
 
     async def bring(self, piece: ASGIReceiveEvent) -> None:
-        """Bring a piece. Nobody takes one of a client that has gone, and that it has is told without waiting."""
+        """Bring a piece, or tell without waiting that the client has gone; then no other piece is kept."""
         if piece["type"] == "http.disconnect":
             self.gone = True
             _wake(self._bringer)

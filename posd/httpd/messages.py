@@ -83,7 +83,7 @@ class Requests:
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
-        # Chunks count where there is a length too (RFC 9112, 6.1): nobody stands between, to whom the length counts.
+        # Chunks count where there is a length too (RFC 9112, 6.1): no proxy stands between, to which the length counts.
         parser.set_dangerous_leniencies(lenient_chunked_length=True)
         return parser
 
@@ -146,7 +146,7 @@ class Requests:
         self._count += 1
         if self._size > MAX_HEADER_BYTES or self._count > MAX_HEADERS:
             self._refuse(431)
-        if not self._in_head:  # behind the body: nobody wants it
+        if not self._in_head:  # behind the body: the app does not get it
             return
         name, value = name.lower(), value.strip(b" \t")
         self._headers.append((name, value))
@@ -284,6 +284,10 @@ class Answer:
                 raise ValueError("the body of the answer is longer than its content-length")
             self.closes = self.closes or (self.over and self._left > 0)
         return given + data
+
+    def empty(self, status: int) -> bytes:
+        """Return a whole answer without a body."""
+        return self.start(status, [(b"content-length", b"0")]) + self.piece(b"", more=False)
 
     def _given(self) -> bytes:
         head, self._head = self._head, b""

@@ -1,7 +1,7 @@
-"""The server: an accept loop of our own, and what Hypercorn has no place for.
+"""The listener: it accepts connections, admits them, and ends them at a stop. Hypercorn has no place for these limits.
 
-That is limits on connections (all, and those of the LAN by `gate`), a short TLS handshake, and an orderly stop that no
-idle client can hold up. What is spoken on a connection is in `posd.httpd.connection`.
+They are the number of connections (of all, and those of the LAN by `gate`), a short TLS handshake, and an orderly stop
+that no idle client can hold up. What is spoken on a connection is in `posd.httpd.connection`.
 """
 
 import asyncio
@@ -23,17 +23,16 @@ from posd.httpd.connection import Connection, Context, Writer, http_config, unta
 
 #: A terminal's handshake takes well under a second; a half one must not hold a place longer. Seconds.
 TLS_HANDSHAKE_SECONDS = 10.0
-#: How long a closing TLS connection may take to say goodbye, in seconds: less than the stop may take.
+#: How long the shutdown of a TLS connection may take, in seconds: less than the stop may take.
 TLS_SHUTDOWN_SECONDS = 0.3
 #: After running out of file descriptors, how long until the next try to accept, in seconds.
 ACCEPT_RETRY_SECONDS = 0.1
 #: A turn of accepting, in units of work: one for a connection that is turned away, more for one that is served. What
-#: else there is to do comes after each turn, whatever the LAN sends; on the LAN a pause follows, in seconds.
+#: else there is to do comes after each turn, however much the LAN sends; on the LAN a pause follows, in seconds.
 TURN_WORK = 32
 ADMISSION_WORK = 8
 LAN_PAUSE_SECONDS = 0.002
-#: What is read of a connection before somebody wants it, in bytes; asyncio keeps up to twice as much and a
-#: TLS record.
+#: What is read of a connection before the app wants it, in bytes; asyncio keeps up to twice as much and a TLS record.
 READ_AHEAD_BYTES = 4 * 1024
 #: What a TLS connection holds that was not deciphered, in bytes, while what came before it is not wanted: more than a
 #: record. asyncio's own is 256 KiB, and all of it is deciphered at once.
@@ -43,8 +42,8 @@ TLS_AHEAD_BYTES = 32 * 1024
 WRITE_AHEAD_BYTES = 16 * 1024
 #: The buffer of each TLS connection, in bytes: a record. asyncio's own is 256 KiB, for each of hundreds.
 TLS_BUFFER_BYTES = 16 * 1024
-#: How long what was accepted last has to say something before idle connections are closed at a stop, in seconds: who
-#: has just connected to a socket has sent a request, or is about to.
+#: How long the connections that were accepted last have to send a request before idle ones are closed at a stop, in
+#: seconds: a client that has just connected to a socket is about to send one.
 LAST_WORDS_SECONDS = 0.05
 #: Connections that wait to be accepted: a burst of terminals after an outage fits, and in a flood none waits for long.
 LAN_BACKLOG = 1024
@@ -53,7 +52,6 @@ LAN_BACKLOG = 1024
 LOCAL_BACKLOG = 4096
 #: struct ucred: process, user and group id (unix(7)).
 _PEER_CREDENTIALS = struct.Struct("iII")
-
 #: How long after a connection has ended its memory is given back, in seconds; that takes a few milliseconds, so it is
 #: not done after each of them.
 TRIM_SECONDS = 2.0
@@ -111,7 +109,7 @@ class Listener:
 
     @property
     def accepting(self) -> bool:
-        """Whether who connects now is taken: it listens, and the newest try to accept did not fail."""
+        """Whether a client that connects now is served: it listens, and the newest try to accept did not fail."""
         return self.listening and self.accept_error is None
 
     @property
@@ -259,6 +257,6 @@ def _peer_uid(transport: asyncio.Transport) -> int | None:
 
 
 def _cut(transport: asyncio.Transport) -> None:
-    """Close a connection without a goodbye, open or not."""
+    """Abort a connection, open or not."""
     with suppress(AttributeError):  # Python 3.11.2 (Debian 12): a TLS transport fails so where its connection is gone
         transport.abort()

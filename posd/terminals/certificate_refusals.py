@@ -1,6 +1,6 @@
 """Terminals that refuse this machine's certificate: their TLS alerts, counted per address.
 
-A device that does not trust our CA says so in an alert (RFC 8446, 6.2) and hangs up; without this, all that anybody
+A device that does not trust our CA says so in an alert (RFC 8446, 6.2) and hangs up; without this, all that people
 would see is a payment without events. OpenSSL hands the alert on as the reason of an SSLError: in the handshake as a
 rule, under TLS 1.3 also after it, since the device judges the certificate when our side of the handshake is over.
 """
@@ -102,12 +102,12 @@ class CertificateRefusals:
         log.warning("listener.distrusted", peer=address, kind=entry.alert, count=count, detail=detail)
 
     def recent(self) -> dict[str, Refusals]:
-        """Return the addresses whose newest refusal people still have to see, the newest last."""
+        """Return the addresses that have refused in the last `SHOWN_FOR`, the newest last."""
         oldest = self._now() - SHOWN_FOR
         return {address: entry for address, entry in self._addresses.items() if entry.last_at > oldest}
 
     def words(self) -> str | None:
-        """Say who refuses the certificate now and what to do; None where nobody does."""
+        """Return which addresses refuse the certificate now, and what to do; None where none does."""
         found = self.recent()
         if not found:
             return None

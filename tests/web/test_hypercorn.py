@@ -4,12 +4,11 @@ import asyncio
 import socket
 from typing import Any
 
-import pytest
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
-from hypercorn.events import Closed, RawData, Updated
+from hypercorn.events import Closed, RawData
 
 from posd.httpd.connection import Connection, Context, Idle, http_config
 from tests.house import source
@@ -22,7 +21,6 @@ class Parts:
 
     def __init__(self) -> None:
         self.calls: list[object] = []
-        self.failure: Exception | None = None
 
     async def initiate(self) -> None:
         self.calls.append("initiate")
@@ -59,15 +57,6 @@ class Writer(asyncio.StreamWriter):
     """A writer that tells what is done with it."""
 
     parts: Parts
-
-    def write(self, data: Any) -> None:
-        self.parts.calls.append(data)
-        super().write(data)
-
-    async def drain(self) -> None:
-        self.parts.calls.append("drain")
-        if self.parts.failure is not None:
-            raise self.parts.failure
 
     def write_eof(self) -> None:
         self.parts.calls.append("write_eof")
@@ -116,45 +105,20 @@ async def test_hypercorn_reads_hands_over_and_closes() -> None:
     assert server.parts.calls[-5:] == [Closed(), *CLOSING]
 
 
-async def test_what_is_sent_is_written_and_waited_for() -> None:
+async def test_hypercorn_closes_when_the_protocol_asks_for_it() -> None:
     server, client = await served()
     with client:
-        await server.protocol_send(RawData(b"two"))
-        assert server.parts.calls == [b"two", "drain"]
-        assert client.recv(10) == b"two"
-        server.writer.close()
-
-
-@pytest.mark.parametrize("failure", [ConnectionResetError(), TimeoutError(), OSError("untaken")])
-async def test_a_lost_connection_is_told_and_other_errors_are_raised(failure: OSError) -> None:
-    server, client = await served()
-    server.parts.failure = failure
-    with client:
-        if isinstance(failure, ConnectionError):
-            await server.protocol_send(RawData(b"two"))
-            assert server.parts.calls == [b"two", "drain", Closed()]
-        else:
-            with pytest.raises(type(failure)):
-                await server.protocol_send(RawData(b"two"))
-        server.writer.close()
-
-
-async def test_the_protocol_can_close_and_tell_whether_it_is_idle() -> None:
-    server, client = await served()
-    server._task_group = type("Group", (), {"spawn": None})()
-    with client:
-        await server.protocol_send(Updated(idle=False))
-        await server.protocol_send(Updated(idle=True))
         await server.protocol_send(Closed())
-    assert server.parts.calls == ["stop", "restart", *CLOSING]
+        assert client.recv(10) == b""
+    assert server.parts.calls == CLOSING
 
 
 def test_hypercorns_server_has_no_other_places() -> None:
     own = {name for name, value in vars(TCPServer).items() if callable(value)}
     reading = {"_read_data", "_close", "_initiate_server_close", "_idle_timeout"}
     assert own == {"__init__", "__await__", "run", "protocol_send"} | reading
-    replaced = {name for name in vars(Connection) if hasattr(TCPServer, name) and name not in vars(object)}
-    assert replaced - {"__module__", "__doc__", "__annotations__"} == {"protocol_send"}
+    assert not (own - {"__init__"}) & set(vars(Connection))  # posd overrides none of them
+    assert {"initiate", "handle"} <= set(vars(Connection))
     assert {"restart", "stop"} <= set(vars(Idle))
 
 

@@ -246,7 +246,7 @@ class Connection(TCPServer):
 
     @property  # type: ignore[override]
     def protocol(self) -> "Connection":
-        """What Hypercorn hands to what it receives."""
+        """The protocol to which Hypercorn hands what it receives: the connection itself."""
         return self
 
     @protocol.setter

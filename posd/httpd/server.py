@@ -238,6 +238,8 @@ class Listener:
         served = Connection(self.app, self._config, self._context, state, reader, writer, in_turn=self.in_turn)
         try:
             await served.serve()
+        except asyncio.CancelledError as error:
+            error.__traceback__ = None  # the error and the task group know each other, and both the connection
         except (OSError, asyncio.IncompleteReadError, ExceptionGroup) as error:
             self.noise.note("connection_broke", peer, type(error).__name__)
         finally:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -698,22 +698,48 @@ ENDS: dict[str, bytes] = {
 }
 
 
+def kept() -> int:
+    """Return how many parts of connections there are, of those that came after `gc.freeze`."""
+    return sum(isinstance(item, (Connection, Exchange, Requests, Idle)) for item in gc.get_objects())
+
+
+@pytest.fixture
+def no_garbage() -> Iterator[None]:
+    """Do not look for garbage, nor at what was there before."""
+    gc.disable()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage")
 @pytest.mark.parametrize("name", ENDS)
 async def test_nothing_of_a_connection_waits_for_the_search_for_garbage(house: House, name: str) -> None:
-    def kept() -> int:
-        return sum(isinstance(item, (Connection, Exchange, Requests, Idle)) for item in gc.get_objects())
+    client = await house.connect()
+    await served(house)
+    client.send(ENDS[name])
+    client.writer.write_eof()
+    await client.rest()
+    client.writer.close()
+    await house.empty()
+    assert kept() == 0
 
-    gc.disable()
-    gc.freeze()  # what was there before is not looked at
-    try:
-        client = await house.connect()
-        await served(house)
-        client.send(ENDS[name])
-        client.writer.write_eof()
-        await client.rest()
-        client.writer.close()
-        await house.empty()
-        assert kept() == 0
-    finally:
-        gc.unfreeze()
-        gc.enable()
+
+@pytest.mark.usefixtures("no_garbage")
+@pytest.mark.parametrize("sent", [b"", request("/wait")], ids=["nothing", "a request"])
+async def test_nothing_of_a_connection_that_is_cut_waits_for_the_search_for_garbage(house: House, sent: bytes) -> None:
+    client = await house.connect()
+    await served(house)
+    if sent:
+        client.send(sent)
+        await house.hears(("/wait", b""))
+    for connection in list(house.listener._connections):
+        house.listener._crowd_out(connection, "127.0.0.1")
+    del connection
+    await client.rest()
+    client.writer.close()
+    await house.empty()
+    house.pieces = None
+    await asyncio.sleep(0)
+    assert kept() == 0

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from posd.calls.streams import Batch, Streams
 from posd.calls.waiting import HungUp, wait_until
 from posd.httpd.connection import Pieces
-from posd.storage.writer import Change
 from posd.storage.changes import Hub
+from posd.storage.writer import Change
 
 CHANGE = Change(1, "2026-11-20T10:42:03.000Z", "transaction", "one", "event", "active", None, None, ())
 #: A request without a body.

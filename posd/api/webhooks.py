@@ -107,7 +107,7 @@ class Full(Exception):
 class Room:
     """Bytes of bodies that are held at one time: in total, and of one subject.
 
-    A terminal sends one event of a transaction at a time: who has got hold of one callback address cannot take the room
+    A terminal sends one event of a transaction at a time: a sender with one callback address cannot take the room
     of the others. The beginning of a subject's first bodies always has room.
     """
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from tests.house import source, surface, trace
 
+#: The file below which the event loop runs: what it resumes is counted as called from there.
+LOOP = "daemon/main.py"
+
 
 def figures() -> None:
     """Print a row a folder, the sum, and each circle."""
@@ -35,7 +38,9 @@ def way() -> None:
     found = trace.charge()
     folders = {file.split("/")[0] for file in found.calls if "/" in file}
     print(f"{len(found.calls)} files in {len(folders)} folders, {found.calls.total():,} calls,")
-    print(f"{found.jumps.total():,} jumps between files, {found.folder_jumps:,} between folders\n")
+    print(f"{found.jumps.total():,} jumps between files, {found.folder_jumps:,} between folders")
+    resumed = sum(count for (caller, _), count in found.jumps.items() if caller == LOOP)
+    print(f"{resumed:,} of both are tasks that the event loop goes on with: it runs below {LOOP}\n")
     for file, count in found.calls.most_common():
         print(f"{count:5} {file}")
 

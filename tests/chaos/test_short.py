@@ -68,7 +68,7 @@ def test_a_long_plan_leaves_the_daemon_alone_in_the_steady_stretches():
     assert not [after for after in unsteady for begin, end in stretches if begin <= after < end]
 
 
-def test_a_terminal_that_denies_what_it_does_is_played_only_where_nobody_vouches_for_it():
+def test_a_terminal_that_denies_what_it_does_is_played_only_where_search_and_abort_are_not_confirmed():
     for seed in (SEED, SEED + 1):
         plan = make_plan(seed, 2000, TERMINALS, TILLS)
         assert any(day.denies for day in plan.days.values()) != plan.confirmed

@@ -140,7 +140,7 @@ def test_an_original_can_be_named_by_the_acquirers_reference(shop: Shop) -> None
     check_link(shop, shop.approved("void", "--reference", shop.reference(capture)), capture, shop.reference(capture))
 
 
-def test_a_reference_that_nobody_gave_is_refused_by_the_terminal_and_reverses_nothing(shop: Shop) -> None:
+def test_a_reference_that_does_not_exist_is_refused_by_the_terminal_and_reverses_nothing(shop: Shop) -> None:
     done = shop.run("void", "--reference", str(uuid.uuid4()))
     assert done.returncode == 1
     assert labels(done)["result"] == (

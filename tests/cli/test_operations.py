@@ -271,5 +271,5 @@ def test_nothing_that_is_said_of_it_calls_it_a_payment(kind: str | None) -> None
 
 
 @pytest.mark.parametrize("kind", ["re-auth", "post-tip", "void", None])
-def test_nobody_is_told_to_void_what_a_void_cannot_reverse(kind: str | None) -> None:
+def test_no_void_is_advised_where_a_void_cannot_reverse_it(kind: str | None) -> None:
     assert [words for words in everything_said(kind) if "posd void" in words] == []

@@ -106,7 +106,7 @@ async def test_nothing_is_trusted_unless_a_person_says_yes(place: Place, answer:
     assert "fingerprint_sha256 =" not in seen.screen
 
 
-async def test_where_nobody_can_be_asked_it_shows_and_stops(place: Place) -> None:
+async def test_without_a_person_to_ask_it_shows_and_stops(place: Place) -> None:
     done = await place.pin()
     assert done.returncode == 2
     assert all(line in done.stdout for line in place.lines())
@@ -197,7 +197,7 @@ async def test_where_there_is_nothing_to_show(place: Place, lines: list[str], ar
     assert words in done.stderr
 
 
-async def test_nobody_listens_there(place: Place) -> None:
+async def test_nothing_listens_there(place: Place) -> None:
     done = await place.pin("--address", f"127.0.0.1:{reserve()}")
     assert (done.returncode, done.stdout) == (1, "")
     assert "cannot be reached (Connection refused)" in done.stderr

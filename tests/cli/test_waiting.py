@@ -32,7 +32,7 @@ def test_a_start_whose_answer_is_lost_is_repeated_word_for_word(tmp_path: Path) 
     assert away[1] == "stopping"
 
 
-def test_a_start_that_reached_nobody_is_not_repeated(tmp_path: Path) -> None:
+def test_a_start_that_did_not_reach_posd_is_not_repeated(tmp_path: Path) -> None:
     away: list[str] = []
     with Api(tmp_path / "none") as api, pytest.raises(Unreachable):
         start(api, "/transactions/x", REQUEST, deadline=None, away=away.append)

@@ -46,7 +46,7 @@ def test_a_daemon_that_is_not_there_exits_3(tmp_path: Path, arguments: tuple[str
     assert "Traceback" not in done.stderr
 
 
-def test_a_charge_that_reached_nobody_says_that_nothing_was_started(tmp_path: Path) -> None:
+def test_a_charge_that_did_not_reach_posd_says_that_nothing_was_started(tmp_path: Path) -> None:
     assert "Nothing was started" in posd("charge", "1", socket=tmp_path / "till.sock").stderr
 
 

@@ -217,7 +217,7 @@ def test_what_a_person_decides_is_not_said_twice(tmp_path: Path) -> None:
     assert (caught.value.sent, len(stub.calls)) == (True, 1)
 
 
-def test_a_decision_that_reached_nobody_is_repeated(tmp_path: Path) -> None:
+def test_a_decision_that_posd_did_not_take_is_repeated(tmp_path: Path) -> None:
     with Stub(tmp_path / "s", [STOPPING, answer(transaction())]) as stub, Posd(stub.socket) as client:
         client.transaction(ID).resolve("approved", "Ana", "slip", transaction_reference="r")
     assert [(call.path, call.body) for call in stub.calls] == [

@@ -81,7 +81,7 @@ def test_a_full_disk_says_nothing_of_a_call_that_was_lost_before(tmp_path: Path)
     assert isinstance(caught.value.__cause__, StorageUnavailable)
 
 
-def test_nobody_there_is_nothing_sent(tmp_path: Path) -> None:
+def test_nothing_is_sent_where_posd_does_not_listen(tmp_path: Path) -> None:
     with (
         Posd(tmp_path / "none", patience=0.5) as client,
         pytest.raises(Unreachable, match=r"is posd running.*this call started nothing; an earlier one") as caught,

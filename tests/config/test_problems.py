@@ -317,7 +317,7 @@ SCHEMA = {section: list(keys(kind)) for section, kind in SECTIONS.items()}
         },
     ),
 )
-def test_whatever_stands_in_the_file_is_a_configuration_or_a_list_of_problems(document: dict[str, object]) -> None:
+def test_any_file_gives_a_configuration_or_a_list_of_problems(document: dict[str, object]) -> None:
     reading = Reading(Path("/etc/posd/config.toml"), Base(Path("/etc/posd"), check_files=False))
     config = reading.config(document)
     reading.cross_check(config)

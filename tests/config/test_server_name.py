@@ -37,7 +37,7 @@ def test_what_is_no_name(name: str) -> None:
     ],
     ids=["fingerprint", "base_url", "scheme"],
 )
-def test_where_nobody_looks_at_it(text: str, reason: str) -> None:
+def test_it_is_refused_where_no_name_is_checked(text: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read("", f"server_name = 'a.example'\n{text}")
     (problem,) = caught.value.problems

@@ -88,7 +88,7 @@ def deaf(phase: Phase = Phase.ACTIVE, status: Status | None = ACKNOWLEDGED, **fi
 
 @pytest.mark.parametrize("result", SearchResult)
 @pytest.mark.parametrize("phase", [Phase.ACTIVE, Phase.IN_DOUBT])
-def test_it_is_asked_for_in_a_rhythm_at_which_somebody_can_wait_whatever_comes(
+def test_it_is_asked_for_in_a_rhythm_at_which_a_person_can_wait_after_any_answer(
     phase: Phase, result: SearchResult
 ) -> None:
     item, pauses = deaf(phase), []

@@ -95,7 +95,7 @@ def test_what_was_found_in_a_form_that_cannot_be_used_is_shown_and_proves_that_i
     assert codes(disproved) == {"in_doubt", "quarantined_event", "outcome_corrected"}
 
 
-def test_a_state_that_nobody_knows_is_shown() -> None:
+def test_an_unknown_state_is_shown() -> None:
     after = found(content("WARMING_UP")).apply(in_doubt())
     assert (after.phase, codes(after)) == (Phase.IN_DOUBT, {"in_doubt", "unknown_status"})
 

@@ -176,7 +176,7 @@ def test_approval_without_a_reference_is_still_an_approval(response: object) -> 
         ({}, 0, False),
     ],
 )
-def test_an_amount_that_nobody_asked_for_is_shown(authorized: object, tip: int, differs: bool) -> None:
+def test_an_amount_that_was_not_asked_for_is_shown(authorized: object, tip: int, differs: bool) -> None:
     response = {"transaction_reference": "r", "authorized_amount": authorized}
     operation = {"type": "CHARGE", "amount": {"tip": tip}}
     after = apply(along(starting(), *PATH), "APPROVAL", REQUESTED, raw_response=response, operation=operation)

@@ -161,7 +161,7 @@ def test_the_acknowledgement_is_read_by_its_own_shape() -> None:
 
 
 @pytest.mark.parametrize("echo", [["x"], {"x": 1}, True, 5])
-def test_an_echo_that_is_no_text_is_of_nobody_that_is_known(echo: object) -> None:
+def test_an_echo_that_is_no_text_matches_no_known_id(echo: object) -> None:
     acknowledgement = read_acknowledgement(json.dumps({"client_transaction_id": echo}).encode())
     assert acknowledgement is not None
     (echoed,) = acknowledgement.client_transaction_ids

@@ -41,7 +41,7 @@ def test_the_paths_are_all_that_the_table_has_up_to_six_events() -> None:
 
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
-def test_outcome_is_the_final_event_whatever_comes_before_or_after_it(path: Path, tell: Callable[[str], None]) -> None:
+def test_outcome_is_the_final_event_with_any_inputs_before_or_after_it(path: Path, tell: Callable[[str], None]) -> None:
     run(path, [*events(path, most=2), REPLY, Deck((CALLBACK,))], tell)
 
 

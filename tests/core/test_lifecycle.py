@@ -207,7 +207,7 @@ def test_an_event_that_names_a_state_which_a_search_had_reported_finds_nothing_m
 @given(
     st.lists(st.tuples(st.sampled_from([*Status, "STRANGE"]), st.sampled_from([None, *Status, "STRANGE"])), max_size=12)
 )
-def test_whatever_comes_in_whatever_order_the_first_final_stays(edges: list[tuple[str, str | None]]) -> None:
+def test_the_first_final_stays_with_any_states_in_any_order(edges: list[tuple[str, str | None]]) -> None:
     trail, final = Trail(), None
     for status, previous in edges:
         laid = step(trail, status, previous)

@@ -139,7 +139,7 @@ def test_that_the_acquirer_was_asked_takes_the_certainty_back_whenever_it_is_tol
 @pytest.mark.parametrize("final", [CANCELED, REJECTED])
 @pytest.mark.parametrize("word", ["DECLINED", "APPROVAL"])
 @pytest.mark.parametrize("how", [event, found], ids=["event", "search"])
-def test_so_does_the_acquirers_own_word_where_nobody_has_told_of_the_question(
+def test_so_does_the_acquirers_own_word_where_the_question_was_not_told(
     final: str, word: str, how: Callable[[bytes], Input]
 ) -> None:
     transaction = after(event(content(ACK)), event(content(final, ACK)), how(content(word, final)))

@@ -106,7 +106,7 @@ ANY = st.sampled_from(
 
 
 @given(st.lists(ANY, max_size=12))
-def test_whatever_comes_the_promises_hold_and_it_is_derived_again(entries: list[Entry]) -> None:
+def test_the_promises_hold_for_any_entries_and_it_is_derived_again(entries: list[Entry]) -> None:
     states = walk(starting(), tuple(entries))
     stated = None
     for job in states:

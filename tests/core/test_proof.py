@@ -78,7 +78,7 @@ def test_no_answer_counts_for_nothing_and_against_nothing(answer: AbortAnswer | 
 
 
 @given(st.lists(st.tuples(st.sampled_from([*AbortAnswer, *SearchResult]), st.integers(0, 300))))
-def test_whatever_was_answered_a_whole_proof_has_two_of_each_far_enough_apart(answers: list[tuple[str, int]]) -> None:
+def test_a_whole_proof_has_two_of_each_far_enough_apart_after_any_answers(answers: list[tuple[str, int]]) -> None:
     asked = sorted(((answer, float(at)) for answer, at in answers), key=lambda pair: pair[1])
     if not rounds(asked).complete:
         return

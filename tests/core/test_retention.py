@@ -32,7 +32,7 @@ def test_what_has_ended_goes_and_what_is_open_stays(state: str) -> None:
     assert keeps(made(state), LATER) is (None if state in ENDED else Kept.OPEN)
 
 
-def test_what_somebody_has_to_look_at_stays() -> None:
+def test_what_a_person_has_to_look_at_stays() -> None:
     item = attend(made("declined"), AttentionCode.GAP, NOW, "a gap")
     assert keeps(item, LATER) is Kept.ATTENTION
 
@@ -90,7 +90,7 @@ def test_only_another_end_contradicts(result: Result, status: str) -> None:
 
 @pytest.mark.parametrize("result", Result)
 @pytest.mark.parametrize("kind", ["charge", None])
-def test_nobody_takes_the_answer_for_not_charged(result: Result, kind: str | None) -> None:
+def test_the_answer_cannot_be_taken_for_not_charged(result: Result, kind: str | None) -> None:
     problem = refusal(Pruned("id", "SN-1" if kind else "", kind, result, "2026-11-20"))
     assert (problem.code, problem.status, problem.extra["result"]) == ("pruned", 410, result)
     document = problem.document()

@@ -116,7 +116,7 @@ def test_everything_else_is_no_answer(text: str | bytes, pointer: str, reason: s
 
 
 @pytest.mark.parametrize("status", [100, 199, 300, 302, 400, 404, 408, 409, 429, 500, 503, 599])
-def test_a_status_that_is_no_success_is_no_answer_whatever_it_says(status: int) -> None:
+def test_a_status_that_is_no_success_is_no_answer_with_any_body(status: int) -> None:
     for text in ("[]", OURS):
         assert read(text, status=status) == NoAnswer(f"the terminal answered HTTP {status}", status)
 

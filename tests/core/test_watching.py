@@ -94,7 +94,7 @@ def test_a_silence_is_told_once_and_asked_for_at_once(item: Watch, now: float, o
     assert told is None or overdue(told, LIMITS, now + 1000) is None
 
 
-def test_what_somebody_wants_is_asked_for_at_once() -> None:
+def test_what_a_caller_wants_is_asked_for_at_once() -> None:
     assert want(watch(search_at=900.0, tries=3), 500.0) == watch(search_at=500.0, tries=3, wanted=True)
 
 

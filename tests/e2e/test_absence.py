@@ -115,7 +115,7 @@ async def test_it_is_known_over_the_next_restart_however_short(counter: Shop) ->
     assert (await listener(counter.daemon))[0] == "ok"
 
 
-async def test_what_is_short_or_without_open_payments_is_nobodys_business(counter: Shop) -> None:
+async def test_what_is_short_or_without_open_payments_is_not_told(counter: Shop) -> None:
     payment = await waiting(counter)
     await away(counter, SHORT)
     assert (await listener(counter.daemon))[:2] == ("ok", "ok")

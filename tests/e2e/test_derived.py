@@ -75,7 +75,7 @@ async def test_a_second_one_is_refused_however_each_is_named(
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", DONE_TO)
-async def test_of_an_original_that_nobody_here_knows_the_reference_tells(
+async def test_the_reference_identifies_an_original_that_posd_does_not_know(
     shop: Shop, counters: list[Operation], kind: str
 ) -> None:
     here, there = counters[:2]
@@ -174,7 +174,7 @@ UNPAID = ("DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED", "refused", "prov
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("end", UNPAID)
 @pytest.mark.parametrize("kind", some(DONE_TO, "capture", "void"))
-async def test_one_that_was_not_paid_stands_in_nobodys_way(
+async def test_one_that_was_not_paid_does_not_stand_in_the_way_of_the_next(
     shop: Shop, counters: list[Operation], kind: str, end: str
 ) -> None:
     original = await (await operation(shop, DONE_TO[kind], counters[0]).begin()).finish()

@@ -55,7 +55,7 @@ def test_a_field_that_no_line_may_have_is_dropped_and_named() -> None:
     }
 
 
-def test_lines_are_written_in_order_by_loop_and_threads_whatever_is_in_them() -> None:
+def test_lines_with_any_content_are_written_in_order_by_loop_and_threads() -> None:
     script = """
 import asyncio, threading
 import structlog
@@ -81,7 +81,7 @@ log.info("after")
     assert all(line["logger"] == "posd.test" and line["level"] == "info" for line in lines)
 
 
-def test_a_log_that_nobody_takes_is_no_fault() -> None:
+def test_a_log_without_a_reader_is_no_fault() -> None:
     script = """
 import os, structlog
 from posd.logs import output as logs

@@ -198,7 +198,7 @@ async def test_a_payment_that_runs_after_all_has_its_terminal_again(counter: Sho
 
 
 @pytest.mark.parametrize("call", ["resolve", "release"])
-async def test_nobody_closes_a_start_whose_answer_is_still_to_come(counter: Shop, call: str) -> None:
+async def test_a_start_whose_answer_is_still_to_come_cannot_be_closed(counter: Shop, call: str) -> None:
     payment = counter.payment()
     counter.terminal.start = script = held(acknowledging(payment.serial))
     starting = asyncio.create_task(payment.put())

@@ -133,7 +133,7 @@ OPERATIONS: dict[str, Any] = {
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("case", OPERATIONS)
-async def test_whatever_an_operation_is_called_its_final_event_is_applied(shop: Shop, case: str) -> None:
+async def test_a_final_event_is_applied_with_any_name_of_its_operation(shop: Shop, case: str) -> None:
     originals = {"void": operation(shop, "charge"), "post-tip": operation(shop, "charge")}
     for kind in ("void", "post-tip", "charge"):
         here = originals.get(kind, originals["void"])
@@ -155,7 +155,7 @@ async def test_whatever_an_operation_is_called_its_final_event_is_applied(shop: 
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("word", ["VOID", "TIP", 7, None])
-async def test_what_nobody_knows_the_type_of_can_be_voided_by_its_reference(shop: Shop, word: Any) -> None:
+async def test_a_transaction_of_unknown_type_can_be_voided_by_its_reference(shop: Shop, word: Any) -> None:
     """Rebuilt from an event after a restore: the till knows what it is, posd does not."""
     identity, serial, reference = str(uuid4()), next(shop.serials), str(uuid4())
     answer = {"transaction_reference": reference, "ticket_number": "1"}

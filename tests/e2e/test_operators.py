@@ -118,7 +118,7 @@ async def test_a_repeated_release_does_not_free_what_runs_there_now(shop: Shop) 
 
 
 @pytest.mark.parametrize("call", ["release", "resolve"])
-async def test_while_a_call_to_the_terminal_is_under_way_nobody_decides(shop: Shop, call: str) -> None:
+async def test_an_operator_cannot_decide_while_a_call_to_the_terminal_is_under_way(shop: Shop, call: str) -> None:
     word = BY_ANA | ({"result": "canceled"} if call == "resolve" else {})
     payment = shop.payment()
     shop.terminal.start = script = held(acknowledging(payment.serial))

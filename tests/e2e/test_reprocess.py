@@ -218,7 +218,7 @@ async def test_what_does_not_follow_from_the_record_is_corrected_and_reported(
 
 
 @pytest.mark.slow
-async def test_it_finds_nothing_to_correct_and_disturbs_nobody_while_payments_run(counters: list[Shop]) -> None:
+async def test_it_finds_nothing_to_correct_and_disturbs_no_payment_that_runs(counters: list[Shop]) -> None:
     posd = counters[0].daemon
     over = False
 

@@ -206,7 +206,7 @@ async def test_what_a_person_closed_is_asked_for_by_the_next_daemon_too(counter:
     assert (len(payment.searches), len(ended.searches)) == (2, 1), "the terminal has said how the other one ended"
 
 
-async def test_a_terminal_that_is_no_longer_in_the_fleet_keeps_nobody_from_starting(counter: Shop) -> None:
+async def test_a_terminal_that_is_no_longer_in_the_fleet_does_not_keep_posd_from_starting(counter: Shop) -> None:
     posd = counter.daemon
     payment = await counter.started()
     assert await posd.stop() == 0

@@ -109,7 +109,7 @@ def connections(path: Path) -> int:
     return sum(1 for line in Path("/proc/net/unix").read_text().splitlines() if line.endswith(f" {path}"))
 
 
-async def test_the_socket_files_of_a_killed_daemon_are_in_nobodys_way(posd: Daemon) -> None:
+async def test_the_socket_files_of_a_killed_daemon_do_not_keep_it_from_starting(posd: Daemon) -> None:
     await posd.kill()
     assert posd.till_socket.is_socket()
     await posd.start()

@@ -202,7 +202,7 @@ async def test_a_void_of_a_day_that_no_calendar_has_is_approved_all_the_same(cou
 
 
 @pytest.mark.slow
-async def test_it_stands_whatever_the_time_zone_becomes_and_is_derived_again(counter: Shop) -> None:
+async def test_it_stands_under_any_later_time_zone_and_is_derived_again(counter: Shop) -> None:
     original = await approved(counter, "charge")
     void = await voided(counter, original, AT)
     assert await reversal(void) == "cancellation"

@@ -64,7 +64,7 @@ LENIENT = [(name, value) for name, values in WRONG_TYPES.items() for value in va
 
 @pytest.mark.quick(4)
 @pytest.mark.parametrize(("name", "value"), LENIENT, ids=[f"{name}={str(value)[:30]}" for name, value in LENIENT])
-async def test_an_approval_is_believed_whatever_the_shape_of_the_rest(shop: Shop, name: str, value: Any) -> None:
+async def test_an_approval_is_believed_with_any_shape_of_the_rest(shop: Shop, name: str, value: Any) -> None:
     payment = await shop.started()
     document = approval(payment, **{name: value})
     content = json.dumps(document).encode()

@@ -127,7 +127,7 @@ async def test_by_a_reference_that_posd_knows(shop: Shop, originals: Originals, 
 
 
 @pytest.mark.parametrize("kind", FITS)
-async def test_an_id_that_nobody_knows(shop: Shop, originals: Originals, kind: str) -> None:
+async def test_an_id_that_is_not_known(shop: Shop, originals: Originals, kind: str) -> None:
     item = operation(shop, kind)
     before, sent = everything(shop.daemon), len(shop.terminal.requests)
     for unknown in (str(uuid4()), item.identity):

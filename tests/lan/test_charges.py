@@ -49,7 +49,7 @@ async def test_a_network_that_has_ipv6_alone() -> None:
         await street.paid(terminal)
 
 
-async def test_a_network_where_nobody_gives_out_addresses() -> None:
+async def test_a_network_without_dhcp() -> None:
     async with open_street((POS_LINK,), discovery=f'interfaces = ["{POS_LINK}"]') as street:
         machine = street.switch.machine("terminal", net(TERMINAL_LINK))
         terminal = await street.terminal(machine, mdns=(TERMINAL_LINK,))

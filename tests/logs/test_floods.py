@@ -40,7 +40,7 @@ def test_the_first_lines_of_a_window_pass_and_the_rest_are_counted() -> None:
     assert windows.admit(("a", "info"), LIMIT, 60)
 
 
-def test_what_was_left_out_is_told_however_late_somebody_asks() -> None:
+def test_what_was_left_out_is_told_however_late_it_is_asked_for() -> None:
     windows = Windows()
     assert [windows.admit(("a", "info"), LIMIT, 0) for _ in range(5)].count(True) == 3
     assert not windows.admit(("a", "info"), LIMIT, 1000)  # its end was not told yet
@@ -81,7 +81,7 @@ def test_each_line_is_written_or_counted(lines: list[tuple[str, float]], keys: i
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_whatever_people_should_look_at_has_a_limit(event: str) -> None:
+def test_each_event_that_people_should_look_at_has_a_limit(event: str) -> None:
     for level in EVENTS[event].levels:
         limit = limit_of({"event": event, "level": level})
         assert level in ("debug", "info") or limit is not None

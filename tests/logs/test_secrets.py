@@ -249,7 +249,7 @@ def faulty(directory: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-async def test_whatever_happens_no_mark_and_no_token_comes_out(
+async def test_no_mark_and_no_token_ever_comes_out(
     home: Path,  # noqa: F811
     terminal: ScriptedTerminal,  # noqa: F811
     configured: str,

@@ -71,7 +71,7 @@ async def test_the_totals_are_those_of_the_report(counter: Counter) -> None:
 
 
 @pytest.mark.slow
-async def test_what_nobody_has_looked_at_keeps_the_day_open(counter: Counter) -> None:
+async def test_what_no_person_has_checked_keeps_the_day_open(counter: Counter) -> None:
     environment = {"MERCHANT_TIMEZONE": zone_where_it_is_noon()}
     part = await counter.pay("9000.98")
     unheard = await counter.start("9000.67")

@@ -64,7 +64,7 @@ async def test_what_the_configuration_names_is_no_address_of_this_machine_to_loo
     assert (callback.url.startswith("https://pos.example/posd/webhooks/"), callback.host) == (True, None)
 
 
-def test_the_key_is_made_once_and_is_private_whatever_the_umask(tmp_path: Path) -> None:
+def test_the_key_is_made_once_and_is_private_under_any_umask(tmp_path: Path) -> None:
     path = tmp_path / "callback.key"
     before = os.umask(0)
     try:

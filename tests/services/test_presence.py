@@ -206,7 +206,7 @@ async def test_a_second_absence_adds_to_the_first(machine: Machine) -> None:
         assert (kept[0].payments, kept[1]) == (absence.payments, 2)
 
 
-async def test_a_file_that_cannot_be_written_hurts_nobody(machine: Machine) -> None:
+async def test_a_file_that_cannot_be_written_stops_nothing(machine: Machine) -> None:
     machine.alive.mkdir()
     async with machine.daemon() as (store, presence):
         await machine.pay(store)

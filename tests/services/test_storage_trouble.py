@@ -100,7 +100,7 @@ async def test_a_fault_of_our_own_after_the_send_is_no_answer_that_says_nothing_
     assert concluded.phase is Phase.ACTIVE
 
 
-async def test_a_known_id_is_answered_whatever_is_wrong_with_the_call(inside: Inside) -> None:
+async def test_a_known_id_is_answered_although_the_call_is_wrong(inside: Inside) -> None:
     identity = str(uuid4())
     await inside.payments.start(identity, CHARGE)
     refusal = Problem("unsupported_media_type", "not JSON")

@@ -14,7 +14,7 @@ from posd.storage.opening import connect_reader, lock, open_database, schema_ver
 from posd.storage.store import Store
 
 
-def test_the_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
+def test_the_file_is_private_under_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         open_database(tmp_path / "posd.db").close()

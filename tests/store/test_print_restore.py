@@ -152,7 +152,7 @@ def test_of_a_file_without_its_header_every_job_is_found(state: State) -> None:
 
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))  # each tenth page, and each
-def test_whatever_page_is_destroyed_no_job_is_forgotten_and_none_is_made_up(state: State, step: int) -> None:
+def test_no_job_is_forgotten_and_none_is_made_up_with_any_page_destroyed(state: State, step: int) -> None:
     with filling(state.database) as filled:
         run_a_day(filled, state)
     before, content, random = jobs(state.database), state.database.read_bytes(), Random(1)
@@ -174,7 +174,7 @@ def test_whatever_page_is_destroyed_no_job_is_forgotten_and_none_is_made_up(stat
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", first_quick(range(10), 3))
-def test_whatever_is_destroyed_it_can_be_restored(state: State, seed: int) -> None:
+def test_it_can_be_restored_after_any_damage(state: State, seed: int) -> None:
     random = Random(seed)
     with filling(state.database) as filled:
         run_a_day(filled, state)

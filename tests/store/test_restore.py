@@ -249,7 +249,7 @@ def test_a_terminal_that_was_released_since_is_not_held_again(state: State) -> N
 
 
 @pytest.mark.parametrize("step", first_quick((10, 1), 1))
-def test_whatever_page_is_destroyed_no_id_is_forgotten(state: State, step: int) -> None:
+def test_no_id_is_forgotten_with_any_page_destroyed(state: State, step: int) -> None:
     """Each page in turn, or each tenth. What is whole comes over whole; of what is not, the id is known."""
     with filling(state.database) as filled:
         run_a_day(filled, state)
@@ -384,7 +384,7 @@ def test_a_row_that_only_its_reader_finds_damaged_is_not_taken_as_it_is(state: S
     ],
     ids=["gone", "empty", "garbage", "truncated", "no header"],
 )
-def test_whatever_became_of_the_file_the_backup_is_there(
+def test_the_backup_is_there_after_any_damage_to_the_file(
     state: State, damage: Callable[[Path], object], old: OldFile
 ) -> None:
     with filling(state.database) as filled:

@@ -176,7 +176,7 @@ async def test_a_clock_that_is_far_ahead_removes_nothing_by_itself(path: Path) -
     assert left(path) == {name(1)}
 
 
-async def test_whoever_asks_does_not_wait_for_the_daily_run(path: Path) -> None:
+async def test_a_prune_on_request_does_not_wait_for_the_daily_run(path: Path) -> None:
     old(path, lambda filled: [filled.pay(number) for number in range(100)])
     async with retaining(path, MORNING + timedelta(days=30), days=20) as retention:
         daily = asyncio.create_task(retention._by_itself())

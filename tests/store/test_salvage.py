@@ -67,7 +67,7 @@ def test_no_single_page_takes_an_id_with_it(whole: Path, tmp_path: Path, step: i
 
 
 @pytest.mark.parametrize("seed", first_quick(range(30), 5))
-def test_whatever_is_destroyed_nothing_is_made_up(whole: Path, tmp_path: Path, seed: int) -> None:
+def test_nothing_is_made_up_after_any_damage(whole: Path, tmp_path: Path, seed: int) -> None:
     path, random, before = tmp_path / "posd.db", Random(seed), rows(whole)
     content = bytearray(whole.read_bytes())
     for _ in range(random.choice((1, 20, 400))):  # single bytes, sectors, or a stretch of pages

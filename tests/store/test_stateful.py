@@ -288,7 +288,7 @@ class Life(Street):
             self.run(self.house.operators.decide(payment.identity, Dismissed("Ana", "note", 0, code)))
 
 
-def test_whatever_happens_the_database_agrees_with_what_really_happened() -> None:
+def test_the_database_always_agrees_with_what_really_happened() -> None:
     run_state_machine_as_test(
         Life,
         settings=settings(

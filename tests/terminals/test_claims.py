@@ -42,7 +42,7 @@ def test_none() -> None:
     assert claims().sweep() == []
 
 
-def test_the_newest_of_what_nobody_has_looked_at() -> None:
+def test_the_newest_of_the_unchecked_addresses_is_believed() -> None:
     made = claims(announced("a", A), announced("b", B))
     assert believed(made) == B
     made.announce(announced("a", C))
@@ -147,7 +147,7 @@ def test_rivals_are_two_that_are_both_there_and_one_is_right(verdicts: tuple[Ver
 
 
 @pytest.mark.parametrize("verdict", [ANSWERS, SILENT], ids=lambda verdict: verdict.name)
-def test_where_it_was_trusted_once_is_not_forgotten_for_whatever_is_announced_without_end(verdict: Verdict) -> None:
+def test_an_address_that_was_trusted_once_is_kept_through_a_flood_of_announcements(verdict: Verdict) -> None:
     made = claims(announced("right", A))
     judge(made, A, verdict, certificate="x")
     for number in range(10):

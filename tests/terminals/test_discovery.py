@@ -93,7 +93,7 @@ async def moved(posd: Daemon, network: AsyncZeroconf, terminal: ScriptedTerminal
     assert (reply.status, terminal.aborts) == (202, 1)
 
 
-async def test_no_usable_interface_hurts_nobody(home: Path) -> None:
+async def test_payments_run_although_discovery_has_no_usable_interface(home: Path) -> None:
     async with scripted_terminal(home) as terminal:
         discovery = f'service_types = ["{TYPE}"]\ninterfaces = ["192.0.2.1"]'  # an address that no interface has
         async with running(home, terminal.toml, discovery=discovery) as posd:

@@ -97,7 +97,7 @@ def test_a_terminal_is_recognised_by_its_certificate_or_by_the_name_that_its_ca_
     assert report.found == {"SN-0001": TERMINAL, "SN-0002": NAMED}
 
 
-def test_who_shows_another_certificate_is_nobody(seen: tuple[Street, Report]) -> None:
+def test_a_device_with_another_certificate_is_no_known_terminal(seen: tuple[Street, Report]) -> None:
     _, report = seen
     for address in (STRANGER, IMPOSTOR):
         stranger = at(report, address)
@@ -140,7 +140,7 @@ def test_everything_is_counted(seen: tuple[Street, Report]) -> None:
     }
 
 
-def test_nobody_is_sent_anything_but_a_handshake(seen: tuple[Street, Report]) -> None:
+def test_no_device_is_sent_anything_but_a_handshake(seen: tuple[Street, Report]) -> None:
     here, _ = seen
     # Once to see the certificate; once more to hold it against the name of SN-0002, where it is not pinned.
     assert {address: here.visits.count(address) for address in (TERMINAL, NAMED, WEB)} == {

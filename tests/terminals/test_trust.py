@@ -144,7 +144,7 @@ async def test_no_tls_below_1_2_is_spoken(fingerprint: str) -> None:
     assert trust.context(None, fingerprint).minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
-async def test_nobody_listens(shop: tuple[Daemon, dict[str, ScriptedTerminal]]) -> None:
+async def test_nothing_listens(shop: tuple[Daemon, dict[str, ScriptedTerminal]]) -> None:
     await assert_unsent(shop[0], "SN-CLOSED", "connect")
 
 

@@ -225,7 +225,7 @@ def pytest_runtestloop() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what the tests told, and once for each reason, so that nobody takes it for tested, what was left out."""
+    """Print what the tests told, and once for each reason what was not tested."""
     reports = terminalreporter.getreports("passed")
     told = [str(text) for report in reports for name, text in report.user_properties if name == TOLD]
     if told:

@@ -12,7 +12,7 @@ from posd.cli.entry import daemon_config
 
 #: What only commands or tests need.
 NEVER = {"click", "cryptography", "jinja2", "markupsafe", "rich", "pygments", "hypothesis", "pytest", "trustme"}
-#: What calls to terminals need, and nobody waits for: it is loaded when the daemon is ready.
+#: What calls to terminals need: it is loaded when the daemon is ready.
 LATER = {"httpx2", "httpcore2"}
 
 

@@ -9,7 +9,7 @@ class Row:
     """One figure. `measured` and `limit` are of one unit; `at_least` says on which side of the limit it has to be.
 
     `ours`, `reference` and `naive` are absolute values in words, of posd, of what it is compared with, and of a naive
-    receiver where that applies. `details` holds whatever else was measured, and goes to the JSON alone.
+    receiver where that applies. `details` holds what else was measured, and goes to the JSON alone.
     """
 
     figure: str

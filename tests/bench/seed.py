@@ -225,7 +225,7 @@ _WORDS = (
 async def fill(path: Path, courses: Courses, count: int, *, terminals: int) -> None:
     """Add so many payments, the oldest first, to the database at `path`, made where there is none.
 
-    Nobody else may have it open. It can be cancelled: a million take some minutes.
+    No other process may have it open. It can be cancelled: a million take some minutes.
     """
     with closing(open_database(path)) as db:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE_KIB}", "foreign_keys = OFF"):

@@ -81,7 +81,7 @@ async def test_what_it_says_of_money_is_what_the_terminals_ledger_says(playing: 
         assert reference is None
     else:  # the first one stands
         assert (reference, amount) == (played.charges[0]["transaction_reference"], played.charges[0]["amount"])
-    if "conflicting_final" in attention:  # whatever was taken can be voided
+    if "conflicting_final" in attention:  # each charge can be voided
         for charge in played.charges:
             assert charge["transaction_reference"] in f"{reference} {attention['conflicting_final']}"
 

@@ -42,7 +42,7 @@ async def run(
     shown = asyncio.create_task(_show(made, clock, progress)) if progress else None
     try:
         await made.go()
-    except Exception as error:  # noqa: BLE001 - whatever it was, the ledgers are compared
+    except Exception as error:  # noqa: BLE001 - after any error the ledgers are compared
         street.faults.append(f"the run broke off: {error if isinstance(error, Stuck) else repr(error)}")
         await made.salvage()
     finally:

@@ -1,8 +1,7 @@
 """The bad days of the simulated terminal's catalogue: which of them a run plays, and what each makes true.
 
-The terminal's ledger stays the truth about money, whatever the terminal says: a scenario falsifies what is delivered
-and what a search finds, never the ledger. Where a terminal contradicts itself nobody can agree with it: then posd has
-to want attention.
+The terminal's ledger stays the truth about money. A scenario falsifies what is delivered and what a search finds, never
+the ledger. Where a terminal contradicts itself, posd cannot agree with it: then posd has to want attention.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ ORDINARY = {
     "cancel-by-cardholder": 8,
     "wait-for-abort": 10,
 }
-#: What waits for hands that nobody has here.
+#: What waits for a person at the terminal: there is none here.
 NEEDS_HANDS = frozenset({"by-hand"})
 #: A scenario that may last longer than this is not played, in terminal seconds; one that may last longer than the
 #: second number is not played where people are slow or the run is short.
@@ -56,7 +55,7 @@ class BadDay:
     two_ends: bool
     #: The terminal can keep its end to itself: posd has no way to know of it.
     silent: bool
-    #: posd may be told, wrongly, that nothing was charged: a basket could be charged twice, by nobody's fault here.
+    #: posd may be told, wrongly, that nothing was charged: a basket could be charged twice, and it is no fault of posd.
     misleads: bool
     #: The terminal says that it runs nothing while it does, or a search that there is nothing where there is something.
     #: A configuration that vouches for both (`confirmed`) is not made for such a terminal.

@@ -1,4 +1,4 @@
-"""What everybody has written down, collected by payment."""
+"""What all parts of the run have written down, collected by payment."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Said:
 
 @dataclass
 class Books:
-    """What everybody has written down."""
+    """What all parts of the run have written down."""
 
     #: Serial -> the lines of its ledger.
     terminals: Mapping[str, Sequence[Line]]
@@ -51,7 +51,7 @@ class Books:
     sales: Mapping[str, str]
     #: Ids that a person closed, with the word.
     resolved: Mapping[str, str] = field(default_factory=dict)
-    #: What somebody who follows the feed has read: seq -> id, reason, phase, result.
+    #: What the follower of the feed has read: seq -> id, reason, phase, result.
     feed: Mapping[int, tuple[str, str, str, str | None]] = field(default_factory=dict)
     #: Id -> what the terminal has told posd of its end, as posd holds it.
     told: Mapping[str, Sequence[Said]] = field(default_factory=dict)

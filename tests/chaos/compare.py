@@ -103,7 +103,7 @@ def _of_open(case: Case) -> Iterator[tuple[str, str]]:
         yield from of_bad_opens(case)
     elif case.finals:
         final = case.finals[-1]["status"]
-        yield "wrong", f"it is open after everybody was asked, and its terminal says {final}"
+        yield "wrong", f"it is open after the last search, and its terminal says {final}"
 
 
 def _of_till(case: Case, books: Books) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,7 @@ def of_bad_outcome(case: Case, books: Books) -> Iterator[tuple[str, str]]:
         if reference not in {said.reference for said in approvals} or amount not in {said.amount for said in approvals}:
             yield "wrong", f"it is approved with {reference} and {amount}, and its terminal said {approvals}"
     if _differ(case.told) and "conflicting_final" not in case.attention:
-        yield "wrong", f"its terminal said {_names(case)}, and nobody is told that they differ"
+        yield "wrong", f"its terminal said {_names(case)}, and posd does not tell that they differ"
     truth = {(final["status"], final["transaction_reference"]) for final in case.finals}
     untrue = {(said.status, said.reference) for said in case.told} - truth
     if untrue and not case.day.falsified:
@@ -76,7 +76,7 @@ def of_bad_opens(case: Case) -> Iterator[tuple[str, str]]:
         yield "lost" if case.charges else "wrong", f"it is open, and its terminal said {_names(case)}"
     elif case.finals and not case.day.silent and not case.day.falsified:
         final = case.finals[-1]["status"]
-        yield "wrong", f"it is open after everybody was asked, and its terminal says {final}"
+        yield "wrong", f"it is open after the last search, and its terminal says {final}"
 
 
 def of_bad_till(case: Case, books: Books) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Somebody who follows the feed through all restarts, as a back office does: each change once, in order."""
+"""A reader who follows the feed through all restarts, as a back office does: each change once, in order."""
 
 import asyncio
 import json

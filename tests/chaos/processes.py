@@ -66,7 +66,7 @@ class Process:
         self.process: asyncio.subprocess.Process | None = None
         #: Whether it has ended by itself, and well.
         self.finished = False
-        #: Held by whoever kills or starts it.
+        #: Held by the task that kills or starts it.
         self.lock = asyncio.Lock()
         self._log = log
         self._complain = complain

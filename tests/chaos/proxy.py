@@ -157,7 +157,7 @@ class _Connection:
 
 
 class Proxy:
-    """Listens on one address and connects to another, which can change: `upstream`, None while nobody is there."""
+    """Listens on one address and connects to another that can change: `upstream`, None while nothing listens there."""
 
     def __init__(self, name: str, seed: int, lans: tuple[Lan, ...]) -> None:
         self.upstream: tuple[str, int] | None = None

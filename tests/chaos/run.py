@@ -52,7 +52,7 @@ class Run:
         self._lan_lock = asyncio.Lock()
 
     async def go(self) -> None:
-        """Do it all. Raise Stuck, and whatever else ends it early."""
+        """Do it all. Raise Stuck, or the error that ends it early."""
         street = self.street
         await street.open()
         for till in street.tills:

@@ -14,7 +14,7 @@ from tests.chaos.processes import Happenings, Line, Process
 from tests.chaos.proxy import Lan, Proxy
 from tests.support.daemon import Daemon, Reply
 
-#: Where the daemon listens, and where the terminals believe it to be. Addresses that nobody else on this machine uses:
+#: Where the daemon listens, and where the terminals believe it to be. No other program here uses these addresses,
 #: so nothing can take the port while the daemon is down.
 DAEMON_HOST = "127.0.0.3"
 ADVERTISED_HOST = "127.0.0.2"
@@ -66,7 +66,7 @@ class TerminalProcess(Process):
         self.state = directory / serial
         self.ledger = directory / f"{serial}.ledger"
         self.lan = Lan()
-        #: Held by whoever cuts it off.
+        #: Held by the fault that cuts it off.
         self.cut_off = asyncio.Lock()
         self.proxy = Proxy(serial, street.plan.seed, (street.lan, self.lan))
         #: The payment that runs on it now.

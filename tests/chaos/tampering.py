@@ -15,7 +15,7 @@ def charged(books: Books) -> Iterator[Case]:
 
 
 def lines(books: Books, kind: str, identity: str) -> list[tuple[list[Any], dict[str, Any]]]:
-    """The lines of a kind of an id in anybody's ledger, each with its ledger."""
+    """The lines of a kind of an id in any ledger, each with its ledger."""
     return [
         (ledger, line)
         for ledger in (*books.terminals.values(), *books.tills.values())
@@ -95,7 +95,7 @@ def refused_and_sent(books: Books, case: Case) -> None:
 
 
 def open_unseen(books: Books, case: Case) -> None:
-    """posd has it open, and tells nobody."""
+    """posd has it open, and does not tell of it."""
     case.shown.update(phase="active", outcome=None, attention=[])
 
 
@@ -140,7 +140,7 @@ def heard_approved(books: Books, case: Case) -> None:
 
 
 def changed_without_a_word(books: Books, case: Case) -> None:
-    """It became another outcome than its till heard, and nobody is told."""
+    """It became another outcome than its till heard, and posd does not tell."""
     case.shown["outcome"]["result"] = "declined"
     case.shown["attention"] = []
 
@@ -179,7 +179,7 @@ def followed_a_lie(books: Books, case: Case) -> None:
 
 
 def said_twice(books: Books, case: Case) -> None:
-    """Its terminal said two ends, and nobody is told."""
+    """Its terminal said two ends, and posd does not tell."""
     bad_day(books, case, falsified=True, two_ends=True)
     books.told[case.id].append(Said("APPROVAL", "another", case.charges[-1]["amount"]))
 
@@ -204,12 +204,12 @@ def denied_for_no_reason(books: Books, case: Case) -> None:
 
 
 def made_up(books: Books, case: Case) -> None:
-    """posd says that it was approved, and nobody said so."""
+    """posd says that it was approved, and its terminal did not say so."""
     bad_day(books, case, silent=True)
     books.told[case.id] = []
 
 
-def hidden_from_nobody(books: Books, case: Case) -> None:
+def open_and_not_hidden(books: Books, case: Case) -> None:
     """posd has it open, and its terminal would have told."""
     bad_day(books, case)
     books.told[case.id] = []
@@ -245,7 +245,7 @@ def never_charged_on_a_bad_day(books: Books, case: Case) -> None:
 
 
 def aborted_for_another(books: Books, case: Case) -> None:
-    """An abort hit it that nobody had asked for."""
+    """An abort hit it that was not asked for."""
     ledger, _ = lines(books, "final", case.id)[0]
     ledger.append({"kind": "abort", "client_transaction_id": case.id, "http_status": 200, "effect": "cancels"})
 
@@ -257,7 +257,7 @@ def copied(books: Books) -> Books:
 
 
 def undisturbed(books: Books) -> Case:
-    """A payment of an ordinary day that was charged, and that nobody aborted."""
+    """A payment of an ordinary day that was charged and not aborted."""
     return next(case for case in charged(books) if not case.day and not lines(books, "abort", case.id))
 
 
@@ -276,7 +276,7 @@ TAMPERINGS: tuple[tuple[Callable[[Books, Case], None], str, str], ...] = (
     (another_amount, "wrong", "was asked for, and"),
     (refused_and_sent, "wrong", "nothing of it should be recorded"),
     (open_unseen, "lost", "and not in attention"),
-    (open_and_charged, "wrong", "it is open after everybody was asked"),
+    (open_and_charged, "wrong", "it is open after the last search"),
     (still_starting, "wrong", "it is still starting"),
     (sent_and_unknown, "lost", "it was sent, and posd does not know it"),
     (unknown, "lost", "posd has shown it to its till, and does not know it"),
@@ -292,12 +292,12 @@ TAMPERINGS: tuple[tuple[Callable[[Books, Case], None], str, str], ...] = (
     (said_otherwise, "lost", "it is approved, and its terminal said DECLINED"),
     (followed_a_lie, "wrong", "of which its terminal's ledger has nothing"),
     (followed_a_lie, "lost", "it is declined, and its terminal has charged it"),
-    (said_twice, "wrong", "nobody is told that they differ"),
+    (said_twice, "wrong", "posd does not tell that they differ"),
     (bad_day_charged_twice, "doubled", "it was charged 2 times"),
     (bad_day_another_reference, "wrong", "it is approved with another"),
     (denied_for_no_reason, "lost", "it is not_started, and its terminal has charged it"),
     (made_up, "wrong", "its terminal said nothing of the kind"),
-    (hidden_from_nobody, "wrong", "it is open after everybody was asked"),
+    (open_and_not_hidden, "wrong", "it is open after the last search"),
     (told_and_open, "lost", "it is open, and its terminal said APPROVAL"),
     (heard_what_was_not_said, "wrong", "its till heard canceled, and its terminal said APPROVAL"),
     (heard_not_started, "lost", "it was charged, and its till heard not_started"),

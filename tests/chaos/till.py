@@ -1,7 +1,7 @@
 """A till: a process that makes its payments one after the other, and can be killed at any instant.
 
 It stores an id in its own ledger (synced) before it calls, repeats the call until it is answered, and waits for the
-outcome. Started again it reads its ledger and asks again by the same ids. Whatever it writes down it prints, too.
+outcome. Started again it reads its ledger and asks again by the same ids. Each line that it writes down it prints, too.
 
 | kind      | a line of the ledger says                                                              |
 | --------- | -------------------------------------------------------------------------------------- |
@@ -75,7 +75,7 @@ class Ledger:
 
 
 def say(line: dict[str, Any]) -> None:
-    """Print a line of JSON at once; nobody needs to listen."""
+    """Print a line of JSON at once. A closed pipe is no error."""
     with suppress(OSError):
         os.write(1, json.dumps(line).encode() + b"\n")
 
@@ -96,7 +96,7 @@ class Till:
                 await self._pay(item)
 
     async def close(self, items: list[dict[str, Any]]) -> None:
-        """Ask for all ids once more, whatever was heard of them."""
+        """Ask for all ids once more, also for those that have ended."""
         for item in items:
             identity = item["id"]
             status, document = await self._call("GET", f"/transactions/{identity}")

@@ -219,7 +219,7 @@ def test_a_chain_that_does_not_fit_is_refused_with_the_reason_and_nothing_is_sen
     more, capture = shop.approved("reauth", reserve, "6"), shop.approved("capture", reserve, "6")
     void = shop.approved("void", charge)
     declined = shop.run("preauth", "5", "--metadata", "scenario=decline").stdout.split()[1]
-    nobody = str(uuid.uuid4())
+    unknown = str(uuid.uuid4())
     wrong = [
         (("capture", charge, "5"), f"{charge} is a charge; capture is for a pre-auth"),
         (("reauth", charge, "5"), f"{charge} is a charge; re-auth is for a pre-auth"),
@@ -229,7 +229,7 @@ def test_a_chain_that_does_not_fit_is_refused_with_the_reason_and_nothing_is_sen
         (("void", void), f"{void} is a void; void is for a "),
         (("void", more), f"name its pre-auth, {reserve}"),
         (("capture", declined, "5"), f"{declined} is not approved: it ended as declined"),
-        (("void", nobody), f"no transaction {nobody} is known here; check the id, or give --reference UUID"),
+        (("void", unknown), f"no transaction {unknown} is known here; check the id, or give --reference UUID"),
     ]
     before = len(shop.seen("requests"))
     for arguments, words in wrong:

@@ -1,4 +1,4 @@
-"""`server_name`: the name that a terminal's certificate carries, and where it would be looked at by nobody."""
+"""`server_name`: the name that a terminal's certificate carries, refused where posd checks no name."""
 
 from pathlib import Path
 

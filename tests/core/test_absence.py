@@ -22,7 +22,7 @@ def absence(*, seconds: float | None = 720.0, cause: Cause = Cause.STOPPED, **pa
         (240, 240.0, False),
         (241, 241.0, True),
         (86_400, 86_400.0, True),
-        (-1, None, True),  # the clock was set back: nobody knows, so nobody is told that all is well
+        (-1, None, True),  # the clock was set back: posd does not know, and does not say that all is well
         (-86_400, None, True),
     ],
 )

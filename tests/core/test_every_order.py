@@ -62,7 +62,7 @@ def run(path: Path, decks: Sequence[Deck], tell: Callable[[str], None]) -> None:
             said.add(timeless(state.transaction.outcome, path))
         if state.dealt[len(path)]:
             orders += state.orders
-    assert len(said) == 1, "what the outcome says is the same whatever came first"
+    assert len(said) == 1, "what the outcome says is the same in any order"
     tell(f"{name_of(path)}: {states} states stand for {orders} orders")
 
 
@@ -100,7 +100,7 @@ def hold(before: Transaction, after: Transaction) -> None:
         assert codes.isdisjoint(SETTLED)
         assert step in (NextStep.ASK_PERSON, NextStep.DONE if outcome.result == "approved" else NextStep.NEW_ID_OK)
         if outcome.status in (CANCELED, REJECTED, "DECLINED") and outcome.reached_acquirer is None:
-            assert step is NextStep.ASK_PERSON, "the acquirer was asked, and nobody knows what it did"
+            assert step is NextStep.ASK_PERSON, "the acquirer was asked, and it is not known what it did"
         if after.heard and not outcome.by_operator:
             assert outcome.result is not Result.NOT_STARTED, "what was heard of has started"
         if outcome.result is Result.NOT_STARTED and before.outcome is not None:

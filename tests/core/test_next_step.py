@@ -54,7 +54,7 @@ def after(*inputs: Input) -> Transaction:
         ((), WAIT, True),
         ((acknowledged,), WAIT, True),
         ((acknowledged, ack, card, asked), WAIT, True),
-        ((ack, asked), WAIT, True),  # a gap is asked for; there is nothing to do for anybody
+        ((ack, asked), WAIT, True),  # a gap is asked for; there is nothing to do for a person
         ((acknowledged, unusable), WAIT, True),
         ((in_doubt,), WAIT, True),  # within the grace
         ((in_doubt, acknowledge(AttentionCode.IN_DOUBT)), ASK_PERSON, True),  # a person has looked: no time is counted

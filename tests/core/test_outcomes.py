@@ -45,7 +45,7 @@ def kinds(transaction: Transaction) -> list[str]:
         (found(R1), event(R1), "r-1", ["search", "event"], set()),
         (found(R1), found(R1), "r-1", ["search"], set()),
         (event(R1), event(content("APPROVAL", "CARD_PRESENTED")), "r-1", ["event"], set()),
-        # a search that says less is completed by whatever says more, and takes nothing away
+        # a search that says less is completed by an input that says more, and takes nothing away
         (found(BARE), event(R1), "r-1", ["search", "event"], set()),
         (found(BARE), found(R1), "r-1", ["search"], set()),
         (found(POOR), event(R1), "r-1", ["search", "event"], set()),

@@ -79,7 +79,7 @@ def test_pointer_fault(pointer: str, usable: bool) -> None:
 
 @given(st.text(min_size=1).filter(lambda text: text.strip(".")))
 def test_a_value_stays_inside_its_place(value: str) -> None:
-    """Whatever a serial or a print job id contains, it adds no segment, no parameter and no second request line."""
+    """No serial and no print job id adds a segment, a parameter or a second request line."""
     value = value.encode("utf-8", "replace").decode()
     row = DEFAULT.cloud["print-job"]
     target = resolve_path(row, terminal_serial=value, print_job_id=value)

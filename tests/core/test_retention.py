@@ -23,7 +23,7 @@ ENDED = ("approved", "approved by a person", "declined", "rejected", "canceled",
 
 
 def made(state: str, number: int = 1, **fields: object) -> Transaction:
-    """Return a transaction in a state that nobody has to look at."""
+    """Return a transaction in a state that no person has to look at."""
     return msgspec.structs.replace(in_state(OperationType.CHARGE, state, number), attention=(), **fields)
 
 

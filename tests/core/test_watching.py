@@ -204,7 +204,7 @@ def test_a_doubt_and_a_silence_are_always_asked_for_again(
 
 @given(watches, all_limits, st.floats(0, 1e6))
 def test_what_is_open_and_under_way_is_never_forgotten(item: Watch, limits: Limits, now: float) -> None:
-    """Whatever happens to it next, something is due for it, unless its one answer came or its start is under way."""
+    """After any input something is due for it, unless its one answer came or its start is under way."""
     for after in (
         want(item, now),
         overdue(item, limits, now),

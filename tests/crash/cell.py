@@ -78,7 +78,7 @@ async def run(cell: Cell, seed: int) -> Result:
                 async with asyncio.timeout(CELL_SECONDS):
                     await _play(world, result)
                 result.faults += offline_faults(world)
-            except* Exception as group:  # noqa: BLE001 - whatever it was, the cell has failed
+            except* Exception as group:  # noqa: BLE001 - after any error the cell has failed
                 result.faults += [_words(error) for error in _leaves(group)]
                 result.faults += _story(world)
             result.crashes, result.log = world.crashes, world.logged
@@ -91,7 +91,7 @@ async def run(cell: Cell, seed: int) -> Result:
 
 
 async def _play(world: World, result: Result) -> None:
-    """Let the scenario run to its end and beyond, and hold against each other what everybody says."""
+    """Let the scenario run to its end and beyond, and compare what the terminal, the relays, the till and posd say."""
     if world.scenario.before is not None:
         await world.scenario.before(world)
     async with asyncio.TaskGroup() as group:

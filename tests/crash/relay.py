@@ -1,6 +1,6 @@
 """A relay before a server: it reads each HTTP exchange whole, keeps it, and does to it what a script says.
 
-What it has read was received by the server behind it, as far as anybody can tell; what is never answered was lost on
+What it has read was received by the server behind it, as far as the caller can tell; what is never answered was lost on
 the wire. So both sides of a lost reply can be seen.
 """
 
@@ -59,7 +59,7 @@ class Relay:
             self._server = await asyncio.start_server(self._connected, sock=self.sock, ssl=self.own)
 
     async def stop(self) -> None:
-        """Close the listener and whatever is under way."""
+        """Close the listener and all that is under way."""
         if self._server is not None:
             self._server.close()
         self.sock.close()

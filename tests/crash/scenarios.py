@@ -1,6 +1,6 @@
 """What happens in the cells of the matrix: one table. A scenario is what the terminal, the wires and people do.
 
-Whatever the daemon's crash makes of it has to be true in the end; `ends` is what it comes to without a crash.
+After a crash of the daemon at any point the end has to be true; `ends` is what it comes to without a crash.
 """
 
 import asyncio
@@ -247,7 +247,7 @@ async def is_restored(world: World) -> None:
 
 
 async def is_occupied(world: World) -> None:
-    """Somebody else's payment runs on the terminal, and does not end."""
+    """The payment of another system runs on the terminal, and does not end."""
     other = {"client_transaction_id": "00000000-0000-4000-8000-000000000000", "amount": AMOUNT}
     async with httpx2.AsyncClient(trust_env=False) as client:
         url = f"{world.terminal.base_url}/terminal/v1/async/charge"
@@ -272,7 +272,7 @@ class Scenario:
     line: Literal["good", "cut", "refused"] = "good"
     wait_seconds: float = 20.0
     unruly: bool = False
-    #: Somebody else's payment runs on the terminal.
+    #: The payment of another system runs on the terminal.
     occupied: bool = False
     #: All conditions of the proof are there: where the terminal never had the payment, that can be found out.
     proves: bool = False

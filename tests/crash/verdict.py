@@ -1,4 +1,4 @@
-"""What has to be true when all is quiet, whatever was killed: each fault as a sentence.
+"""What has to be true when all is quiet, after any kill: each fault as a sentence.
 
 The terminal's own ledger says what happened, the relays what was received and what was answered.
 """

@@ -60,7 +60,7 @@ async def own(home: Path) -> AsyncIterator[Shop]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_scripted_any_more(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test has scripted, a terminal that it shares does as it did before."""
+    """After each test, a shared terminal that it has scripted does as it did before."""
     yield
     for used in request.node.funcargs.values():
         terminal = getattr(used, "terminal", None)
@@ -78,7 +78,7 @@ async def shop() -> AsyncIterator[Shop]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def complete_journal(shop: Shop) -> AsyncIterator[None]:
-    """Whatever a file has done to its shop, reprocessing finds nothing to correct at the end."""
+    """After each file, reprocessing finds nothing to correct in its shop."""
     yield
     await nothing_to_correct(shop.daemon)
 

@@ -169,7 +169,7 @@ async def test_a_payment_of_which_only_the_id_is_left_is_asked_for_and_never_sen
         await lost.event(status, previous)
     document = await lost.get()
     assert (document["phase"], document["outcome"]["result"]) == ("final", "approved")
-    assert "serial_mismatch" not in {item["code"] for item in document["attention"]}, "nobody knows which was asked"
+    assert "serial_mismatch" not in {item["code"] for item in document["attention"]}, "it is not known which was asked"
     code, said, _ = await posd_command(daemon, "reprocess")
     assert (code, "Nothing differed" in said) == (0, True)
 

@@ -100,7 +100,7 @@ class Terminals:
             writer.close()
 
     async def kept(self) -> None:
-        """Deliver over one connection, whatever becomes of the certificate."""
+        """Deliver over one connection while the certificate changes."""
         reader, writer = await connect(self._posd.port, self._posd.ca)
         while not self._done:
             await self._deliver(reader, writer, self._kept)

@@ -46,7 +46,7 @@ async def unsent(shop: Shop) -> Payment:
     shop.terminal.unplug(number)
     assert (await payment.put()).json["outcome"]["evidence"][0]["kind"] == "unsent"
     await shop.terminal.plug_in(number)
-    # Its callback address is known to nobody; a payment of the same id elsewhere would have it.
+    # No terminal knows its callback address; a payment of the same id elsewhere would have it.
     return payment
 
 

@@ -1,4 +1,4 @@
-"""Limits of the webhook listener against whoever is on the LAN: real sockets and TLS, with short time-outs."""
+"""Limits of the webhook listener against any device on the LAN: real sockets and TLS, with short time-outs."""
 
 import asyncio
 import gc
@@ -252,7 +252,7 @@ async def test_without_file_descriptors_it_waits_and_goes_on(lan: Lan) -> None:
             await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", lan.port))
             async with asyncio.timeout(PATIENCE):
                 while not lan.noise.counts["accept_failed"]:  # noqa: ASYNC110
-                    await asyncio.sleep(0.005)  # the listener tells nobody that it could not accept
+                    await asyncio.sleep(0.005)  # the listener has no event for a failed accept
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     identity = str(uuid4())
@@ -445,7 +445,7 @@ async def test_who_hangs_up_in_the_middle_of_a_body_leaves_nothing(lan: Lan, sen
 #: Nuisances that the daemon is under while the till calls, and how many calls.
 NUISANCES = 60
 CALLS = 30
-#: Longest that a call of the till may take meanwhile, in seconds; it takes a few milliseconds where nobody else works.
+#: Longest that a call of the till may take meanwhile, in seconds; it takes a few milliseconds where nothing else runs.
 QUICK_SECONDS = 20.0
 
 

@@ -24,7 +24,7 @@ def charge(**changes: Any) -> dict[str, Any]:
     return CHARGE | changes
 
 
-#: Call -> status, code. `{new}` is an id that nobody used, `{known}` one that waits on terminal SN-119.
+#: Call -> status, code. `{new}` is an unused id, `{known}` one that waits on terminal SN-119.
 PROBLEM_ROWS: list[tuple[str, str, Any, int, str]] = [
     ("PUT", NEW, b"{", 400, "malformed_json"),
     ("PUT", NEW, b"", 400, "malformed_json"),

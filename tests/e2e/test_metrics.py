@@ -61,7 +61,7 @@ def value(found: dict[str, Family], name: str, **labels: str) -> float:
 
 
 def total(found: dict[str, Family], name: str, **labels: str) -> float:
-    """Return the sum of all samples with these labels, whatever their other labels."""
+    """Return the sum of all samples with these labels, over all other labels."""
     samples = found[name].samples.items()
     return sum(number for (_, pairs), number in samples if labels.items() <= dict(pairs).items())
 
@@ -131,7 +131,7 @@ async def test_print_jobs_storage_terminals_and_the_process(place: tuple[Shop, i
     assert "type" not in feed[-1]  # what the metrics need of a change is no part of the feed
     seen = {dict(pairs)["terminal"] for _, pairs in found["posd_terminal_reachable"].samples}
     assert "SN-001" in seen  # that of the first payment
-    assert "SN-OFFLINE" not in seen  # nobody knows
+    assert "SN-OFFLINE" not in seen  # it is not known
     assert value(found, "posd_process_resident_memory_bytes") > 10_000_000
     (told,) = (line for line in shop.daemon.lines if line["event"] == "posd.started")
     started = value(found, "posd_process_start_time_seconds")

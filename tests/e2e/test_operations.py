@@ -55,7 +55,7 @@ async def start_with(item: Operation, amount: bytes, **changes: Any) -> None:
 
 
 async def ends_strangely(item: Operation) -> None:
-    """Approve it with amounts that nobody asked for."""
+    """Approve it with amounts that were not asked for."""
     answer = STRANGE["raw_response"] | item.answer(authorized_amount=None, ticket_number=None)
     await item.finish(operation=STRANGE["operation"], raw_response=answer)
 
@@ -63,7 +63,7 @@ async def ends_strangely(item: Operation) -> None:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("given", "sent"), AMOUNTS, ids=("all", "a text", "a tip"))
 async def test_what_a_terminal_makes_of_an_amount_never_comes_back(shop: Shop, given: bytes, sent: bytes) -> None:
-    """Each type after each other: all that went before it has told of amounts which nobody asked for."""
+    """Each type after each other: all that went before it has told of amounts which were not asked for."""
     here, originals = operation(shop, "charge"), dict[str, Operation]()
     for kind in ("charge", "pre-auth", "re-auth", "re-auth", "capture", "post-tip", "void", "void"):
         named = {}

@@ -204,7 +204,7 @@ async def test_what_the_terminal_says_later_supersedes_a_persons_word(shop: Shop
 
 
 async def test_what_a_person_closed_is_asked_for_all_the_same(shop: Shop) -> None:
-    """Its events can be lost: then nobody would ever hear that the customer paid."""
+    """Its events can be lost: then posd would never hear that the customer paid."""
     payment = await shop.started()
     shop.terminal.search = knowing(event(payment.identity, "APPROVAL", None, payment.serial))
     assert (await payment.post("resolve", BY_ANA | {"result": "canceled"}, admin=True)).status == 200

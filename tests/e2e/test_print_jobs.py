@@ -302,8 +302,8 @@ async def test_who_may_resolve_and_how(printer: Printer) -> None:
     assert [item["path"] for item in wrong.json["errors"]] == ["/operator", "/result"]
     half = await printer.daemon.call("POST", path, b"{", socket=printer.daemon.admin_socket)
     assert half.json["code"] == "malformed_json"
-    nobody = Job(printer.daemon, printer.terminal, "nobody")
-    assert (await nobody.resolve()).json["code"] == "not_found"
+    unknown = Job(printer.daemon, printer.terminal, "nobody")
+    assert (await unknown.resolve()).json["code"] == "not_found"
     sending = printer.job()
     printer.terminal.print_start = reply = held(taking_print)
     calling = asyncio.create_task(sending.put())

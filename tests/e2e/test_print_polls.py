@@ -1,4 +1,4 @@
-"""Polling (spec 6.4: required): what no webhook tells is found out, the end stops it, and nobody is hammered."""
+"""Polling (spec 6.4: required): it finds what no webhook tells, stops at the end, and asks no terminal too often."""
 
 import asyncio
 import json

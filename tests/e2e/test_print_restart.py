@@ -26,7 +26,7 @@ POLLING = EAGER
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
 async def all_ended(printer: Printer) -> AsyncIterator[None]:
-    """A daemon that a test left dead runs again; what is open is closed by a person, so that nobody asks for it."""
+    """A daemon that a test left dead runs again; a person closes what is open, so that posd does not ask for it."""
     yield
     if printer.daemon.process is None or printer.daemon.process.returncode is not None:
         if printer.daemon.process is not None:

@@ -23,7 +23,7 @@ LOST: dict[str, tuple[str, bool, str]] = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def webhooks() -> AsyncIterator[PrintShop]:
-    """A shop where nobody asks for a job."""
+    """A shop where posd does not ask for a job."""
     with TemporaryDirectory(prefix="posd-") as directory:
         async with print_shop(Path(directory), ONLY_WEBHOOKS) as shop:
             yield shop

@@ -14,7 +14,7 @@ from tests.printing.run import Plan, Scene, run
 
 JOBS = (30, 200)
 LATE = 5
-#: How often somebody must have knocked in vain before the terminal comes back.
+#: How often posd must have called in vain before the terminal comes back.
 KNOCKS = 3
 #: And how many payments must have been made meanwhile on another terminal.
 PAYMENTS = 4

@@ -53,7 +53,7 @@ DAEMONS = {
     "search not confirmed": settings(search=False),
     "abort not confirmed": settings(abort=False),
     "settle not passed": settings(settle=3600),
-    "nobody aborts": settings(probe=False),
+    "posd does not abort": settings(probe=False),
 }
 
 
@@ -155,7 +155,7 @@ CASES: dict[str, Case] = {
     "search is not confirmed": Case(daemon="search not confirmed"),
     "abort is not confirmed": Case(daemon="abort not confirmed"),
     "the second round was not asked": Case(daemon="settle not passed"),
-    "nobody aborts": Case(daemon="nobody aborts"),
+    "posd does not abort": Case(daemon="posd does not abort"),
 }
 
 
@@ -351,7 +351,7 @@ async def test_an_acknowledged_payment_never_becomes_not_started(daemons: dict[s
 
 @pytest.mark.slow
 async def test_the_tills_own_aborts_can_prove_it(daemons: dict[str, list[Shop]]) -> None:
-    counter = daemons["nobody aborts"].pop()
+    counter = daemons["posd does not abort"].pop()
     known = await pay_before(counter)
     payment = await doubt(counter, knowing(known, otherwise=NONE), NOTHING_RUNNING)
     await payment.searched()

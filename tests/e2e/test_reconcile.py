@@ -27,7 +27,7 @@ from tests.support.webhooks import attention
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("complete_journal")]
 
-#: A final that somebody else's payment on the same terminal had.
+#: A final that another payment on the same terminal had.
 OTHERS = event(str(uuid4()), "APPROVAL")
 RESULTS = {
     "APPROVAL": "approved",
@@ -79,8 +79,8 @@ NO_ANSWERS: dict[str, Script] = {
     "an empty object": answering(200, b"{}"),
     "an object about the search": answering(200, {"transactions": [], "total": 0}),
     "a list of nothing of use": answering(200, b"[null, 1, {}]"),
-    "somebody else's": answering(200, OTHERS),
-    "a list of somebody else's": answering(200, json.dumps([OTHERS, OTHERS | {"status": "DECLINED"}]).encode()),
+    "another payment": answering(200, OTHERS),
+    "a list of other payments": answering(200, json.dumps([OTHERS, OTHERS | {"status": "DECLINED"}]).encode()),
     "too long": answering(200, b"[" + b" " * 300_000 + b"]"),
 }
 
@@ -327,7 +327,7 @@ async def test_a_till_that_hangs_up_while_posd_asks_changes_nothing(shop: Shop) 
 
 # Ends of a doubt
 
-#: Answers to a start after which nobody knows whether it runs.
+#: Answers to a start after which it is not known whether it runs.
 DOUBTS: dict[str, Script] = {
     "no reply": hanging_up,
     "500": answering(500),
@@ -340,7 +340,7 @@ DOUBTS: dict[str, Script] = {
 
 
 async def acknowledging_another(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Acknowledge the payment of somebody else."""
+    """Acknowledge another payment."""
     other = {"type": "charge", "client_transaction_id": str(uuid4())}
     writer.write(http(200, acknowledgement(request, "SN", operation=other)))
 

@@ -45,9 +45,9 @@ COURSES = (
     "approval-after-decline",
     "two-approvals",
 )
-#: Courses that end without anybody knowing whether the customer was charged as posd says, or how often.
+#: Courses after which it is not known whether the customer was charged as posd says, or how often.
 UNSETTLED = {"approval-after-decline", "two-approvals"}
-#: The one that never ends: its approval reaches nobody.
+#: The one that never ends: its approval never reaches posd.
 ENDLESS = "search-empty"
 #: The one whose end only a search tells.
 UNTOLD = "missing-final"
@@ -71,7 +71,7 @@ class Street:
         if course == ENDLESS:
             await self.terminals[request["terminal"]].ledger.wait_for("final", client_transaction_id=identity)
             return identity
-        if course == UNTOLD:  # nobody waits out the graces of reconciliation: a person asks
+        if course == UNTOLD:  # the test does not wait out the graces of reconciliation: a person asks
             await self.terminals[request["terminal"]].ledger.wait_for("final", client_transaction_id=identity)
             assert (await self.daemon.call("POST", f"/transactions/{identity}/reconcile")).status == 200
         assert await self.daemon.outcome(identity, STUCK) is not None, (course, request)

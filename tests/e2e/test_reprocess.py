@@ -143,7 +143,7 @@ async def whole(counter: Shop, end: str) -> Payment:
     return payment
 
 
-#: What somebody does to the row of an approved payment -> the fields that are reported.
+#: A change to the row of an approved payment -> the fields that are reported.
 TAMPERING = {
     "another outcome": (
         """UPDATE transactions SET outcome = json_set(outcome, '$.result', 'declined', '$.status', 'DECLINED')""",

@@ -43,7 +43,7 @@ OPEN = 24
 RELEASED = 5
 #: Searches under way at once, over the whole fleet.
 MAX_CALLS = 8
-#: The promise is 3 seconds on a machine that does nothing else; whatever would hold a stop up lasts 20 and more.
+#: The promise is 3 seconds on a machine that does nothing else; each thing that would hold a stop up lasts 20 and more.
 STOP_SECONDS = 12.0
 #: A look at the terminal that times out on a busy machine would be a loss, and its return a reason to search.
 PATIENT = "[terminal_defaults]\nconnect_timeout_seconds = 30\n"
@@ -105,7 +105,7 @@ async def test_every_open_payment_is_asked_for_a_few_at_a_time(shop: Shop) -> No
     await posd.start()
     again.set()
     await full.wait()
-    for _ in range(10):  # whatever else posd would ask now, it has asked when it has answered these
+    for _ in range(10):  # what else posd would ask now, it has asked when it has answered these
         assert (await posd.call("GET", "/health")).status == 200
     assert under_way.total() == MAX_CALLS
     go_on.set()

@@ -180,7 +180,7 @@ async def test_nothing_is_asked_of_a_terminal_whose_payment_has_ended(counters: 
     assert await silent.event("TERMINAL_CANCELED", "CARD_PRESENTED") == 200
 
 
-# What is asked for at once, whatever the patience
+# What is asked for at once, with any patience
 
 
 async def test_a_gap_is_asked_about_at_once_and_the_late_event_closes_it(shop: Shop) -> None:
@@ -287,7 +287,7 @@ async def test_a_terminal_is_asked_one_thing_at_a_time(shop: Shop) -> None:
     first = asyncio.create_task(released.post("reconcile"))
     await script.arrived.wait()
     second = asyncio.create_task(running.post("reconcile"))
-    elsewhere = await shop.in_doubt()  # another terminal need not wait for anybody
+    elsewhere = await shop.in_doubt()  # another terminal does not have to wait
     shop.terminal.search = answering(200, b"[]")
     assert (await elsewhere.post("reconcile")).json["last_search"]["result"] == "none"
     assert (len(released.searches), len(running.searches)) == (1, 0)

@@ -53,7 +53,7 @@ async def no_http(_request: Request, writer: asyncio.StreamWriter) -> None:
 
 
 async def another_id(request: Request, writer: asyncio.StreamWriter) -> None:
-    """Acknowledge somebody else's payment."""
+    """Acknowledge another payment."""
     writer.write(http(200, acknowledgement(request, "SN", operation={"client_transaction_id": str(uuid4())})))
 
 

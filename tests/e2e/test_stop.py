@@ -22,7 +22,7 @@ from tests.support.events import body
 from tests.support.shop import held
 from tests.support.terminal import ScriptedTerminal, scripted_terminal
 
-#: The promise is 3 seconds on a machine that does nothing else; whatever would hold a stop up lasts 15 and more.
+#: The promise is 3 seconds on a machine that does nothing else; each thing that would hold a stop up lasts 15 and more.
 STOP_SECONDS = 12.0
 
 
@@ -100,7 +100,7 @@ async def till_sockets(posd: Daemon, count: int) -> None:
     """Wait until the daemon has so many connections of tills."""
     assert posd.process is not None
     async with asyncio.timeout(30):
-        while connections(posd.till_socket) < count + 1:  # noqa: ASYNC110 - the kernel tells nobody; one is the listening socket
+        while connections(posd.till_socket) < count + 1:  # noqa: ASYNC110 - the kernel has no event for it; one is the listening socket
             await asyncio.sleep(0.005)
 
 

@@ -36,7 +36,7 @@ def sockets(posd: Daemon) -> int:
 async def settles(posd: Daemon, count: int) -> None:
     """Wait until the daemon has no more connections than that."""
     async with asyncio.timeout(30):
-        while sockets(posd) > count:  # noqa: ASYNC110 - the kernel tells nobody
+        while sockets(posd) > count:  # noqa: ASYNC110 - the kernel has no event for it
             await asyncio.sleep(0.005)
 
 

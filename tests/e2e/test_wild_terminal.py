@@ -48,7 +48,7 @@ async def still_works(payment: Payment) -> None:
     assert (await payment.get())["outcome"]["result"] == "canceled"
 
 
-#: An approval is an approval, whatever stands in the fields that posd can do without: field -> values.
+#: An approval is an approval with anything in the fields that posd can do without: field -> values.
 WRONG_TYPES: dict[str, list[Any]] = {
     "previous_status": [7, [], {}, True, ""],
     "reading_type": [7, [], {}, "TELEPATHY", "x" * 10_000],

@@ -14,7 +14,7 @@ from tests.fuzz.shop import GONE, OFFLINE, Shop
 from tests.fuzz.target import Case, Target
 from tests.fuzz.wire import Answer, Message, query, quoted
 
-#: Stands for an id that nobody used, in paths and bodies.
+#: Stands for an unused id, in paths and bodies.
 FRESH = "11111111-2222-4333-8444-555555555555"
 
 #: The calls; `{id}` and the like are filled in. What makes copies of the database has bodies of its own.

@@ -143,7 +143,7 @@ def _said_once(document: object, name: str, text: str) -> bool:
 
 
 def check_course(case: Case) -> None:
-    """Whatever comes before the first final of a job, how often and in which order: it ends as that final says."""
+    """A job ends as its first final says, after any words in any order and number before it."""
     words: Sequence[str] = case.given[0]
     job, first = NEW, next((word for word in words if word in FINALS), None)
     for word in words:

@@ -70,7 +70,7 @@ def batch(
         warnings.filterwarnings("ignore", "Generating overly large repr")  # it would stand for the failure itself
         try:
             run()
-        except Exception as error:  # noqa: BLE001 - whatever escapes is what is looked for
+        except Exception as error:  # noqa: BLE001 - any exception that escapes is a finding
             return checked, Failure(last, error)
     return checked, None
 

@@ -20,7 +20,7 @@ from tests.support.daemon import Daemon, running
 from tests.support.ports import reserve
 from tests.support.webhooks import faults, key_file
 
-#: In the fleet: nobody listens at its address; it has no address.
+#: In the fleet: nothing listens at its address; it has no address.
 GONE, OFFLINE = "SN-GONE", "SN-OFFLINE"
 
 _NAMESPACE = UUID("7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11")
@@ -59,7 +59,7 @@ class Wire(BaseHTTPRequestHandler):
 
 
 class Shop:
-    """The daemon, the terminal's record, and ids that nobody used."""
+    """The daemon, the terminal's record, and unused ids."""
 
     def __init__(self, posd: Daemon, sent: dict[str, bytes]) -> None:
         self.posd = posd

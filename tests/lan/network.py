@@ -26,7 +26,7 @@ CARD = "eth0"
 _NEIGHBOURS = {"base_reachable_time_ms": 1000, "delay_first_probe_time": 1, "retrans_time_ms": 500}
 
 #: Sets a new namespace up, says so, and holds it until its input is closed. It has a /sys that shows its own network
-#: and an empty /run, where programs put their pid files. IPv6 addresses are good at once: nobody else could have them.
+#: and an empty /run, where programs put their pid files. IPv6 addresses are good at once: no other machine has them.
 _HOLD = """
 set -e
 mount -t sysfs sysfs /sys
@@ -102,7 +102,7 @@ class Namespace:
 
 
 class Machine(Namespace):
-    """A machine of the network. It is made without a network card, as one that nobody has plugged in yet."""
+    """A machine of the network. It is made without a network card, as one that is not plugged in yet."""
 
     def __init__(self, name: str, switch: "Switch", stack: ExitStack) -> None:
         super().__init__(name, stack)

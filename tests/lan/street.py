@@ -20,7 +20,7 @@ from tests.support.shop import AMOUNT
 #: Where posd is, and where it can move to; the machines of two terminals, and where the first one can move to.
 POS, POS_LATER = "10.77.0.1", "10.77.0.21"
 TERMINAL, TERMINAL_LATER, OTHER = "10.77.0.2", "10.77.0.22", "10.77.0.3"
-#: The same on an IPv6 network (unique local addresses), and on one where nobody gives out addresses (link-local ones).
+#: The same on an IPv6 network (unique local addresses), and on one without DHCP (link-local ones).
 POS_6, TERMINAL_6 = "fd77::1", "fd77::2"
 POS_LINK, TERMINAL_LINK = "169.254.77.1", "169.254.77.2"
 SERIAL = "SN-LAN-1"
@@ -108,7 +108,7 @@ class Street:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not what(seen := await self.known()):  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)  # the local API tells nobody of it: it has to be asked
+                    await asyncio.sleep(0.1)  # the local API does not tell of it: it has to be asked
         except TimeoutError as error:
             raise AssertionError(f"it did not become so in {PATIENCE_SECONDS:g} s: {seen}") from error
         return seen

@@ -13,7 +13,7 @@ VALUE = "somebody@example.com"
 
 
 class Own(TypeError):
-    """An exception of somebody's, with whatever message."""
+    """An exception type of other code, with any message."""
 
 
 def raised(error: BaseException) -> BaseException:

@@ -367,7 +367,7 @@ class Day:
                 await self.refused("pruned", method, path, body, admin=True)
 
     async def disaster(self) -> None:
-        """Restore the backup, and say that somebody has looked."""
+        """Restore the backup, and say that an operator has looked."""
         assert await self.daemon.stop() == 0
         code, _, said = await posd_command(self.daemon, "restore", str(self.home / "one.db"))
         assert code == 0, said

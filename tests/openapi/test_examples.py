@@ -62,7 +62,7 @@ def test_an_example_is_taken(gateway: Gateway, method: str, path: str, operation
         if method == "put" and path.startswith("/v1/transactions"):
             assert reply.status_code == 201, reply.text
             assert client.get(f"{gateway.till}{where}/outcome").json()["result"] == "approved"
-    if reply.status_code >= 400:  # nobody has such a payment, or such a restore: the body was taken
+    if reply.status_code >= 400:  # there is no such payment, or no such restore: the body was taken
         assert json.loads(reply.text)["code"] == "not_found"
     else:
         assert str(reply.status_code) in operation["responses"]

@@ -45,7 +45,7 @@ class File:
         self.unsynced.clear()
 
     def torn(self, random: Random) -> bytes:
-        """Return the certain part and whatever has reached the disk of the rest."""
+        """Return the certain part, and of the rest what has reached the disk."""
         content, share = bytearray(self.certain), random.choice(SHARES)
         for operation in self.unsynced:
             if operation.kind is Kind.TRUNCATE:

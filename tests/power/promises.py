@@ -1,4 +1,4 @@
-"""What a database must hold whatever happened: all that posd has acknowledged, and nothing half done."""
+"""What a database must hold after any power cut: all that posd has acknowledged, and nothing half done."""
 
 import json
 import sqlite3
@@ -71,7 +71,7 @@ def failures(path: Path, promises: Promises) -> list[str]:
         with closing(open_database(path)) as db:
             db.row_factory = sqlite3.Row
             return [*_damaged(db), *_broken(db, promises), *_half_done(db)]
-    except Exception as error:  # noqa: BLE001 - whatever it is, posd could not use this database
+    except Exception as error:  # noqa: BLE001 - after any error posd could not use this database
         return [f"it cannot be used: {error!r}"]
 
 

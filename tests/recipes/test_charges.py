@@ -1,4 +1,4 @@
-"""One charge in each language: its end told to the cashier, whatever happens to posd, to the till and on the way."""
+"""One charge in each language: the cashier is told its end, also after trouble with posd, the till or the network."""
 
 import asyncio
 import re
@@ -182,13 +182,13 @@ async def test_the_till_is_killed_and_finishes_what_it_left_open(counter: Counte
 
 @in_each_language
 async def test_a_busy_terminal_refuses_and_nothing_stays_open(counter: Counter, name: str) -> None:
-    somebody = await counter.hold()
+    other = await counter.hold()
     async with counter.recipe(name, APPROVED) as recipe:
         assert await recipe.ends() == 3
     assert recipe.said[-1].startswith(NOT_PAID)
-    assert somebody in recipe.said[-1]
-    await counter.let_go(somebody)
-    assert counter.requests == [somebody]
+    assert other in recipe.said[-1]
+    await counter.let_go(other)
+    assert counter.requests == [other]
 
     async with counter.recipe(name) as recipe:
         assert await recipe.ends() == 2  # there is nothing to finish
@@ -209,7 +209,7 @@ async def test_a_final_that_contradicts_itself_needs_a_person_and_stays_open(cou
         await counter.pass_time()
         assert await recipe.ends() == 4
     assert recipe.said[-1].startswith(SUPERVISOR)
-    async with counter.recipe(name, "11.11") as recipe:  # nothing else is charged before somebody has looked
+    async with counter.recipe(name, "11.11") as recipe:  # nothing else is charged before a person has looked
         assert await recipe.ends() == 4
     assert LEFT_OPEN in recipe.said[0]
     assert recipe.said[-1].startswith(SUPERVISOR)

@@ -60,7 +60,7 @@ async def test_the_totals_are_those_of_the_report(counter: Counter) -> None:
         assert await recipe.ends() == 4
     assert f"NOT CLEAR: charge {open_payment} (9000.08)" in recipe.said[-1]
     yesterday = (datetime.now(ZoneInfo(zone)) - timedelta(days=1)).date().isoformat()
-    async with counter.recipe("end_of_day.py", yesterday, **environment) as recipe:  # open, of whatever day
+    async with counter.recipe("end_of_day.py", yesterday, **environment) as recipe:  # open, of any day
         assert await recipe.ends() == 4
     assert open_payment in recipe.said[-1]
     await counter.let_go(open_payment)

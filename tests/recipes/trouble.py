@@ -19,7 +19,7 @@ async def troubled(socket: Path, code: str, status: int, *calls: str) -> AsyncIt
         with closing(writer):
             try:
                 request = await reader.readuntil(b"\r\n\r\n")
-            except asyncio.IncompleteReadError:  # somebody looked whether anybody is there, and has left
+            except asyncio.IncompleteReadError:  # a client looked whether something listens, and has left
                 return
             if request.decode().startswith(calls):
                 writer.write(answer)

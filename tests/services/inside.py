@@ -1,4 +1,4 @@
-"""The parts of a daemon that send, in this process, before a disk that fails and a database that somebody locks."""
+"""The parts of a daemon that send, in this process: its disk fails, or another process locks its database."""
 
 import asyncio
 import json

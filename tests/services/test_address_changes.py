@@ -110,7 +110,7 @@ async def line_of(lines: list[EventDict], event: str, count: int = 1) -> list[Ev
     """Wait for so many log lines of an event, which follow its commit, and return them."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found := [line for line in lines if line["event"] == event]) < count:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # a log line wakes nobody
+            await asyncio.sleep(0.01)  # a log line wakes no task
     return found
 
 

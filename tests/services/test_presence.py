@@ -1,4 +1,4 @@
-"""Whether nobody listened while the process ran, and across a boot: a real store, and clocks that the test moves."""
+"""Times without a listener, in one process and across a boot: a real store, and clocks that the test moves."""
 
 import os
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The print spooler as a task: idle where nothing is open, and small whatever a terminal makes it plan."""
+"""The print spooler as a task: idle where nothing is open, and small with anything that a terminal makes it plan."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The reconciler as a task: it ends when it is told to, whatever it is about to do."""
+"""The reconciler as a task: it ends when it is told to, at every step."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -176,7 +176,7 @@ async def test_what_is_not_committed_for_certain_is_not_sent(inside: Inside, sta
 async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_denied(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The COMMIT of the intent fails, and before the database can be read again somebody locks it."""
+    """The COMMIT of the intent fails, and another process locks the database before it can be read again."""
     identity = str(uuid4())
     monkeypatch.setattr(opening, "BUSY_TIMEOUT_MS", 20)
 
@@ -207,7 +207,7 @@ async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_d
 async def test_a_print_job_that_may_have_been_committed_is_neither_confirmed_nor_denied(
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The COMMIT of the intent fails, and before the database can be read again somebody locks it."""
+    """The COMMIT of the intent fails, and another process locks the database before it can be read again."""
     monkeypatch.setattr(opening, "BUSY_TIMEOUT_MS", 20)
 
     with inside.locked_after("print.commit_uncertain"):
@@ -217,7 +217,7 @@ async def test_a_print_job_that_may_have_been_committed_is_neither_confirmed_nor
             await inside.printing.start("job-1", RECEIPT)
     codes = (unsure.value.code, repeated.value.code)
     assert codes == ("internal_error", "internal_error"), "a 503 would say that nothing is recorded, a 201 that it is"
-    assert inside.printing.under_way("job-1"), "nobody can resolve it meanwhile"
+    assert inside.printing.under_way("job-1"), "an operator cannot resolve it meanwhile"
     assert inside.terminal.prints == []
     settling = set(inside.printing._running._tasks)
     inside.unlock()

@@ -1,4 +1,4 @@
-"""An answer counts for the device that gave it, whatever is announced by the time that it is judged (design 6)."""
+"""An answer counts for the device that gave it, also when another one is announced before it is judged (design 6)."""
 
 import asyncio
 import json

@@ -119,7 +119,7 @@ def listing(*elements: bytes) -> Attempt:
 
 
 def check_leases(records: Records, ledger: Mapping[str, Payment]) -> None:
-    """Nobody but who claims a terminal holds it."""
+    """Check that a terminal is held by the payment that claims it, and by no other."""
     claims = [(payment.terminal, identity) for identity, payment in ledger.items() if payment.claim]
     assert sorted(records.leases.items()) == sorted(claims)
 

@@ -141,7 +141,7 @@ class Street(RuleBasedStateMachine):
                 assert outcome.status is None
                 assert outcome.by_operator or (outcome.result is Result.NOT_STARTED and not payment.heard)
             self.check_proof(payment, outcome)
-            assert row.phase is not Phase.STARTING or payment.held, "a start that nobody waits for is in doubt"
+            assert row.phase is not Phase.STARTING or payment.held, "a start without a caller that waits is in doubt"
             assert RANK[row.status] >= self.ranks.get(identity, 0), "a state never goes back"
             self.ranks[identity] = RANK[row.status]
         self.follow_claims(records)

@@ -145,7 +145,7 @@ async def test_what_says_nothing_is_not_written_and_what_was_done_is(store: Stor
 
 
 async def test_who_comes_second_decides_again(store: Store) -> None:
-    """Webhook and poll: whoever read the job before the other one changed it changes nothing."""
+    """Webhook and poll: the one that read the job before the other one changed it changes nothing."""
     job = await recorded(store, await begin(store), ACCEPTED)
     ended = await recorded(store, job, called("COMPLETED"))
     with pytest.raises(StaleState):

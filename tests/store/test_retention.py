@@ -1,4 +1,4 @@
-"""Retention: what is old goes whole, with its space; what somebody needs stays; no id is ever free again."""
+"""Retention: what is old goes whole, with its space; what is still needed stays; no id is ever free again."""
 
 import asyncio
 import sqlite3
@@ -72,7 +72,7 @@ def size(path: Path) -> int:
 
 
 def in_files(path: Path) -> set[str]:
-    """Return which of the secrets stand in any file beside the database, in whatever page."""
+    """Return which of the secrets stand in any page of any file beside the database."""
     found = set()
     for file in path.parent.iterdir():
         content = file.read_bytes()

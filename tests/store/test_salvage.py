@@ -1,4 +1,4 @@
-"""Reading a damaged database page by page: what was not destroyed is found, whatever else was."""
+"""Reading a damaged database page by page: what was not destroyed is found."""
 
 import shutil
 import sqlite3
@@ -76,7 +76,7 @@ def test_nothing_is_made_up_after_any_damage(whole: Path, tmp_path: Path, seed: 
     path.write_bytes(content[: random.choice((len(content), len(content) // 2))])
     found, after = salvaged(path)
     known = {name(number) for number in range(40)}
-    # A changed byte in a text is beyond detection here; whoever takes the row over reads what is in it.
+    # A changed byte in a text is beyond detection here; the code that takes the row over reads what is in it.
     assert len(found.ids - known) <= 3
     assert {row[0] for row in after["transactions"]} <= found.ids
     assert len(after["events"]) <= len(before["events"])

@@ -1,4 +1,4 @@
-"""Whatever comes, in whatever order, with crashes in between: what is recorded agrees with what really happened.
+"""Any steps in any order, with crashes in between: what is recorded agrees with what really happened.
 
 The machine plays the street: terminals that run payments or do not, a network that loses replies, people, and crashes
 that leave what is on disk. `Payment` is the street's own ledger; after every step it is held against the database.

@@ -80,7 +80,7 @@ def check(path: Path, before: dict[str, Any], printed: dict[str, tuple[str, str 
 
 
 def test_every_schema_before_this_one_is_kept() -> None:
-    """Whoever adds a migration first runs `python -m tests.store.released`, with the code that is left behind."""
+    """Before a migration is added, `python -m tests.store.released` is run with the code that is left behind."""
     assert sorted(RELEASED) == list(range(1, NEWEST))
 
 

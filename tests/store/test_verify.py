@@ -121,7 +121,7 @@ WRONG = {
         "payment x",
     ),
     "an entry that is none": (["UPDATE journal SET entry = '{}' WHERE seq = 1"], {"unreadable": 1}, "journal entry 1"),
-    "an event of nobody": (
+    "an event of no payment": (
         ["UPDATE events SET client_transaction_id = 'x' WHERE seq = 14"],
         {"dangling": 1, "unreadable": 1},
         "events",

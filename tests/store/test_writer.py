@@ -139,7 +139,7 @@ async def test_a_full_disk_is_said_and_heals_without_a_restart(store: Store) -> 
     results = await asyncio.gather(
         store.write(insert("beside")), store.write(big), store.write(insert("after")), return_exceptions=True
     )
-    # SQLite rolled all of the commit back: everybody in it hears that nothing was written.
+    # SQLite rolled all of the commit back: each caller in it hears that nothing was written.
     assert [type(result) for result in results] == [StorageUnavailable] * 3
     assert store.write_error is not None
     await store.write(bound(1000))

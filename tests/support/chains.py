@@ -138,7 +138,7 @@ class Operation(Payment):
 
 
 def operation(shop: Shop, kind: str, on: Payment | None = None) -> Operation:
-    """Return a new operation, on the terminal of another or on one that nobody else uses."""
+    """Return a new operation, on the terminal of another or on one of its own."""
     return Operation(shop, str(uuid4()), on.serial if on else next(shop.serials), kind)
 
 

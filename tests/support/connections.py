@@ -1,4 +1,4 @@
-"""What a server of a test has accepted: whatever it is doing, nothing of it is left when the server is closed."""
+"""What a server of a test has accepted: it ends with the server, in any state."""
 
 import asyncio
 import ssl

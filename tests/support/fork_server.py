@@ -6,7 +6,7 @@ environment and a memory of its own, that can be killed at any instant, and that
 
 `tests.support.forks` is the other end. One message over a socket is one start: JSON, and the descriptors of its
 standard streams and of its status socket. Over the status socket go the pid, then the exit status. This process
-ends, and kills what it has started, once nobody holds the other end.
+ends, and kills what it has started, once the other end is closed everywhere.
 """
 
 import gc

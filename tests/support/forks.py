@@ -232,7 +232,7 @@ async def _pipe() -> tuple[asyncio.StreamReader, int]:
 
 
 def living() -> list[Forked]:
-    """Return the forked processes of whose end nobody has heard yet."""
+    """Return the forked processes whose end is not known yet."""
     return list(_living)
 
 

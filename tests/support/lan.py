@@ -71,7 +71,7 @@ class Lan:
         """Wait until no connection is left, nor any task beside those."""
         async with asyncio.timeout(PATIENCE):
             while self.listener.connections or (tasks is not None and asyncio.all_tasks() - tasks):  # noqa: ASYNC110
-                await asyncio.sleep(0.005)  # the listener tells nobody that a connection has ended
+                await asyncio.sleep(0.005)  # the listener has no event for the end of a connection
 
 
 async def until_closed(reader: asyncio.StreamReader) -> bytes:

@@ -22,7 +22,7 @@ from tests.support import forks, ports
 OWNER = "TESTS_OWNER"
 RUN = "TESTS_RUN"
 
-#: Longest that a thread which nobody holds any more is waited for, in seconds.
+#: Longest wait for the end of a thread whose owner was collected, in seconds.
 ENDING_SECONDS = 5.0
 #: Audit events of a process that starts another.
 STARTING = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", forks.FORKED})
@@ -99,7 +99,7 @@ def _kill(mark: str) -> Iterator[str]:
 
 
 def _wait_for(pid: int) -> None:
-    """Let whoever has started this process know its end: else a ResourceWarning tells it far away."""
+    """Wait for the process in the Popen that started it: else a ResourceWarning comes up in another test."""
     for item in gc.get_objects():
         if isinstance(item, subprocess.Popen) and item.pid == pid:
             item.wait()

@@ -1,4 +1,4 @@
-"""Ports that are given up and taken again: none of those that the kernel hands out to whoever binds port 0.
+"""Ports that are given up and taken again: none of those that the kernel gives to a program that binds port 0.
 
 What is killed and started again listens where it did before. Had it got its port from the kernel, any other test of
 this machine could get the same one between the two, and the second start would fail once in a while. So each process
@@ -20,7 +20,7 @@ BLOCKS = 40
 
 
 def reserve(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that nobody listens on and that no other test is given for a long time."""
+    """Return a TCP port that nothing listens on and that no other test is given for a long time."""
     _, ports = _claimed()
     while True:
         port = next(ports)

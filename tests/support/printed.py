@@ -14,7 +14,7 @@ from tests.support.ports import reserve
 
 #: The printer runs this much faster than a real one: a receipt takes some milliseconds.
 SPEED = 1000.0
-#: Nobody asks for a job: what is known of it came by its webhook.
+#: posd does not ask for a job: what is known of it came by its webhook.
 ONLY_WEBHOOKS = "[print]\npoll_first_seconds = 3600\npoll_max_seconds = 3600\nstuck_seconds = 1\n"
 #: Jobs are asked for often.
 POLLS = "[print]\npoll_first_seconds = 0.1\npoll_max_seconds = 0.5\nstuck_seconds = 1\n"

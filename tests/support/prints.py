@@ -20,7 +20,7 @@ RECEIPT = {"lines": ["ACME", {"text": "TOTAL 11.20", "bold": True}], "copies": 1
 
 #: Nothing is asked for in the middle of a test.
 SILENT = "[print]\npoll_first_seconds = 3600\npoll_max_seconds = 3600\nstuck_seconds = 3600\n"
-#: Whatever is open is asked for at once.
+#: All that is open is asked for at once.
 EAGER = "[print]\npoll_first_seconds = 0.1\npoll_max_seconds = 0.5\nstuck_seconds = 3600\n"
 
 
@@ -182,8 +182,10 @@ def calling_before(job: Job, content: Callable[[], bytes], then: Script = taking
 
 @dataclass
 class Counting:
-    """A script that does what another one does, after a call to the daemon: whatever it sends beside this one comes
-    meanwhile. `most` is how many requests were there at once."""
+    """A script that does what another one does, after a call to the daemon: meanwhile other requests of posd come.
+
+    `most` is how many requests were there at once.
+    """
 
     daemon: Daemon
     then: Script

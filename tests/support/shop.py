@@ -105,7 +105,7 @@ class Shop:
     quick_serials: Iterator[str]
 
     def payment(self, *, quick: bool = False) -> Payment:
-        """Return a new payment on a terminal that nobody else uses."""
+        """Return a new payment on a terminal of its own."""
         self.terminal.start = self.terminal.abort = self.terminal.search = self.terminal.instead = None
         return Payment(self, str(uuid4()), next(self.quick_serials if quick else self.serials))
 
@@ -173,7 +173,7 @@ async def hanging_up(_request: Request, _writer: asyncio.StreamWriter) -> None:
 def knowing(*elements: dict[str, Any], otherwise: Script = nowhere) -> Script:
     """Return the script of a search that knows these transactions (events, see `tests.support.events`) and no others.
 
-    It is asked for whatever lies about in the shop: for an id that it does not know, it does what it does `otherwise`.
+    It is also asked for other payments of the shop: for an id that it does not know, it does what it does `otherwise`.
     """
 
     async def script(request: Request, writer: asyncio.StreamWriter) -> None:

@@ -57,7 +57,7 @@ class Street:
         listener = self.stack.enter_context(socket.socket())
         listener.bind((address, self.port))
         listener.listen(0)
-        for _ in range(3):  # the room is taken; the kernel answers nobody else
+        for _ in range(3):  # the room is taken; the kernel answers no other client
             taker = self.stack.enter_context(socket.socket())
             taker.setblocking(False)
             with suppress(BlockingIOError):
@@ -73,7 +73,7 @@ class Street:
             assert self.visited.wait_for(lambda: len(self.visits) >= count, PATIENCE_SECONDS), self.visits
 
     def wait_for_goodbye(self, address: str) -> None:
-        """Wait until somebody has seen the certificate there and hung up."""
+        """Wait until a client has seen the certificate there and hung up."""
         with self.visited:
             assert self.visited.wait_for(lambda: address in self.said, PATIENCE_SECONDS), self.visits
 
@@ -137,7 +137,7 @@ def street() -> Iterator[Street]:
 
 
 async def _end() -> None:
-    """End whatever is still being served: tasks first, and then what they have closed."""
+    """End all that is still being served: tasks first, and then what they have closed."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in others:
             task.cancel()

@@ -1,4 +1,4 @@
-"""A table as one test: every row is tried, and whatever failed is told together, each by the name of its row.
+"""A table as one test: every row is tried, and all failures are told together, each by the name of its row.
 
 For rows that take next to nothing and share what fixtures give. A row that starts something, or leaves something behind
 in a fixture, is a case of its own: `pytest.mark.parametrize`, which `every` is written like.

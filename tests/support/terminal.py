@@ -138,7 +138,7 @@ ca_file = "{self.ca_file}"
         self.start = self.abort = self.search = self.print_start = self.print_poll = self.instead = None
 
     def unplug(self, number: int = 0) -> None:
-        """Let nobody connect to one of its ports any more."""
+        """Accept no more connections on one of its ports."""
         self.servers[number].close()
 
     async def plug_in(self, number: int = 0) -> None:

@@ -1,7 +1,7 @@
 """A small disk of one's own: a tmpfs in a mount namespace, which a fresh interpreter can be put into.
 
 Nothing is mounted for the rest of the machine, and nothing stays behind: the mount ends with the last process in the
-namespace. As root it is a mount namespace, else one inside a user namespace, where the kernel lets everybody mount.
+namespace. As root it is a mount namespace, else one inside a user namespace, where the kernel lets every user mount.
 """
 
 import os

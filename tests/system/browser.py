@@ -1,4 +1,4 @@
-"""Chromium without a window: what a page looks like on a screen and on paper, and that it asks nobody for anything.
+"""Chromium without a window: what a page looks like on a screen and on paper, and that it asks no server for anything.
 
 It needs Debian's `chromium`; `pdfinfo` (poppler-utils) counts the pages of what is printed.
 """
@@ -27,14 +27,14 @@ _FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
     "--no-pdf-header-footer",
-    # Whatever name a page asks for, nobody is found; what it asked for is in the log of the network.
+    # No name that a page asks for is found; what it asked for is in the log of the network.
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--enable-logging=stderr",
     "--log-level=0",
 )
 #: A line of the page's console in Chromium's log: `[...:INFO:CONSOLE(12)] "text", source: file:///...`.
 _CONSOLE = re.compile(r"CONSOLE[^\]]*\] (.*)")
-#: What a page fetches by itself. A link is fetched by nobody until somebody follows it.
+#: What a page fetches by itself. A link is not fetched until a person follows it.
 _FETCHING = re.compile(
     r"""<(?:script|link|img|iframe|object|embed|audio|video|source|base)\b|\bsrc(?:set)?\s*=|@import|url\((?!\#|["']?\#)""",
     re.IGNORECASE,

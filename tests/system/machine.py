@@ -126,7 +126,7 @@ class Machine:
         assert self._nspawn is None
         network = ["--private-network"]
         options = [f"--machine={self.name}", "--register=no", "--console=read-only", "--quiet", *network]
-        # Without a systemd here there is nobody to ask for a scope; the container then gets a control group from us.
+        # Without a systemd here no scope can be asked for; the container then gets a control group from us.
         here = Path("/run/systemd/system").exists()
         command = ["systemd-nspawn", "-D", str(self.root), *options, *([] if here else ["--keep-unit"]), "--boot"]
         began = time.monotonic()

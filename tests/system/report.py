@@ -45,7 +45,7 @@ class Report:
         except Skipped as reason:
             check.result = SKIPPED
             check.note(str(reason))
-        except Exception as error:  # noqa: BLE001 - whatever went wrong is the result
+        except Exception as error:  # noqa: BLE001 - any error is the result
             check.result = FAILED
             check.note(str(error) or type(error).__name__)
             if not isinstance(error, AssertionError):

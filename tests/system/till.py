@@ -77,7 +77,7 @@ def main() -> None:
         while status != 200:
             status, answer = call("GET", f"{path}/outcome?timeout=5")
             if told.is_set() and answer.get("phase") == "in_doubt":
-                break  # nobody can know: a person looks at it, and the till need not wait
+                break  # posd cannot know: a person looks at it, and the till need not wait
         result = str(answer.get("result", "in doubt"))
         outcomes[result] = outcomes.get(result, 0) + 1
     asking.join()

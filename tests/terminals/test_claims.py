@@ -80,7 +80,7 @@ def test_a_name_that_moves_on_is_believed_where_it_is_now() -> None:
     made = claims(announced("a", A))
     judge(made, A, ANSWERS)
     assert made.announce(announced("a", B))
-    assert believed(made) == B  # before anybody has looked there
+    assert believed(made) == B  # before posd has looked there
     judge(made, B, ANSWERS)
     assert believed(made) == B
 

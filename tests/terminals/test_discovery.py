@@ -88,7 +88,7 @@ async def moved(posd: Daemon, network: AsyncZeroconf, terminal: ScriptedTerminal
     await network.async_update_service(changed)
     await posd.log_line("discovery.found", after=seen, terminal=BY_KEY, port=port_of(elsewhere))
     assert (await posd.call("GET", f"/terminals/{BY_KEY}")).json["base_url"] == elsewhere
-    terminal.servers[0].close()  # at the old address there is nobody any more
+    terminal.servers[0].close()  # at the old address nothing listens any more
     reply = await posd.call("POST", f"/transactions/{current['transaction']}/abort")
     assert (reply.status, terminal.aborts) == (202, 1)
 

@@ -65,7 +65,7 @@ async def shown(posd: Daemon, serial: str, **expected: Any) -> Any:
             }
             if expected.items() <= known[serial].items():
                 return known[serial]
-            await asyncio.sleep(0.05)  # the daemon tells nobody: it is asked again
+            await asyncio.sleep(0.05)  # the daemon does not tell of it: it is asked again
 
 
 async def charge(posd: Daemon, serial: str) -> Any:
@@ -170,7 +170,7 @@ def malformed(*records: Any) -> list[bytes]:
 
 
 def records(instance: str, *, port: int, text: bytes, server: str) -> list[Any]:
-    """Return the records of an announcement as nobody should make them."""
+    """Return the records of an announcement that is wrong."""
     name = f"{instance}.{TYPE}"
     return [
         DNSPointer(TYPE, _TYPE_PTR, _CLASS_IN, 120, name),
@@ -247,7 +247,7 @@ async def test_who_announces_without_end_is_not_kept_in_memory(
                     for packet in malformed(noise()):
                         send(network, packet)
                 await asyncio.sleep(0.01)
-            while not discovery.running:  # noqa: ASYNC110 - it tells nobody that it goes on
+            while not discovery.running:  # noqa: ASYNC110 - it has no event for it
                 await asyncio.sleep(0.01)
         browsing.cancel()
         await asyncio.wait({browsing})
@@ -289,7 +289,7 @@ async def test_told_to_stop_at_any_point_of_its_start_it_closes_its_sockets(home
         browsing.cancel()
         await asyncio.wait({browsing})
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while descriptors() != before:  # noqa: ASYNC110 - nobody tells of a socket that is closed
+        while descriptors() != before:  # noqa: ASYNC110 - there is no event for a socket that is closed
             await asyncio.sleep(0.01)
 
 

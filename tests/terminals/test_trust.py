@@ -79,7 +79,7 @@ CASES: dict[str, tuple[Issue, Trust, str | None]] = {
 
 @asynccontextmanager
 async def one_daemon(directory: Path) -> AsyncIterator[tuple[Daemon, dict[str, ScriptedTerminal]]]:
-    """A daemon with one terminal for each case, and one where nobody listens, and one that is silent."""
+    """A daemon with one terminal for each case, one where nothing listens, and one that is silent."""
     async with AsyncExitStack() as stack:
         terminals, entries = {}, []
         for number, (name, (issue, trust, _)) in enumerate(CASES.items()):
@@ -91,7 +91,7 @@ async def one_daemon(directory: Path) -> AsyncIterator[tuple[Daemon, dict[str, S
             reserved = stack.enter_context(socket.socket())
             reserved.bind(("127.0.0.1", 0))
             if listens:
-                reserved.listen()  # the kernel accepts, nobody speaks
+                reserved.listen()  # the kernel accepts, and no program speaks
             address = f"https://127.0.0.1:{reserved.getsockname()[1]}"
             entries.append(
                 f'[[terminals]]\nserial = "{serial}"\nbase_url = "{address}"\nconnect_timeout_seconds = 0.3\n'

@@ -29,7 +29,7 @@ _MILLI = 1000.0
 
 @dataclass
 class Outcomes:
-    """Seconds: of acknowledgements that nobody waits for, and from a final event sent to the outcome at the till."""
+    """Seconds: of acknowledgements that no caller waits for, and from a final event sent to the outcome at the till."""
 
     acknowledgements: list[float] = field(default_factory=list)
     outcomes: list[float] = field(default_factory=list)

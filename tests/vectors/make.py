@@ -1,4 +1,4 @@
-"""Write the files of the tables: `python -m tests.vectors.make`. Files of `found` are nobody's but their finder's."""
+"""Write the files of the tables: `python -m tests.vectors.make`. Files of `found` are left alone."""
 
 from collections.abc import Iterator
 

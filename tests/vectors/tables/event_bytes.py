@@ -54,7 +54,7 @@ def _no_json() -> list[Case]:
         "cesu-8": ("surrogates written as UTF-8", PLAIN[:-1] + b', "extra": "\xed\xa0\xbd\xed\xb8\x80"}'),
         "beyond-unicode": ("a code point beyond Unicode", PLAIN[:-1] + b', "extra": "\xf4\x90\x80\x80"}'),
         "cut-utf-8": ("half a character", PLAIN[:-1] + b', "extra": "\xc3"}'),
-        "gzip": ("compressed, which nobody asked for", gzipped(PLAIN)),
+        "gzip": ("compressed, which was not asked for", gzipped(PLAIN)),
         "lone-high-surrogate": ("an escape of half a character", PLAIN[:-1] + b', "extra": "\\ud83d"}'),
         "lone-low-surrogate": ("an escape of the other half", PLAIN[:-1] + b', "extra": "\\ude00"}'),
         "swapped-surrogates": ("two halves in the wrong order", PLAIN[:-1] + b', "extra": "\\ude00\\ud83d"}'),
@@ -76,8 +76,8 @@ def _no_json() -> list[Case]:
         "true-capital": ("True as Python writes it", PLAIN[:-1] + b', "extra": True}'),
         "none": ("None as Python writes it", PLAIN[:-1] + b', "extra": None}'),
         "undefined": ("undefined as JavaScript writes it", PLAIN[:-1] + b', "extra": undefined}'),
-        "nan": ("NaN in a field that nobody reads", PLAIN[:-1] + b', "extra": NaN}'),
-        "infinity": ("Infinity in a field that nobody reads", PLAIN[:-1] + b', "extra": -Infinity}'),
+        "nan": ("NaN in a field that posd does not read", PLAIN[:-1] + b', "extra": NaN}'),
+        "infinity": ("Infinity in a field that posd does not read", PLAIN[:-1] + b', "extra": -Infinity}'),
         "vertical-tab": ("white space that JSON does not have", PLAIN + b"\x0b"),
         "no-break-space": ("a no-break space after it", PLAIN + b"\xc2\xa0"),
     }
@@ -137,7 +137,7 @@ def _forms() -> list[Case]:
         "members": ("more members at each level", None),
         "pair-of-surrogates": ("a character in two escapes", Literal('"\\ud83d\\ude00"')),
         "not-ascii": ("characters that are not ASCII", Literal('"\xf1 \u20ac \U0001f600 \u2028"')),
-        "escaped-nul": ("an escaped NUL in a field that nobody reads", Literal('"a\\u0000b"')),
+        "escaped-nul": ("an escaped NUL in a field that posd does not read", Literal('"a\\u0000b"')),
         "list": ("a list of everything", [None, True, 1.5, "x", {}, []]),
         "camel-case": ("names of another case beside the right ones", None),
         "javascript-names": ("names that are traps elsewhere", None),
@@ -163,7 +163,7 @@ def _depth() -> list[Case]:
         found.append(
             accepted(
                 f"deep-{kind}-{DEEP}",
-                f"{DEEP} levels in a field that nobody reads: metadata is echoed",
+                f"{DEEP} levels in a field that posd does not read: metadata is echoed",
                 source,
                 deep,
                 TAKEN,
@@ -193,7 +193,7 @@ def _size() -> list[Case]:
     return [
         accepted("size-at-the-limit", "as large as the limit, 1 MiB", source, at, TAKEN),
         refused("size-over-the-limit", "one byte over the limit of 1 MiB", source, over, None, reply=413),
-        accepted("size-long-text", "a text of a megabyte in a field that nobody reads", source, text, TAKEN),
+        accepted("size-long-text", "a text of a megabyte in a field that posd does not read", source, text, TAKEN),
         accepted("size-many-members", "one member 50,000 times, always the same", source, members, TAKEN),
         accepted("size-many-items", "a list of 100,000 empty lists", source, items, TAKEN),
     ]

@@ -39,7 +39,7 @@ OPTIONAL = (
     "raw_response.message_fields",
     "raw_response.message_fields.F38",
 )
-#: What nobody reads, and may be missing or strange.
+#: Fields that posd does not read. They may be missing or strange.
 UNREAD = (
     "operation.amount.currency",
     "operation.metadata",
@@ -247,7 +247,7 @@ def _numbers() -> list[Case]:
     found.append(
         accepted(
             "number-extra-4000-digits",
-            "a number of 4000 digits in a field that nobody reads",
+            "a number of 4000 digits in a field that posd does not read",
             "design 5 (extra fields)",
             long,
             TAKEN,
@@ -336,7 +336,7 @@ def _repeated() -> list[Case]:
         found.append(
             accepted(
                 f"twice-{_word(path)}-unread",
-                f"{path} stands twice: nobody reads it",
+                f"{path} stands twice: posd does not read it",
                 source,
                 twice(event, path, value),
                 TAKEN,

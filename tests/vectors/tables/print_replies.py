@@ -1,6 +1,6 @@
 """What a terminal answers to the creation of a print job, and to a poll for it (spec 3.2, 4.3, 6.4).
 
-No shape of these replies is shown: a 2xx to the creation means that the terminal has the job, whatever the body says,
+No shape of these replies is shown: a 2xx to the creation means that the terminal has the job, with any body,
 and what cannot be read of a poll says nothing.
 """
 

@@ -135,7 +135,7 @@ def cases() -> list[Case]:
     taken("twice-same", "all twice, and the same", body(DONE)[:-1] + b", " + body(DONE)[1:], DONE, COMPLETED)
     taken(
         "twice-unread",
-        "a member that nobody reads says two things",
+        "a member that posd does not read says two things",
         body(DONE)[:-1] + b', "x": 1, "x": 2}',
         DONE,
         COMPLETED,

@@ -59,7 +59,7 @@ FINALS: list[tuple[Any, ...]] = [
     ),
     (
         "canceled-after-request",
-        "canceled after the point of no return: applied, and nobody knows what the acquirer did",
+        "canceled after the point of no return: applied, and it is not known what the acquirer did",
         "A C R valid-canceled-after-request",
         CANCELED_LATE,
         ILLEGAL,

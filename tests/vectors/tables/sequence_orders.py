@@ -161,12 +161,12 @@ def presentations() -> list[Case]:
         ),
         case(
             "first-lost",
-            "the first presentation is lost: the second names a state that nobody reached",
+            "the first presentation is lost: the second names a state that was not reached",
             ("A", second, "R", "F"),
             [yes] * 4,
             "gap",
         ),
-        case("second-lost", "the second presentation is lost: nobody can know", ("A", "C", third, "R", "F"), [yes] * 5),
+        case("second-lost", "the second presentation is lost, unseen", ("A", "C", third, "R", "F"), [yes] * 5),
     ]
 
 

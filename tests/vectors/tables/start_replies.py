@@ -208,7 +208,7 @@ def starts() -> list[Case]:
         DOUBT,
     )
     add("twice-same", "all twice, and the same", good[:-1] + b", " + good[1:], ACTIVE)
-    add("twice-unread", "a member that nobody reads says two things", good[:-1] + b', "x": 1, "x": 2}', ACTIVE)
+    add("twice-unread", "a member that posd does not read says two things", good[:-1] + b', "x": 1, "x": 2}', ACTIVE)
 
     refusal = b'{"code": "ERR-1", "message": "no"}'
     for status in (

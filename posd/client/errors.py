@@ -15,6 +15,43 @@ if TYPE_CHECKING:
 _COMMON = frozenset({"type", "title", "status", "detail", "code"})
 
 
+#: What a till can catch: all of this is in `posd.client` too.
+__all__ = [
+    "AlreadyDerived",
+    "AlreadyFinal",
+    "CallOutstanding",
+    "Draining",
+    "Forbidden",
+    "ForeignAnswer",
+    "IdReused",
+    "InternalError",
+    "InvalidRequest",
+    "MalformedJson",
+    "MethodNotAllowed",
+    "NotAbortable",
+    "NotConfigured",
+    "NotFound",
+    "NothingRunning",
+    "OutcomeUnknown",
+    "PastPointOfNoReturn",
+    "PayloadTooLarge",
+    "Problem",
+    "Pruned",
+    "QueueFull",
+    "RequestTimeout",
+    "SaleConflict",
+    "StillOpen",
+    "StillPrinting",
+    "StorageUnavailable",
+    "TerminalBusy",
+    "TerminalOffline",
+    "UnknownOriginal",
+    "UnknownTerminal",
+    "Unreachable",
+    "UnsupportedMediaType",
+]
+
+
 class Unreachable(Exception):
     """posd did not answer, or could not look: of what was asked for nothing is known. Repeat the call with the same id.
 

@@ -79,5 +79,6 @@ def test_no_problem_is_told_as_done_or_as_still_open() -> None:
     assert not {ExitCode.DONE, ExitCode.OPEN} & set(PROBLEM_CODES.values())
 
 
-def test_every_problem_of_the_daemon_has_its_exit_code() -> None:
-    assert PROBLEMS.keys() <= PROBLEM_CODES.keys()
+def test_a_code_that_is_no_plain_refusal_is_one_of_the_daemon() -> None:
+    assert PROBLEM_CODES.keys() <= PROBLEMS.keys()
+    assert ExitCode.NOT_DONE not in PROBLEM_CODES.values()

@@ -13,7 +13,8 @@ from tests.core.inputs import content, event
 from tests.core.scenarios import ACK, CANCELED, CARD, NOW, REJECTED, REQUESTED, read, starting
 from tests.support.tables import every
 
-CHARGE, PRE_AUTH, RE_AUTH, CAPTURE, POST_TIP, VOID = OperationType
+CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
+CAPTURE, POST_TIP, VOID = OperationType.CAPTURE, OperationType.POST_TIP, OperationType.VOID
 FITS = {(PRE_AUTH, RE_AUTH), (PRE_AUTH, CAPTURE), (PRE_AUTH, VOID), (CHARGE, POST_TIP), (CHARGE, VOID), (CAPTURE, VOID)}
 DERIVED = (RE_AUTH, CAPTURE, POST_TIP, VOID)
 STATES = ("open", "in_doubt", "approved", "approved by a person", "declined", "rejected", "canceled", "not_started")

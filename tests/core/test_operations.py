@@ -10,7 +10,8 @@ from posd.payments.operations import OPERATIONS, WIRE_TYPES, Stands, Takes
 from posd.payments.request import start_body
 from tests.core.scenarios import IDENTITY, starting
 
-CHARGE, PRE_AUTH, RE_AUTH, CAPTURE, POST_TIP, VOID = OperationType
+CHARGE, PRE_AUTH, RE_AUTH = OperationType.CHARGE, OperationType.PRE_AUTH, OperationType.RE_AUTH
+CAPTURE, POST_TIP, VOID = OperationType.CAPTURE, OperationType.POST_TIP, OperationType.VOID
 REFERENCE = "0b7d2a8e-1111-4d7c-9d55-0f6b1c2a9e11"
 
 

@@ -24,7 +24,7 @@ RESULT_CODES: Mapping[str, ExitCode] = {
     "not_started": ExitCode.NOT_DONE,
 }
 
-#: problem's `code` -> exit code.
+#: problem's `code` -> exit code, where it is another one than NOT_DONE: posd understood, and refused.
 PROBLEM_CODES: Mapping[str, ExitCode] = {
     # The command or its arguments are wrong: the same call can never succeed.
     "malformed_json": ExitCode.USAGE,
@@ -35,24 +35,6 @@ PROBLEM_CODES: Mapping[str, ExitCode] = {
     "method_not_allowed": ExitCode.USAGE,
     "payload_too_large": ExitCode.USAGE,
     "unsupported_media_type": ExitCode.USAGE,
-    # posd understood, and refused.
-    "terminal_offline": ExitCode.NOT_DONE,
-    "terminal_busy": ExitCode.NOT_DONE,
-    "id_reused": ExitCode.NOT_DONE,
-    "sale_conflict": ExitCode.NOT_DONE,
-    "already_derived": ExitCode.NOT_DONE,
-    "unknown_original": ExitCode.NOT_DONE,
-    "not_found": ExitCode.NOT_DONE,
-    "pruned": ExitCode.NOT_DONE,
-    "past_point_of_no_return": ExitCode.NOT_DONE,
-    "already_final": ExitCode.NOT_DONE,
-    "nothing_running": ExitCode.NOT_DONE,
-    "not_abortable": ExitCode.NOT_DONE,
-    "call_outstanding": ExitCode.NOT_DONE,
-    "queue_full": ExitCode.NOT_DONE,
-    "storage_unavailable": ExitCode.NOT_DONE,
-    "request_timeout": ExitCode.NOT_DONE,
-    "internal_error": ExitCode.NOT_DONE,
     # There, but about to stop: to the caller the same as not being there.
     "draining": ExitCode.UNREACHABLE,
 }
@@ -84,5 +66,5 @@ def for_pruned(left: Mapping[str, Any]) -> ExitCode:
 
 
 def for_problem(code: str) -> ExitCode:
-    """Return the exit code for a problem's `code`; one that this version does not know counts as a refusal."""
+    """Return the exit code for a problem's `code`: a refusal, also of a code that this version does not know."""
     return PROBLEM_CODES.get(code, ExitCode.NOT_DONE)

@@ -22,7 +22,7 @@ from posd.payments import rows
 from posd.records import feed_cursor
 from posd.records.feed_cursor import Place
 from posd.storage import changes, writer
-from posd.storage.opening import schema_version
+from posd.storage.connection import schema_version
 from posd.terminals.fleet import Fleet
 
 #: How long an answer waits for terminals that are looked at for it, in seconds.

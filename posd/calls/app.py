@@ -14,8 +14,8 @@ from posd.base.crashpoints import crash_point
 from posd.base.json_types import encode
 from posd.base.problems import Problem
 from posd.calls import parameters
+from posd.calls.long_poll import HungUp
 from posd.calls.route import Call
-from posd.calls.waiting import HungUp
 from posd.httpd import bodies
 
 #: A start request is at most 16 KiB of free form and a few small fields.

@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from posd.base.problems import Problem
+from posd.calls.long_poll import T
 from posd.calls.streams import Streams
-from posd.calls.waiting import T
 from posd.storage.changes import Hub
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store

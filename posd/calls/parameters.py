@@ -14,7 +14,7 @@ from starlette.requests import Request
 from posd.base.ids import ID_PATTERN, ID_RULE, canonical_uuid, is_print_job_id
 from posd.base.problems import Problem
 from posd.base.times import iso, parse_iso
-from posd.records import feed_cursor, paging
+from posd.records import feed_cursor, pages
 from posd.records.model import Phase
 
 #: Query parameters with this prefix name a key of the metadata.
@@ -191,7 +191,7 @@ SECONDS = Kind(_seconds, {"type": "number", "minimum": 0, "maximum": MAX_TIMEOUT
 MOMENT = Kind(_moment, {"type": "string", "format": "date-time"})
 UUID = Kind(_uuid, {"type": "string", "format": "uuid"})
 JOB_ID = Kind(_print_job_id, {"type": "string", "pattern": f"^{ID_PATTERN}$"})
-CURSOR = Kind(paging.decode_cursor, {"type": "string"})
+CURSOR = Kind(pages.decode_cursor, {"type": "string"})
 SEQ = whole(0, MAX_SEQ)
 PLACE = Kind(feed_cursor.parse, {"type": "string", "pattern": r"^([0-9]{1,19}(-[0-9a-f]{8})?|start)$"})
 

@@ -21,8 +21,8 @@ from starlette.responses import Response
 from posd.base.json_types import OPEN, encode
 from posd.base.problems import Problem
 from posd.calls import parameters
+from posd.calls.long_poll import DRAINING
 from posd.calls.parameters import Parameter
-from posd.calls.waiting import DRAINING
 from posd.httpd.connection import TAKE_SECONDS
 from posd.storage.changes import Hub
 

@@ -16,7 +16,7 @@ def main() -> None:
     config_path = daemon_config(sys.argv[1:])
     if config_path is not None:
         try:
-            from posd.cli.running import run
+            from posd.cli.run import run
 
             run(config_path)
         except KeyboardInterrupt:  # before there was anything that could stop in order

@@ -107,6 +107,6 @@ def run(given: Context) -> None:
     Logs go to stdout, one JSON line a fact. Exit code 2: the configuration or the certificate is wrong;
     1: something else is in the way, such as another daemon or a port in use.
     """
-    from posd.cli import running  # no other command needs it
+    from posd.cli.run import run as run_daemon  # no other command needs it
 
-    running.run(given.config_path)
+    run_daemon(given.config_path)

@@ -33,8 +33,8 @@ from posd.payments.model import Transaction
 from posd.printing import recovery as print_recovery
 from posd.printing.model import PrintJob
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
+from posd.storage.connection import refuse_lost, unusable
 from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
-from posd.storage.opening import refuse_lost, unusable
 from posd.storage.store import Store
 
 #: How long calls to terminals may still take when posd is told to stop, in seconds; the whole stop is under 3.

@@ -44,7 +44,7 @@ from posd.printing.model import PrintAttentionCode
 from posd.printing.poll import Spooler
 from posd.records.model import Phase
 from posd.storage import changes
-from posd.storage.opening import schema_version
+from posd.storage.connection import schema_version
 from posd.storage.store import Store
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.fleet import Fleet

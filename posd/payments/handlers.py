@@ -17,9 +17,9 @@ from posd.calls import parameters, streams
 from posd.calls import parameters as at
 from posd.calls.app import json_response
 from posd.calls.context import Context
+from posd.calls.long_poll import wait_until
 from posd.calls.route import ENDS, Answer, Message, Route
 from posd.calls.streams import BATCH_BYTES, NOTICE, OUTCOME, OWN_NAMES, Batch, Notice, message, wants_stream
-from posd.calls.waiting import wait_until
 from posd.payments import abort, documents, journal, model, rows, start
 from posd.payments.abort import Aborts
 from posd.payments.decide import Operators

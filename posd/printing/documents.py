@@ -24,7 +24,7 @@ from posd.records.model import (
     ReappliedLine,
     TakenOverLine,
 )
-from posd.records.paging import Filters, encode_cursor, joined
+from posd.records.pages import Filters, encode_cursor, joined
 from posd.terminals.attempt import Replied
 
 

@@ -17,7 +17,7 @@ from posd.simulator.listener import HANG_UP
 from posd.simulator.messages import Answer, Refused, plain
 from posd.simulator.operations import OPERATIONS, AccessMode, Operation
 from posd.simulator.payment import Parts
-from posd.simulator.printing import Printer
+from posd.simulator.printer import Printer
 from posd.simulator.scenario import Fault
 from posd.simulator.terminal import Terminal
 

@@ -12,7 +12,7 @@ from posd.simulator.journal import SettingsError
 from posd.simulator.ledger import Ledger
 from posd.simulator.listener import client_context
 from posd.simulator.network import Network
-from posd.simulator.printing import WEBHOOK_SECONDS, Printer
+from posd.simulator.printer import WEBHOOK_SECONDS, Printer
 from posd.simulator.scenario import Certificate
 from posd.simulator.settings import Settings
 

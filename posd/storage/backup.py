@@ -24,8 +24,8 @@ from posd.base.ids import KEY_BYTES
 from posd.base.json_types import Moment
 from posd.base.times import iso
 from posd.storage import files, marks
+from posd.storage.connection import KEY_TABLE, connect_reader, connect_writer, is_damage, schema_version
 from posd.storage.errors import StorageUnavailable, StoreError
-from posd.storage.opening import KEY_TABLE, connect_reader, connect_writer, is_damage, schema_version
 from posd.storage.writer import Unit
 
 #: Pages of 4 KiB that are copied between two looks at whether to stop.

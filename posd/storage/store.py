@@ -11,8 +11,8 @@ from typing import TypeVar
 import aiosqlite
 
 from posd.storage.changes import Hub
+from posd.storage.connection import connect_reader, lock, tell_damage
 from posd.storage.errors import StorageUnavailable, StoreError
-from posd.storage.opening import connect_reader, lock, tell_damage
 from posd.storage.writer import Unit, Writer, broken, connect, hand_over, impatient
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ import msgspec
 
 from posd.base.crashpoints import crash_point
 from posd.base.locks import Histogram
+from posd.storage.connection import BUSY_TIMEOUT_MS, connect_again, open_database, tell_damage
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.opening import BUSY_TIMEOUT_MS, connect_again, open_database, tell_damage
 
 # One transaction of the writer: the functions that gathered, in their order, and one COMMIT.
 #

@@ -18,11 +18,11 @@ from posd.base import locks
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.records.callback_urls import KeyFileError, load_keys
-from posd.storage import backup, files, marks, opening
+from posd.storage import backup, connection, files, marks
 from posd.storage.backup import Contents, NotABackup
+from posd.storage.connection import KEY_TABLE, connect_reader, migrate, schema_version
 from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile, Restored
-from posd.storage.opening import KEY_TABLE, connect_reader, migrate, schema_version
 from posd.upkeep import merge
 from posd.upkeep.salvage import Salvaged, salvage
 from posd.upkeep.takeover import Taken, take_over
@@ -171,7 +171,7 @@ class Restore:
                 )
         db.execute("PRAGMA journal_mode = DELETE").close()
         migrate(db, self._fresh)
-        opening.make_shrinkable(db)
+        connection.make_shrinkable(db)
         db.execute(f"DROP TABLE IF EXISTS {KEY_TABLE}")
 
     def _take_over(self, db: sqlite3.Connection, look: Look) -> tuple[OldFile, Taken]:

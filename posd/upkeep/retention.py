@@ -32,7 +32,7 @@ from posd.printing import rows as print_jobs
 from posd.printing.model import PrintJob
 from posd.records import feed_cursor, pruned
 from posd.records.retention import Pruned, PrunedJob
-from posd.storage import backup, changes, opening
+from posd.storage import backup, changes, connection
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
@@ -472,7 +472,7 @@ class _Run:
     async def cut(self) -> None:
         """Give the space back, and empty the log, so that nothing of what was removed is left in the files."""
         self._of.progress = ("returning the space", 0)
-        if await self._store.read(opening.can_shrink):
+        if await self._store.read(connection.can_shrink):
             left = await self._store.read(backup.free_pages)
             while left:
                 began = time.monotonic()

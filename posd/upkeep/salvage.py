@@ -20,7 +20,7 @@ from posd.base.ids import Channel, canonical_uuid, is_print_job_id
 from posd.payments.model import Result
 from posd.printing import record
 from posd.records.model import Phase
-from posd.storage.opening import migrations, schema_version
+from posd.storage.connection import migrations, schema_version
 from posd.storage.pages import Pages, Record, Value, records
 
 #: Pages between two words about the progress.

@@ -28,7 +28,7 @@ from posd.printing import record as print_record
 from posd.printing import reprocess as print_reprocess
 from posd.printing.model import PrintJob
 from posd.records.model import Phase
-from posd.storage.opening import connect_reader
+from posd.storage.connection import connect_reader
 from posd.storage.writer import Unit
 from posd.upkeep import merge
 from posd.upkeep.merge import EVENTS, UNREADABLE, Appended, Kind, Row

@@ -20,8 +20,8 @@ from posd.printing.wire import read_webhook
 from posd.records.model import Phase
 from posd.storage import files
 from posd.storage.backup import OPERATIONS_AT_A_TIME
+from posd.storage.connection import KEY_TABLE, connect_reader, is_damage, schema_version
 from posd.storage.errors import StoreError
-from posd.storage.opening import KEY_TABLE, connect_reader, is_damage, schema_version
 from posd.upkeep.merge import EVENTS, JOURNAL, MEANINGLESS, PAYMENTS, PRINT_JOBS, Kind, Rows, history_behind, text
 
 #: Findings of one kind that are listed; the rest is counted.

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from posd.base.times import iso, parse_iso
-from posd.storage.opening import open_database
+from posd.storage.connection import open_database
 from tests.bench.load import post, send, trusting
 from tests.bench.shop import open_shop
 from tests.support import events

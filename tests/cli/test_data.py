@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from posd.storage import backup
-from posd.storage.opening import PAGE_BYTES, lock, schema_version
+from posd.storage.connection import PAGE_BYTES, lock, schema_version
 from tests.cli.documents import answer
 from tests.cli.processes import posd, posd_interrupted, posd_on_terminal, posd_process
 from tests.cli.stub import Stub, problem

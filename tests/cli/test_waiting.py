@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 from posd.cli.app.connection import Api, Problem, Unreachable
-from posd.cli.app.waiting import Arrived, Away, Snapshot, TimedOut, follow, start
+from posd.cli.app.outcome import Arrived, Away, Snapshot, TimedOut, follow, start
 from tests.cli.stub import Answer, Stub, problem
 
 OPEN = Answer(200, b'{"phase":"active"}')

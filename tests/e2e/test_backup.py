@@ -16,8 +16,8 @@ import pytest_asyncio
 
 from posd import tls
 from posd.storage import backup
-from posd.storage.opening import PAGE_BYTES as PAGE
-from posd.storage.opening import connect_reader
+from posd.storage.connection import PAGE_BYTES as PAGE
+from posd.storage.connection import connect_reader
 from posd.upkeep.verify import verify
 from tests.cli.processes import posd, posd_process
 from tests.e2e.conftest import CHARGE, some

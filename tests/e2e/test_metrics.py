@@ -15,7 +15,7 @@ from posd import __version__, tls
 from posd.api.metrics import FAMILIES
 from posd.base.times import parse_iso
 from posd.daemon.metrics import OPEN_PHASES
-from posd.storage.opening import schema_version
+from posd.storage.connection import schema_version
 from tests.support.daemon import Daemon
 from tests.support.exposition import Family, read
 from tests.support.outcomes import FINALS, every_outcome

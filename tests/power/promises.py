@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from posd.storage.opening import open_database
+from posd.storage.connection import open_database
 from tests.support.events import FINALS
 
 #: A transaction goes on, never back; neither of the two in the middle is behind the other.

@@ -3,7 +3,7 @@
 import sqlite3
 from pathlib import Path
 
-from posd.storage.opening import open_database
+from posd.storage.connection import open_database
 
 _ENDED = """
 WITH RECURSIVE n(i) AS (SELECT :first UNION ALL SELECT i + 1 FROM n WHERE i < :last)

@@ -19,7 +19,7 @@ from posd.payments.wire import read_event
 from posd.printing import start as printing_module
 from posd.printing.model import PrintJob
 from posd.records.model import Phase
-from posd.storage import opening
+from posd.storage import connection
 from tests.services.inside import CHARGE, RECEIPT, Inside, composed
 from tests.support.disk import broken_disk
 from tests.support.events import body
@@ -178,7 +178,7 @@ async def test_a_payment_that_may_have_been_committed_is_neither_confirmed_nor_d
 ) -> None:
     """The COMMIT of the intent fails, and another process locks the database before it can be read again."""
     identity = str(uuid4())
-    monkeypatch.setattr(opening, "BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
 
     with (
         inside.locked_after("payment.commit_uncertain"),
@@ -208,7 +208,7 @@ async def test_a_print_job_that_may_have_been_committed_is_neither_confirmed_nor
     inside: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The COMMIT of the intent fails, and another process locks the database before it can be read again."""
-    monkeypatch.setattr(opening, "BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 20)
 
     with inside.locked_after("print.commit_uncertain"):
         with broken_disk(inside.database), pytest.raises(Problem) as unsure:

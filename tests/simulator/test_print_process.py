@@ -103,7 +103,7 @@ POINTS: list[tuple[str, int, bool, bool, bool]] = [
     ("return:record.PrintRecord.enter", 1, True, False, False),
     ("call:record.PrintRecord.enter", 2, True, False, False),
     ("return:record.PrintRecord.enter", 2, True, True, False),
-    ("return:printing._add_printed", 1, True, True, True),
+    ("return:printer._add_printed", 1, True, True, True),
 ]
 
 

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from posd.simulator import Settings, Simulator
-from posd.simulator.printing import MAX_CALLS, WEBHOOK_SECONDS, on_paper
+from posd.simulator.printer import MAX_CALLS, WEBHOOK_SECONDS, on_paper
 from tests.simulator.conftest import QUICK_SPEED, Receiver, Till
 from tests.simulator.printers import PRINT_JOB, RECEIPT, PrintTill, creation
 
@@ -250,7 +250,7 @@ async def test_asking_for_nothing_is_refused(printer: PrintTill) -> None:
 
 
 async def test_a_full_spool_takes_no_more(printer: PrintTill, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posd.simulator.printing.MAX_WAITING", 2)
+    monkeypatch.setattr("posd.simulator.printer.MAX_WAITING", 2)
     await printer.create("job-0", "out-of-paper")
     await printer.terminal.ledger.wait_for("printing", print_job_id="job-0")
     answers = [await printer.create(f"job-{number}") for number in range(1, 4)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from posd.storage import backup
-from posd.storage.opening import PAGE_BYTES as PAGE
+from posd.storage.connection import PAGE_BYTES as PAGE
 from posd.upkeep.restore import Prepared, Restore
 from tests.store.filled import MORNING
 

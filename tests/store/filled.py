@@ -19,7 +19,7 @@ from posd.payments.transitions import Seen, advance
 from posd.payments.wire import read_event
 from posd.records import quarantine
 from posd.records.model import Phase
-from posd.storage.opening import open_database
+from posd.storage.connection import open_database
 from posd.storage.writer import Unit
 from posd.terminals.attempt import NotSent, Replied
 from tests.support.events import APPROVED, body

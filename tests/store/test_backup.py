@@ -12,8 +12,8 @@ import pytest
 
 from posd.storage import backup, marks
 from posd.storage.backup import BadTarget, NotABackup, Stopped, Written
+from posd.storage.connection import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.storage.errors import StorageUnavailable
-from posd.storage.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.upkeep.verify import verify
 from tests.store.filled import Filled, filling, name
 from tests.support.needs import needs

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import opening
+from posd.storage import connection
+from posd.storage.connection import connect_reader, lock, open_database, schema_version
 from posd.storage.errors import StoreError
-from posd.storage.opening import connect_reader, lock, open_database, schema_version
 from posd.storage.store import Store
 
 
@@ -25,7 +25,7 @@ def test_the_file_is_private_under_any_umask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("pragma", "value"),
-    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", opening.BUSY_TIMEOUT_MS)],
+    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("busy_timeout", connection.BUSY_TIMEOUT_MS)],
 )
 def test_pragmas(tmp_path: Path, pragma: str, value: object) -> None:
     db = open_database(tmp_path / "posd.db")
@@ -66,9 +66,9 @@ def test_a_newer_database_is_refused_and_not_touched(tmp_path: Path) -> None:
 def test_a_migration_that_fails_leaves_the_step_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "posd.db"
     open_database(path).close()
-    good = list(opening.migrations())
+    good = list(connection.migrations())
     broken = (schema_version() + 1, "CREATE TABLE half (a); INSERT INTO nowhere VALUES (1);")
-    monkeypatch.setattr(opening, "migrations", lambda: iter([*good, broken]))
+    monkeypatch.setattr(connection, "migrations", lambda: iter([*good, broken]))
     with pytest.raises(StoreError, match="nothing was changed"):
         open_database(path)
     monkeypatch.undo()
@@ -97,7 +97,7 @@ def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
 async def test_a_second_process_is_refused(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "posd.db", tmp_path / "lock")
     script = (
-        "import sys; from pathlib import Path; from posd.storage.opening import lock\n"
+        "import sys; from pathlib import Path; from posd.storage.connection import lock\n"
         "from posd.storage.errors import StoreError\n"
         "try: lock(Path(sys.argv[1]))\n"
         "except StoreError as error: print(error)"

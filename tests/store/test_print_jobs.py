@@ -35,7 +35,7 @@ from posd.printing.model import PrintAttentionCode, PrintJob, PrintStatus, Repor
 from posd.printing.reprocess import PrintRecords, derive, difference
 from posd.printing.reprocess import report as reported
 from posd.printing.wire import Answered, NoAnswer
-from posd.records import paging
+from posd.records import pages
 from posd.records.quarantine import Reprocessing
 from posd.storage import changes
 from posd.storage.errors import StaleState
@@ -205,12 +205,12 @@ async def test_pages_survive_inserts(store: Store) -> None:
     first, cursor = await read(store, lambda db: documents.read_page(db, Page(limit=2)))
     assert [job.print_job_id for job in first] == ["job-4", "job-3"]
     await begin(store, starting(print_job_id="later", created_at=iso(NOW + timedelta(seconds=9))))
-    place = paging.decode_cursor(cursor)
+    place = pages.decode_cursor(cursor)
     rest, cursor = await read(store, lambda db: documents.read_page(db, Page(limit=9, cursor=place)))
     assert ([job.print_job_id for job in rest], cursor) == (["job-2", "job-1", "job-0"], None)
     for text in ("x", "\xe9", "eA=="):
         with pytest.raises(ValueError):
-            paging.decode_cursor(text)
+            pages.decode_cursor(text)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from posd.printing import reprocess, rows
 from posd.printing.model import DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
 from posd.records.model import Phase
 from posd.storage import marks
+from posd.storage.connection import connect_reader
 from posd.storage.marks import OldFile
-from posd.storage.opening import connect_reader
 from posd.upkeep.salvage import salvage
 from posd.upkeep.verify import verify
 from tests.store.disasters import PAGE, State, destroy

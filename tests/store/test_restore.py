@@ -20,11 +20,11 @@ from posd.payments.model import AttentionCode, Result
 from posd.payments.record import CallsInFlight, record
 from posd.records import quarantine
 from posd.records.model import Phase
-from posd.storage import backup, marks, opening
+from posd.storage import backup, connection, marks
 from posd.storage.backup import NotABackup
+from posd.storage.connection import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.storage.errors import StoreError
 from posd.storage.marks import OldFile
-from posd.storage.opening import KEY_TABLE, PAGE_BYTES, connect_reader, open_database
 from posd.storage.writer import Unit
 from posd.upkeep.restore import Restore
 from posd.upkeep.verify import verify
@@ -435,10 +435,10 @@ def first_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path, in
 
     def make(path: Path, number: int) -> None:
         with monkeypatch.context() as patch:
-            first = [item for item in opening.migrations() if item[0] == 1]
-            patch.setattr(opening, "migrations", lambda: iter(first))
+            first = [item for item in connection.migrations() if item[0] == 1]
+            patch.setattr(connection, "migrations", lambda: iter(first))
             db = sqlite3.connect(path, isolation_level=None)
-            opening.migrate(db, path)
+            connection.migrate(db, path)
         outcome = (
             '{"result":"canceled","status":"TERMINAL_CANCELED","transaction_reference":null,"ticket_number":null,'
             '"failure_reason":null,"reached_acquirer":null,"reading_type":null,"authorized_amount":null,"receipt":null,'
@@ -541,7 +541,7 @@ def refused(state: State, file: Path | None = None) -> str:
 
 
 def test_while_posd_runs(backed_up: State) -> None:
-    descriptor = opening.lock(backed_up.home / "state" / "posd.db.lock")
+    descriptor = connection.lock(backed_up.home / "state" / "posd.db.lock")
     assert "stop it first" in refused(backed_up)
     os.close(descriptor)
     backed_up.restore()
@@ -659,7 +659,7 @@ def test_killed_at_any_point_no_id_is_forgotten(state: State, point: str, again:
     if again == "restore":
         subprocess.run(restoring(crashed), check=True)
         assert_sound(crashed.database)
-    opening.refuse_lost(crashed.database, crashed.key)
+    connection.refuse_lost(crashed.database, crashed.key)
     open_database(crashed.database).close()
     assert snapshots(crashed.database, filled.known) == before
     assert crashed.key.read_text().startswith(OLD_KEY.hex())

@@ -17,8 +17,8 @@ from posd.payments.entries import Dismissed
 from posd.payments.model import AttentionCode, OperationType
 from posd.payments.record import CallsInFlight, record
 from posd.records import pruned, quarantine
-from posd.storage import changes, opening
-from posd.storage.opening import connect_reader
+from posd.storage import changes, connection
+from posd.storage.connection import connect_reader
 from posd.storage.store import Store
 from posd.storage.writer import Unit
 from posd.upkeep.retention import BELIEVED, Removed, Report, Retention, Stopped
@@ -269,16 +269,16 @@ async def test_a_database_of_before_is_made_so_that_it_can_be_cut(path: Path) ->
         db.execute("VACUUM")
         db.execute("UPDATE transactions SET rowid = -7 WHERE rowid = 3")
         rows = db.execute("SELECT rowid, client_transaction_id FROM transactions ORDER BY 1").fetchall()
-        assert not opening.can_shrink(db)
+        assert not connection.can_shrink(db)
     async with retaining(path):
         pass
     with closing(connect_reader(path)) as reader:
-        assert opening.can_shrink(reader)
+        assert connection.can_shrink(reader)
         assert reader.execute("SELECT rowid, client_transaction_id FROM transactions ORDER BY 1").fetchall() == rows
 
 
 async def test_one_that_cannot_be_cut_uses_its_space_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "SMALL_BYTES", 0)
+    monkeypatch.setattr(connection, "SMALL_BYTES", 0)
     old(path, lambda filled: [filled.pay(number) for number in range(50)])
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = DELETE")

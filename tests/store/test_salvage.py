@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from posd.storage import opening
-from posd.storage.opening import PAGE_BYTES as PAGE
-from posd.storage.opening import connect_reader, open_database, schema_version
+from posd.storage import connection
+from posd.storage.connection import PAGE_BYTES as PAGE
+from posd.storage.connection import connect_reader, open_database, schema_version
 from posd.upkeep.salvage import Salvaged, salvage
 from tests.store.filled import FINAL, OPEN, Filled, filling, name
 from tests.support.slow import first_quick
@@ -167,7 +167,7 @@ def test_without_any_header_the_pages_tell_their_size(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "posd.db"
-    monkeypatch.setattr(opening, "PAGE_BYTES", size)
+    monkeypatch.setattr(connection, "PAGE_BYTES", size)
     with filling(path) as filled:
         fill(filled, 40)
     before = rows(path)
@@ -187,9 +187,9 @@ def test_a_sale_is_no_payment(tmp_path: Path) -> None:
 
 def test_an_older_schema_is_read_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "posd.db"
-    first = [item for item in opening.migrations() if item[0] == 1]
+    first = [item for item in connection.migrations() if item[0] == 1]
     with monkeypatch.context() as patch:
-        patch.setattr(opening, "migrations", lambda: iter(first))
+        patch.setattr(connection, "migrations", lambda: iter(first))
         db = open_database(path)
     db.execute(
         "INSERT INTO transactions VALUES (?, 'SN-1', 'charge', NULL, 'active', '{}', '{}', '{}', NULL, NULL, 0,"

@@ -18,7 +18,7 @@ from posd.payments.model import Transaction
 from posd.payments.record import Begun, CallsInFlight, begin, move
 from posd.payments.transitions import Seen, advance, conclude_start
 from posd.payments.wire import Acknowledged
-from posd.records import paging, quarantine
+from posd.records import pages, quarantine
 from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.errors import StaleState
@@ -105,7 +105,7 @@ class Lister:
             found += [row.client_transaction_id[-2:] for row in rows]
             if cursor is None:
                 return found
-            page = msgspec.structs.replace(page, cursor=paging.decode_cursor(cursor))
+            page = msgspec.structs.replace(page, cursor=pages.decode_cursor(cursor))
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ async def test_lists_are_complete_in_order_and_filtered(
 @pytest.mark.parametrize("cursor", ["", "x", "!!", "YQ==", "ü"])
 def test_a_foreign_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(ValueError, match="cursor"):
-        paging.decode_cursor(cursor)
+        pages.decode_cursor(cursor)
 
 
 async def test_a_terminal_has_one_holder(store: Store) -> None:

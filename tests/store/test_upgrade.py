@@ -16,8 +16,8 @@ from posd.payments import documents, journal
 from posd.payments import rows as transactions
 from posd.payments.documents import Page
 from posd.printing import rows as print_jobs
+from posd.storage.connection import open_database, schema_version
 from posd.storage.errors import StoreError
-from posd.storage.opening import open_database, schema_version
 from posd.upkeep.verify import verify
 
 RELEASED = {
@@ -116,19 +116,19 @@ def test_it_is_opened_and_says_what_it_said(version: int, tmp_path: Path) -> Non
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from posd.storage import opening
+from posd.storage import connection
 
 path, wanted = Path(sys.argv[1]), int(sys.argv[2])
-steps, connect = list(opening.migrations()), opening.connect_writer
+steps, connect = list(connection.migrations()), connection.connect_writer
 
 def connected(path):
     db = connect(path)
     db.create_function("power_cut", 0, lambda: os.kill(os.getpid(), signal.SIGKILL))
     return db
 
-opening.connect_writer = connected
-opening.migrations = lambda: [(n, script + (";SELECT power_cut();" if n == wanted else "")) for n, script in steps]
-opening.open_database(path)
+connection.connect_writer = connected
+connection.migrations = lambda: [(n, script + (";SELECT power_cut();" if n == wanted else "")) for n, script in steps]
+connection.open_database(path)
 """
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from posd.storage import backup, opening
-from posd.storage.opening import PAGE_BYTES, open_database
+from posd.storage import backup, connection
+from posd.storage.connection import PAGE_BYTES, open_database
 from posd.upkeep.verify import KINDS, MAX_SHOWN, Report, Unusable, verify
 from tests.store.filled import OPEN, Filled, filling, name, terminal
 
@@ -166,7 +166,7 @@ def test_a_backup_is_checked_too_and_told_otherwise(filled: Filled, tmp_path: Pa
     backup.write(tmp_path / "posd.db", copy, [b"k" * 32], "at", lambda: False)
     assert verify(copy, look).counts == {}
     with closing(sqlite3.connect(copy)) as db:
-        db.execute(f"DELETE FROM {opening.KEY_TABLE}")
+        db.execute(f"DELETE FROM {connection.KEY_TABLE}")
         db.execute("UPDATE journal SET entry = '{}' WHERE seq = 1")
         db.commit()
     report = verify(copy, look)
@@ -222,8 +222,8 @@ def test_what_cannot_even_be_looked_at_is_said(tmp_path: Path) -> None:
 
 def test_of_an_older_schema_the_file_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        first = [item for item in opening.migrations() if item[0] == 1]
-        patch.setattr(opening, "migrations", lambda: iter(first))
+        first = [item for item in connection.migrations() if item[0] == 1]
+        patch.setattr(connection, "migrations", lambda: iter(first))
         db = open_database(tmp_path / "posd.db")
     db.execute("PRAGMA foreign_keys = OFF")
     assert verify(tmp_path / "posd.db", look).counts == {}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from posd.payments import documents, rows
 from posd.payments import rows as transactions
 from posd.payments.record import begin
-from posd.storage.opening import migrations, open_database
+from posd.storage.connection import migrations, open_database
 from posd.storage.writer import Unit
 from posd.upkeep import merge
 from tests.store.test_transactions import starting

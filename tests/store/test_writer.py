@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from posd.storage import writer
+from posd.storage.connection import open_database
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.opening import open_database
 from posd.storage.store import Store
 from posd.storage.writer import Batch, Change, Function, Unit, Writer, Written
 from tests.support.disk import broken_disk

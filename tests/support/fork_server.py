@@ -31,11 +31,11 @@ MAX_REQUEST_BYTES = 262_144
 #: What comes along with a request: stdin, stdout, stderr and the status socket.
 DESCRIPTORS = 4
 
-#: Which kinds there are, and what each has imported. `posd run` does without rich, see `posd.cli.running`.
+#: Which kinds there are, and what each has imported. `posd run` does without rich, see `posd.cli.run`.
 IMPORTS = {
     "run": (
         "posd.cli.entry",
-        "posd.cli.running",
+        "posd.cli.run",
         "posd.config",
         "posd.logs.output",
         "posd.daemon.main",

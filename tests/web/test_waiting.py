@@ -8,8 +8,8 @@ import pytest
 from hypercorn.typing import ASGIReceiveEvent
 from starlette.requests import Request
 
+from posd.calls.long_poll import HungUp, wait_until
 from posd.calls.streams import Batch, Streams
-from posd.calls.waiting import HungUp, wait_until
 from posd.httpd.connection import Pieces
 from posd.storage.changes import Hub
 from posd.storage.writer import Change

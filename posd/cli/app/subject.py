@@ -20,8 +20,8 @@ from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreacha
 from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_pruned
+from posd.cli.app.outcome import Snapshot, TimedOut, Update, start
 from posd.cli.app.output import Output, Pair, moment
-from posd.cli.app.waiting import Snapshot, TimedOut, Update, start
 from posd.client.errors import Draining, Pruned
 
 Document: TypeAlias = Mapping[str, Any]

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 from posd.cli.app.connection import Api
+from posd.cli.app.outcome import Arrived, Away, Snapshot, follow, follow_print_job, start
 from posd.cli.app.output import money, total
-from posd.cli.app.waiting import Arrived, Away, Snapshot, follow, follow_print_job, start
 from posd.cli.payments.show import event_extra
 
 #: the actors, as the timeline names them.

@@ -16,8 +16,8 @@ import msgspec
 
 from posd.cli.app.connection import Api, Problem, Unreachable, json_option
 from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.outcome import TimedOut
 from posd.cli.app.output import Output, money
-from posd.cli.app.waiting import TimedOut
 from posd.cli.demo.charges import PRINTED, Charge, Plan, Receipt, Step, make_charge, print_receipt
 from posd.cli.demo.machine import DISCOVERY_SECONDS, DemoFailed, Machine
 from posd.cli.payments.words import RESULTS

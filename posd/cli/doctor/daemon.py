@@ -12,7 +12,7 @@ from posd import __version__
 from posd.cli.app.connection import Api, Problem, Unreachable
 from posd.cli.app.parameters import user_name
 from posd.cli.doctor.context import Address, Findings, Said, Shop, failure, me, ok, warning
-from posd.storage.opening import schema_version
+from posd.storage.connection import schema_version
 
 #: Checks of the health resource that no check here looks at by itself; the others would be told twice.
 OF_HEALTH = ("storage", "webhook_listener", "discovery")

@@ -10,8 +10,8 @@ from urllib.parse import quote
 from posd.base.times import parse_iso
 from posd.cli.doctor.context import AS_ROOT, Findings, Said, Shop, failure, may_not_read, ok, warning
 from posd.storage import changes, files, marks
+from posd.storage.connection import KEY_TABLE, RESTORE, is_damage, refuse_lost, schema_version
 from posd.storage.errors import StoreError
-from posd.storage.opening import KEY_TABLE, RESTORE, is_damage, refuse_lost, schema_version
 
 #: How long SQLite may look for damage, in seconds: a database of years is larger; `posd verify` takes its time.
 QUICK_CHECK_SECONDS = 20.0

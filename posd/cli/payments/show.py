@@ -12,9 +12,9 @@ from posd.cli.app.advice import attention_advice, next_step
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json_option
 from posd.cli.app.exit_codes import for_transaction
+from posd.cli.app.outcome import Arrived, Away, Snapshot, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, moment, money
 from posd.cli.app.subject import Progress, Subject, show_attention, show_list
-from posd.cli.app.waiting import Arrived, Away, Snapshot, Update, follow
 from posd.cli.payments.words import (
     SEARCH_ENTRIES,
     evidence_text,

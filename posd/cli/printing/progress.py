@@ -6,9 +6,9 @@ from typing import Any
 from posd.cli.app.advice import UNKNOWN_ATTENTION, Advice
 from posd.cli.app.connection import Api, Reply
 from posd.cli.app.exit_codes import for_print_job
+from posd.cli.app.outcome import Away, Snapshot, Update, follow_print_job
 from posd.cli.app.output import Output, Pair, moment
 from posd.cli.app.subject import Progress, Subject
-from posd.cli.app.waiting import Away, Snapshot, Update, follow_print_job
 
 # What the API's words mean for a print job: its states, what decided it, and what a person does about it.
 

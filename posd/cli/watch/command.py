@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option
+from posd.cli.app.outcome import as_away
 from posd.cli.app.output import Output
-from posd.cli.app.waiting import as_away
 from posd.cli.watch import source
 from posd.cli.watch.render import View, once
 from posd.cli.watch.screen import ASCII, UNICODE, Glyphs, styled

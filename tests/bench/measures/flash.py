@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, median
 from uuid import uuid4
 
-from posd.storage import opening
+from posd.storage import connection
 from tests.bench.altered import altered
 from tests.bench.bench import Bench
 from tests.bench.load import send, trusting
@@ -42,10 +42,11 @@ class Variant:
     constants: tuple[str, ...] = ()
 
 
+LOG_PAGES = "posd.storage.connection.LOG_PAGES"
 VARIANTS: Mapping[str, Variant] = {
     **{f"pages of {size} bytes": Variant(size) for size in (512, 1024, 2048, 4096, 8192)},
-    "checkpoints four times as rare": Variant(constants=(f"posd.storage.opening.LOG_PAGES={4 * opening.LOG_PAGES}",)),
-    "checkpoints four times as often": Variant(constants=(f"posd.storage.opening.LOG_PAGES={opening.LOG_PAGES // 4}",)),
+    "checkpoints four times as rare": Variant(constants=(f"{LOG_PAGES}={4 * connection.LOG_PAGES}",)),
+    "checkpoints four times as often": Variant(constants=(f"{LOG_PAGES}={connection.LOG_PAGES // 4}",)),
     "events, journal and changes without AUTOINCREMENT": Variant(script=_NO_SEQUENCE),
     "without the index of the newest": Variant(script="DROP INDEX transactions_newest"),
     "without the index of references": Variant(script="DROP INDEX transactions_given_reference"),
@@ -182,9 +183,9 @@ def _prepare(database: Path, variant: Variant) -> None:
         return
     database.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
-        db.execute(f"PRAGMA page_size = {variant.page_size or opening.PAGE_BYTES}")
+        db.execute(f"PRAGMA page_size = {variant.page_size or connection.PAGE_BYTES}")
         db.execute("PRAGMA journal_mode = WAL").close()
-        opening.migrate(db, database)
+        connection.migrate(db, database)
         db.executescript(variant.script)
 
 

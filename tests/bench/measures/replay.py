@@ -16,7 +16,7 @@ from statistics import median
 
 import httpx2
 
-from posd.storage.opening import connect_reader
+from posd.storage.connection import connect_reader
 from tests.bench.bench import Bench
 from tests.bench.load import STUCK_SECONDS, trusting, whole
 from tests.bench.rows import Row

@@ -1,7 +1,7 @@
 """The listener: it accepts connections, admits them, and ends them at a stop. Hypercorn has no place for these limits.
 
-They are the number of connections (of all, and those of the LAN by `gate`), a short TLS handshake, and an orderly stop
-that no idle client can hold up. What is spoken on a connection is in `posd.httpd.connection`.
+They are the number of connections (of all, and those of the LAN by `admission.Gate`), a short TLS handshake, and an
+orderly stop that no idle client can hold up. What is spoken on a connection is in `posd.httpd.connection`.
 """
 
 import asyncio

@@ -355,7 +355,7 @@ class Reconciler:
             item.silence = None
 
     def _provable(self, transaction: Transaction, device: AskedDevice) -> bool:
-        """Whether an answer of that device may still prove that it never started: see `payments.not_started`."""
+        """Whether an answer of that device may still prove that it never started: see `payments.schedule`."""
         return (
             self._searching.confirmed(transaction.terminal)
             and transaction.phase is Phase.IN_DOUBT

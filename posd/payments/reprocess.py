@@ -80,7 +80,7 @@ class Derived(msgspec.Struct, frozen=True):
 
 
 class PaymentRecords:
-    """Payments, to be derived again (see `records.reprocess.Derivable`)."""
+    """Payments, to be derived again (see `records.quarantine.Derivable`)."""
 
     channel = Channel.TRANSACTION
 

@@ -50,7 +50,7 @@ class PrintReport(msgspec.Struct):
 
 
 class PrintRecords:
-    """Print jobs, to be derived again (see `records.reprocess.Derivable`)."""
+    """Print jobs, to be derived again (see `records.quarantine.Derivable`)."""
 
     channel = Channel.PRINT
 

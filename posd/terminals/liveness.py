@@ -1,4 +1,4 @@
-"""Looks at the terminals by itself when there is a reason to, politely: see `pulse` for when."""
+"""Looks at the terminals by itself when there is a reason to, politely: see `due` for when."""
 
 import asyncio
 import random

@@ -333,7 +333,7 @@ class Report:
 def report(certificate: Path, private_key: Path, own: TlsFiles | None, wanted: Subjects, now: datetime) -> Report:
     """Look at the pair that the daemon is configured with, and at the CA and key of `own` (None: the shop's own PKI).
 
-    `wanted` is by what terminals call this machine (`posd.tls.called_as`). Blocking. Raises TlsError where
+    `wanted` is by what terminals call this machine (`required_names.called_as`). Blocking. Raises TlsError where
     this user may not look at all.
     """
     if own is not None and not (there(certificate) or there(own.ca_certificate)):

@@ -39,7 +39,7 @@ ROOM_BYTES = 4 * 1024 * 1024
 #: Of each body this much needs no room, in bytes: events have a few thousand, and with the till's metadata 20,000.
 SMALL_BYTES = 24 * 1024
 #: Bodies of one subject at one time that have such a share: one, and those whose terminal has given up waiting and come
-#: again. Whatever more of them there are needs room for all of it.
+#: again. Each further one needs room for all of it.
 FREE_BODIES_OF_SUBJECT = 8
 #: A print webhook is five short fields (terminal API, Printing), in bytes.
 MAX_PRINT_BYTES = 65_536

@@ -464,7 +464,7 @@ def set_level(level: str) -> None:
 
 
 def _logger_class(level: str) -> type[Any]:
-    """Return a class of our own: structlog has one for each level, for everybody."""
+    """Return a class of our own: the classes of structlog are shared by all who use it."""
     return type("Logger", (structlog.make_filtering_bound_logger(level),), {})
 
 

@@ -13,41 +13,6 @@ from posd.base import locks
 from posd.storage import files
 from posd.storage.errors import StoreError
 
-# Whether free space of a database can be given back (`posd.storage.backup` does it), and making it so.
-
-#: SQLite's number for `auto_vacuum = INCREMENTAL`.
-INCREMENTAL = 2
-
-#: A database up to this size is written anew when it is opened, in bytes: it takes a second or two. A larger one is
-#: when it is restored, while no payment waits.
-SMALL_BYTES = 64 * 1024 * 1024
-
-
-def can_shrink(db: sqlite3.Connection) -> bool:
-    """Whether free pages can be given back."""
-    return bool(db.execute("PRAGMA auto_vacuum").fetchone()[0] == INCREMENTAL)
-
-
-def make_shrinkable(db: sqlite3.Connection) -> None:
-    """Write a database anew so that it can be cut; nothing where it can be. Raise sqlite3.Error: it is as it was.
-
-    VACUUM may give rows without a number of their own new ones, in principle; payments of before the journal are known
-    by theirs. It has never done so where a table has an index; where it ever does, it is not kept.
-    """
-    if can_shrink(db):
-        return
-    numbers = _numbers(db)
-    db.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}").close()
-    db.execute("VACUUM").close()
-    if _numbers(db) != numbers:
-        raise sqlite3.IntegrityError("VACUUM has changed the numbers of rows")
-
-
-def _numbers(db: sqlite3.Connection) -> list[tuple[int, int, int, int]]:
-    query = "SELECT count(*), coalesce(min(rowid), 0), coalesce(max(rowid), 0), coalesce(sum(rowid), 0) FROM"
-    return [db.execute(f"{query} {table}").fetchone() for table in ("transactions", "print_jobs", "marks")]
-
-
 #: How long a statement waits for a lock that another process holds, in milliseconds; then callers hear 503.
 BUSY_TIMEOUT_MS = 2000
 
@@ -290,3 +255,38 @@ def is_damage(error: BaseException) -> bool:
     if isinstance(error, sqlite3.Error):
         return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
     return isinstance(error, ValueError | TypeError | AttributeError)
+
+
+# Whether free space of a database can be given back (`posd.storage.backup` does it), and making it so.
+
+#: SQLite's number for `auto_vacuum = INCREMENTAL`.
+INCREMENTAL = 2
+
+#: A database up to this size is written anew when it is opened, in bytes: it takes a second or two. A larger one is
+#: when it is restored, while no payment waits.
+SMALL_BYTES = 64 * 1024 * 1024
+
+
+def can_shrink(db: sqlite3.Connection) -> bool:
+    """Whether free pages can be given back."""
+    return bool(db.execute("PRAGMA auto_vacuum").fetchone()[0] == INCREMENTAL)
+
+
+def make_shrinkable(db: sqlite3.Connection) -> None:
+    """Write a database anew so that it can be cut; nothing where it can be. Raise sqlite3.Error: it is as it was.
+
+    VACUUM may give rows without a number of their own new ones, in principle; payments of before the journal are known
+    by theirs. It has never done so where a table has an index; where it ever does, it is not kept.
+    """
+    if can_shrink(db):
+        return
+    numbers = _numbers(db)
+    db.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}").close()
+    db.execute("VACUUM").close()
+    if _numbers(db) != numbers:
+        raise sqlite3.IntegrityError("VACUUM has changed the numbers of rows")
+
+
+def _numbers(db: sqlite3.Connection) -> list[tuple[int, int, int, int]]:
+    query = "SELECT count(*), coalesce(min(rowid), 0), coalesce(max(rowid), 0), coalesce(sum(rowid), 0) FROM"
+    return [db.execute(f"{query} {table}").fetchone() for table in ("transactions", "print_jobs", "marks")]

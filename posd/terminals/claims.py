@@ -1,8 +1,8 @@
-"""Which of the addresses that a terminal announces are used, and in which order.
+"""What is announced of a terminal: its addresses, its announcements, and which claims to be it are believed. No I/O.
 
-mDNS hands on what a device says of itself, from every interface: loopback, link-local addresses,
-nonsense. An address is a candidate where it can be a device on this network; loopback and link-local ones only where
-the configuration chose such an interface.
+mDNS hands on what a device says of itself, from every interface: loopback, link-local addresses, nonsense. An address
+is a candidate where it can be a device on this network; loopback and link-local ones only where the configuration
+chose such an interface.
 """
 
 import ipaddress

@@ -75,8 +75,7 @@ class ServedCertificate:
     check_seconds: float
     #: Why what is on the disk is not served, None where it is.
     trouble: str | None = field(init=False, default=None)
-    #: Called with what is served from now on.
-    on_change: Callable[[tls.Served], None] = field(init=False, default=lambda _served: None)
+    _listeners: list[Callable[[tls.Served], None]] = field(init=False, default_factory=list)
     _asked: bool = field(init=False, default=False)
     _taken: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _wake: asyncio.Event = field(init=False, default_factory=asyncio.Event)
@@ -113,6 +112,10 @@ class ServedCertificate:
         self._taken.clear()
         self._wake.set()
         await self._taken.wait()
+
+    def listen(self, listener: Callable[[tls.Served], None]) -> None:
+        """Call `listener` with what is served from now on, at each change."""
+        self._listeners.append(listener)
 
     def look(self) -> None:
         """Look now whether anything has to be done (this machine's addresses changed)."""
@@ -166,7 +169,8 @@ class ServedCertificate:
         self.loaded_from = state
         same = served.info == self.served.info
         self.served = served
-        self.on_change(served)
+        for listener in self._listeners:
+            listener(served)
         log.info(
             "certificate.loaded",
             detail="the same as before" if same else "a new one, for connections from now on",

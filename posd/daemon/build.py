@@ -135,6 +135,7 @@ def payments(base: Base) -> PaymentParts:
     searching = Searching(store, fleet, config.merchant.id, outstanding, now)
     reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
     inbox = Inbox(store, fleet, config.merchant.id, outstanding, now, on_unusable=reconciler.unusable)
+    fleet.addresses.listen(reconciler.returned)  # what is open on a terminal that is back is asked for
     store.hub.listen_later(payment_record.tell, payment_record.Moved)
     return PaymentParts(
         outstanding,
@@ -176,6 +177,7 @@ def printing(base: Base) -> PrintParts:
     limits = schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
     spooler = Spooler(store, fleet, turns, limits, now)
     inbox = PrintInbox(store, fleet, now, on_unusable=spooler.unusable)
+    fleet.addresses.listen(spooler.returned)
     store.hub.listen_later(print_record.tell, print_record.Moved)
     return PrintParts(jobs, spooler, inbox, PrintOperators(store, jobs, now), PrintRecords(inbox))
 
@@ -212,7 +214,7 @@ def webhook_door(
         tls=certificate.served.context,
         refused=distrust.told,
     )
-    certificate.on_change = lambda served: listener.use_tls(served.context)
+    certificate.listen(lambda served: listener.use_tls(served.context))
     base.terminals.interfaces.listen(certificate.look)
     return WebhookDoor(listener, app, certificate, distrust)
 
@@ -234,16 +236,9 @@ def presence(base: Base, door: WebhookDoor) -> Presence:
     return Presence(base.store, base.config.database.alive, lambda: door.listener.accepting, Clock(now))
 
 
-def liveness(base: Base, paying: PaymentParts, prints: PrintParts) -> Liveness:
-    """Build what looks at the terminals by itself; a terminal that is back is asked for what is open on it."""
-
-    def returned(terminal: str) -> None:
-        paying.reconciler.returned(terminal)
-        prints.spooler.returned(terminal)
-
-    fleet = base.terminals.fleet
-    fleet.addresses.on_return = returned
-    return Liveness(fleet, base.config.discovery.check_seconds, paying.reconciler.open_terminals)
+def liveness(base: Base, paying: PaymentParts) -> Liveness:
+    """Build what looks at the terminals by itself."""
+    return Liveness(base.terminals.fleet, base.config.discovery.check_seconds, paying.reconciler.open_terminals)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     door = build.webhook_door(base, certificate, paying, prints, listening)
     presence = build.presence(base, door)
     tally = Tally(store.hub, around.fleet)
-    liveness = build.liveness(base, paying, prints)
+    liveness = build.liveness(base, paying)
 
     open_payments, open_jobs = await _recover(store, config.database.path, presence)
     tally.adopt(open_payments, (job.print_job_id for job in open_jobs))

@@ -53,10 +53,13 @@ class Addresses:
         self._rivals: dict[str, Rivals] = {}
         #: Why the address of a terminal that has none in the configuration is not known, in words.
         self.no_address = NOT_ANNOUNCED
-        #: Called with the serial of a terminal that can be reached again, or is announced anew.
-        self.on_return: Callable[[str], None] = lambda _serial: None
+        self._listeners: list[Callable[[str], None]] = []
         #: Called with what decides when a terminal is to be looked at again.
         self.on_news: Callable[[str, News], None] = lambda _serial, _news: None
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with the serial of each terminal that can be reached again, or is announced anew."""
+        self._listeners.append(listener)
 
     def sort_strangers(self, gone: list[Member]) -> None:
         """Take another fleet into account: announcements of terminals that left it, and of those that joined."""
@@ -258,7 +261,8 @@ class Addresses:
         yield
         best = member.best
         if best is not None and (best.base_url != where or (reachable is False and member.reachable)):
-            self.on_return(member.config.serial)
+            for listener in self._listeners:
+                listener(member.config.serial)
 
     def cancel_looks(self) -> list[asyncio.Task[None]]:
         """Cancel the looks under way; return them."""

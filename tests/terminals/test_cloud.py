@@ -71,7 +71,7 @@ async def test_what_is_announced_on_this_network_says_nothing_of_a_terminal_in_t
 ) -> None:
     fleet = fleet_of(tmp_path, terminals)
     returned: list[str] = []
-    fleet.addresses.on_return = returned.append
+    fleet.addresses.listen(returned.append)
     before = list(fleet.documents({}, everything=True))
     for number in range(10):
         host = f"192.0.2.{number}"

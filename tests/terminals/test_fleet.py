@@ -231,7 +231,7 @@ async def test_where_both_are_trusted_the_newest_counts_and_a_person_is_told(
 
 async def test_a_terminal_that_reappears_elsewhere_is_called_there(fleet: Fleet, right: ScriptedTerminal) -> None:
     returned: list[str] = []
-    fleet.addresses.on_return = returned.append
+    fleet.addresses.listen(returned.append)
     fleet.addresses.announce(announced("a", right))
     await fleet.addresses.check(SERIAL)
     right.unplug()

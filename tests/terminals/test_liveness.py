@@ -118,7 +118,7 @@ async def test_a_terminal_that_is_lost_is_looked_for_and_its_return_is_told(
 ) -> None:
     fleet = fleet_of(tmp_path, terminal, configured=True)
     returned = asyncio.Event()
-    fleet.addresses.on_return = lambda _serial: returned.set()
+    fleet.addresses.listen(lambda _serial: returned.set())
     async with looking(fleet):
         fleet.addresses.reached("SN-1", False, AT, reason="it was a call")
         assert next(iter(fleet.documents({}, everything=False))).reason == "it was a call"

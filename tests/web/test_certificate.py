@@ -32,7 +32,7 @@ def pair(made: tls.TlsFiles, renewable: Path | None = None) -> Pair:
 
 
 class Changes:
-    """What `on_change` was called with; `until` waits for a number of calls."""
+    """What a listener was called with; `until` waits for a number of calls."""
 
     def __init__(self) -> None:
         self.served: list[tls.Served] = []
@@ -53,7 +53,7 @@ class Changes:
 @asynccontextmanager
 async def looking(served: ServedCertificate) -> AsyncIterator[Changes]:
     changes = Changes()
-    served.on_change = changes
+    served.listen(changes)
     task = asyncio.create_task(served.run())
     try:
         yield changes

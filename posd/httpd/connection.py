@@ -216,6 +216,8 @@ class Connection(TCPServer):
     closed its side and nothing is under way, the connection ends.
     """
 
+    writer: Writer
+
     def __init__(
         self,
         app: ASGIFramework,
@@ -230,7 +232,6 @@ class Connection(TCPServer):
         """`in_turn`: what comes behind a whole request is read when that is answered, and not before."""
         super().__init__(ASGIWrapper(app), asyncio.get_running_loop(), config, context, state, reader, writer)
         self._idle = self.idle_task = Idle(context, config.keep_alive_timeout, self._end_idle)  # type: ignore[assignment]
-        self._writer = writer
         self.asgi = app
         self.in_turn = in_turn
         self._heads = context.heads
@@ -265,7 +266,7 @@ class Connection(TCPServer):
     def _let_go(self) -> None:
         """Break circles of references: its buffers are freed at once, not when garbage is looked for."""
         self._idle.forget()
-        self._writer.forget()
+        self.writer.forget()
         self._requests.end()
         self._exchange = None
         if (error := self.reader.exception()) is not None:
@@ -340,8 +341,8 @@ class Connection(TCPServer):
     async def send(self, data: bytes) -> None:
         """Send bytes. Raise Untaken where the client does not take them."""
         try:
-            self._writer.write(data)
-            await self._writer.drain()
+            self.writer.write(data)
+            await self.writer.drain()
         except Untaken:
             raise
         except (OSError, RuntimeError):  # a TLS error of a client that goes on sending is an OSError

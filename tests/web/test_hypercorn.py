@@ -113,6 +113,15 @@ async def test_hypercorn_closes_when_the_protocol_asks_for_it() -> None:
     assert server.parts.calls == CLOSING
 
 
+async def test_hypercorns_server_keeps_what_posd_reads_of_it() -> None:
+    server, client = await served()
+    with client:
+        kept = vars(server)
+        assert (kept["state"], type(kept["context"]), type(kept["writer"])) == ({}, Context, Writer)
+        assert isinstance(kept["reader"], asyncio.StreamReader)
+        await server.protocol_send(Closed())
+
+
 def test_hypercorns_server_has_no_other_places() -> None:
     own = {name for name, value in vars(TCPServer).items() if callable(value)}
     reading = {"_read_data", "_close", "_initiate_server_close", "_idle_timeout"}

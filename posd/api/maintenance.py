@@ -31,7 +31,7 @@ from posd.payments.request import DECISIONS
 from posd.printing.reprocess import report as print_report
 from posd.records import quarantine
 from posd.records.quarantine import QuarantinedBody, Reprocessing
-from posd.records.request import Fault, MalformedJson, check, malformed, read_decision
+from posd.records.request import Fault, MalformedJson, check, decided, malformed
 from posd.storage import backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BadTarget, Rotated, Stopped
 from posd.storage.errors import CommitUncertain, StorageUnavailable
@@ -260,12 +260,8 @@ class BackupCalls:
 
     async def confirm_restore(self, request: Request) -> Response:
         """`POST /restore/seen`: a person has done what the restore asked for; health is ok again."""
-        try:
-            # The body is the one of a release: who, and why.
-            decision, faults = read_decision(DECISIONS["release"], request.state.body, request.state.uid)
-        except MalformedJson as error:
-            raise malformed(error, "nothing was changed") from error
-        check(faults, "nothing was done")
+        # The body is the one of a release: who, and why.
+        decision = decided(DECISIONS["release"], request.state.body, request.state.uid, "nothing was done")
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         try:
             restores = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))

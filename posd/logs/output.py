@@ -252,18 +252,17 @@ class Floods:
         self._windows = Windows()
         self._timer: asyncio.TimerHandle | None = None
 
-    def __call__(self, _logger: Any, _level: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """Pass a line on. Raise DropEvent where there were too many of its kind."""
+    def admit(self, fields: Mapping[str, Any]) -> None:
+        """Let a line pass. Raise DropEvent where there were too many of its kind."""
         limit = limit_of(fields)
         if limit is None or fields["event"] == "log.collapsed":
-            return fields
+            return
         key = (fields["event"], fields["level"], *((name, fields[name]) for name in limit.by if name in fields))
         with self._lock:
             passes = self._windows.admit(key, limit, time.monotonic())
-        if passes:
-            return fields
-        self._wait()
-        raise structlog.DropEvent
+        if not passes:
+            self._wait()
+            raise structlog.DropEvent
 
     def _wait(self) -> None:
         """See to it that the end of the window is told; off the loop the next line on it sees to that."""
@@ -350,13 +349,12 @@ def place(filename: str) -> str:
         return "/".join(path.parts[-2:])
 
 
-def exceptions(_logger: Any, _level: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def put_into_words(fields: MutableMapping[str, Any]) -> None:
     """Put the exception of a line into words: where and of what kind, not what it was about."""
     given = fields.pop("exc_info", None)
     error = sys.exception() if given is True else given
     if isinstance(error, BaseException):
         fields["exception"] = exception_words(error)
-    return fields
 
 
 # How lines are written, and what else than posd's own loggers writes them.
@@ -374,7 +372,8 @@ class Renderer:
     def __call__(self, logger: Any, level: str, fields: MutableMapping[str, Any]) -> bytes:
         """Return the line, without its end. Raise DropEvent where there were too many of its kind."""
         fields = allow_listed(logger, level, fields)
-        fields = exceptions(logger, level, floods(logger, level, fields))
+        floods.admit(fields)
+        put_into_words(fields)
         try:
             line = _ENCODER.encode(fields)
         except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8

@@ -1,4 +1,4 @@
-"""Which transactions derive from which."""
+"""Which transactions derive from which, and where a new one stands among them: inside the commit of its intent."""
 
 import sqlite3
 from collections.abc import Iterator

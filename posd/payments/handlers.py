@@ -28,7 +28,7 @@ from posd.payments.reconcile import Reconciler
 from posd.payments.request import DECISIONS, Acknowledgement, Resolution, StartRequest
 from posd.payments.start import Payments
 from posd.records import pruned
-from posd.records.request import MalformedJson, Signed, check, malformed, read_decision
+from posd.records.request import Signed, decided
 from posd.storage.writer import Change
 
 # Calls on transactions.
@@ -312,11 +312,7 @@ class TransactionCalls:
     async def _decide(self, request: Request, call: str) -> Response:
         """Carry out what a person decides."""
         identity = parameters.path(request, parameters.TRANSACTION_ID)
-        try:
-            decision, faults = read_decision(DECISIONS[call], request.state.body, request.state.uid)
-        except MalformedJson as error:
-            raise malformed(error, "nothing was changed") from error
-        check(faults, f"cannot {call}")
+        decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
         return json_response(
             await self._document(await self._or_ended(identity, self._operators.decide(identity, decision)))
         )

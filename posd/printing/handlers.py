@@ -20,7 +20,7 @@ from posd.printing.request import DECISIONS, PrintAcknowledgement, PrintRequest,
 from posd.printing.start import Printing
 from posd.records import pruned
 from posd.records.model import Phase
-from posd.records.request import MalformedJson, check, malformed, read_decision
+from posd.records.request import decided
 
 
 class PrintJobCalls:
@@ -74,11 +74,7 @@ class PrintJobCalls:
     async def _decide(self, request: Request, call: str) -> Response:
         """Carry out what a person decides."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
-        try:
-            decision, faults = read_decision(DECISIONS[call], request.state.body, request.state.uid)
-        except MalformedJson as error:
-            raise malformed(error, "nothing was changed") from error
-        check(faults, f"cannot {call}")
+        decision = decided(DECISIONS[call], request.state.body, request.state.uid, f"cannot {call}")
         try:
             job = await self._operators.decide(identity, decision)
         except Problem as problem:

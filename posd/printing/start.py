@@ -303,8 +303,8 @@ class Printing:
         if ticket.failure is not None:
             return NotSent(f"the terminal could not be reached for a print job before it in line: {ticket.failure}")
         if job is None:
-            address = await self._fleet.addresses.choose(terminal)  # it may have moved while the job waited
-            sent_to = address[0] if address else None
+            chosen = await self._fleet.addresses.choose(terminal)  # it may have moved while the job waited
+            sent_to = chosen[0] if chosen else None
             try:
                 job = await self._store.write(partial(take_turn, identity=identity, sent_to=sent_to, now=self._now()))
                 if job is None:

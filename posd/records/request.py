@@ -199,3 +199,13 @@ def read_decision(row: DecisionRow[Decision], body: bytes, uid: int | None) -> t
     operator = reader.required_text("operator", MAX_OPERATOR_CHARACTERS)
     note = reader.required_text("note", MAX_NOTE_CHARACTERS)
     return read(reader, operator, note, uid), tuple(reader.faults)
+
+
+def decided(row: DecisionRow[Decision], body: bytes, uid: int | None, cannot: str) -> Decision:
+    """Return the decision that a body states. Raise Problem malformed_json, or invalid_request as `check` does."""
+    try:
+        decision, faults = read_decision(row, body, uid)
+    except MalformedJson as error:
+        raise malformed(error, "nothing was changed") from error
+    check(faults, cannot)
+    return decision

@@ -14,7 +14,7 @@ from posd.records.request import (
     Fault,
     MalformedJson,
     check,
-    malformed,
+    decided,
     read_decision,
 )
 from tests.core.inputs import named
@@ -130,9 +130,11 @@ def test_faults_are_one_problem_that_names_each_of_them() -> None:
     ]
 
 
-def test_a_body_that_is_not_json_is_a_problem_that_says_what_was_not_done() -> None:
-    problem = malformed(MalformedJson("it is not UTF-8"), "nothing was changed")
-    assert (problem.code, problem.detail) == (
-        "malformed_json",
-        "the body is not JSON (it is not UTF-8); nothing was changed",
-    )
+def test_a_decision_that_cannot_be_read_is_a_problem_that_says_what_was_not_done() -> None:
+    with pytest.raises(Problem, match=r"^the body is not JSON \(.*\); nothing was changed$") as refused:
+        decided(DECISIONS["release"], b"{", None, "cannot release")
+    assert refused.value.code == "malformed_json"
+    with pytest.raises(Problem, match=r"^cannot release: /operator is required: .*; /note is required: "):
+        decided(DECISIONS["release"], b"{}", None, "cannot release")
+    body = b'{"operator": "Ana", "note": "it is dark"}'
+    assert decided(DECISIONS["release"], body, 1000, "cannot release") == Released("Ana", "it is dark", 1000)

@@ -121,17 +121,19 @@ class ServedCertificate:
         """Look now whether anything has to be done (this machine's addresses changed)."""
         self._wake.set()
 
-    def check(self) -> tuple[documents.State, str]:
-        """Return the state and the words of the health resource: the end of what is served, and trouble on the disk."""
+    def check(self) -> tuple[documents.State, str, str]:
+        """Return state, words and cure for the health resource: the end of what is served, trouble on the disk."""
         days = self.served.info.days_left(self.now())
         if days < 0:
-            return "failing", f"the certificate has expired; {self.pair.cure}"
-        words = []
+            return "failing", "the certificate has expired", self.pair.cure
+        words, todo = [], ""
         if days < tls.RENEWAL_DAYS:
-            words.append(f"the certificate ends in {days} days; {self.pair.cure}")
+            words.append(f"the certificate ends in {days} days")
+            todo = self.pair.cure
         if self.trouble is not None:  # the next start would fail by it
             words.append(f"the one on the disk is not served: {self.trouble}")
-        return ("degraded", "; ".join(words)) if words else ("ok", f"valid for {days} more days")
+            todo = todo or "put a certificate and its key in place (posd tls status)"
+        return ("degraded", "; ".join(words), todo) if words else ("ok", f"valid for {days} more days", "")
 
     async def run(self) -> None:
         """Look, renew, remind, until cancelled."""

@@ -102,7 +102,8 @@ class Check(msgspec.Struct, frozen=True):
     """One check of the health resource."""
 
     status: Annotated[State, Meta(description="`failing`: payments cannot be made")]
-    detail: Annotated[str, Meta(description="what it means, and what to do")]
+    detail: Annotated[str, Meta(description="what was found")]
+    todo: Annotated[str, Meta(description="what a person should do, empty where nothing is to be done")]
 
 
 class Served(msgspec.Struct, frozen=True):

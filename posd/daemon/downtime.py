@@ -81,16 +81,19 @@ def settled(absence: Absence, client_transaction_id: str, *, ended: bool, last_s
     return last_search is not None and last_search.result is SearchResult.FOUND and last_search.at != searched
 
 
+#: What a person does about payments of an absence.
+TODO = "see posd list --open, ask with posd reconcile ID, and look at the terminal"
+
+
 def words(absence: Absence, left: int) -> str:
-    """Say what happened and what to do; `left` counts the payments that are not settled."""
+    """Say what happened; `left` counts the payments that are not settled."""
     count = len(absence.payments)
     opened = "1 payment was open" if count == 1 else f"{count} payments were open"
     still = "it has" if count == left == 1 else f"{left} of them {'has' if left == 1 else 'have'}"
     return (
         f"the webhook listener was away {_duration(absence.seconds)} until {absence.until} ({WORDS[absence.cause]}) "
         f"while {opened}; a terminal gives up on an event after some five minutes, so it may never come. {still} "
-        "neither ended nor been found by a search since: see posd list --open, ask with posd reconcile ID, and look "
-        "at the terminal"
+        "neither ended nor been found by a search since"
     )
 
 

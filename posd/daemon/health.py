@@ -46,47 +46,60 @@ class Health:
             newest = await self.context.read(changes.newest_at)
             restores = await self.context.read(marks.unseen_restores)
         except Problem as problem:
-            return Check("failing", problem.detail), None
+            return Check("failing", problem.detail, "check the disk of this machine (posd doctor)"), None
         if self.context.write_error is not None:
             await self.context.probe_write()  # in an idle shop nothing else would show that it is well again
         if self.context.write_error is not None:
-            return Check("failing", f"the last write failed: {self.context.write_error}; free the disk"), newest
+            return Check("failing", f"the last write failed: {self.context.write_error}", "free the disk"), newest
         if restores:
             words = " ".join(item.words for item in restores)
-            return Check("degraded", f"{words} Once a person has looked at it: posd restore --seen"), newest
-        return Check("ok", "the database can be read, and the last write succeeded"), newest
+            return Check("degraded", words, "once a person has looked at it: posd restore --seen"), newest
+        return _well("the database can be read, and the last write succeeded"), newest
 
     async def _listener(self) -> Check:
         if not self.lan.listening:
-            return Check("failing", "the webhook listener does not accept connections; restart posd")
+            return Check("failing", "the webhook listener does not accept connections", "restart posd")
         if (error := self.lan.accept_error) is not None:
             return Check(
-                "failing", f"the webhook listener cannot accept connections now ({error}); look at what else runs"
+                "failing",
+                f"the webhook listener cannot accept connections now ({error})",
+                "look at what else runs on this machine",
             )
         if (found := await self.presence.look()) is not None:
-            return Check("degraded", downtime.words(*found))
-        return Check("ok", f"listening on port {self.lan.port}, {self.lan.connections} connections")
+            return Check("degraded", downtime.words(*found), downtime.TODO)
+        return _well(f"listening on port {self.lan.port}, {self.lan.connections} connections")
 
     def _certificate_check(self) -> CertificateCheck:
-        state, words = self.certificate.check()
+        state, words, todo = self.certificate.check()
         if (refused := self.distrust.words()) is not None:
             state, words = ("degraded" if state == "ok" else state), f"{words}; {refused}"
+            todo = todo or "see what each of these devices needs (posd tls status)"
         info = self.certificate.served.info
         served = documents.Served(info.fingerprint_sha256, not_after=iso(info.not_after), port=self.lan.port)
-        return CertificateCheck(state, words, served, _refused_by(self.distrust))
+        return CertificateCheck(state, words, todo, served, _refused_by(self.distrust))
 
     def _browsing(self) -> Check:
         if self.discovery is None:
-            return Check("ok", "switched off; terminals need a base_url in the configuration")
+            return _well("switched off; terminals need a base_url in the configuration")
         if not self.discovery.running:
-            return Check("degraded", f"{self.discovery.trouble}; terminals with a base_url work")
-        return Check("ok", "listening for announcements")
+            return Check(
+                "degraded",
+                f"{self.discovery.trouble}; terminals with a base_url work",
+                "check the network of this machine (posd doctor)",
+            )
+        return _well("listening for announcements")
 
     def _clock(self, newest: str | None) -> Check:
         now = self.now()
         if newest is not None and parse_iso(newest) > now:
-            return Check("degraded", f"the clock is behind the newest record ({newest}); set the clock of this machine")
-        return Check("ok", iso(now))
+            return Check(
+                "degraded", f"the clock is behind the newest record ({newest})", "set the clock of this machine"
+            )
+        return _well(iso(now))
+
+
+def _well(detail: str) -> Check:
+    return Check("ok", detail, "")
 
 
 def _refused_by(distrust: CertificateRefusals) -> list[Refusals]:

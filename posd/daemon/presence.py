@@ -170,7 +170,7 @@ class Presence:
             reason=found.cause,
             count=len(found.payments),
             seconds=None if found.seconds is None else round(found.seconds),
-            detail=downtime.words(found, len(found.payments)),
+            detail=f"{downtime.words(found, len(found.payments))}: {downtime.TODO}",
         )
         await self._keep(self._absence)
 

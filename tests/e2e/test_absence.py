@@ -56,7 +56,7 @@ async def listener(posd: Daemon) -> tuple[str, str, str]:
     """Return how the daemon is, how its listener is, and in which words."""
     health = (await posd.call("GET", "/health")).json
     check = health["checks"]["webhook_listener"]
-    return health["status"], check["status"], check["detail"]
+    return health["status"], check["status"], f"{check['detail']}: {check['todo']}"
 
 
 def told(posd: Daemon, event: str = "listener.was_away") -> list[dict[str, Any]]:

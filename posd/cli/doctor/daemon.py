@@ -14,6 +14,7 @@ from posd.cli.app.parameters import user_name
 from posd.cli.doctor.context import Address, Findings, Said, Shop, failure, me, ok, warning
 from posd.storage.connection import schema_version
 
+SEE_OTHERS = "see what the other lines say of it"
 #: Checks of the health resource that no check here looks at by itself; the others would be told twice.
 OF_HEALTH = ("storage", "webhook_listener", "discovery")
 #: struct ucred: process, user and group id (unix(7)).
@@ -85,7 +86,7 @@ def _ask(shop: Shop, path: Path) -> Findings:
         state = shop.health(name)
         tell = {"degraded": warning, "failing": failure}.get(str(state.get("status")))
         if tell is not None:
-            yield tell(name.replace("_", " "), str(state.get("detail")), "see what the other lines say of it")
+            yield tell(name.replace("_", " "), str(state.get("detail")), str(state.get("todo")) or SEE_OTHERS)
 
 
 def _process(path: Path) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from posd.base.locks import Histogram
+from posd.base.text import escaped
 from posd.payments.entries import AbortAnswered
 from posd.payments.model import Result, Transaction
 from posd.payments.record import Moved
@@ -268,4 +269,4 @@ def _number(value: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return escaped(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

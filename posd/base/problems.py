@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from posd.base.json_types import Uuid, Wire
+from posd.base.text import shown
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -134,12 +135,15 @@ PROBLEMS: Mapping[str, Row] = {
 
 
 class Problem(Exception):
-    """A call that is refused: a code of `PROBLEMS`, what to do in words, and the code's own fields."""
+    """A call that is refused: a code of `PROBLEMS`, what to do in words, and the code's own fields.
+
+    The words are one line that tills can show and log as it is: what they quote is escaped.
+    """
 
     def __init__(self, code: str, detail: str, **extra: Any) -> None:
-        super().__init__(detail)
         self.code = code
-        self.detail = detail
+        self.detail = shown(detail)
+        super().__init__(self.detail)
         self.extra = extra
 
     @property

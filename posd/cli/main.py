@@ -63,7 +63,14 @@ class Commands(LazyGroup):
         """Run the command. An error becomes one message and an exit code: no traceback reaches a user."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.exceptions.Exit, click.Abort):
+            raise
+        except click.ClickException as error:
+            from posd.base.text import shown  # completing a word needs neither
+            from posd.cli.app.errors import Failure
+
+            if not isinstance(error, Failure):  # that one has lines, and writes each as text
+                error.message = shown(error.message)  # type: ignore[misc]  # click shows it
             raise
         except Exception as error:
             # A closed pipe (posd list | head) is click's to handle; POSD_DEBUG shows the traceback to a developer.

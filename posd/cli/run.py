@@ -22,11 +22,12 @@ def run(config_path: str) -> NoReturn:
     try:
         config = load(Path(config_path))
     except ConfigError as error:
+        from posd.base.text import shown
         from posd.logs.output import PREFIXES, to_journal
 
         level = PREFIXES["error"].decode() if to_journal(sys.stderr) else ""
         for problem in error.problems:
-            print(f"{level}posd: {problem}", file=sys.stderr)  # noqa: T201 - it is a command line's answer
+            print(f"{level}posd: {shown(str(problem))}", file=sys.stderr)  # noqa: T201 - it is a command line's answer
         sys.exit(ExitCode.USAGE)
 
     try:

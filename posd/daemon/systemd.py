@@ -11,6 +11,7 @@ import structlog
 
 from posd.api.certificate import ServedCertificate
 from posd.base.ids import Channel
+from posd.base.text import shown
 from posd.payments.reconcile import Reconciler
 from posd.records.callback_urls import CallbackUrls
 from posd.terminals.fleet import Fleet
@@ -29,13 +30,16 @@ log = structlog.get_logger("posd.daemon")
 
 
 def notify(**state: str) -> None:
-    """Tell the service manager, as in `notify(READY="1", STATUS="listening")`."""
+    """Tell the service manager, as in `notify(READY="1", STATUS="listening")`.
+
+    A line feed in a value would begin another assignment: each value is one line.
+    """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
-    text = "\n".join(f"{name}={value}" for name, value in state.items())
+    text = "\n".join(f"{name}={shown(value)}" for name, value in state.items())
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         try:
             sender.sendto(text.encode(), address)

@@ -30,6 +30,8 @@ from typing import Any, ClassVar, Final, NamedTuple, TextIO
 import msgspec
 import structlog
 
+from posd.base.text import escaped
+
 _FIELDS = """
 before bytes_returned code count database detail directory error error_id evidence expires fingerprint_sha256 fleet
 host http_status in_fleet interfaces judgement kept kind limit_bytes listen method peer phase pid port print_job
@@ -363,7 +365,8 @@ def put_into_words(fields: MutableMapping[str, Any]) -> None:
 class Renderer:
     """Makes a line of what was logged: all steps in one, for a payment has some ten lines.
 
-    For the journal a line has its level in front, which the journal takes off again.
+    A line is one line wherever it is read: what is not printable in it is escaped. For the journal it has its level in
+    front, which the journal takes off again.
     """
 
     def __init__(self, prefixes: Mapping[str, bytes]) -> None:
@@ -378,6 +381,8 @@ class Renderer:
             line = _ENCODER.encode(fields)
         except UnicodeEncodeError:  # a lone surrogate, as in the name of a file that is not UTF-8
             line = json.dumps(fields, default=repr).encode()
+        if not line.isascii() or b"\x7f" in line:  # JSON itself escapes only what is below a space
+            line = escaped(line.decode()).encode()
         return self._prefixes.get(fields["level"], b"") + line
 
 

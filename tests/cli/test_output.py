@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from posd.cli.app.output import Output, asked, escaped, money, total
+from posd.base.text import escaped
+from posd.cli.app.output import Output, asked, money, total
 
 
 @pytest.mark.parametrize(
@@ -43,12 +44,12 @@ def test_what_asks_for_no_amount_is_not_said_to_ask_for_nothing(amount: dict[str
 def test_control_characters_of_a_terminal_do_not_reach_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(as_json=False)
     output.line("rejected \x1b[2J\x07[bold]as written[/bold]")
-    assert capsys.readouterr().out == "rejected �[2J�[bold]as written[/bold]\n"
+    assert capsys.readouterr().out == "rejected \\u001b[2J\\u0007[bold]as written[/bold]\n"
 
 
 def test_in_a_pipe_a_table_is_lines_with_tabs_never_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     Output(as_json=False).table(("a", "b"), [("x" * 300, "with\ttab\nand line")])
-    assert capsys.readouterr().out == f"a\tb\n{'x' * 300}\twith tab and line\n"
+    assert capsys.readouterr().out == f"a\tb\n{'x' * 300}\twith\\ttab\\nand line\n"
 
 
 def test_in_a_pipe_every_column_stands_by_itself(capsys: pytest.CaptureFixture[str]) -> None:

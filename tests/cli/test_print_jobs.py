@@ -55,7 +55,7 @@ def test_the_table_has_a_row_a_job(tmp_path: Path) -> None:
         [JOB, "SN-0001", "-", "printed"],
         [JOB, "SN-0001", "-", "failed"],
         [JOB, "SN-0001", "-", "refused"],
-        [JOB, "-", "ticket 7", "waiting to print"],
+        [JOB, "-", r"ticket\t7", "waiting to print"],
     ]
 
 

@@ -45,7 +45,7 @@ def test_the_table_has_a_row_a_message(tmp_path: Path) -> None:
     assert rows[0] == ["id", "received", "channel", "about", "peer", "bytes", "reason"]
     assert rows[1][0] == "3"
     assert rows[1][2:] == ["payment", ID, "192.168.100.120", "1000", REASON]
-    assert rows[2][5:] == ["2", "not a JSON text"]
+    assert rows[2][5:] == ["2", r"not\ta\tJSON text"]
     assert "posd quarantine ID" in done.stderr
     assert "--all" not in done.stderr
 
@@ -108,7 +108,8 @@ def shown(tmp_path: Path, body: bytes) -> list[str]:
     assert lines[0] == "set aside"
     assert f"reason: {REASON}" in lines
     size = lines.index(f"body: {len(body)} bytes:")
-    return lines[size + 1 :]
+    assert all(line.startswith(commands.MARGIN) for line in lines[size + 1 :])
+    return [line.removeprefix(commands.MARGIN) for line in lines[size + 1 :]]
 
 
 def test_a_json_body_is_indented_and_keeps_its_numbers(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ journalctl -u posd -p warning            # the lines as they are; levels are the
 Every line has `timestamp` (UTC), `level`, `event` and `logger`, then the fields of its event. Times and addresses \
 apart, fields are ids and words: no token, no header, no metadata, no card data, no operator's name, no body. A fault \
 is told by its kind and by the calls that led to it, without the values that met there: its `exception` is a list, the \
-newest fault first, each with `type`, `frames` and, where it names nothing of a payment, `message`.
+newest fault first, each with `type`, `frames` and, where it names nothing of a payment, `message`. What \
+is not printable in a text is written as `\\u001b`, so that a line is one line wherever it is read.
 
 A line that comes again and again is written a few times and then counted (the column "at most"): `log.collapsed` says \
 how many were left out. What counts apart stands behind "each".

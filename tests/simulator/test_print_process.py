@@ -218,4 +218,4 @@ def test_what_a_person_is_told(entry: dict[str, Any], end: str | None) -> None:
 def test_what_a_stranger_sends_does_not_steer_the_screen() -> None:
     told = as_words({"at": "2026-11-01T10:00:00.000Z", "print_job_id": "\x1b[2J\nx"} | CREATED)
     assert told is not None
-    assert "  [2Jx      print [2Jx answered" in unstyle(told)
+    assert r" print \u001b[2J\nx answered" in unstyle(told)

@@ -30,6 +30,10 @@ NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 START_SECONDS = 60.0
 
 
+#: What no line of a log may be.
+FAULTS = ("posd.internal_error", "not json", "not printable")
+
+
 @dataclass
 class Reply:
     """An answer of the local API; `json` has exact decimals."""
@@ -110,10 +114,13 @@ class Daemon:
         assert self.process is not None
         assert self.process.stdout is not None
         async for line in self.process.stdout:
+            text = line.decode("utf-8", "replace")
             try:
                 self.lines.append(json.loads(line))
             except ValueError:
-                self.lines.append({"event": "not json", "text": line.decode("utf-8", "replace")})
+                self.lines.append({"event": "not json", "text": text})
+            if not text.removesuffix("\n").isprintable():
+                self.lines.append({"event": "not printable", "text": text})
             self._news.set()
         self._news.set()
 
@@ -244,5 +251,5 @@ async def running(
     finally:
         if daemon.process is not None:
             await daemon.stop()
-    faults = [line for line in daemon.lines if line["event"] in ("posd.internal_error", "not json")]
+    faults = [line for line in daemon.lines if line["event"] in FAULTS]
     assert not faults, faults

@@ -27,8 +27,15 @@ def _offer(words: Words) -> Complete:
             found = dict(words(ctx))
         except Exception:  # noqa: BLE001 - see the top of this file
             return []
+        from posd.base.text import shown  # every command imports this file, and few complete anything
+
         typed = incomplete.lower()
-        return [CompletionItem(word, help=about) for word, about in found.items() if word.lower().startswith(typed)]
+        # A shell reads lines: what could end one is not offered, and not in the words beside it.
+        return [
+            CompletionItem(word, help=shown(about or ""))
+            for word, about in found.items()
+            if word.lower().startswith(typed) and word.isprintable()
+        ]
 
     return complete
 

@@ -2,6 +2,7 @@
 
 import os
 import traceback
+from collections.abc import Iterator
 from typing import IO, Any
 
 import click
@@ -10,15 +11,16 @@ from posd.cli.app.advice import LOOK_FIRST, SPELLINGS
 from posd.cli.app.connection import ForeignAnswer, Problem, Unreachable
 from posd.cli.app.context import Context
 from posd.cli.app.exit_codes import ExitCode, for_problem
-from posd.cli.app.output import Output
+from posd.cli.app.output import Lines, Output
 from posd.client.connection import SOCKET_VARIABLE
 
 
 class Failure(click.ClickException):
     """An error as click shows it: message on stderr, the problem's JSON on stdout with --json, an exit code."""
 
-    def __init__(self, message: str, exit_code: ExitCode, output: Output, raw: bytes | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: Lines, exit_code: ExitCode, output: Output, raw: bytes | None = None) -> None:
+        self._lines = [message] if isinstance(message, str) else list(message)
+        super().__init__("\n".join(self._lines))
         self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
         self._output = output
         self._raw = raw
@@ -27,7 +29,7 @@ class Failure(click.ClickException):
         if self._output.as_json and self._raw is not None:
             self._output.json(self._raw)
         else:
-            self._output.note(f"posd: {self.message}", style="red")
+            self._output.note([f"posd: {self._lines[0]}", *self._lines[1:]], style="red")
 
 
 def explain(error: Exception, context: Context) -> Failure:
@@ -41,12 +43,12 @@ def explain(error: Exception, context: Context) -> Failure:
         case Unreachable():
             return Failure(str(error), ExitCode.UNREACHABLE, output)
         case Problem():
-            text = problem_text(error, context.about) + _directed(error, context)
-            return Failure(text, for_problem(error.code), output, error.raw)
+            lines = [*problem_lines(error, context.about), *_directed(error, context)]
+            return Failure(lines, for_problem(error.code), output, error.raw)
         case ConfigError():
             lines = ["cannot use the configuration:", *(f"  {problem}" for problem in error.problems)]
             lines.append("name another file with --config FILE, or the daemon's socket with --socket PATH")
-            return Failure("\n".join(lines), ExitCode.USAGE, output)
+            return Failure(lines, ExitCode.USAGE, output)
         case _:
             where = traceback.extract_tb(error.__traceback__)[-1]
             message = (
@@ -54,23 +56,22 @@ def explain(error: Exception, context: Context) -> Failure:
                 "please report it (POSD_DEBUG=1 shows where it happened)"
             )
             if context.starts:
-                message += "\nWhether it was done is not known. Ask again with the same id before it is started again"
-                return Failure(message, ExitCode.OPEN, output)
+                unknown = "Whether it was done is not known. Ask again with the same id before it is started again"
+                return Failure([message, unknown], ExitCode.OPEN, output)
             return Failure(message, ExitCode.NOT_DONE, output)
 
 
-def _directed(problem: Problem, context: Context) -> str:
-    """Say that a variable of the shell sent an operator's command to the till's socket; else return no text."""
+def _directed(problem: Problem, context: Context) -> Iterator[str]:
+    """Say that a variable of the shell sent an operator's command to the till's socket, where that is so."""
     path = os.environ.get(SOCKET_VARIABLE)
-    if problem.code != "forbidden" or not path or context.socket_path != path:
-        return ""
-    return (
-        f"\n  {SOCKET_VARIABLE} is set in this shell and names {path}: take it away (unset {SOCKET_VARIABLE}), or name "
-        "the admin socket with --socket"
-    )
+    if problem.code == "forbidden" and path and context.socket_path == path:
+        yield (
+            f"  {SOCKET_VARIABLE} is set in this shell and names {path}: take it away (unset {SOCKET_VARIABLE}), or "
+            "name the admin socket with --socket"
+        )
 
 
-def problem_text(problem: Problem, about: str | None = None) -> str:
+def problem_lines(problem: Problem, about: str | None = None) -> list[str]:
     """Write a problem for people: the daemon's own words, the field errors of an invalid request, what to type.
 
     `about` is the transaction that the command refers to; a problem that names some itself is about those.
@@ -83,4 +84,4 @@ def problem_text(problem: Problem, about: str | None = None) -> str:
     lines += [f"  {error.get('path')}: {error.get('message')}" for error in errors]
     concerned = problem.extra.get("transactions") or [about] * (about is not None)
     lines += [f"  {command.format(id=each)}" for each in concerned for command in LOOK_FIRST.get(problem.code, ())]
-    return "\n".join(lines)
+    return lines

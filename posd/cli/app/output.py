@@ -1,13 +1,12 @@
 """Where a command's words go: tables and colour on a terminal, plain lines in a pipe, the API's JSON with --json."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
 import click
 import msgspec
@@ -19,6 +18,8 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from posd.base.text import escaped, shown
+
 #: decimal places that people expect of an amount, even where the API's number has fewer.
 MONEY_PLACES = 2
 
@@ -29,10 +30,17 @@ WIDE_COLUMNS = 120
 DESCRIPTION = TextColumn("{task.description}", markup=False)
 
 Pair = tuple[str, str]
+#: What is written in a line, or in several: each stays a line, whatever is in it.
+Lines: TypeAlias = str | Sequence[str]
+#: The cells of a row of a table.
+Cells: TypeAlias = Sequence[Lines]
 
 
 class Output:
-    """What a command writes to. Text is never read as markup: it may come from a terminal or a till.
+    """What a command writes to. Text may come from a terminal or a till: it is never markup, and each is one line.
+
+    All that is written goes through `posd.base.text`, here and nowhere else: what a text holds starts no line of its
+    own and steers no screen.
 
     `stream` is where its lines go: stdout, or stderr for what is said around a question.
     """
@@ -57,24 +65,37 @@ class Output:
         if self.rich:
             self.stdout.print(Padding(_text(text, style), (0, 0, 0, indent), expand=False))
         elif not self.as_json:
-            click.echo(" " * indent + _clean(text), file=self.stdout.file)
+            click.echo(" " * indent + shown(text), file=self.stdout.file)
 
-    def verbatim(self, text: str) -> None:
+    def verbatim(self, *lines: str, style: str = "") -> None:
         """Write lines that people copy, as what goes into a file: a narrow terminal gets no line breaks of ours."""
-        if not self.as_json:
-            click.echo(_clean(text), file=self.stdout.file)
+        for text in () if self.as_json else lines:
+            if self.rich:
+                self.stdout.print(_text(text, style), soft_wrap=True)
+            else:
+                click.echo(shown(text), file=self.stdout.file)
 
-    def note(self, text: str, style: str = "") -> None:
-        """Write a line beside the result: to stderr."""
+    def cells(self, row: Cells) -> None:
+        """Write a row for programs: cells separated by tabs."""
+        if not self.as_json:
+            click.echo("\t".join(" ".join(_shown(cell)) for cell in row), file=self.stdout.file)
+
+    def note(self, text: Lines, style: str = "") -> None:
+        """Write lines beside the result: to stderr."""
         if self.stderr.is_terminal:
             self.stderr.print(_text(text, style))
         else:
-            click.echo(_clean(text), err=True)
+            click.echo("\n".join(_shown(text)), err=True)
 
     def json(self, raw: bytes) -> None:
         """With --json, write JSON as it came; on a terminal indented and escaped, which leaves every value as it is."""
         if self.as_json:
             click.echo(escaped(msgspec.json.format(raw, indent=2).decode()) if self.stdout.is_terminal else raw)
+
+    def json_line(self, document: str) -> None:
+        """With --json, write a document as it came, in a line; on a terminal escaped."""
+        if self.as_json:
+            click.echo(escaped(document) if self.stdout.is_terminal else document)
 
     @contextmanager
     def busy(self, what: str) -> Iterator[None]:
@@ -90,15 +111,15 @@ class Output:
 
         Yield what is called with `completed`, `total` or `description` where one of them changes.
         """
-        shown = (*columns, TimeElapsedColumn())
-        with Progress(*shown, console=self.stderr, transient=True, disable=not self.stderr.is_terminal) as progress:
+        drawn = (*columns, TimeElapsedColumn())
+        with Progress(*drawn, console=self.stderr, transient=True, disable=not self.stderr.is_terminal) as progress:
             yield partial(progress.update, progress.add_task(what, total=total))
 
     def spinner(self) -> SpinnerColumn:
         """Return the column of `progress` that shows that something is under way."""
         return SpinnerColumn("line" if self.stderr.options.ascii_only else "dots")
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: str = "", under: str = "") -> None:
+    def table(self, columns: Sequence[str], rows: Iterable[Cells], *, whole: str = "", under: str = "") -> None:
         """Write rows: a table on a terminal, lines separated by tabs (the first names the columns) in a pipe.
 
         `whole` names a column that is never broken over lines, so that its values can be copied; `under` one that
@@ -106,13 +127,13 @@ class Output:
         """
         if not self.rich:
             for row in (columns, *rows):
-                self.line("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in row))
+                self.cells(row)
             return
         if under and self.narrow:
             top, below = columns.index(whole), columns.index(under)
-            rows = [_stacked(row, top, below, "\n") for row in rows]
-            columns = _stacked(columns, top, below, ", ")
-            whole = columns[top]
+            rows = [_stacked(row, top, below) for row in rows]
+            whole = f"{columns[top]}, {columns[below]}"
+            columns = [name if place != top else whole for place, name in enumerate(columns) if place != below]
         self.stdout.print(drawn(columns, rows, whole=whole))
 
     def panel(self, title: str, pairs: Iterable[Pair], style: str) -> None:
@@ -131,34 +152,33 @@ class Output:
         self.stdout.print(Panel(grid, title=head, title_align="left", border_style=style, expand=False))
 
 
-def drawn(columns: Sequence[str], rows: Iterable[Sequence[str]], *, whole: str = "") -> Table:
+def drawn(columns: Sequence[str], rows: Iterable[Cells], *, whole: str = "") -> Table:
     """Return a table as it is drawn on a terminal; `whole` names a column that is never broken over lines."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column == whole)
+        table.add_column(_text(column), overflow="fold", no_wrap=column == whole)
     for row in rows:
         table.add_row(*(_text(cell) for cell in row))
     return table
 
 
-def _clean(text: str) -> str:
-    """Make control characters harmless: a terminal's message must not steer the screen."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+def _shown(text: Lines) -> list[str]:
+    """Return the lines of a text as they are shown."""
+    return [shown(line) for line in _lines(text)]
 
 
-def escaped(text: str) -> str:
-    """Write what is not printable as JSON does (\\u001b); line feeds stay. The text of a JSON document stays valid."""
-    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+def _text(text: Lines, style: str = "") -> Text:
+    return Text("\n".join(_shown(text)), style=style)
 
 
-def _text(text: str, style: str = "") -> Text:
-    return Text(_clean(text), style=style)
-
-
-def _stacked(cells: Sequence[str], top: int, below: int, between: str) -> list[str]:
-    """Return the cells of a row with one of them put to that which stands above it (`top` is before `below`)."""
-    joined = f"{cells[top]}{between}{cells[below]}"
+def _stacked(cells: Cells, top: int, below: int) -> list[Lines]:
+    """Return the cells of a row with one of them put below another, which stands before it."""
+    joined = [*_lines(cells[top]), *_lines(cells[below])]
     return [joined if place == top else cell for place, cell in enumerate(cells) if place != below]
+
+
+def _lines(text: Lines) -> Sequence[str]:
+    return (text,) if isinstance(text, str) else text
 
 
 def money(amount: Decimal | int) -> str:

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from posd.base.text import shown
 from posd.cli.app.advice import Advice
 from posd.cli.app.completion_words import serials
 from posd.cli.app.connection import Api, ForeignAnswer, Problem, Reply, Unreachable, connect
@@ -21,7 +22,7 @@ from posd.cli.app.context import context
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_pruned
 from posd.cli.app.outcome import Snapshot, TimedOut, Update, start
-from posd.cli.app.output import Output, Pair, moment
+from posd.cli.app.output import Cells, Lines, Output, Pair, moment
 from posd.client.errors import Draining, Pruned
 
 Document: TypeAlias = Mapping[str, Any]
@@ -138,11 +139,11 @@ class Progress(ABC):
 
     def now(self, text: str) -> None:
         """Say what happens now."""
-        self._now = Text(text)
+        self._now = Text(shown(text))
 
     def away(self, reason: str) -> None:
         """Say once that the daemon cannot be reached."""
-        self._now = Text(self._away_words, style="yellow")
+        self._now = Text(shown(self._away_words), style="yellow")
         if not self._away:
             self._away = True
             self._tell(f"{self._away_words}: {reason}", "yellow")
@@ -250,14 +251,15 @@ def _read_pages(
         page["cursor"] = cursor
 
 
-def _list_row(subject: Subject, document: Document, *, narrow: bool) -> tuple[str, ...]:
+def _list_row(subject: Subject, document: Document, *, narrow: bool) -> Cells:
     """Return a row of the list; attention stands behind the state.
 
     `narrow` puts the time below the date: the row has a second line anyway, for the terminal.
     """
     marks = " ".join(f"!{attention['code']}" for attention in document["attention"])
+    created = moment(document["created_at"], date=True)[5:16]
     return (
-        moment(document["created_at"], date=True)[5:16].replace(" ", "\n" if narrow else " "),
+        created.split(" ") if narrow else created,
         subject.id(document),
         document["terminal"] or "-",
         *(cell(document) or "-" for cell in subject.columns.values()),
@@ -314,11 +316,9 @@ def run(
     if reply.body["phase"] == "final":
         _finish(output, subject, reply)
     output.json(reply.raw)
-    words = subject.fill(
-        subject.started, reply.body, terminal=str(reply.body["terminal"]), hint=subject.hint(reply.body)
-    )
-    for line in words.split("\n"):
-        output.line(line)
+    terminal, hint = str(reply.body["terminal"]), subject.hint(reply.body)
+    for line in subject.started.split("\n"):
+        output.line(subject.fill(line, reply.body, terminal=terminal, hint=hint))
     sys.exit(ExitCode.DONE)
 
 
@@ -350,7 +350,7 @@ def _begin(
     except (TimedOut, KeyboardInterrupt):
         _leave_open(progress, draft, maybe)
     except ForeignAnswer as answer:
-        _leave_open(progress, draft, f"posd: {answer.reason}\n{maybe}")
+        _leave_open(progress, draft, (f"posd: {answer.reason}", maybe))
     except Unreachable:
         progress.close()
         progress.output.note(nothing, style="yellow")
@@ -358,7 +358,7 @@ def _begin(
     except Problem as problem:
         if problem.means_nothing_sent:
             raise
-        _leave_open(progress, draft, f"posd: {problem.detail}\n{maybe}")
+        _leave_open(progress, draft, (f"posd: {problem.detail}", maybe))
 
 
 def _look(api: Api, progress: Progress, draft: Document) -> Reply:
@@ -380,9 +380,9 @@ def _look(api: Api, progress: Progress, draft: Document) -> Reply:
         _leave_open(progress, draft, _not_known(problem))
 
 
-def _not_known(error: Problem | Unreachable) -> str:
+def _not_known(error: Problem | Unreachable) -> Sequence[str]:
     reason = error.reason if isinstance(error, Unreachable) else error.detail
-    return f"posd: {reason}\nIts outcome is not known"
+    return f"posd: {reason}", "Its outcome is not known"
 
 
 def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) -> Reply:
@@ -405,13 +405,15 @@ def _wait(api: Api, progress: Progress, reply: Reply, deadline: float | None) ->
     return reply
 
 
-def _leave_open(progress: Progress, document: Document, why: str, reply: Reply | None = None) -> NoReturn:
+def _leave_open(progress: Progress, document: Document, why: Lines, reply: Reply | None = None) -> NoReturn:
     """Say why it is left open and how to go on, and leave the program; `reply` is what --json shows of it."""
     progress.close()
     output = progress.output
     if reply is not None:
         output.json(reply.raw)
-    output.note(f"{why}.\n{progress.subject.fill(progress.subject.left_open, document)}", style="yellow")
+    *before, last = (why,) if isinstance(why, str) else why
+    how_to_go_on = progress.subject.fill(progress.subject.left_open, document).split("\n")
+    output.note([*before, f"{last}.", *how_to_go_on], style="yellow")
     sys.exit(ExitCode.OPEN)
 
 

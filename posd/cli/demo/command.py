@@ -74,7 +74,7 @@ def demo(output: Output, keep: bool, speed: float, no_mdns: bool) -> None:
             if keep:
                 _keep(output, machine)
     except KeyboardInterrupt:
-        output.note("\nstopped; nothing is left behind")
+        output.note(("", "stopped; nothing is left behind"))
         sys.exit(ExitCode.DONE if keep else ExitCode.NOT_DONE)
 
 
@@ -99,12 +99,12 @@ def _play(output: Output, machine: Machine, speed: float) -> None:
     if found is not None:
         output.line(f"  discovery  posd found {machine.serial} over mDNS at {found}", "green")
     else:
-        output.line(
-            f"  discovery  posd heard no announcement within {DISCOVERY_SECONDS:.0f} s: multicast does not work here\n"
-            "             (as in some containers). Going on with the terminal's address in\n"
+        for line in (
+            f"  discovery  posd heard no announcement within {DISCOVERY_SECONDS:.0f} s: multicast does not work here",
+            "             (as in some containers). Going on with the terminal's address in",
             "             the configuration.",
-            "yellow",
-        )
+        ):
+            output.line(line, "yellow")
         machine.use_address()
     with Api(machine.till_socket) as api:
         charges: list[Charge] = []
@@ -207,15 +207,14 @@ def _summarise(
 
 def _fail(output: Output, machine: Machine, error: Exception) -> NoReturn:
     reason = "a charge or its receipt did not end in time" if isinstance(error, TimedOut) else str(error)
-    output.note(f"{machine.tails()}\n\nposd demo: {reason}", style="red")
+    output.note([*machine.tails(), "", f"posd demo: {reason}"], style="red")
     sys.exit(ExitCode.NOT_DONE)
 
 
 def _keep(output: Output, machine: Machine) -> None:
     program = shlex.quote(sys.argv[0]) if Path(sys.argv[0]).name == "posd" else "posd"
     command = f"{program} --config {machine.config_path}"
-    output.line(
-        f"""
+    words = f"""
 It stays running until Ctrl-C. In another shell:
 
   {command} charge 12.50
@@ -235,7 +234,8 @@ too, and the till's socket refuses what only operators may decide):
 
   export POSD_SOCKET={machine.till_socket}
 """
-    )
+    for line in words.split("\n"):
+        output.line(line)
     while True:
         machine.check()
         time.sleep(1)

@@ -109,10 +109,10 @@ class Child:
             self.process.kill()
             self.process.wait()
 
-    def tail(self) -> str:
-        """Return the end of its log."""
+    def tail(self) -> list[str]:
+        """Return the end of its log, in lines."""
         lines = self.log.read_text("utf-8", "replace").splitlines()[-LOG_TAIL_LINES:]
-        return "\n".join([f"--- the end of {self.name}'s log:", *lines])
+        return [f"--- the end of {self.name}'s log:", *lines]
 
 
 class Machine:
@@ -217,9 +217,9 @@ class Machine:
         for child in self._children.values():
             child.check()
 
-    def tails(self) -> str:
-        """Return the ends of the logs."""
-        return "\n".join(child.tail() for child in self._children.values())
+    def tails(self) -> list[str]:
+        """Return the ends of the logs, in lines."""
+        return [line for child in self._children.values() for line in child.tail()]
 
     def wait_for(self, look: Callable[[], T | None], seconds: float, otherwise: str) -> T:
         """Return what `look` returns once it is not None. Raise TimeoutError, or DemoFailed where a process ends."""

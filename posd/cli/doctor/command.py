@@ -9,10 +9,11 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from posd.base.text import shown
 from posd.cli.app.connection import json_option
 from posd.cli.app.context import context
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, escaped
+from posd.cli.app.output import Output
 from posd.cli.doctor.context import Finding, Status
 
 #: status -> how it is written and coloured on a terminal; the words tell it without colours too.
@@ -67,15 +68,14 @@ def _code(found: Sequence[Finding], *, unread: bool) -> ExitCode:
 
 def _header(output: Output) -> None:
     """Name the columns, for programs."""
-    output.line("\t".join(("status", "check", "subject", "meaning", "what to do")))
+    output.cells(("status", "check", "subject", "meaning", "what to do"))
 
 
 def _group(output: Output, title: str, findings: Sequence[Finding]) -> None:
     """Write what one check has said."""
     if not output.rich:
         for one in findings:
-            cells = (one.status, one.check, one.subject, one.meaning, one.todo)
-            output.line("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in cells))
+            output.cells((one.status, one.check, one.subject, one.meaning, one.todo))
         return
     if not findings:
         return
@@ -85,9 +85,9 @@ def _group(output: Output, title: str, findings: Sequence[Finding]) -> None:
     grid.add_column(overflow="fold")
     for one in findings:
         mark, style = MARKS[one.status]
-        words = Text.assemble((escaped(one.subject), "bold"), ": ", escaped(one.meaning))
+        words = Text.assemble((shown(one.subject), "bold"), ": ", shown(one.meaning))
         if one.todo:
-            words.append(f"\n> {escaped(one.todo)}", style=style.removeprefix("bold "))
+            words.append(f"\n> {shown(one.todo)}", style=style.removeprefix("bold "))
         grid.add_row(Text(f"  {mark}", style=style), words)
     output.stdout.print(grid)
     output.line()

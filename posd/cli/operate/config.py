@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from posd import tls
+from posd.base.text import shown
 from posd.cli.app.context import Context
 from posd.cli.app.exit_codes import ExitCode
 from posd.config import Config, ConfigError, ConfigProblem, load
@@ -47,13 +48,13 @@ def check(given: Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"file": str(loaded.file), "ok": True, "problems": [], "notes": notes}))
         return
-    click.echo(f"{loaded.file}: the configuration is right.")
+    _say(f"{loaded.file}: the configuration is right.")
     for label, value in _summary(loaded):
-        click.echo(f"  {label + ':':<12} {value}")
+        _say(f"  {label + ':':<12} {value}")
     if notes:
-        click.echo("On this machine posd cannot start with it yet:")
+        _say("On this machine posd cannot start with it yet:")
     for note in notes:
-        click.echo(f"  {click.style(note, fg='yellow')}")
+        _say(f"  {note}", fg="yellow")
 
 
 @config.command()
@@ -68,10 +69,15 @@ def show(given: Context, profile: bool, as_json: bool) -> None:
     elif as_json:
         click.echo(json.dumps(_document(loaded), indent=2, ensure_ascii=False))
     else:
-        click.echo(click.style(f"# {loaded.file}", dim=True))
+        _say(f"# {loaded.file}", dim=True)
         for line, source in toml_lines(loaded):
             note = SOURCE_NOTES.get(source or "")
-            click.echo(line if note is None else click.style(f"{line}  # {note}", dim=True))
+            _say(line if note is None else f"{line}  # {note}", dim=note is not None or None)
+
+
+def _say(text: str, *, err: bool = False, **style: Any) -> None:
+    """Write a line, without what would load more than these commands need (`posd.cli.app.output`)."""
+    click.echo(click.style(shown(text), **style), err=err)
 
 
 def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool = True) -> Config:
@@ -89,11 +95,11 @@ def load_or_exit(config_path: str, *, as_json: bool = False, check_files: bool =
 
 def _print_problems(problems: tuple[ConfigProblem, ...]) -> None:
     for problem in problems:
-        key = f"{click.style(problem.key, bold=True)} " if problem.key else ""
-        click.echo(f"{problem.file}: {key}{click.style(problem.reason, fg='red')}", err=True)
-        click.echo(f"    {problem.cure}", err=True)
+        key = f"{click.style(shown(problem.key), bold=True)} " if problem.key else ""
+        click.echo(f"{shown(problem.file)}: {key}{click.style(shown(problem.reason), fg='red')}", err=True)
+        _say(f"    {problem.cure}", err=True)
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    click.echo(f"{count}: the configuration cannot be used until this is mended.", err=True)
+    _say(f"{count}: the configuration cannot be used until this is mended.", err=True)
 
 
 def _not_yet(loaded: Config) -> Iterable[str]:

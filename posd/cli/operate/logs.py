@@ -15,10 +15,11 @@ from typing import IO, Any
 import click
 import msgspec
 
+from posd.base.text import escaped, shown
 from posd.cli.app.connection import json_option
 from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, escaped
+from posd.cli.app.output import Output
 from posd.cli.app.parameters import login_name
 from posd.logs.events import EVENTS
 
@@ -86,11 +87,6 @@ def read(raw: bytes) -> dict[str, Any] | None:
     return line if isinstance(line, dict) and isinstance(line.get("event"), str) else None
 
 
-def plain(text: str) -> str:
-    """Return a text in one line that cannot steer a screen: what is not printable is written as JSON does."""
-    return escaped(text).replace("\n", "\\n")
-
-
 @dataclass
 class Words:
     """Puts lines into words. `width` is that of the screen, None in a pipe, where a line stays one line."""
@@ -103,10 +99,10 @@ class Words:
     def of(self, raw: bytes, line: Mapping[str, Any] | None) -> str:
         """Return a line for people, with those that belong to it below."""
         if line is None:
-            return _cut(plain(raw.decode("utf-8", "replace")))
+            return _cut(shown(raw.decode("utf-8", "replace")))
         level = str(line.get("level", ""))
         style = STYLES.get(level, {})
-        words = f"{self._time(line.get('timestamp'))}  {plain(level):<7}  {_cut(sentence(line))}"
+        words = f"{self._time(line.get('timestamp'))}  {shown(level):<7}  {_cut(sentence(line))}"
         below = [*self._exception(line.get("exception")), *self._advice(line)]
         if self.width is None:
             return "\n".join([words, *(f"    {text}" for text in below)])
@@ -131,7 +127,7 @@ class Words:
         try:
             moment = datetime.fromisoformat(str(stamp))
         except ValueError:
-            return f"{plain(str(stamp or '')):<23}"[:23]
+            return f"{shown(str(stamp or '')):<23}"[:23]
         moment = moment.astimezone(UTC if self.utc else None)
         return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}{'Z' if self.utc else ''}"
 
@@ -168,14 +164,14 @@ def sentence(line: Mapping[str, Any]) -> str:
     """Return what a line says: the sentence of its event, then the fields that are not in it, then its name."""
     row = EVENTS.get(line["event"])
     if row is None or any(name not in line for name in _NAME.findall(_OPTIONAL.sub("", row.says))):
-        return " ".join([plain(line["event"]), *_pairs(line, ())])
+        return " ".join([shown(line["event"]), *_pairs(line, ())])
     said = _OPTIONAL.sub(lambda part: part[1] if all(name in line for name in _NAME.findall(part[1])) else "", row.says)
     words = _NAME.sub(lambda name: _value(line[name[1]]), said)
-    return "  ".join([words, *_pairs(line, _NAME.findall(said)), f"({plain(line['event'])})"])
+    return "  ".join([words, *_pairs(line, _NAME.findall(said)), f"({shown(line['event'])})"])
 
 
 def _pairs(line: Mapping[str, Any], said: Sequence[str]) -> list[str]:
-    return [f"{plain(name)}={_value(value)}" for name, value in line.items() if name not in APART and name not in said]
+    return [f"{shown(name)}={_value(value)}" for name, value in line.items() if name not in APART and name not in said]
 
 
 def _value(value: object) -> str:
@@ -183,7 +179,7 @@ def _value(value: object) -> str:
         return ", ".join(_value(item) for item in value) or "nobody"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return plain(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+    return shown(value if isinstance(value, str) else msgspec.json.encode(value).decode())
 
 
 def _cut(text: str) -> str:
@@ -272,7 +268,7 @@ def _judge(unit: str, code: int, said: str) -> None:
             f"this user may not read the log of {unit}; ask for the group systemd-journal{join}, or call it with sudo"
         )
     if code:
-        raise NoLog(f"journalctl failed: {said or f'exit code {code}'}")
+        raise NoLog(f"journalctl failed: {'; '.join(said.splitlines()) or f'exit code {code}'}")
 
 
 #: Lines that are shown without --lines; with --follow those before the first new one.

@@ -9,9 +9,10 @@ from typing import Any
 import click
 import msgspec
 
+from posd.base.text import escaped
 from posd.cli.app.connection import connect, json_option
 from posd.cli.app.exit_codes import ExitCode
-from posd.cli.app.output import Output, escaped, inline, moment
+from posd.cli.app.output import Output, inline, moment
 
 #: seconds: posd derives every transaction again; far above what the largest database needs, so that a fault ends too.
 REPROCESS_SECONDS = 3600.0
@@ -19,8 +20,10 @@ REPROCESS_SECONDS = 3600.0
 CHANNELS: Mapping[str, str] = {"transactions": "payment", "print-jobs": "print"}
 #: characters of an id in the table on a terminal, which has no room for more.
 SHORT_ID = 8
-#: bytes in a line of a hex dump: 77 columns.
+#: bytes in a line of a hex dump: 79 columns.
 DUMP_BYTES = 16
+#: Stands before each line of a body, so that none can pass for a line of posd's.
+MARGIN = "  "
 
 
 @click.command()
@@ -84,7 +87,7 @@ def show_entry(output: Output, entry: Mapping[str, Any]) -> None:
     pairs = {**entry, "received_at": moment(entry["received_at"], date=True), "body": f"{len(body)} bytes:"}
     output.panel("set aside", [(name, inline(value)) for name, value in pairs.items() if inline(value)], "cyan")
     for line in body_lines(body):
-        click.echo(line)
+        click.echo(f"{MARGIN}{line}")
 
 
 def body_lines(body: bytes) -> Iterator[str]:

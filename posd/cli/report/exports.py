@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -9,12 +10,20 @@ from typing import Any
 
 import msgspec
 
+from posd.base.text import shown
 from posd.cli.report import sums
 from posd.cli.report.facts import money
 from posd.cli.report.sums import Payment, Report, Section, Sum
 
-#: A text that begins with one of these would be run as a formula by a spreadsheet.
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+#: A cell that begins with one of these is run as a formula by a spreadsheet; the last four are as wide as two letters.
+FORMULA = (
+    *("=", "+", "-", "@"),
+    *("\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}"),
+    *("\N{FULLWIDTH HYPHEN-MINUS}", "\N{FULLWIDTH COMMERCIAL AT}"),
+)
+#: Where a cell may begin with it: at the beginning of a text, or behind a semicolon, where the spreadsheet of a country
+#: with a decimal comma separates.
+_BEGINS = re.compile(rf'(^|;)([\s"]*)(?=[{re.escape("".join(FORMULA))}])')
 
 #: Columns of the CSV: members of a payment's JSON document.
 COLUMNS = (
@@ -63,11 +72,10 @@ def write_csv(report: Report, *, metadata: str | None = None) -> str:
 
 
 def _cell(value: str | Decimal | None) -> str:
-    """Write a number as it is, its sign too; a text so that no spreadsheet takes it for a formula."""
+    """Write a number as it is, its sign too; a text in one line, and so that no spreadsheet takes it for a formula."""
     if value is None or isinstance(value, Decimal):
         return "" if value is None else f"{value:f}"
-    text = value.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return _BEGINS.sub(r"\1\2'", shown(value))
 
 
 # The report as JSON: exact numbers, the names of the local API (see docs/report.md).

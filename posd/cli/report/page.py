@@ -11,6 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from posd.base.text import shown
 from posd.cli.report import charts, sums, words
 from posd.cli.report.facts import money
 from posd.cli.report.sums import Payment, Report, Section
@@ -31,8 +32,15 @@ CAPTIONS: Mapping[Section, str] = {
     Section.OPEN: "Open, not counted",
 }
 
+
+def _written(value: object) -> object:
+    """Return what stands in the page for a value: a text in one line. What is markup already was made of such."""
+    return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 _TEMPLATES = Environment(
     autoescape=True,
+    finalize=_written,
     loader=FileSystemLoader(Path(__file__).parent),
     lstrip_blocks=True,
     trim_blocks=True,
@@ -58,12 +66,7 @@ def write(report: Report, *, metadata: str | None = None) -> str:
         sums=sums,
         words=words,
     )
-    return "\n".join(line if line.isprintable() else _printable(line) for line in page.split("\n")) + "\n"
-
-
-def _printable(text: str) -> str:
-    """Replace the characters that HTML has no form for."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return "\n".join(map(shown, page.split("\n"))) + "\n"
 
 
 def amount(value: Decimal | None) -> Markup:

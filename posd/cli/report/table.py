@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from textwrap import wrap
 
-from posd.cli.app.output import Output
+from posd.cli.app.output import Cells, Output
 from posd.cli.app.subject import show_what_to_do
 from posd.cli.report import sums, words
 from posd.cli.report.facts import money
@@ -65,18 +65,20 @@ def _table(
         columns.append((metadata, lambda item: item.facts.note or "-"))
     names = [name for name, _ in columns]
     rows = _aligned(output, [[read(item) for _, read in columns] for item in items], 3)
-    if output.narrow:
-        rows = [_stacked(row, "\n") for row in rows]
-        names = _stacked(names, ", ")
-    short = all(len(line) <= UUID for row in rows for line in row[-1].split("\n"))
-    output.table(names, rows, whole=names[-1] if output.narrow and short else "")
+    if not output.narrow:
+        output.table(names, rows)
+        return
+    time, kind, terminal, number, *rest = names
+    stacked = [_stacked(row) for row in rows]
+    names = [time, f"{kind}, {terminal}", number, ", ".join(rest)]
+    short = all(len(line) <= UUID for row in stacked for line in row[-1])
+    output.table(names, stacked, whole=names[-1] if short else "")
 
 
-def _stacked(row: Sequence[str], between: str) -> list[str]:
+def _stacked(row: Sequence[str]) -> Cells:
     """Put terminal under type, and all that follows the id under that."""
     time, kind, terminal, number, identity, *rest = row
-    lines = [line for text in rest for line in wrap(text, UUID)] if between == "\n" else rest
-    return [time, f"{kind}{between}{terminal}", number, between.join((identity, *lines))]
+    return [time, (kind, terminal), number, [identity, *(line for text in rest for line in wrap(text, UUID))]]
 
 
 def _time(report: Report, item: Payment) -> str:

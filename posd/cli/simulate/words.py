@@ -10,6 +10,8 @@ from typing import Any
 import click
 import msgspec
 
+from posd.base.text import shown
+
 #: Lines of a print that are shown on the screen; `GET /simulator/prints` has them all.
 MAX_PAPER_LINES = 60
 #: Stands before each of them.
@@ -22,8 +24,17 @@ def as_json(entry: Mapping[str, Any]) -> str:
 
 
 def as_words(entry: Mapping[str, Any]) -> str | None:
+    # What came over the network stays in its line and does not steer the screen; a print alone has lines.
+    return _words({name: _shown(value) if name != "text" else value for name, value in entry.items()})
+
+
+def _shown(value: object) -> object:
+    return shown(value) if isinstance(value, str) else value
+
+
+def _words(entry: Mapping[str, Any]) -> str | None:
     if "ready" in entry:
-        lines = [f"Terminal {click.style(_plain(entry['serial']), bold=True)} is ready at {entry['base_url']}."]
+        lines = [f"Terminal {click.style(entry['serial'], bold=True)} is ready at {entry['base_url']}."]
         if entry["ca_file"]:
             lines.append(f"Its CA, for posd's ca_file: {entry['ca_file']}")
         if entry["control"]:
@@ -33,13 +44,8 @@ def as_words(entry: Mapping[str, Any]) -> str | None:
     if describe is None:
         return None
     subject = entry.get("client_transaction_id") or entry.get("print_job_id") or ""
-    named = f"{_plain(entry['serial'])}  " if "serial" in entry else ""  # where there are several terminals
-    return f"{entry['at'][11:23]}  {named}{_plain(subject)[:8]:8}  {describe(entry)}"
-
-
-def _plain(text: str) -> str:
-    """Return a text that came over the network without characters that could steer the screen."""
-    return "".join(character for character in text if character.isprintable())
+    named = f"{entry['serial']}  " if "serial" in entry else ""  # where there are several terminals
+    return f"{entry['at'][11:23]}  {named}{subject[:8]:8}  {describe(entry)}"
 
 
 def _answered(entry: Mapping[str, Any], lost: str = "not answered") -> str:
@@ -86,17 +92,17 @@ def _money(amount: Decimal | int) -> str:
 
 
 def _print_words(entry: Mapping[str, Any]) -> str:
-    what = f"{click.style('print', bold=True)} {_plain(entry['print_job_id'] or 'of no job')}"
+    what = f"{click.style('print', bold=True)} {entry['print_job_id'] or 'of no job'}"
     return _asked_words(what, entry, _answered(entry, lost="not answered, connection closed"))
 
 
 def _printed_words(entry: Mapping[str, Any]) -> str:
-    identity = _plain(entry["print_job_id"])
+    identity = entry["print_job_id"]
     if entry["text"] is None:
         return click.style(f"not printed: {identity}, {entry['error_code']}", fg="red")
     lines = entry["text"].splitlines()
     more = [f"... and {len(lines) - MAX_PAPER_LINES} more lines"] if len(lines) > MAX_PAPER_LINES else []
-    paper = "".join(f"\n{PAPER_MARGIN}{line}".rstrip() for line in [*lines[:MAX_PAPER_LINES], *more])
+    paper = "".join(f"\n{PAPER_MARGIN}{shown(line)}".rstrip() for line in [*lines[:MAX_PAPER_LINES], *more])
     return click.style(f"printed: {identity}", fg="green") + paper
 
 

@@ -10,9 +10,10 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from posd.base.text import shown
 from posd.cli.app.connection import Api, Reply, Unreachable, connect, json_option
 from posd.cli.app.lazy import LazyGroup, Targets
-from posd.cli.app.output import Output, drawn, escaped, moment
+from posd.cli.app.output import Output, drawn, moment
 
 # Terminals as rows of a table, and what there is to say of each.
 
@@ -159,10 +160,10 @@ class _Lines:
         if before == now:
             return
         if self._output.as_json:
-            click.echo(reply.raw)
+            self._output.json_line(reply.raw.decode())
             return
         if before is None:
-            self._output.line("\t".join(("time", *COLUMNS, WHY)))
+            self._output.cells(("time", *COLUMNS, WHY))
         for serial in (before or {}).keys() - now.keys():
             self._line((serial, *["-"] * (len(COLUMNS) - 1), "gone"))
         for item in items:
@@ -176,8 +177,7 @@ class _Lines:
             self._output.note(f"{reason}; still watching")
 
     def _line(self, row: tuple[str, ...]) -> None:
-        cells = (time.strftime("%H:%M:%S"), *row)
-        self._output.line("\t".join(cell.replace("\t", " ").replace("\n", " ") for cell in cells))
+        self._output.cells((time.strftime("%H:%M:%S"), *row))
 
 
 class _Screen:
@@ -192,11 +192,11 @@ class _Screen:
             self._draw(Text(NOTHING))
             return
         table = drawn(COLUMNS, [terminal_row(item, short=True) for item in items], whole="address")
-        self._draw(Group(table, *(Text(escaped(line), "yellow") for line in remarks(items))))
+        self._draw(Group(table, *(Text(shown(line), "yellow") for line in remarks(items))))
 
     def away(self, reason: str) -> None:
         """Say that the daemon cannot be reached."""
-        self._draw(Text(escaped(f"{reason}; still watching"), "yellow"))
+        self._draw(Text(shown(f"{reason}; still watching"), "yellow"))
 
     def _draw(self, what: RenderableType) -> None:
         self.shown.update(Group(what, Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends it", "dim")), refresh=True)

@@ -190,7 +190,7 @@ def _tell(
     place = "in its section" if terminal else "as a section of its own"
     output.line(f"Put this into {config.file}, {place}, then restart posd:")
     output.line()
-    output.verbatim(_toml(serial, info).rstrip("\n"))
+    output.verbatim(*_toml(serial, info).splitlines())
     if any(
         item.serial == serial and config.sources[f"terminals[{index}].server_name"] == "file" and item.server_name
         for index, item in enumerate(config.terminals)

@@ -43,7 +43,7 @@ def ca(given: Context, output: Output, fingerprint: bool) -> None:
         shown = document(info, made.ca_certificate, datetime.now(UTC)) | {"pem": pem}
         output.json(msgspec.json.encode(shown))
     elif fingerprint:
-        click.echo("\n".join(grouped(info.fingerprint_sha256)))
+        output.verbatim(*grouped(info.fingerprint_sha256))
     else:
         sys.stdout.write(pem)
 
@@ -61,11 +61,12 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     there is kept, so that terminals go on trusting this machine. What is named here stays in every renewal.
     """
     config = load_or_exit(context(ctx).config_path, check_files=False)
+    output = Output(as_json=False)
     directory = config.database.tls_directory
     made = tls.files(directory)
     try:
         if if_missing and (present := _present(config, made)):
-            click.echo(f"Nothing is made: {present}.")
+            output.verbatim(f"Nothing is made: {present}.")
             return
         new_ca = force or not there(made.ca_certificate)
         tls.init(
@@ -78,31 +79,37 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         ca, server = tls.describe(made.ca_certificate), tls.describe(made.certificate)
     except (tls.TlsError, OSError) as error:
         code = ExitCode.USAGE if isinstance(error, tls.SubjectError) else ExitCode.NOT_DONE
-        fail(Output(as_json=False), error, code)
+        fail(output, error, code)
 
-    click.echo(f"Made a server certificate in {directory}, valid until {server.not_after:%Y-%m-%d}.")
-    click.echo(f"  names:       {', '.join(server.names) or 'none'}")
-    click.echo(f"  addresses:   {', '.join(server.addresses) or 'none'}")
-    click.echo(f"  fingerprint: {server.fingerprint_sha256}")
-    click.echo(f"{'Made a new' if new_ca else 'Kept the'} CA ({ca.subject}), valid until {ca.not_after:%Y-%m-%d}.")
+    output.verbatim(f"Made a server certificate in {directory}, valid until {server.not_after:%Y-%m-%d}.")
+    output.verbatim(f"  names:       {', '.join(server.names) or 'none'}")
+    output.verbatim(f"  addresses:   {', '.join(server.addresses) or 'none'}")
+    output.verbatim(f"  fingerprint: {server.fingerprint_sha256}")
+    output.verbatim(f"{'Made a new' if new_ca else 'Kept the'} CA ({ca.subject}), valid until {ca.not_after:%Y-%m-%d}.")
     # Not asked while the service starts: systemd holds its socket already, and the answer would be waited for.
     daemon = None if if_missing or config.webhooks.certificate is not None else settings.find(ctx, config)
     serves = daemon is not None and daemon.reload() and daemon.serves(server.fingerprint_sha256)
-    click.echo("")
-    click.echo("What to do next:")
+    output.verbatim("")
+    output.verbatim("What to do next:")
     if new_ca:
-        click.echo(f"  1. Put {made.ca_certificate} on every terminal as a trusted CA. It is no secret; the keys are.")
+        output.verbatim(
+            f"  1. Put {made.ca_certificate} on every terminal as a trusted CA. It is no secret; the keys are."
+        )
     else:
-        click.echo("  1. Nothing on the terminals: they trust this CA already.")
+        output.verbatim("  1. Nothing on the terminals: they trust this CA already.")
     if config.webhooks.certificate is not None:
-        click.echo(f"  2. Remove certificate and private_key from [webhooks] in {config.file}: they name other files.")
-        click.echo("  3. Restart posd, if it runs.")
+        output.verbatim(
+            f"  2. Remove certificate and private_key from [webhooks] in {config.file}: they name other files."
+        )
+        output.verbatim("  3. Restart posd, if it runs.")
     elif serves:
-        click.echo("  2. Nothing on this machine: the posd that runs serves it already.")
+        output.verbatim("  2. Nothing on this machine: the posd that runs serves it already.")
     elif daemon is not None:
-        click.echo("  2. Nothing on this machine: the posd that runs takes it up within a minute (posd tls status).")
+        output.verbatim(
+            "  2. Nothing on this machine: the posd that runs takes it up within a minute (posd tls status)."
+        )
     else:
-        click.echo("  2. Start posd; one that runs takes it up within a minute (posd tls status).")
+        output.verbatim("  2. Start posd; one that runs takes it up within a minute (posd tls status).")
 
 
 def _present(config: Config, made: tls.TlsFiles) -> str | None:

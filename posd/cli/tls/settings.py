@@ -75,9 +75,7 @@ def fail(output: Output, error: object, code: ExitCode = ExitCode.NOT_DONE) -> N
 
 def say(output: Output, *lines: str) -> None:
     """Write lines for people; nothing with --json."""
-    if not output.as_json:
-        for line in lines:
-            click.echo(line)
+    output.verbatim(*lines)
 
 
 # The daemon that runs with this configuration: told of a new certificate, and asked what its listener shows.

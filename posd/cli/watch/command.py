@@ -91,7 +91,7 @@ def _follow(api: Api, output: Output) -> None:
                 output.note("posd is back")
             pause, away = FIRST_PAUSE, False
             for change, raw in source.live(api, place):
-                click.echo(raw)
+                output.json_line(raw)
                 place = change["seq"]
         except (Unreachable, Problem) as error:
             gone = as_away(error)

@@ -355,7 +355,8 @@ def _help(room: int) -> Iterator[Line]:
     for binding in BINDINGS:
         yield from _labelled(binding.keys, binding.words, 8, room, "bold")
     yield ()
-    yield from lines_of(wrap(HELP, room))
+    for paragraph in HELP.split("\n"):
+        yield from lines_of(wrap(paragraph, room))
 
 
 def _all_of(row: Row, told: Document, room: int) -> Iterator[Line]:

@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from posd.base.text import shown
+
 # Text in the cells of a terminal: what a character takes, what is safe to write, and lines of a given width.
 #
-# What is shown comes from outside (serials, metadata, a terminal's messages). `Glyphs.safe` lets no control character
-# through, and none that a terminal may measure otherwise: what is left takes one cell or two.
+# What is shown comes from outside (serials, metadata, a terminal's messages). `Glyphs.safe` lets nothing through that
+# is not printable (`posd.base.text`), nor what a terminal may measure otherwise: what is left takes one cell or two.
 
 #: A piece of a line: its text and its style (a name of `screen.STYLES`).
 Span = tuple[str, str]
@@ -31,16 +33,14 @@ class Glyphs(NamedTuple):
 
     def safe(self, text: str) -> str:
         """Return the text in one line, with only what a terminal shows and measures as we do."""
-        return "".join(map(self._safe, unicodedata.normalize("NFC", text)))
+        return "".join(map(self._safe, unicodedata.normalize("NFC", shown(text))))
 
     def _safe(self, char: str) -> str:
         if " " <= char <= "~":
             return char
-        if char in "\n\t\r":
-            return " "
         if not self.unicode:
             return DRAWN.get(char, "?")
-        known = char.isprintable() and not unicodedata.combining(char) and width(char) in (1, 2)
+        known = not unicodedata.combining(char) and width(char) in (1, 2)
         return char if known else "\N{REPLACEMENT CHARACTER}"
 
 
@@ -68,24 +68,22 @@ def fit(text: str, room: int, *, right: bool = False) -> str:
 
 
 def wrap(text: str, room: int) -> list[str]:
-    """Break a text into lines of at most `room` cells, between words where that is possible; line feeds break too."""
+    """Break a text into lines of at most `room` cells, between words where that is possible."""
     lines = []
-    for paragraph in text.split("\n"):
-        line = ""
-        for word in UNICODE.safe(paragraph).split(" "):
-            longer = f"{line} {word}" if line else word
-            if width(longer) <= room:
-                line = longer
-                continue
-            if line:
-                lines.append(line)
-            line = word
-            while room > 0 and width(line) > room:
-                head = _head(line, room) or line[0]
-                lines.append(head)
-                line = line[len(head) :]
-        lines.append(line)
-    return lines
+    line = ""
+    for word in UNICODE.safe(text).split(" "):
+        longer = f"{line} {word}" if line else word
+        if width(longer) <= room:
+            line = longer
+            continue
+        if line:
+            lines.append(line)
+        line = word
+        while room > 0 and width(line) > room:
+            head = _head(line, room) or line[0]
+            lines.append(head)
+            line = line[len(head) :]
+    return [*lines, line]
 
 
 def at_most(lines: list[str], most: int, room: int) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from posd.cli.app.connection import Api, Problem, Unreachable, decode
-from posd.cli.app.errors import problem_text
+from posd.cli.app.errors import problem_lines
 from posd.cli.payments.decide import RECONCILE_SECONDS
 from posd.cli.payments.show import links
 from posd.cli.watch.state import LINGER, WINDOW, Kind, Row, Shop
@@ -208,7 +208,7 @@ def everything_about(api: Api, row: Row) -> Mapping[str, Any]:
 
 def words(error: Problem | Unreachable) -> str:
     """Write in one line why something was not answered or not done."""
-    return error.reason if isinstance(error, Unreachable) else " ".join(problem_text(error).split())
+    return error.reason if isinstance(error, Unreachable) else " ".join(map(str.strip, problem_lines(error)))
 
 
 class Source:

@@ -120,12 +120,32 @@ def test_on_a_terminal_it_fits_80_columns(tmp_path: Path) -> None:
     assert "posd acknowledge" in seen.screen
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx", "\rx"])
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\N{FULLWIDTH EQUALS SIGN}1"])
 def test_csv_holds_no_formula(tmp_path: Path, text: str) -> None:
     items = (payment(1, AT, sale=text, metadata={"table": text}, type="charge"),)
     done = report(tmp_path, *DAY, "--csv", "--metadata", "table", transactions=items)
     (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
-    assert (row["sale"], row["metadata.table"]) == (f"'{text}", f"'{text}")
+    said = text.replace(text.lstrip(), f"'{text.lstrip()}")
+    assert (row["sale"], row["metadata.table"]) == (said, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("table 7;=1+1", "table 7;'=1+1"),  # a spreadsheet of a country with a decimal comma separates there
+        ('x; "=1+1', "x; \"'=1+1"),
+        ("7-1, +2 = 8", "7-1, +2 = 8"),
+        ("a\r\n=1", "a\\r\\n=1"),
+        ("\t=1", "\\t=1"),
+        ("a\x00\u2028\u202eb", r"a\u0000\u2028\u202eb"),
+    ],
+)
+def test_a_text_in_the_csv_is_one_cell_in_one_line(tmp_path: Path, text: str, cell: str) -> None:
+    items = (payment(1, AT, sale="s", metadata={"table": text}, type="charge"),)
+    done = report(tmp_path, *DAY, "--csv", "--metadata", "table", transactions=items)
+    (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
+    assert row["metadata.table"] == cell
+    assert len(done.stdout.splitlines()) == 2
 
 
 def test_metadata_are_shown_only_where_they_are_asked_for(tmp_path: Path) -> None:

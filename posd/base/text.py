@@ -1,0 +1,34 @@
+"""Text that a stranger wrote, as it may be shown (architecture, Rules that hold everywhere).
+
+A serial, a terminal's message, a till's note: any of them may hold what starts a new line, moves the cursor, turns the
+direction of the text or is not seen at all. Whatever writes for people or for the log writes it by one of these.
+"""
+
+import json
+import unicodedata
+
+
+def shown(text: str) -> str:
+    """Return a text in one line, in which nothing is left that is not printable.
+
+    What is not printable is written as JSON does (\\n, \\u001b, \\u202e): control and format characters, line and
+    paragraph separators, lone surrogates, characters that Unicode does not assign. A wide or narrow space is a space.
+    """
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(char: str) -> str:
+    if char.isprintable():
+        return char
+    return " " if unicodedata.category(char) == "Zs" else _as_json(char)
+
+
+def escaped(document: str) -> str:
+    """Write what is not printable in a JSON document as JSON does; line feeds stay. It stays valid, with its values."""
+    if document.isprintable():
+        return document
+    return "".join(char if char.isprintable() or char == "\n" else _as_json(char) for char in document)
+
+
+def _as_json(char: str) -> str:
+    return json.dumps(char)[1:-1]

@@ -1,0 +1,57 @@
+"""Texts of strangers: in one line, printable, and what a document says stays what it says."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.base.problems import Problem
+from posd.base.text import escaped, shown
+from tests.support.strange import STRANGE, assert_lines
+from tests.support.tables import every
+
+#: All characters, lone surrogates too.
+TEXT = st.text(st.characters())
+
+
+@every("text", STRANGE.values(), STRANGE)
+def test_a_strange_text_is_shown_in_one_line(text: str) -> None:
+    assert "\n" not in shown(text)
+    assert_lines(shown(text))
+
+
+@every(
+    ("text", "written"),
+    [
+        ("Caf\u00e9 a\u00f1o \u20ac 字", "Caf\u00e9 a\u00f1o \u20ac 字"),
+        ("1\u00a0000\u202f000\u3000", "1 000 000 "),
+        ("a\tb\r\nc", r"a\tb\r\nc"),
+        ("\x1b[2J\x9b\x7f", r"\u001b[2J\u009b\u007f"),
+        ("\u2028\u202e\u200b", r"\u2028\u202e\u200b"),
+        ("\ud800\U000e0041", r"\ud800\udb40\udc41"),
+    ],
+)
+def test_what_is_shown(text: str, written: str) -> None:
+    assert shown(text) == written
+
+
+@given(TEXT)
+def test_what_is_shown_is_printable_and_shown_again_the_same(text: str) -> None:
+    assert shown(text).isprintable()
+    assert shown(shown(text)) == shown(text)
+
+
+@given(st.recursive(st.none() | TEXT, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=10))
+def test_an_escaped_document_means_the_same(document: Any) -> None:
+    text = json.dumps(document, ensure_ascii=False, indent=1)
+    assert json.loads(escaped(text)) == document
+    assert all(line.isprintable() for line in escaped(text).split("\n"))
+    assert len(escaped(text).split("\n")) == len(text.split("\n"))
+
+
+@every("text", STRANGE.values(), STRANGE)
+def test_the_words_of_a_problem_are_one_line(text: str) -> None:
+    problem = Problem("not_found", f"there is no {text}")
+    assert_lines(problem.detail)
+    assert str(problem) == problem.detail == problem.document()["detail"]

@@ -1,0 +1,391 @@
+"""What strangers wrote is shown as text: by each command, in the log, the metrics, the report (architecture).
+
+A real daemon; terminals, a till, an operator and a device outside the fleet that write whatever would forge something.
+A command that is new has no row here, and the test of the table fails until it has one.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+from zeroconf import IPVersion
+from zeroconf.asyncio import AsyncZeroconf
+
+from manual.pages import pages
+from posd.cli.operate.quarantine import MARGIN
+from posd.logs.events import EVENTS
+from tests.cli.processes import Done, posd, posd_on_terminal
+from tests.e2e.test_metrics import scrape
+from tests.support.daemon import Daemon, Reply, running
+from tests.support.events import event
+from tests.support.exposition import read
+from tests.support.https import deliver
+from tests.support.shop import AMOUNT, QUIET, acknowledging, answering, entry, hanging_up
+from tests.support.strange import ALL, FORGED, assert_csv, assert_html, assert_lines, assert_screen
+from tests.support.terminal import Request, Script, ScriptedTerminal, acknowledgement, http, scripted_terminal
+from tests.terminals.announcing import DISCOVERY, service
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TERMINALS = 12
+#: What fits where little does: a sale, a reference, an operator's name.
+SHORT = f"\x1b[2J\u202e=1\n{FORGED}\r\t\x9b;={FORGED}"
+
+
+@dataclass
+class Place:
+    """A daemon, what runs on it, and the ids of it all by what became of them."""
+
+    daemon: Daemon
+    terminal: ScriptedTerminal
+    serials: list[str]
+    ids: dict[str, str] = field(default_factory=dict)
+
+    async def charge(self, name: str, script: Callable[[str], Script] = acknowledging, **request: Any) -> Reply:
+        """Start a payment under a name, on a terminal of its own."""
+        identity, serial = str(uuid4()), self.serials.pop()
+        self.ids[name], self.ids[f"terminal of {name}"] = identity, serial
+        self.terminal.start = script(serial)
+        body = {"terminal": serial, "amount": {"subtotal_iva0": 11.2}, "metadata": {"table": ALL, ALL: [ALL]}} | request
+        return await self.daemon.call("PUT", f"/transactions/{identity}", body)
+
+    async def event(self, name: str, status: str, **changes: Any) -> int:
+        """Let its terminal call back, with every text that it has replaced."""
+        document = strange(event(self.ids[name], status, serial=self.ids[f"terminal of {name}"], **changes))
+        return await self.deliver(name, json.dumps(document).encode())
+
+    async def deliver(self, name: str, body: bytes) -> int:
+        request = next(item for item in self.terminal.requests if self.ids[name].encode() in item.body)
+        return await deliver(request.callback, body, self.daemon.ca)
+
+
+#: What posd must be able to read of an event.
+READ = {"event_id", "occurred_at", "status", "client_transaction_id", "serial_number", "previous_status", "merchant_id"}
+
+
+def strange(value: Any, name: str = "") -> Any:
+    """Return an event with each text replaced that posd only shows."""
+    if isinstance(value, dict):
+        return {key: strange(item, key) for key, item in value.items()}
+    return ALL if isinstance(value, str) and name not in READ else value
+
+
+async def settle_all(place: Place) -> None:
+    """Have everything happen of which commands tell."""
+    posd, terminal = place.daemon, place.terminal
+    assert (await place.charge("approved", sale=SHORT)).status == 201
+    assert await place.event("approved", "CARD_PRESENTED") == 200
+    assert await place.event("approved", "APPROVAL", previous_status=ALL) == 200
+    await place.charge("declined")
+    assert await place.event("declined", "DECLINED") == 200
+    await place.charge("refused", lambda _: answering(409, {"error": ALL, "message": ALL, "status": ALL}))
+    await place.charge("doubtful", lambda _: hanging_up)
+    terminal.search = answering(500, f"<html>{ALL}</html>".encode())
+    await posd.call("POST", f"/transactions/{place.ids['doubtful']}/reconcile")
+    await place.charge("moving")
+    assert await place.event("moving", SHORT) == 200, "an unknown state is taken"
+    await place.charge("decided")
+    word = {"operator": SHORT, "note": ALL[:1000]}
+    for call, more in (("release", {}), ("resolve", {"result": "declined"})):
+        path = f"/transactions/{place.ids['decided']}/{call}"
+        assert (await posd.call("POST", path, word | more, socket=posd.admin_socket)).status == 200
+    await place.charge("set aside")
+    assert await place.deliver("set aside", f'{{"status": "{FORGED}\n{FORGED}\x1b[2J'.encode()) == 400
+    await place.charge("of another")
+    other = event(place.ids["of another"], "DECLINED", serial=SHORT)
+    await place.deliver("of another", json.dumps(other).encode())
+    terminal.print_start = None
+    for name in ("printed", "printing"):
+        place.ids[name] = f"job-{uuid4()}"
+        body = {"document": {"text": ALL}, "external_reference": SHORT, "terminal": place.serials[0]}
+        assert (await posd.call("PUT", f"/print-jobs/{place.ids[name]}", body)).status == 201
+    requests = {item.json["printJobId"]: item for item in terminal.prints}
+    said = {"externalReference": ALL, "errorMessage": ALL, "errorCode": ALL, "error": {"code": ALL, "message": ALL}}
+    for name, status in (("printed", "FAILED"), ("printing", SHORT)):
+        document = {"printJobId": place.ids[name], "status": status} | said
+        await deliver(requests[place.ids[name]].print_callback, json.dumps(document).encode(), posd.ca)
+
+
+def going_on(serial: str) -> Script:
+    """Return the script of a terminal of which commands ask all that they can."""
+
+    async def script(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(http(200, acknowledgement(request, serial)) if request.body else http(404, ALL.encode()))
+
+    return script
+
+
+async def announced(place: Place) -> None:
+    """Wait until the daemon lists the device that is in no fleet."""
+    async with asyncio.timeout(30):
+        while True:
+            listed = (await place.daemon.call("GET", "/terminals?all=true")).json["terminals"]
+            if any(not item.get("in_fleet", True) for item in listed):
+                return
+            await asyncio.sleep(0.05)  # the daemon does not tell of it: it is asked again
+
+
+#: What devices outside the fleet announce, as serial, brand and model.
+STRANGERS = (
+    ("OUT-1", "x\n" + FORGED, "\x1b[2J" + FORGED),
+    ("OUT-2", f"={FORGED}", f"\u202e{FORGED}"),
+    (SHORT, SHORT, SHORT),
+)
+
+
+@asynccontextmanager
+async def strangers() -> AsyncIterator[None]:
+    """Announce devices that no configuration names."""
+    network = AsyncZeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
+    try:
+        for serial, brand, model in STRANGERS:
+            info = service(
+                f"x{FORGED} {STRANGERS.index((serial, brand, model))}",
+                6869,
+                {"serial": serial, "brand": brand, "model": model},
+            )
+            await network.async_register_service(info, cooperating_responders=True)
+        yield
+    finally:
+        await network.async_unregister_all_services()
+        await network.async_close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def place() -> AsyncIterator[Place]:
+    with TemporaryDirectory(prefix="posd-") as name:
+        home = Path(name)
+        async with scripted_terminal(home, ports=TERMINALS) as terminal, strangers():
+            serials = [f"SN-{number:02}" for number in range(TERMINALS)]
+            entries = [entry(serial, url, terminal) for serial, url in zip(serials, terminal.base_urls, strict=True)]
+            extra = f'{QUIET}[metrics]\ntextfile = "{home}/posd.prom"\ntextfile_seconds = 1\n'
+            async with running(home, "".join(entries), extra, DISCOVERY) as daemon:
+                place = Place(daemon, terminal, serials)
+                await settle_all(place)
+                terminal.start = going_on(place.ids["terminal of approved"])
+                await announced(place)
+                yield place
+
+
+#: Arguments of one call, in which {name} is the id of what has that name.
+Call = str
+#: command -> its calls here. `None` and why: it shows nothing of a stranger, or is tested elsewhere.
+COMMANDS: Mapping[str, Sequence[Call] | str] = {
+    "run": "its log is read below",
+    "demo": "its terminal, till and daemon are its own",
+    "simulate": "tests/simulator/test_print_process.py: what posd or another sends it",
+    "charge": ("11.20 --terminal {terminal of approved} --no-wait", "1 --terminal {terminal of doubtful}"),
+    "preauth": ("11.20 --terminal {terminal of doubtful}",),
+    "reauth": ("{approved} 12",),
+    "capture": ("{approved} 12",),
+    "tip": ("{approved} 1", "{declined} 1"),
+    "void": ("{declined}",),
+    "await": ("{approved}", "{declined}", "{refused}", "{doubtful} --timeout 0.2", "{moving} --timeout 0.5"),
+    "abort": ("{moving}", "{approved}"),
+    "show": ("{approved}", "{declined}", "{refused}", "{doubtful}", "{moving}", "{decided}", "{of another}"),
+    "list": ("", "--attention", "--open", "--all"),
+    "report": ("--timezone UTC --metadata table", "--timezone UTC --csv --metadata table", "--timezone UTC --html -"),
+    "print": ("{file} --terminal {terminal of approved} --no-wait",),
+    "print-jobs": ("", "--attention", "{printed}", "{printing}"),
+    "reconcile": ("{doubtful}", "{moving}"),
+    "release": ("{approved} --note x --yes",),
+    "resolve": ("{approved} declined --note x --yes",),
+    "acknowledge": ("{approved} gap --note x --yes", "{moving} unknown_status --note x --yes"),
+    "quarantine": ("", "1", "--all"),
+    "reprocess": ("",),
+    "terminals": ("", "--all"),
+    "terminals find": ("--subnet 127.0.0.0/30 --port {port}",),
+    "terminals pin": ("{serial} --fingerprint {fingerprint}",),
+    "watch": ("--once",),
+    "status": ("",),
+    "logs": ("{log}", "{log} --traceback", "{log} --level warning"),
+    "metrics": ("",),
+    "config": "a group",
+    "config check": ("",),
+    "config show": ("", "--profile"),
+    "tls": "a group",
+    "tls init": ("--force",),
+    "tls status": ("",),
+    "tls renew": ("",),
+    "tls ca": ("--fingerprint",),
+    "backup": ("{directory}/copy.db",),
+    "restore": ("{directory}/none.db --yes",),
+    "verify": ("", "{directory}/copy.db"),
+    "prune": ("--older-than 0 --dry-run",),
+    "doctor": ("",),
+    "openapi": "it asks no daemon",
+    "completion": "it asks no daemon; what it offers: tests/cli/test_strange_texts.py",
+}
+#: Those that have to show something of what strangers wrote.
+SHOWING = (
+    *("show {approved}", "await {declined}", "report --timezone UTC --metadata table"),
+    *("print-jobs {printed}", "terminals --all", "watch --once", "logs {log}"),
+)
+#: A decision about an attention that is not there.
+ACKNOWLEDGED = {"code": SHORT, "operator": "Ana", "note": "looked"}
+
+
+def calls() -> list[tuple[str, str]]:
+    return [(name, call) for name, rows in COMMANDS.items() if not isinstance(rows, str) for call in rows]
+
+
+async def test_every_command_has_its_row() -> None:
+    assert {" ".join(page.path[1:]) for page in pages()} - {""} == set(COMMANDS)
+
+
+def arguments(place: Place, command: str, call: str) -> tuple[str, ...]:
+    home = place.daemon.directory
+    (home / "receipt.txt").write_text("Thank you")
+    (home / "posd.log").write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in place.daemon.lines))
+    port = place.terminal.base_url.rsplit(":", 1)[1]
+    known = place.ids | {"file": f"{home}/receipt.txt", "log": f"{home}/posd.log", "directory": str(home)}
+    known |= {"port": port, "serial": "SN-00", "fingerprint": place.terminal.fingerprint or "00" * 32}
+    return (*command.split(), *(word.format_map(known) for word in _words(call)))
+
+
+def _words(call: str) -> list[str]:
+    """Split a call at spaces that are outside braces."""
+    words, depth = [""], 0
+    for char in call:
+        depth += (char == "{") - (char == "}")
+        if char == " " and not depth:
+            words.append("")
+        else:
+            words[-1] += char
+    return [word for word in words if word]
+
+
+async def run_here(place: Place, *given: str) -> Done:
+    """Run a command while the terminals of this process go on."""
+    daemon = place.daemon
+    return await asyncio.to_thread(posd, *given, config=daemon.config_file, socket=daemon.admin_socket)
+
+
+async def test_no_command_lets_a_stranger_forge_a_line_or_a_cell(place: Place) -> None:
+    faults = {}
+    for command, call in calls():
+        given = arguments(place, command, call)
+        for options in ((), ("--json",)):
+            done = await run_here(place, *given, *options)
+            try:
+                judge((*given, *options), done)
+            except AssertionError as error:
+                faults[" ".join((command, call, *options))] = str(error)[:300]
+    assert not faults, "\n".join(f"{call}: {fault}" for call, fault in faults.items())
+
+
+def judge(given: tuple[str, ...], done: Done) -> None:
+    """Raise AssertionError where an output is not what its reader takes it for."""
+    assert "a fault of posd" not in done.stderr, done.stderr
+    assert_lines(done.stderr)
+    if done.returncode == 2:
+        return
+    if "--json" in given:
+        for document in done.stdout.splitlines() if "\n{" in done.stdout else filter(None, [done.stdout]):
+            json.loads(document)
+    elif "--csv" in given:
+        assert_csv(done.stdout)
+    elif "--html" in given:
+        assert_html(done.stdout)
+    elif given[:2] == ("quarantine", "1"):  # its body has lines, with a margin that none of posd's has
+        said, body = done.stdout.split(" bytes:\n")
+        assert_lines(said)
+        assert body
+        assert all(line.startswith(MARGIN) for line in body.splitlines())
+    else:
+        assert_lines(done.stdout, tabs=True)
+
+
+async def test_what_strangers_wrote_is_there_all_the_same(place: Place) -> None:
+    for command in SHOWING:
+        given = arguments(place, "", command)
+        assert FORGED in (await run_here(place, *given)).stdout, f"{command} shows nothing of strangers"
+
+
+#: Calls whose words on a screen are tried in each run; the others with --whole.
+QUICK = {("show", "{approved}"), ("await", "{moving} --timeout 0.5"), ("terminals", "--all"), ("watch", "--once")}
+
+
+@pytest.mark.parametrize(
+    ("command", "call"), [call if call in QUICK else pytest.param(*call, marks=pytest.mark.slow) for call in calls()]
+)
+async def test_no_command_lets_a_stranger_steer_the_screen(place: Place, command: str, call: str) -> None:
+    given = arguments(place, command, call)
+    daemon = place.daemon
+    for options in ((), ("--json",)) if (command, call) not in QUICK else ((),):
+        words = ("--config", str(daemon.config_file), *given, *options)
+        seen = await asyncio.to_thread(posd_on_terminal, *words, socket=daemon.admin_socket, columns=120)
+        assert_screen(seen.written)
+
+
+async def test_the_log_is_a_line_a_fact_whatever_is_in_it(place: Place) -> None:
+    for line in place.daemon.lines:
+        assert line["event"] in EVENTS, line  # `Daemon` has read each as JSON, and seen that it is printable
+    assert FORGED in json.dumps(place.daemon.lines)
+
+
+async def test_the_metrics_have_no_word_of_a_stranger(place: Place) -> None:
+    answer = await scrape(place.daemon.till_socket)
+    for text in (answer.text, (place.daemon.directory / "posd.prom").read_text()):
+        assert_lines(text)
+        assert FORGED not in text
+        read(text)
+
+
+async def test_a_problem_says_in_one_line_what_is_wrong(place: Place) -> None:
+    posd = place.daemon
+    known = place.ids["approved"]
+    refused = [
+        await posd.call("PUT", f"/transactions/{uuid4()}", {"terminal": SHORT, "amount": AMOUNT}),
+        await posd.call("PUT", f"/transactions/{uuid4()}", {"terminal": "SN-00", "amount": AMOUNT, "sale": SHORT}),
+        await posd.call("PUT", f"/transactions/{uuid4()}", {"terminal": "SN-00", "amount": {SHORT: SHORT}, SHORT: 1}),
+        await posd.call("PUT", f"/transactions/{uuid4()}", {"terminal": "SN-00", "amount": AMOUNT, "type": SHORT}),
+        await posd.call("GET", f"/transactions?terminal={quote(SHORT)}&phase={quote(SHORT)}&{quote(SHORT)}=1"),
+        await posd.call("GET", f"/terminals/{quote(SHORT)}"),
+        await posd.call("GET", f"/{quote(SHORT)}"),
+        await posd.call("PUT", f"/print-jobs/{quote(SHORT, safe='')}", {"document": {}}),
+        await posd.call("POST", f"/transactions/{known}/acknowledge", ACKNOWLEDGED, socket=posd.admin_socket),
+        await posd.call("POST", "/backup", {"path": f"/nowhere/{SHORT}"}, socket=posd.admin_socket),
+    ]
+    for reply in refused:
+        assert reply.status >= 400, reply.body
+        document = reply.json
+        assert_lines(document["detail"])
+        assert_lines(document["title"])
+
+
+async def test_a_name_in_a_file_or_a_configuration_is_text(place: Place) -> None:
+    home = place.daemon.directory
+    for name in (f"x\n{FORGED}", "x\x1b[2J", "\u202ex", "x\udcff"):
+        file = home / name
+        file.write_text(f'[webhooks]\n"{FORGED}\u2028{FORGED}" = 1\nlisten = "\\u001b[2J\\n{FORGED}"\n')
+        for given in (
+            ("config", "check"),
+            ("doctor",),
+            ("list",),
+            ("report",),
+            ("terminals", "find"),
+            ("tls", "status"),
+        ):
+            done = await asyncio.to_thread(posd, *given, config=file)
+            assert done.returncode != 0, done.stdout
+            assert_lines(done.stdout, tabs=True)
+            assert_lines(done.stderr)
+        for given in (
+            ("verify", str(file)),
+            ("restore", str(file), "--yes"),
+            ("print", str(file)),
+            ("logs", str(file)),
+        ):
+            done = await run_here(place, *given)
+            assert_lines(done.stdout, tabs=True)
+            assert_lines(done.stderr)

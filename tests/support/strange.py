@@ -1,0 +1,127 @@
+"""Texts as a stranger may write them, and whether what posd wrote of them is still text.
+
+Each holds a word that stands behind what would begin a new line, a cell, a formula, a tag or an assignment. Where it
+begins one, somebody has been forged.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from html.parser import HTMLParser
+
+#: The word; a reader of what was written must never find it at the beginning of something.
+FORGED = "FORGED"
+
+#: What it is -> the text. Each can be a JSON string and an argument; what cannot is made where it is tried.
+STRANGE: Mapping[str, str] = {
+    "line feed": f"x\n{FORGED}",
+    "carriage return": f"x\r{FORGED}",
+    "both": f"x\r\n{FORGED}",
+    "blank lines": f"x\n\n\n{FORGED}",
+    "vertical tab": f"x\v{FORGED}",
+    "form feed": f"x\f{FORGED}",
+    "separators of files and records": f"x\x1c{FORGED}\x1d{FORGED}\x1e{FORGED}",
+    "next line": f"x\x85{FORGED}",
+    "line separator": f"x\u2028{FORGED}",
+    "paragraph separator": f"x\u2029{FORGED}",
+    "tab": f"x\t{FORGED}",
+    "wipe the screen": f"x\x1b[2J\x1b[1;1H{FORGED}",
+    "title of the window": f"x\x1b]0;{FORGED}\x07",
+    "a link that says another thing": f"x\x1b]8;;http://a/\x1b\\{FORGED}\x1b]8;;\x1b\\",
+    "sequence in one byte": f"x\x9b2J\x9d0;{FORGED}\x9c",
+    "backspaces": f"declined\b\b\b\b\b\b\b\b{FORGED}",
+    "nothing and delete": f"x\x00\x7f{FORGED}",
+    "direction overridden": f"x\u202e{FORGED[::-1]}\u202c",
+    "direction isolated": f"x\u2066\u2067\u2068{FORGED}\u2069\u200e\u200f\u061c",
+    "not seen": f"x\u200b\u200c\u200d\u2060\ufeff\u00ad{FORGED}",
+    "tags that are not seen": f"x\U000e0041\U000e007f{FORGED}",
+    "of nobody": f"x\ue000\uffff\U0010fffe{FORGED}",
+    "formula": f'=HYPERLINK("http://a/";"{FORGED}")',
+    "formula plus": f"+{FORGED}",
+    "formula minus": f"-{FORGED}",
+    "formula at": f"@{FORGED}",
+    "formula behind a space": f"  ={FORGED}",
+    "formula in wide letters": f"\N{FULLWIDTH EQUALS SIGN}{FORGED}",
+    "formula in the next cell": f"x;={FORGED}",
+    "formula in the next cell, quoted": f'x;"={FORGED}',
+    "formula behind a comma": f'x",={FORGED}',
+    "program of an old spreadsheet": f"=cmd|'/C {FORGED}'!A0",
+    "script": f"<script>{FORGED}</script>",
+    "attribute": f"\"'><img src=x onerror={FORGED}>",
+    "entity": f"&lt;script&gt;{FORGED}",
+    "template": "{{ 7 * 191 }}{% raw %}",
+    "markup of the tables": f"[bold]{FORGED}[/bold][link=http://a/]x[/link] :smile:",
+    "label of a metric": f'"}} 1\nposd_{FORGED} 1',
+    "assignment of the service manager": f"x\nREADY=1\nSTATUS={FORGED}",
+    "level of the journal": f"x\n<0>{FORGED}",
+    "field of a log line": f'","event":"{FORGED}","x":"',
+    "template of Python": "{0} {id} {__class__} %s %(x)s",
+    "wide": "\N{CJK UNIFIED IDEOGRAPH-5B57}\N{CJK UNIFIED IDEOGRAPH-6587}\N{FULLWIDTH LATIN CAPITAL LETTER A}",
+    "combining": "e\u0301\u0302\u0303a\u20dd\ufe0f",
+    "accents": "Caf\u00e9 a\u00f1o \u20ac",
+}
+
+#: All of them in one.
+ALL = " | ".join(STRANGE.values())
+
+#: What posd writes itself: colours, and a line that is drawn anew.
+OWN_SEQUENCE = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|2K|1A)")
+
+
+def assert_lines(written: str, *, tabs: bool = False) -> None:
+    """Assert that it is lines of printable characters, none of which a stranger has begun.
+
+    `tabs`: cells are separated by them, and none of these was begun by a stranger either.
+    """
+    for line in written.split("\n"):
+        cells = line.split("\t") if tabs else [line]
+        for cell in cells:
+            bad = [char for char in cell if not char.isprintable()]
+            assert not bad, f"{bad!r} in {cell!r}"
+            assert not cell.strip(" |\u2502").startswith((FORGED, f"posd_{FORGED}", "READY=", "<0>")), (
+                f"forged: {line!r}"
+            )
+
+
+def assert_screen(written: str) -> None:
+    """Assert that of what was written to a terminal only line ends and colours are no text."""
+    bad = [char for char in OWN_SEQUENCE.sub("", written) if not char.isprintable() and char not in "\r\n"]
+    assert not bad, f"{bad!r} in {written!r}"
+
+
+def assert_csv(written: str) -> None:
+    """Assert that it is CSV with a line a row, and that no cell is a formula, whichever way it is separated."""
+    assert_lines(written.replace("\r\n", "\n"))
+    rows = list(csv.reader(io.StringIO(written, newline="")))
+    assert len(rows) == len(written.replace("\r\n", "\n").rstrip("\n").split("\n"))
+    for separator in ",;":
+        for row in csv.reader(io.StringIO(written, newline=""), delimiter=separator):
+            for cell in row:
+                begins = cell.lstrip(' "')
+                assert not begins.startswith(("=", "@", "\N{FULLWIDTH EQUALS SIGN}")), cell
+                assert not begins.startswith(("+", "-")) or is_number(begins), cell
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell is one of posd's own: an amount, with its sign."""
+    return re.fullmatch(r"[+-]?[0-9.]+([,;].*)?", cell, re.DOTALL) is not None
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def assert_html(written: str) -> None:
+    """Assert that a page has no script, no image and no handler, and that all that it says is printable."""
+    assert_lines(written)
+    tags = _Tags()
+    tags.feed(written)
+    for tag, attributes in tags.found:
+        assert tag not in ("script", "img", "iframe", "a", "form"), tag
+        assert not [name for name in attributes if name.startswith("on") or name in ("src", "href")], attributes

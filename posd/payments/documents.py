@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Raw
+from msgspec.structs import replace
 
 from posd.base.json_types import OPEN, Amount, Moment, Uuid, Wire
+from posd.base.text import shown
 from posd.payments import chains, entries, journal, model, rows
 from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
 from posd.payments.journal import StoredEvent
@@ -277,7 +279,7 @@ def transaction_document(
         updated_at=transaction.updated_at,
         last_search=transaction.last_search,
         outcome=outcome_document(db, transaction),
-        attention=transaction.attention,
+        attention=tuple(replace(item, detail=shown(item.detail)) for item in transaction.attention),
     )
 
 

@@ -8,8 +8,10 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec.structs import replace
 
 from posd.base.json_types import OPEN, Moment, Wire
+from posd.base.text import shown
 from posd.printing import entries, model, rows
 from posd.printing.entries import Called, Created, Entry, Polled, Turn
 from posd.printing.model import NAMES, DecidedBy, PrintAttention, PrintAttentionCode, PrintStatus
@@ -167,7 +169,7 @@ def job_document(db: sqlite3.Connection | None, job: model.PrintJob) -> PrintJob
         created_at=job.created_at,
         updated_at=job.updated_at,
         decided_by=job.decided_by,
-        attention=job.attention,
+        attention=tuple(replace(item, detail=shown(item.detail)) for item in job.attention),
     )
 
 

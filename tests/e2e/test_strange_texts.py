@@ -363,6 +363,19 @@ async def test_a_problem_says_in_one_line_what_is_wrong(place: Place) -> None:
         assert_lines(document["title"])
 
 
+async def test_an_attention_says_in_one_line_what_to_look_at(place: Place) -> None:
+    posd = place.daemon
+    found = [
+        attention
+        for kind in ("transactions", "print-jobs")
+        for item in (await posd.call("GET", f"/{kind}?attention=true")).json[kind.replace("-", "_")]
+        for attention in item["attention"]
+    ]
+    assert "FORGED" in json.dumps(found)
+    for attention in found:
+        assert_lines(attention["detail"])
+
+
 async def test_a_name_in_a_file_or_a_configuration_is_text(place: Place) -> None:
     home = place.daemon.directory
     for name in (f"x\n{FORGED}", "x\x1b[2J", "\u202ex", "x\udcff"):

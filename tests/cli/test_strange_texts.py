@@ -1,0 +1,214 @@
+"""Each way in which commands write: a text of a stranger stays in its line and its cell, and steers nothing.
+
+The commands themselves: tests/e2e/test_strange_texts.py.
+"""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+import pytest
+from rich.cells import cell_len
+
+from posd.cli.app.output import Output
+from posd.cli.payments.show import PaymentProgress
+from posd.cli.simulate.words import as_words
+from posd.cli.watch.render import frame
+from posd.cli.watch.screen import text_of
+from posd.cli.watch.state import Kind, Page, Row, Section, Ui
+from tests.cli.documents import answer, attention, transaction
+from tests.cli.processes import PATIENCE, posd, posd_on_terminal
+from tests.cli.stub import Answer, Stub
+from tests.cli.watch.shops import BUSY, identity, payment, state_of, view
+from tests.support.strange import ALL, OWN_SEQUENCE, STRANGE, assert_lines, assert_screen
+from tests.support.tables import every
+
+
+class Screen(io.StringIO):
+    """What takes itself for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A directory with a path short enough for Unix sockets."""
+    with TemporaryDirectory(prefix="posd-") as directory:
+        yield Path(directory)
+
+
+def write_all(output: Output, text: str) -> None:
+    output.line(text, indent=2)
+    output.verbatim(text, text)
+    if not output.rich:  # for programs
+        output.cells((text, text))
+    output.panel(text, [(text, text), ("", text)], "green")
+    output.table((text, "b"), [(text, text), ((text, text), text)], whole="b")
+    output.table(("a", "b", "c"), [(text, text, text)], whole="a", under="c")
+
+
+@every("text", STRANGE.values(), STRANGE)
+def test_in_a_pipe_a_text_is_one_line_and_a_cell_one_cell(text: str) -> None:
+    stream = io.StringIO()
+    write_all(Output(as_json=False, stream=stream), text)
+    written = stream.getvalue()
+    assert_lines(written, tabs=True)
+    assert len(written.splitlines()) == 1 + 2 + 1 + 3 + 3 + 2
+    assert [len(line.split("\t")) for line in written.splitlines()] == [1, 1, 1, 2, 1, 1, 1, 2, 2, 2, 3, 3]
+
+
+@every("text", STRANGE.values(), STRANGE)
+def test_on_a_terminal_nothing_is_written_but_text_and_colours(text: str) -> None:
+    stream = Screen()
+    write_all(Output(as_json=False, stream=stream), text)
+    assert_screen(stream.getvalue())
+
+
+def test_beside_the_result_a_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=False).note([f"{name}: {text}" for name, text in STRANGE.items()])
+    written = capsys.readouterr().err
+    assert_lines(written)
+    assert len(written.splitlines()) == len(STRANGE)
+
+
+@pytest.mark.parametrize("screen", [Screen(), io.StringIO()], ids=["terminal", "pipe"])
+def test_a_document_of_a_stream_is_valid_json_in_a_line(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", screen)
+    Output(as_json=True).json_line(json.dumps({"a": ALL}, ensure_ascii=False))
+    written = screen.getvalue()
+    assert json.loads(written) == {"a": ALL}
+    if screen.isatty():
+        assert_screen(written)
+
+
+def test_wide_letters_and_accents_keep_the_columns_of_a_table_in_line() -> None:
+    stream = Screen()
+    wide = ("\N{CJK UNIFIED IDEOGRAPH-5B57}" * 3, "Cafe\u0301", "e\u0302\u0323", "plain", STRANGE["combining"])
+    Output(as_json=False, stream=stream).table(("name", "next"), [(text, "|") for text in wide])
+    rows = OWN_SEQUENCE.sub("", stream.getvalue()).splitlines()[-len(wide) :]
+    assert len({cell_len(row[: row.rindex("|")]) for row in rows}) == 1, rows
+
+
+def test_a_live_line_does_not_steer_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Screen()
+    progress = PaymentProgress(Output(as_json=False, stream=stream), {**transaction(), "type": "charge"})
+    for text in STRANGE.values():
+        progress.now(text)
+        progress.output.stdout.print(progress._render())
+    assert_screen(stream.getvalue())
+    assert len(stream.getvalue().splitlines()) >= len(STRANGE)
+
+
+PROBLEMS = {
+    "problem": {"type": "x", "status": 409, "code": "terminal_busy", "title": ALL, "detail": ALL},
+    "unknown": {"type": "x", "status": 422, "code": ALL, "title": ALL, "detail": ALL},
+    "fields": {
+        "status": 422,
+        "code": "invalid_request",
+        "detail": ALL,
+        "errors": [{"path": f"/{ALL}", "message": ALL}, {"path": ALL, "message": ALL}],
+    },
+}
+
+
+@pytest.mark.parametrize("given", [("show", identity(1)), ("list",), ("await", identity(1)), ("quarantine",)], ids=str)
+@pytest.mark.parametrize("said", [*PROBLEMS, "no JSON", "no HTTP answer of posd"])
+def test_what_answers_in_place_of_posd_says_what_it_says_in_one_line(
+    home: Path, given: tuple[str, ...], said: str
+) -> None:
+    body = json.dumps(PROBLEMS.get(said, ALL), ensure_ascii=False).encode() if said in PROBLEMS else ALL.encode()
+    status = PROBLEMS.get(said, {}).get("status", 200 if said == "no JSON" else 418)
+    kind = "application/problem+json" if said in PROBLEMS else "text/html"
+    with Stub(home / "s.sock", [Answer(int(str(status)), body, kind)]) as stub:
+        done = posd(*given, socket=stub.socket)
+    assert done.returncode != 0
+    assert_lines(done.stderr)
+    assert_lines(done.stdout, tabs=True)
+
+
+@pytest.mark.parametrize("kind", ["bash", "zsh", "fish"])
+def test_a_shell_is_offered_no_line_of_a_stranger(home: Path, kind: str) -> None:
+    items = [
+        transaction(client_transaction_id=identity(number), terminal=text, type=text, status=text, phase="active")
+        for number, text in enumerate(STRANGE.values())
+    ]
+    marked = transaction(attention=[attention(text, text) for text in STRANGE.values()])
+    listed = {"transactions": [*items, marked], "next_cursor": None}
+    told = {"show": 1, "acknowledge": 2}
+    for command, place in told.items():
+        jobs = {"print_jobs": [], "next_cursor": None}
+        with Stub(home / "s", [answer(listed), answer(jobs)]) as stub:
+            words = ["posd", command, *[identity(1)] * (place - 1), ""]
+            environment = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(place + 1)}
+            done = subprocess.run(
+                [sys.executable, "-m", "posd"],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+                env=os.environ | environment | {"POSD_SOCKET": str(stub.socket), "_POSD_COMPLETE": f"{kind}_complete"},
+            )
+        assert done.returncode == 0, done.stderr
+        for line in done.stdout.splitlines():
+            assert_lines(line, tabs=kind == "fish")
+
+
+def told(text: str) -> dict[str, Any]:
+    """Return all that the page of a payment is made of, with the text wherever a stranger may have written it."""
+    document = {**payment(1, 64, attention=[attention("gap", text)]), "metadata": {text: [text]}, "sale": text}
+    document |= {"status": text, "terminal": text, "type": text}
+    history = [
+        {"at": document["created_at"], "kind": "intent", "terminal": text},
+        {"at": document["created_at"], "kind": "event", "seq": 1, "status": text, "verdict": text},
+    ]
+    events = [{"seq": 1, "event": {"status": text, "failure_reason": {"message": text, "type": text, "code": text}}}]
+    return {"document": document, "history": history, "events": events, "chain": []}
+
+
+@every("text", STRANGE.values(), STRANGE)
+def test_the_page_of_a_payment_has_no_line_of_a_stranger(text: str) -> None:
+    row = Row(Section.OPEN, Kind.PAYMENT, identity(1), payment(1, 64))
+    lines = frame(view(state_of(BUSY), Ui(page=Page("x", row, told(text)))), 4000, 200)
+    for line in map(text_of, lines):
+        assert_lines(line)
+
+
+@every("text", STRANGE.values(), STRANGE)
+def test_the_simulated_terminal_tells_in_one_line_what_came(text: str) -> None:
+    at = "2026-11-01T10:00:00.000Z"
+    entries: list[dict[str, Any]] = [
+        {"kind": "start", "client_transaction_id": text, "operation": text, "transaction_reference": text}
+        | {"access_mode": "local", "scenario": text, "code": text, "http_status": 200},
+        {"kind": "dropped", "client_transaction_id": text, "status": text, "reason": text},
+        {"kind": "print", "print_job_id": text, "access_mode": "local", "scenario": text, "code": None}
+        | {"http_status": None},
+        {"kind": "mdns", "result": text, "detail": text},
+    ]
+    for entry in entries:
+        said = click.unstyle(as_words({"at": at, "serial": text} | entry) or "")
+        assert len(said.splitlines()) == 1
+        assert_lines(said)
+    paper = as_words({"at": at, "kind": "printed", "print_job_id": text, "text": f"{text}\n{text}", "error_code": None})
+    for line in click.unstyle(paper or "").split("\n")[1:]:
+        assert line.lstrip().startswith("|") or not line
+    assert_screen(paper or "")
+
+
+def test_a_body_that_was_set_aside_cannot_pass_for_words_of_posd(home: Path) -> None:
+    from tests.cli.test_quarantine import entry
+
+    with Stub(home / "s", [answer(entry(1, ALL.encode(), reason=ALL, peer=ALL))] * 2) as stub:
+        seen = posd_on_terminal("quarantine", "1", socket=stub.socket, columns=200)
+        done = posd("quarantine", "1", socket=stub.socket)
+    assert_screen(seen.written)
+    said, _, body = done.stdout.partition(" bytes:\n")
+    assert_lines(said)
+    assert all(line.startswith("  ") for line in body.splitlines())

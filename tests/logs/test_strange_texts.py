@@ -1,0 +1,52 @@
+"""What strangers wrote, where the daemon itself writes: its log, its metrics, what the service manager hears."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from posd.api.metrics import render
+from posd.daemon import systemd
+from posd.logs.output import MAX_TEXT, Renderer, floods
+from tests.support.exposition import read
+from tests.support.manager import manager
+from tests.support.strange import ALL, STRANGE
+from tests.support.tables import every
+
+LOGGER = SimpleNamespace(name="posd.test")
+#: A text that no UTF-8 has: of the name of a file, or of a JSON string.
+HALF = "x\ud800y\udcff"
+
+
+@every("text", [*STRANGE.values(), ALL[:MAX_TEXT], HALF], [*STRANGE, "all", "half a character"])
+def test_a_line_of_the_log_is_one_line_and_says_what_was_written(text: str) -> None:
+    floods.forget()
+    for prefixes in ({}, {"info": b"<6>"}):
+        fields = {"event": "test.event", "level": "info", "detail": text, "code": text, "fleet": [text, {text: text}]}
+        line = Renderer(prefixes)(LOGGER, "info", fields).decode()
+        assert line.isprintable()
+        assert line.startswith("<6>{" if prefixes else "{")
+        said = json.loads(line.removeprefix("<6>"))
+        assert (said["event"], said["detail"], said["fleet"]) == ("test.event", text, [text, {text: text}])
+
+
+async def test_the_service_manager_hears_one_assignment_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with manager(tmp_path) as heard:
+        monkeypatch.setenv("NOTIFY_SOCKET", heard.environment["NOTIFY_SOCKET"])
+        for text in STRANGE.values():
+            systemd.notify(STATUS=text, WATCHDOG="1")
+            (said,) = heard.waiting()
+            assert [line.partition("=")[0] for line in said.splitlines()] == ["STATUS", "WATCHDOG"]
+            assert said.replace("\n", "").isprintable()
+
+
+@every("text", STRANGE.values(), STRANGE)
+def test_a_label_of_a_metric_is_one_label(text: str) -> None:
+    written = render(iter([("posd_terminal_reachable", [((text,), 1.0), (("plain",), 0.0)])]))
+    assert written.replace("\n", "").isprintable()
+    assert len(written.splitlines()) == 4
+    (family,) = read(written).values()
+    assert len(family.samples) == 2

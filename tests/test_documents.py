@@ -53,6 +53,24 @@ def test_every_file_that_is_named_is_there(document: Path) -> None:
     assert [path for path in sorted(named) if not any((place / path).exists() for place in places)] == []
 
 
+def test_each_threat_has_a_test_that_shows_what_stops_it() -> None:
+    text = (ROOT / "SECURITY.md").read_text("utf-8")
+    head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    columns = [cell.strip() for cell in head.strip("|").split("|")]
+    assert columns == ["who", "what they can reach", "what stops them", "which test shows it"]
+    assert len(rows) >= 10
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert len(cells) == len(columns), row
+        assert all(cells), row
+        tests = re.findall(r"`(tests/[\w/]+\.py)`", cells[-1])
+        assert tests, f"no test is named: {row}"
+        assert cells[-1] == ", ".join(f"`{test}`" for test in tests)
+        for test in tests:
+            assert Path(test).name.startswith("test_"), test
+            assert (ROOT / test).is_file(), f"{test} is not there: {row}"
+
+
 def test_the_readme_is_short() -> None:
     words = (ROOT / "README.md").read_text("utf-8").split()
     assert len(words) <= MAX_README_WORDS

@@ -248,6 +248,7 @@ class BackupCalls:
 
     async def _do(self, work: Callable[[], Any], target: str) -> Any:
         try:
+            self.store.check_placed()
             return await asyncio.to_thread(work)
         except BadTarget as error:
             errors = [{"path": f"/{target}", "message": str(error)}]

@@ -32,6 +32,11 @@ class Context:
         """Why the newest commit failed, None where it did not."""
         return self._store.write_error
 
+    @property
+    def moved(self) -> str | None:
+        """Which file of the database is not where it was opened, None where all are."""
+        return self._store.writer.moved
+
     async def probe_write(self) -> None:
         """Commit something that is never read, to see whether it can be: a full disk takes an empty commit."""
         with suppress(StorageUnavailable, CommitUncertain):

@@ -17,6 +17,12 @@ from posd.storage import changes, marks
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
 
+#: What a person does where a file of the database was moved under the daemon.
+PUT_BACK = (
+    "put the same file back under its name: posd goes on by itself. Do not restart posd before that: what is in a file "
+    "without a name is lost then. If it cannot be put back: stop posd, and restore a backup (posd restore BACKUP)"
+)
+
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Health:
@@ -49,6 +55,8 @@ class Health:
             return Check("failing", problem.detail, "check the disk of this machine (posd doctor)"), None
         if self.context.write_error is not None:
             await self.context.probe_write()  # in an idle shop nothing else would show that it is well again
+        if (moved := self.context.moved) is not None:
+            return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK), newest
         if self.context.write_error is not None:
             return Check("failing", f"the last write failed: {self.context.write_error}", "free the disk"), newest
         if restores:

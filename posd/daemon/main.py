@@ -150,6 +150,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     _at_the_stop(stack, presence.end)
     textfile = metrics.textfile(config.metrics, doors.metrics)
     for name, work in (
+        ("database-file", store.watch),
         ("presence", presence.run),
         ("metrics-textfile", textfile.run if textfile else None),
         ("reconciler", paying.reconciler.run),

@@ -363,6 +363,16 @@ EVENTS: Final[Mapping[str, Event]] = {
         "what was stored differs from what its events say, in: {detail}; it was set right",
         "Look at the payment (posd show). If the disk is sound, report it: it should not happen.",
     ),
+    "store.file_moved": _row(
+        "error",
+        "database detail",
+        "nothing can be recorded: {detail}",
+        "Put the same file back under its name before posd is restarted; else restore a backup (posd restore BACKUP).",
+    ),
+    "store.log_saved": _row(
+        "info", "database", "what was in the log that was moved is in the database file {database}; a restart keeps it"
+    ),
+    "store.file_back": _row("info", "database", "the files of the database {database} are where they were opened"),
     "store.damaged": _row(
         "error",
         "database error detail",

@@ -57,6 +57,14 @@ class Store:
         """Return once the thread that commits has answered. Raise StorageUnavailable where none will."""
         await self._writer.alive()
 
+    async def watch(self) -> None:
+        """See Writer.watch."""
+        await self._writer.watch()
+
+    def check_placed(self) -> None:
+        """Raise StorageUnavailable where the path names other files than those that are open (see `Placed`)."""
+        self._writer.check_placed()
+
     @property
     def write_error(self) -> str | None:
         """Why the newest commit failed, None where it did not."""
@@ -90,6 +98,7 @@ class Store:
             raise StorageUnavailable("posd is stopping")
         try:
             if self._near is None:
+                self.check_placed()
                 self._near = impatient(connect_reader(self._path))
             return _snapshot(self._near, function)
         except sqlite3.DatabaseError as error:
@@ -101,8 +110,9 @@ class Store:
     async def _reopen(self, failed: aiosqlite.Connection) -> None:
         """Replace a reader that is no longer trusted; where that fails, the next read fails and tries again."""
         try:
+            self.check_placed()
             fresh = await connect(lambda: connect_reader(self._path))
-        except sqlite3.Error:
+        except (sqlite3.Error, StorageUnavailable):
             return
         if self._reader is not failed or self._closed:  # another read was faster
             await fresh.close()

@@ -10,16 +10,19 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiosqlite
 import msgspec
+import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.locks import Histogram
 from posd.storage.connection import BUSY_TIMEOUT_MS, connect_again, open_database, tell_damage
 from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.placed import Placed
 
 # One transaction of the writer: the functions that gathered, in their order, and one COMMIT.
 #
@@ -174,6 +177,21 @@ class Batch:
         crash_point("writer.committed")
         return Written(self._results, self._unit.changes, anything=wrote, sync_seconds=seconds)
 
+    def commit_in_place(self, placed: Placed) -> Written:
+        """Commit as `commit` does where the files are those that the path names, before and after; else callers hear.
+
+        Where they were moved before, nothing is written. Where they were moved meanwhile, it is uncertain: what was
+        written counts once they are back, and is lost where they are not.
+        """
+        if (moved := placed.missing()) is not None:
+            self.roll_back()
+            return Written([StorageUnavailable(_CANNOT.format(moved))] * len(self._functions))
+        written = self.commit()
+        if written.anything and (moved := placed.missing()) is not None:
+            refusal = CommitUncertain(f"the commit is in a file without a name ({moved})")
+            written.results = [refusal] * len(self._functions)
+        return written
+
     def failed(self, error: "sqlite3.Error | RolledBack") -> Written:
         """Tell what the callers hear where `begin` or `go_on` raised: nothing is written."""
         cause = error.cause if isinstance(error, RolledBack) else error
@@ -210,8 +228,11 @@ def broken(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _HARMLESS
 
 
+_CANNOT = "the database cannot be written now ({})"
+
+
 def _unavailable(error: BaseException) -> StorageUnavailable:
-    refusal = StorageUnavailable(f"the database cannot be written now ({error})")
+    refusal = StorageUnavailable(_CANNOT.format(error))
     refusal.__cause__ = error
     return refusal
 
@@ -237,7 +258,12 @@ COMMIT_BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 #: Buckets of how many functions a COMMIT has, up to MAX_BATCH.
 FUNCTION_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128)
 
+#: How often it is looked whether the files are those that the path names, in seconds; each commit looks too.
+LOOK_SECONDS = 2.0
+
 _Job = tuple[Function, "asyncio.Future[Any]"]
+
+log = structlog.get_logger("posd.store")
 
 
 class Writer:
@@ -251,6 +277,10 @@ class Writer:
         self._wake = asyncio.Event()
         self._closing = False
         self._trusted = True
+        self._placed = Placed(path)
+        self._placed.note()
+        self.moved: str | None = None  # which file was not where it was opened at the newest look, in words
+        self._saved = False  # what was in a log that lost its name is in the database file
         self.error: str | None = None  # why the newest commit failed, None where it did not
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         self.commit_functions = Histogram(FUNCTION_BOUNDS)
@@ -282,6 +312,34 @@ class Writer:
         self._waiting.append((function, future))
         self._wake.set()
         return await future
+
+    async def watch(self) -> None:
+        """Look from time to time whether the files are those that the path names, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.look()
+            if self.moved is not None and not self._saved and self._placed.log_alone:
+                self._saved = await hand_over(self._connection, partial(_save, self._connection._conn))
+                if self._saved:
+                    log.info("store.log_saved", database=str(self._path))
+
+    def look(self) -> None:
+        """Look whether the files are those that the path names; while they are not, nothing can be written."""
+        before, self.moved = self.moved, self._placed.missing()
+        if self.moved is not None:
+            self.error = _CANNOT.format(self.moved)
+        elif before is not None:
+            self.error = None
+            self._saved = False
+            log.info("store.file_back", database=str(self._path))
+        if before is None and self.moved is not None:
+            log.error("store.file_moved", database=str(self._path), detail=self.moved)
+
+    def check_placed(self) -> None:
+        """Raise StorageUnavailable where another file would be opened by the path."""
+        self.look()
+        if self.moved is not None:
+            raise StorageUnavailable(f"the database cannot be opened now ({self.moved})")
 
     async def alive(self) -> None:
         """Return once the thread that commits has answered. Raise StorageUnavailable where nothing is run any more."""
@@ -337,6 +395,7 @@ class Writer:
         failed = [result for result in results if isinstance(result, StorageUnavailable | CommitUncertain)]
         if failed:
             self.error = str(failed[0])
+            self.look()
             tell_damage(self._path, failed[0].__cause__)
         elif written.anything:  # a commit of nothing succeeds on a full disk too
             self.error = None
@@ -365,21 +424,30 @@ class Writer:
             with suppress(sqlite3.Error):
                 batch.roll_back()  # else the lock would stay, and no other connection could be opened
             raise
-        if not batch.wrote:
-            return batch.commit()
-        return await hand_over(self._connection, batch.commit)
+        commit = partial(batch.commit_in_place, self._placed)
+        return await hand_over(self._connection, commit) if batch.wrote else commit()
 
     async def _reopen(self) -> bool:
         """Replace a connection that is no longer trusted, and tell whether that went well; else it is tried again."""
         try:
+            self.check_placed()
             fresh = await connect(lambda: impatient(connect_again(self._path)))
-        except (sqlite3.Error, OSError):
+        except (sqlite3.Error, OSError, StorageUnavailable):
             return False
         old, self._connection = self._connection, fresh
         self._trusted = True
         with suppress(sqlite3.Error):  # what it had open is gone either way
             await old.close()
         return True
+
+
+def _save(db: sqlite3.Connection) -> bool:
+    """Bring what is in a log without a name into the database file, whole; a kill would take it otherwise."""
+    try:
+        busy, frames, done = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    except sqlite3.Error:
+        return False
+    return bool(not busy and frames == done)
 
 
 async def connect(connector: Callable[[], sqlite3.Connection]) -> aiosqlite.Connection:

@@ -484,6 +484,7 @@ class _Run:
         else:
             self.report.bytes_returned = None
         for _ in range(LOG_TRIES):
+            self._store.check_placed()
             if await asyncio.to_thread(backup.empty_log, self._of.database):
                 return
             await asyncio.sleep(LOG_SECONDS)

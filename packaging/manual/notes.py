@@ -147,6 +147,7 @@ FILES: Mapping[str, str] = {
     "/run/posd/admin.sock": "The socket of the people who look after it: group posd-admin. It can do everything.",
     "/var/lib/posd/posd.db": "The database. Every payment is in it.",
     "/var/lib/posd/callback.key": "The secret by which posd knows that a callback is genuine.",
+    "/var/lib/posd/posd.db.witness": "The payments started lately: they tell where the database has gone back.",
     "/var/lib/posd/tls/": "The local CA and the certificate that terminals see.",
 }
 

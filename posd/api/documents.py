@@ -13,7 +13,7 @@ from posd.calls.streams import Notice
 from posd.payments import reprocess
 from posd.printing.reprocess import PrintReport
 from posd.records.model import Phase
-from posd.storage.marks import Restored
+from posd.storage.marks import GoneBack, Restored
 from posd.terminals.documents import Terminal
 
 # What only operators call: quarantine, reprocessing, backup, restore, prune.
@@ -47,10 +47,32 @@ class Reprocessed(reprocess.Report):
     )
 
 
-class RestoresSeen(msgspec.Struct, frozen=True):
-    """The restores that a person has now looked at."""
+class UnknownPayment(msgspec.Struct, frozen=True):
+    """A payment that was taken over, as it stands now."""
 
-    restores: Annotated[list[Restored], Meta(description="oldest first")]
+    client_transaction_id: Annotated[Uuid, Meta(description="its id")]
+    terminal: Annotated[str, Meta(description="serial number of the terminal that was asked, empty where not known")]
+    created_at: Annotated[Moment, Meta(description="when it was started, as far as that is known")]
+    phase: Annotated[Phase, Meta(description="its phase")]
+    result: Annotated[str | None, Meta(description="of its outcome, null until there is one")]
+
+
+class Restores(msgspec.Struct, frozen=True):
+    """What happened to the database and nobody has looked at yet."""
+
+    restores: Annotated[list[Restored], Meta(description="restores, oldest first")]
+    gone_back: Annotated[list[GoneBack], Meta(description="starts that found it behind its witness, oldest first")]
+    refusing: Annotated[bool, Meta(description="whether new payments are refused until somebody has")]
+    transactions: Annotated[
+        list[UnknownPayment], Meta(description="payments taken over by no more than their id, oldest first")
+    ]
+
+
+class RestoresSeen(msgspec.Struct, frozen=True):
+    """What a person has now looked at."""
+
+    restores: Annotated[list[Restored], Meta(description="restores, oldest first")]
+    gone_back: Annotated[list[GoneBack], Meta(description="starts that found it behind its witness, oldest first")]
 
 
 class PruneProgress(msgspec.Struct, frozen=True):
@@ -75,7 +97,7 @@ class Terminals(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """One recorded change of one transaction or print job: how it stands since then."""
 
-    seq: Annotated[int, Meta(description="its place; ascending, with gaps")]
+    seq: Annotated[int, Meta(description="its place; ascending, without gaps from first_seq on")]
     at: Annotated[Moment, Meta(description="when")]
     kind: Annotated[Literal["transaction", "print_job"], OPEN, Meta(description="of what")]
     id: Annotated[str, Meta(description="its client_transaction_id or print_job_id")]
@@ -92,6 +114,10 @@ class Change(msgspec.Struct, frozen=True):
 class FeedPage(msgspec.Struct, frozen=True):
     """A page of the feed."""
 
+    database_id: Annotated[
+        str, Meta(description="of which database they are; another one after each restore: its numbers count anew")
+    ]
+    first_seq: Annotated[int, Meta(description="the number from which on this database_id has no gap")]
     changes: Annotated[list[Change], Meta(description="ascending by seq")]
     next_after: Annotated[int, Meta(description="`after` of the next page")]
     place: Annotated[str, Meta(description="the same with a check, by which an older copy of the database is told")]
@@ -139,6 +165,9 @@ class Checks(msgspec.Struct, frozen=True):
     certificate: Annotated[CertificateCheck, Meta(description="whether the certificate is good")]
     discovery: Annotated[Check, Meta(description="whether announcements of terminals are heard")]
     clock: Annotated[Check, Meta(description="whether the clock of this machine can be right")]
+    restore: Annotated[
+        Check, Meta(description="whether the database can have forgotten payments, and a person has looked at it")
+    ]
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -35,11 +35,11 @@ from posd.records.request import Fault, MalformedJson, check, decided, malformed
 from posd.storage import backup, marks
 from posd.storage.backup import KEEP, MOST_KEPT, BadTarget, Rotated, Stopped
 from posd.storage.errors import CommitUncertain, StorageUnavailable
-from posd.storage.marks import Restored
 from posd.storage.store import Store
 from posd.storage.writer import Unit
 from posd.upkeep import retention
 from posd.upkeep.retention import Retention
+from posd.upkeep.unseen import Unseen, taken_over
 
 # The bodies of the calls.
 
@@ -206,12 +206,13 @@ def quarantine_document(item: QuarantinedBody) -> documents.QuarantinedBody:
 
 @dataclass(eq=False, slots=True)
 class BackupCalls:
-    """Handlers of /v1/backup and /v1/restore/seen; `keys` of callbacks go into each backup."""
+    """Handlers of /v1/backup, /v1/restore and /v1/restore/seen; `keys` of callbacks go into each backup."""
 
     context: Context
     store: Store
     database: Path
     keys: tuple[bytes, ...]
+    unseen: Unseen
     _one_at_a_time: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _stopping: bool = field(init=False, default=False)
 
@@ -259,25 +260,34 @@ class BackupCalls:
         except Stopped as error:
             raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
 
+    async def get_restore(self, _request: Request) -> Response:
+        """`GET /restore`: what happened to the database and nobody has looked at, with the payments in question."""
+        restores = await self.context.read(marks.unseen_restores)
+        gone_back = await self.context.read(marks.unseen_gone_back)
+        found = await self.context.read(taken_over)
+        payments = [documents.UnknownPayment(**msgspec.structs.asdict(item)) for item in found]
+        return json_response(documents.Restores(restores, gone_back, self.unseen.refuses, payments))
+
     async def confirm_restore(self, request: Request) -> Response:
         """`POST /restore/seen`: a person has done what the restore asked for; health is ok again."""
         # The body is the one of a release: who, and why.
         decision = decided(DECISIONS["release"], request.state.body, request.state.uid, "nothing was done")
         detail = {"operator": decision.operator, "note": decision.note, "uid": decision.uid}
         try:
-            restores = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))
+            seen = await self.store.write(partial(_see, at=iso(self.context.now()), detail=detail))
+            await self.unseen.seen()
         except (StorageUnavailable, CommitUncertain) as error:
             raise Problem("storage_unavailable", f"cannot do it now: {error}; check the disk, and try again") from error
-        log.info("store.restore_seen", uid=decision.uid, count=len(restores))
-        return json_response(RestoresSeen(restores))
+        log.info("store.restore_seen", uid=decision.uid, count=len(seen.restores) + len(seen.gone_back))
+        return json_response(seen)
 
 
-def _see(unit: Unit, at: str, detail: dict[str, Any]) -> list[Restored]:
-    restores = marks.unseen_restores(unit.db)
-    if not restores:
+def _see(unit: Unit, at: str, detail: dict[str, Any]) -> RestoresSeen:
+    seen = RestoresSeen(marks.unseen_restores(unit.db), marks.unseen_gone_back(unit.db))
+    if not (seen.restores or seen.gone_back):
         raise Problem("not_found", "there is no restore that nobody has looked at; nothing is to be confirmed")
     marks.add(unit.db, at, marks.SEEN, detail)
-    return restores
+    return seen
 
 
 async def tell_restores(store: Store) -> None:

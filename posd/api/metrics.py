@@ -133,6 +133,8 @@ FAMILIES: Mapping[str, Family] = _table(
     _histogram("posd_storage_commit_seconds", "How long a COMMIT took, until it was on disk."),
     _histogram("posd_storage_commit_functions", "How many writes one COMMIT carried."),
     _gauge("posd_storage_waiting_writes", "Writes that wait for the next COMMIT."),
+    _gauge("posd_restore_unseen", "1 while new payments are refused until a person has looked at a restore."),
+    _gauge("posd_witness_write_failed", "1 while the witness beside the database cannot be written."),
     _gauge("posd_storage_write_failed", "1 where the newest write failed."),
     _gauge("posd_storage_read_failed", "1 where the database cannot be read; what it would tell is absent."),
     _gauge("posd_quarantine_bodies", "Callbacks that were refused though authentic, and kept."),

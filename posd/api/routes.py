@@ -65,6 +65,15 @@ OPERATOR_ROUTES = (
         admin=True,
     ),
     Route(
+        "GET",
+        "/v1/restore",
+        "get_restore",
+        "Show what happened to the database and nobody has looked at, with the payments in question.",
+        {200: Answer("what nobody has looked at", documents.Restores)},
+        STORED,
+        admin=True,
+    ),
+    Route(
         "POST",
         "/v1/restore/seen",
         "confirm_restore",

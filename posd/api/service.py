@@ -182,7 +182,8 @@ def _page(db: sqlite3.Connection, place: Place, limit: int) -> FeedPage:
     found = [] if back else changes.after(db, standing.after, limit)
     last = found[-1].seq if found else standing.after
     behind = feed_cursor.of(found[-1], checked=True) if found else feed_cursor.behind(db, last)
-    return FeedPage([change_document(change) for change in found], last, str(behind), notices)
+    documents = [change_document(change) for change in found]
+    return FeedPage(*feed_cursor.database(db), documents, last, str(behind), notices)
 
 
 def _stretch(db: sqlite3.Connection, after: int, checked: bool, rows: int) -> Stretch:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from posd.base.json_types import Uuid, Wire
+from posd.base.json_types import Moment, Uuid, Wire
 from posd.base.text import shown
 
 
@@ -75,6 +75,15 @@ PROBLEMS: Mapping[str, Row] = {
         422,
         "Nothing can be derived from that original",
         "the original is not known, is not approved, or is of a type that does not fit; of a reprint: it is not known",
+    ),
+    "restore_unseen": Row(
+        409,
+        "The database was restored, or has gone back",
+        "the database was restored or has gone back, and the id is not known in it: it may have been sent before",
+        {
+            "since": Annotated[Moment, Meta(description="when it was restored, or found to have gone back")],
+            "how": Annotated[str, Meta(description="what happened, and by which command a person confirms it")],
+        },
     ),
     "not_found": Row(404, "Not found", "there is no such thing here"),
     "pruned": Row(

@@ -39,6 +39,7 @@ __all__ = [
     "Pruned",
     "QueueFull",
     "RequestTimeout",
+    "RestoreUnseen",
     "SaleConflict",
     "StillOpen",
     "StillPrinting",
@@ -189,6 +190,10 @@ class AlreadyDerived(Problem, code="already_derived"):
 
 class UnknownOriginal(Problem, code="unknown_original"):
     """Nothing can be derived from that original."""
+
+
+class RestoreUnseen(Problem, code="restore_unseen"):
+    """posd's database was restored or has gone back: the id may have been sent before, and a person has to look."""
 
 
 class NotFound(Problem, code="not_found"):

@@ -135,6 +135,11 @@ class DatabaseConfig:
         return self.path.with_name(self.path.name + ".alive")
 
     @property
+    def witness(self) -> Path:
+        """What tells of the payments started lately where the database has gone back in time."""
+        return self.path.with_name(self.path.name + ".witness")
+
+    @property
     def backups(self) -> Path:
         """Where the timer's backups lie."""
         return self.path.with_name("backups")

@@ -49,6 +49,7 @@ from posd.printing.start import Printing
 from posd.printing.turns import Turns
 from posd.records.callback_urls import CallbackUrls
 from posd.records.quarantine import Reprocessing
+from posd.records.witness_file import WitnessFile
 from posd.storage.store import Store
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
@@ -56,6 +57,7 @@ from posd.terminals.fleet import Fleet
 from posd.terminals.interfaces import Interfaces
 from posd.terminals.liveness import Liveness
 from posd.upkeep.retention import Retention
+from posd.upkeep.unseen import Unseen
 
 #: Connections of the LAN: many terminals, each with one or two.
 MAX_LAN_CONNECTIONS: Final = 512
@@ -115,6 +117,7 @@ class PaymentParts:
     """The use cases of payments."""
 
     outstanding: CallsInFlight
+    unseen: Unseen
     payments: Payments
     aborts: Aborts
     searching: Searching
@@ -129,6 +132,7 @@ def payments(base: Base) -> PaymentParts:
     """Build the use cases of payments."""
     config, store, fleet = base.config, base.store, base.terminals.fleet
     outstanding = CallsInFlight()
+    unseen = Unseen(store, WitnessFile(config.database.witness), now)
     address_changes = AddressChanges(store, base.terminals.interfaces, outstanding, now)
     zone = ZoneInfo(config.merchant.timezone)
     aborts = Aborts(store, fleet, outstanding, now)
@@ -139,7 +143,10 @@ def payments(base: Base) -> PaymentParts:
     store.hub.listen_later(payment_record.tell, payment_record.Moved)
     return PaymentParts(
         outstanding,
-        Payments(store, fleet, base.callback_urls, outstanding, zone, now, address_changes.called_back_at),
+        unseen,
+        Payments(
+            store, fleet, base.callback_urls, outstanding, zone, now, address_changes.called_back_at, unseen.refuse
+        ),
         aborts,
         searching,
         reconciler,
@@ -264,8 +271,10 @@ def local_doors(
     config, store, around, noise = base.config, base.store, base.terminals, base.noise
     context, database = Context(store, now), config.database
     retention = Retention(store, database.path, database.retention_days, _busy(paying, prints), now)
-    backups = BackupCalls(context, store, database.path, base.keys)
-    health = Health(context, door.listener, around.discovery, door.certificate, door.distrust, there, now)
+    backups = BackupCalls(context, store, database.path, base.keys, paying.unseen)
+    health = Health(
+        context, door.listener, around.discovery, door.certificate, door.distrust, there, paying.unseen, now
+    )
     calls = TransactionCalls(
         context,
         paying.payments,
@@ -283,6 +292,7 @@ def local_doors(
         fleet=around.fleet,
         health=health,
         presence=there,
+        unseen=paying.unseen,
         tally=tally,
         calls=calls,
         webhooks=door.app,

@@ -13,9 +13,10 @@ from posd.calls.context import Context
 from posd.daemon import downtime
 from posd.daemon.presence import Presence
 from posd.httpd.server import Listener
-from posd.storage import changes, marks
+from posd.storage import changes
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
+from posd.upkeep.unseen import SEEN, Unseen
 
 #: What a person does where a file of the database was moved under the daemon.
 PUT_BACK = (
@@ -34,6 +35,7 @@ class Health:
     certificate: ServedCertificate
     distrust: CertificateRefusals
     presence: Presence
+    unseen: Unseen
     now: Callable[[], datetime]
 
     async def checks(self) -> Checks:
@@ -45,12 +47,12 @@ class Health:
             certificate=self._certificate_check(),
             discovery=self._browsing(),
             clock=self._clock(newest),
+            restore=self._restore(),
         )
 
     async def _storage(self) -> tuple[Check, str | None]:
         try:
             newest = await self.context.read(changes.newest_at)
-            restores = await self.context.read(marks.unseen_restores)
         except Problem as problem:
             return Check("failing", problem.detail, "check the disk of this machine (posd doctor)"), None
         if self.context.write_error is not None:
@@ -59,9 +61,6 @@ class Health:
             return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK), newest
         if self.context.write_error is not None:
             return Check("failing", f"the last write failed: {self.context.write_error}", "free the disk"), newest
-        if restores:
-            words = " ".join(item.words for item in restores)
-            return Check("degraded", words, "once a person has looked at it: posd restore --seen"), newest
         return _well("the database can be read, and the last write succeeded"), newest
 
     async def _listener(self) -> Check:
@@ -104,6 +103,25 @@ class Health:
                 "degraded", f"the clock is behind the newest record ({newest})", "set the clock of this machine"
             )
         return _well(iso(now))
+
+    def _restore(self) -> Check:
+        unseen = self.unseen
+        if words := unseen.words:
+            if unseen.refuses:
+                words += " No payment is started under a new id until a person has looked."
+            if unseen.count:
+                words += f" {_payments(unseen.count)} taken over by no more than an id."
+            return Check("degraded", words, f"look at them (they are shown), then: {SEEN}")
+        if (error := unseen.witness_error) is not None:
+            words = f"the witness beside the database cannot be written ({error}); payments go on"
+            return Check("degraded", words, "free the disk, and check that posd may write beside its database")
+        if unseen.mention is not None:
+            return _well(f"the witness of the last run could not be used at the start: {unseen.mention}")
+        return _well("the database knows all that its witness knows")
+
+
+def _payments(count: int) -> str:
+    return "1 payment was" if count == 1 else f"{count} payments were"
 
 
 def _well(detail: str) -> Check:

@@ -33,9 +33,11 @@ from posd.payments.model import Transaction
 from posd.printing import recovery as print_recovery
 from posd.printing.model import PrintJob
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
+from posd.storage import database_id
 from posd.storage.connection import refuse_lost, unusable
 from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.store import Store
+from posd.upkeep.unseen import Unseen
 
 #: How long calls to terminals may still take when posd is told to stop, in seconds; the whole stop is under 3.
 CALL_GRACE_SECONDS = 1.0
@@ -102,14 +104,15 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, reload, os.isatty(0))
     _make_state_directory(config.database.path.parent)
     stack.callback(os.close, sockets.lock_directory(config.local_api.directory))
-    refuse_lost(config.database.path, config.database.callback_key)
+    refuse_lost(config.database.path, config.database.callback_key, config.database.witness)
     store = await Store.open(config.database.path, config.database.lock)
     stack.push_async_callback(store.close)
 
     around = build.terminals(config)
     stack.push_async_callback(around.fleet.close)
     listening = sockets.tcp_socket(config.webhooks.host, config.webhooks.port)
-    keys = load_keys(config.database.callback_key)
+    used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
+    keys = load_keys(config.database.callback_key, may_make=not used)
     callback_urls = _callback_urls(config, listening.getsockname()[1], keys)
     base = build.Base(config, store, around, callback_urls, keys, noise)
     paying = build.payments(base)
@@ -119,7 +122,8 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     tally = Tally(store.hub, around.fleet)
     liveness = build.liveness(base, paying)
 
-    open_payments, open_jobs = await _recover(store, config.database.path, presence)
+    open_payments, open_jobs = await _recover(store, config.database.path, presence, paying.unseen)
+    stack.callback(paying.unseen.end)
     tally.adopt(open_payments, (job.print_job_id for job in open_jobs))
     paying.reconciler.adopt(open_payments)
     prints.spooler.adopt(open_jobs)
@@ -151,6 +155,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     textfile = metrics.textfile(config.metrics, doors.metrics)
     for name, work in (
         ("database-file", store.watch),
+        ("witness", paying.unseen.run),
         ("presence", presence.run),
         ("metrics-textfile", textfile.run if textfile else None),
         ("reconciler", paying.reconciler.run),
@@ -215,10 +220,13 @@ def _make_state_directory(directory: Path) -> None:
         raise StoreError(f"cannot make {directory} ({error.strerror}); create it, writable for posd") from error
 
 
-async def _recover(store: Store, path: Path, presence: Presence) -> tuple[list[Transaction], list[PrintJob]]:
+async def _recover(
+    store: Store, path: Path, presence: Presence, unseen: Unseen
+) -> tuple[list[Transaction], list[PrintJob]]:
     """Take over what an earlier daemon left; return what is open. Raise StoreError where a row cannot be read."""
     try:
         await presence.begin()  # before anything is recorded: the newest record is its sign of life
+        await unseen.begin()
         await tell_restores(store)
         return await recovery.recover(store, now), await print_recovery.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:

@@ -48,6 +48,7 @@ from posd.storage.connection import schema_version
 from posd.storage.store import Store
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.fleet import Fleet
+from posd.upkeep.unseen import Unseen
 
 # What the metrics say of the database: numbers of what is open and of what a person should look at.
 
@@ -108,6 +109,7 @@ class Metrics:
     fleet: Fleet
     health: Health
     presence: Presence
+    unseen: Unseen
     tally: Tally
     calls: TransactionCalls
     webhooks: WebhookApp
@@ -198,6 +200,8 @@ class Metrics:
         yield "posd_storage_commit_seconds", [((), writer.commit_seconds)]
         yield "posd_storage_commit_functions", [((), writer.commit_functions)]
         yield "posd_storage_waiting_writes", [((), writer.waiting)]
+        yield "posd_restore_unseen", [((), self.unseen.refuses)]
+        yield "posd_witness_write_failed", [((), self.unseen.witness_error is not None)]
         yield "posd_storage_write_failed", [((), self.store.write_error is not None)]
         yield "posd_storage_read_failed", [((), self._figures is None)]
 

@@ -350,6 +350,24 @@ EVENTS: Final[Mapping[str, Event]] = {
         "the database was restored: {detail}",
         "Compare the payments since the backup with the terminals; then posd restore --seen.",
     ),
+    "store.gone_back": _row(
+        "error",
+        "count detail",
+        "the database has gone back in time; {count} payments were taken over in doubt. {detail}",
+        "No payment is started under a new id until a person has looked: posd restore --seen --operator NAME.",
+    ),
+    "witness.unusable": _row(
+        "warning",
+        "detail",
+        "the witness of the last run could not be used: {detail}",
+        "Nothing, where the state directory was moved on purpose; else check the disk. A new one was made.",
+    ),
+    "witness.not_written": _row(
+        "warning",
+        "detail error",
+        "the witness {detail} cannot be written ({error}); payments go on",
+        "Free the disk, and check that posd may write beside its database.",
+    ),
     "store.restore_seen": _row(
         "info", "uid count", "a person (user id {uid}) has seen to what {count} restores asked for"
     ),

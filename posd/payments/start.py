@@ -58,6 +58,7 @@ REFUSALS = (
     "already_derived",
     "unknown_original",
     "pruned",
+    "restore_unseen",
     "storage_unavailable",
     "draining",
 )
@@ -77,9 +78,11 @@ class Payments:
         zone: tzinfo,
         now: Callable[[], datetime],
         on_called_back_at: Callable[[str], None] = lambda _host: None,
+        refuse_unseen: Callable[[], None] = lambda: None,
     ) -> None:
         """`zone` is the merchant's: its calendar decides what a void is.
 
+        `refuse_unseen`: raises Problem where an id that is not known may have been sent before.
         `on_called_back_at`: called with the address of this machine in a callback URL, once that is recorded.
         """
         self._store = store
@@ -89,6 +92,7 @@ class Payments:
         self._zone = zone
         self._now = now
         self._on_called_back_at = on_called_back_at
+        self._refuse_unseen = refuse_unseen
         self._running = Running()
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
         self._draining = False
@@ -244,6 +248,7 @@ class Payments:
         transaction = chains.place(unit, draft, self._zone)  # unknown_original, already_derived
         request = self._request(transaction, callback_url)  # nothing of it can fail once the intent is on disk
         _refuse_sale(unit, transaction)  # sale_conflict
+        self._refuse_unseen()  # restore_unseen
         _refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
         begin(unit, transaction, "intent")
         rows.take_lease(unit, transaction.terminal, transaction.client_transaction_id)

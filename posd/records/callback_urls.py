@@ -30,29 +30,42 @@ class KeyFileError(Exception):
     """The key cannot be read or made; the message says why and what to do."""
 
 
-def load_keys(path: Path) -> tuple[bytes, ...]:
-    """Return the callback keys, newest first: one of 64 hex digits a line. The file is made on first start, 0600.
+#: What a person types who wants a new key in place of one that is lost.
+NEW_KEY = "posd restore --new-callback-key --operator NAME"
 
-    A systemd credential `callback.key` takes its place. Raise KeyFileError.
+_LOST = (
+    "With another key, callbacks of payments that are under way are refused, and the terminals do not send them again: "
+    "such a payment is known only by a search of its terminal. Put the file back, or restore a backup, which has the "
+    f"key in it (posd restore BACKUP). Only where there is none: {NEW_KEY}"
+)
+
+
+def load_keys(path: Path, *, may_make: bool) -> tuple[bytes, ...]:
+    """Return the callback keys, newest first: one of 64 hex digits a line.
+
+    Where there is no file it is made, mode 0600, if `may_make`: the database is new. A systemd credential
+    `callback.key` takes its place. Raise KeyFileError.
     """
     directory = os.environ.get("CREDENTIALS_DIRECTORY")
     credential = Path(directory) / CREDENTIAL if directory else None
     if credential is not None and credential.exists():
         path = credential
     try:
-        text = path.read_text("ascii") if path.exists() else _make(path)
-    except (OSError, ValueError) as error:
+        if not path.exists():
+            if not may_make:
+                raise KeyFileError(f"the callback key {path} is not there, and the database was used with one. {_LOST}")
+            make_key(path)
+        text = path.read_text("ascii", "replace")
+    except OSError as error:
         raise KeyFileError(f"cannot read or make the callback key {path} ({error}); posd must own it") from error
     lines = text.split()
     if not lines or not all(_LINE.fullmatch(line) for line in lines):
-        raise KeyFileError(
-            f"{path} is not a callback key (64 hex digits a line, newest first); restore it from the backup. "
-            "Only if there is none: move it away, and a new one is made; callbacks under way are then refused"
-        )
+        raise KeyFileError(f"{path} is damaged: it is not a callback key (64 hex digits a line, newest first). {_LOST}")
     return tuple(bytes.fromhex(line) for line in lines)
 
 
-def _make(path: Path) -> str:
+def make_key(path: Path) -> None:
+    """Make a new key where there is no file. Raise OSError."""
     text = secrets.token_hex(ids.KEY_BYTES) + "\n"
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
@@ -67,7 +80,6 @@ def _make(path: Path) -> str:
         os.fsync(directory)
     finally:
         os.close(directory)
-    return text
 
 
 class Callback(msgspec.Struct, frozen=True):

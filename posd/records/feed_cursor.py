@@ -12,7 +12,7 @@ import zlib
 
 import msgspec
 
-from posd.storage import changes
+from posd.storage import changes, database_id
 from posd.storage.writer import Change, Unit
 
 #: Where a reader begins who wants places with a check.
@@ -79,7 +79,7 @@ def stand(db: sqlite3.Connection, place: Place) -> Standing:
     if found is not None:
         same = place.check in ("", _check(found))
         return Standing(same, place.seq if same else 0)
-    if place.seq > _last(db):
+    if place.seq > database_id.last_seq(db):
         return Standing(known=False, after=0)  # given by a database that was ahead of this one
     return Standing(place.seq <= removed_up_to(db), place.seq)  # else it is between the numbers of two databases
 
@@ -88,6 +88,15 @@ def removed_up_to(db: sqlite3.Connection) -> int:
     """Return the highest number of a change that retention has removed, 0 where it removed none."""
     row = db.execute("SELECT max(CAST(detail AS INTEGER)) FROM marks WHERE kind = ?", (REMOVED,)).fetchone()
     return row[0] or 0
+
+
+def database(db: sqlite3.Connection) -> tuple[str, int]:
+    """Return which database the feed is of, and the number from which on it has no gap.
+
+    Before that number are changes of an earlier identity, and such of which retention has removed some.
+    """
+    found = database_id.present(db)
+    return found.database_id, max(found.first_seq, removed_up_to(db) + 1)
 
 
 def note_removed(unit: Unit, seq: int) -> None:
@@ -103,12 +112,6 @@ def note_removed(unit: Unit, seq: int) -> None:
 def _at(db: sqlite3.Connection, seq: int) -> Change | None:
     found = changes.after(db, seq - 1, 1)
     return found[0] if found and found[0].seq == seq else None
-
-
-def _last(db: sqlite3.Connection) -> int:
-    """Return the highest number that was given out, whether its change is still there or not."""
-    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
-    return int(row[0]) if row else 0
 
 
 def _check(change: Change) -> str:

@@ -190,11 +190,14 @@ def open_database(path: Path) -> sqlite3.Connection:
     return db
 
 
-def refuse_lost(path: Path, callback_key: Path) -> None:
-    """Raise StoreError where the database is gone although it was there before: a new one would know no payment."""
+def refuse_lost(path: Path, *traces: Path) -> None:
+    """Raise StoreError where the database is gone although it was there before: a new one would know no payment.
+
+    `traces` are files that posd makes beside a database, and a new machine does not have.
+    """
     if path.exists() or files.waiting(path):
         return
-    left = [item.name for item in (path.with_name(f"{path.name}-wal"), callback_key) if item.exists()]
+    left = [item.name for item in (path.with_name(f"{path.name}-wal"), *traces) if item.exists()]
     if left:
         raise StoreError(
             f"the database {path} is not there, but {' and '.join(left)} beside it: it was lost or moved, and a new "

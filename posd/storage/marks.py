@@ -12,6 +12,9 @@ from posd.base.json_types import Moment
 #: Kinds of marks, beside `journal_begins` of the schema.
 BACKUP = "backup"  # in a backup: when it was made, and by which version
 RESTORED = "restored"
+WITNESSED = "witnessed"  # a witness was made for this database: from then on there is one
+GONE_BACK = "gone_back"
+KEY_MADE = "callback_key_made"  # a person had a new callback key made
 SEEN = "restore_seen"  # a person has looked at every restore before it
 AWAY = "listener_away"  # posd did not listen for too long, and a payment of that time is not settled: at most one
 
@@ -83,6 +86,24 @@ class Restored(msgspec.Struct, frozen=True):
         return f"{payments} and {'1 print job' if self.print_jobs == 1 else f'{self.print_jobs} print jobs'} were"
 
 
+class GoneBack(msgspec.Struct, frozen=True):
+    """A start that found the database behind its witness, or found another one in its place."""
+
+    at: Annotated[Moment, Meta(description="when it was found")]
+    reason: Annotated[str, Meta(description="by what it was found, in words")]
+    taken_over: Annotated[int, Meta(description="payments that the witness knew and the database did not")]
+
+    @property
+    def words(self) -> str:
+        """What happened, and what a person should do about it."""
+        count = "1 payment was" if self.taken_over == 1 else f"{self.taken_over} payments were"
+        return (
+            f"This database has gone back in time (found on {self.at}): {self.reason}. {count} taken over in doubt "
+            "from the witness beside it; posd asks the terminals for them. What else happened since is not known here. "
+            "Compare with the tills, the terminals' journals and the acquirer."
+        )
+
+
 def add(db: sqlite3.Connection, at: str, kind: str, detail: Any) -> None:
     """Set a mark; `detail` is kept as JSON."""
     db.execute(
@@ -109,9 +130,18 @@ def clear(db: sqlite3.Connection, kind: str) -> None:
 
 def unseen_restores(db: sqlite3.Connection) -> list[Restored]:
     """Return the restores that no person has confirmed to have looked at, oldest first."""
+    return [msgspec.json.decode(detail, type=Restored) for detail in _unseen(db, RESTORED)]
+
+
+def unseen_gone_back(db: sqlite3.Connection) -> list[GoneBack]:
+    """Return how often the database was found to have gone back since a person looked, oldest first."""
+    return [msgspec.json.decode(detail, type=GoneBack) for detail in _unseen(db, GONE_BACK)]
+
+
+def _unseen(db: sqlite3.Connection, kind: str) -> list[str]:
     rows = db.execute(
         "SELECT detail FROM marks WHERE kind = ?"
         " AND rowid > (SELECT coalesce(max(rowid), 0) FROM marks WHERE kind = ?) ORDER BY rowid",
-        (RESTORED, SEEN),
+        (kind, SEEN),
     )
-    return [msgspec.json.decode(row[0], type=Restored) for row in rows]
+    return [row[0] for row in rows]

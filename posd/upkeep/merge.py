@@ -198,10 +198,13 @@ def number_above(db: sqlite3.Connection, *, sound: bool) -> None:
         _number_from(db, table, newest if sound else newest + NUMBERS_LEFT_OUT)
 
 
-def leave_out_numbers(db: sqlite3.Connection) -> None:
-    """Let new rows be numbered above all that a file which cannot be read may have given out."""
+def leave_out_numbers(db: sqlite3.Connection, given_out: int = 0) -> None:
+    """Let new rows be numbered above all that a file which cannot be read may have given out.
+
+    `given_out` is the highest number of a change that is known of it.
+    """
     for table in NUMBERED:
-        _number_from(db, table, _last_number(db, "main", table) + NUMBERS_LEFT_OUT)
+        _number_from(db, table, max(_last_number(db, "main", table), given_out) + NUMBERS_LEFT_OUT)
 
 
 def _last_number(db: sqlite3.Connection, schema: str, table: str) -> int:

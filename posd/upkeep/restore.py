@@ -7,7 +7,7 @@ before `commit`. The lock is held meanwhile, so that no daemon runs on it.
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -17,8 +17,8 @@ import msgspec
 from posd.base import locks
 from posd.base.crashpoints import crash_point
 from posd.base.times import iso
-from posd.records.callback_urls import KeyFileError, load_keys
-from posd.storage import backup, connection, files, marks
+from posd.records.callback_urls import KeyFileError, load_keys, make_key
+from posd.storage import backup, connection, database_id, files, marks
 from posd.storage.backup import Contents, NotABackup
 from posd.storage.connection import KEY_TABLE, connect_reader, migrate, schema_version
 from posd.storage.errors import StoreError
@@ -37,6 +37,14 @@ class Keys(msgspec.Struct, frozen=True):
     kept: int
     added: int
     aside: str | None
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """A callback key that was made anew: its file, where the damaged one is, how many payments are open."""
+
+    path: str
+    aside: str | None
+    open: int
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -119,6 +127,7 @@ class Restore:
                     print_jobs_by_id=taken.print_jobs_by_id,
                 )
                 marks.add(db, mark.at, marks.RESTORED, mark)
+                database_id.renew(db, mark.at, taken.first_seq, database_id.Cause.RESTORED)
             look("checking the new database", 0, 0)
             backup.check(self._fresh)
             files.keep_owner(self._fresh)
@@ -146,6 +155,35 @@ class Restore:
             files.commit(self._fresh, self._database, self._replaced)
         except OSError as error:
             raise StoreError(f"cannot put the new database in place ({error.strerror}); restore again") from error
+
+    def new_key(self, operator: str) -> NewKey:
+        """Make a new callback key in place of one that is missing or damaged, which is kept; a mark says who did it.
+
+        Raise StoreError, in words, where there is no database, or the key is good.
+        """
+        if not self._database.exists():
+            raise StoreError(f"there is no database {self._database}; a new key is made with it, at the first start")
+        aside = None
+        try:
+            if self._callback_key.exists():
+                with suppress(KeyFileError):
+                    load_keys(self._callback_key, may_make=False)
+                    raise StoreError(f"{self._callback_key} is a good callback key; nothing was changed")
+                aside = self._key_aside(files.name_for_replaced(self._database, self._now))
+                self._callback_key.rename(aside)
+            with closing(connection.open_database(self._database)) as db:
+                opened: int = db.execute("SELECT count(*) FROM transactions WHERE phase <> 'final'").fetchone()[0]
+                detail = {"operator": operator, "uid": os.getuid(), "open": opened}
+                marks.add(db, iso(self._now), marks.KEY_MADE, detail)
+            make_key(self._callback_key)
+            files.keep_owner(self._callback_key)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"cannot make a new callback key ({error}); free the disk, and try again") from error
+        return NewKey(str(self._callback_key), str(aside) if aside else None, opened)
+
+    def _key_aside(self, replaced: Path) -> Path:
+        """Return the name that a damaged key file gets."""
+        return self._callback_key.with_name(self._callback_key.name + replaced.name.removeprefix(self._database.name))
 
     def _check(self, file: Path, look: Look) -> Contents:
         if file.exists() and self._database.exists() and file.samefile(self._database):
@@ -178,8 +216,7 @@ class Restore:
         """Take over what the present database tells; return how much of it could be read."""
         wal = self._database.with_name(f"{self._database.name}-wal")
         if not (self._database.exists() or wal.exists()):
-            merge.leave_out_numbers(db)
-            return OldFile.MISSING, Taken()
+            return OldFile.MISSING, _nothing(db)
         look("looking at the database that is replaced", 0, 0)
         old, source, found = OldFile.READ, self._readable(), Salvaged()
         if source is None:
@@ -187,8 +224,7 @@ class Restore:
             files.create_private(source)
             found = salvage(self._database, source, lambda done, total: look("reading the damaged pages", done, total))
             if not (found.ids or found.print_ids or found.rows):
-                merge.leave_out_numbers(db)
-                return OldFile.UNREADABLE, Taken()
+                return OldFile.UNREADABLE, _nothing(db)
         if source == self._scratch:
             with closing(sqlite3.connect(source, isolation_level=None)) as scratch:
                 migrate(scratch, source)
@@ -221,11 +257,16 @@ class Restore:
         kept: tuple[bytes, ...] = ()
         if self._callback_key.exists():
             try:
-                kept = load_keys(self._callback_key)
+                kept = load_keys(self._callback_key, may_make=False)
             except KeyFileError:
-                suffix = replaced.name.removeprefix(self._database.name)
-                self._aside = self._callback_key.with_name(self._callback_key.name + suffix)
+                self._aside = self._key_aside(replaced)
         added = tuple(key for key in of_backup if key not in kept)
         if added:
             self._content = "".join(f"{key.hex()}\n" for key in (*kept, *added)).encode()
         return Keys(len(kept), len(added), str(self._aside) if self._aside else None)
+
+
+def _nothing(db: sqlite3.Connection) -> Taken:
+    """Take over nothing, from a file that may have given out any numbers."""
+    merge.leave_out_numbers(db)
+    return Taken(first_seq=database_id.last_seq(db) + 1)

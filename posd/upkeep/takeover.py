@@ -28,6 +28,8 @@ from posd.printing import record as print_record
 from posd.printing import reprocess as print_reprocess
 from posd.printing.model import PrintJob
 from posd.records.model import Phase
+from posd.records.witness import Started
+from posd.storage import database_id
 from posd.storage.connection import connect_reader
 from posd.storage.writer import Unit
 from posd.upkeep import merge
@@ -47,6 +49,7 @@ class Taken(msgspec.Struct, frozen=True):
     by_id: int = 0
     print_jobs: int = 0
     print_jobs_by_id: int = 0
+    first_seq: int = 1  # of what was taken over, and of all that comes after it
 
 
 def take_over(
@@ -60,12 +63,33 @@ def take_over(
     with closing(connect_reader(old)) as reader, merge.attached(db, old):
         reader.text_factory = merge.text
         merge.number_above(db, sound=sound)
+        first_seq = database_id.last_seq(db) + 1
         for kind in (merge.PAYMENTS, merge.PRINT_JOBS):
             merge.keep_removed(db, kind)
         payments = _Payments(db, reader, now, sound).run(ids)
         merge.copy_the_rest(db)
         prints = _PrintJobs(db, reader, now, sound).run(print_ids)
-        return Taken(payments.count, payments.by_id, prints.count, prints.by_id)
+        return Taken(payments.count, payments.by_id, prints.count, prints.by_id, first_seq)
+
+
+def take_over_from_witness(unit: Unit, unknown: Sequence[Started], now: datetime) -> None:
+    """Record payments in doubt of which no more is known than the witness tells."""
+    for item in unknown:
+        ended = f"; it ended there as {item.result}" if item.result is not None else ""
+        reason = (
+            f"the witness beside the database knows that it was started ({item.at}, terminal {item.terminal}{ended}), "
+            "and the database has no record of it"
+        )
+        found = Transaction(
+            client_transaction_id=item.client_transaction_id,
+            terminal=item.terminal,
+            type=None,
+            created_at=item.at,
+            updated_at=item.at,
+            phase=Phase.STARTING,
+        )
+        begin(unit, found, REASON)
+        record(unit, found, payment_entries.TakenOver(reason), now, CallsInFlight())
 
 
 class _Done(msgspec.Struct, frozen=True):

@@ -200,7 +200,7 @@ def test_restore_without_a_backup_saves_what_can_be_read(shop: Shop) -> None:
         ((), 2, "name the backup FILE"),
         (("backup.db", "--seen"), 2, "name the backup FILE"),
         (("backup.db", "--without-backup"), 2, "name the backup FILE"),
-        (("--seen",), 2, "--note is missing"),
+        (("--seen", "--new-callback-key"), 2, "name the backup FILE"),
         (("nowhere.db",), 2, "there is no file nowhere.db"),
         (("config.toml",), 2, "no backup of posd"),
         (("state/posd.db",), 2, "is the database itself"),
@@ -233,17 +233,37 @@ def test_restore_of_a_configuration_that_is_none_exits_2(tmp_path: Path) -> None
     assert "databse" in done.stderr
 
 
-def test_that_a_restore_was_looked_at_is_said_with_a_note(tmp_path: Path) -> None:
-    with Stub(tmp_path / "s", [answer({"restores": [{}]})]) as stub:
-        done = posd("restore", "--seen", "--operator", "Ana", "--note", "all there", socket=tmp_path / "s")
-    assert done.returncode == 0
-    assert [(call.path, json.loads(call.body)) for call in stub.calls] == [
-        ("/v1/restore/seen", {"operator": "Ana", "note": "all there"})
-    ]
-    with Stub(tmp_path / "s", [answer({"restores": [{}]})]) as stub:
+#: What nobody has looked at: a start that found the database behind its witness, and one payment.
+UNSEEN = {
+    "restores": [],
+    "gone_back": [{"at": "2026-11-20T10:42:00.120Z", "reason": "1 payment is not in it", "taken_over": 1}],
+    "refusing": True,
+    "transactions": [
+        {
+            "client_transaction_id": "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11",
+            "terminal": "SN-0001",
+            "created_at": "2026-11-20T10:40:00.000Z",
+            "phase": "in_doubt",
+            "result": None,
+        }
+    ],
+}
+
+
+def test_what_is_in_question_is_shown_and_then_that_a_person_has_looked_is_said(tmp_path: Path) -> None:
+    said = answer({"restores": [], "gone_back": []})
+    for note, kept in ((("--note", "all there"), "all there"), ((), "looked at, without a note")):
+        with Stub(tmp_path / "s", [answer(UNSEEN), said]) as stub:
+            done = posd("restore", "--seen", "--operator", "Ana", *note, socket=tmp_path / "s")
+        assert done.returncode == 0
+        assert "gone back in time" in done.stderr
+        assert "7f3c1f0e-3b0a-4d7c-9d55-0f6b1c2a9e11  SN-0001" in done.stderr
+        assert [call.path for call in stub.calls] == ["/v1/restore", "/v1/restore/seen"]
+        assert json.loads(stub.calls[1].body) == {"operator": "Ana", "note": kept}
+    with Stub(tmp_path / "s", [answer(UNSEEN), said]) as stub:
         seen = posd_on_terminal("restore", "--seen", socket=tmp_path / "s", types="\nall there\n")
     assert seen.returncode == 0
-    assert json.loads(stub.calls[0].body)["note"] == "all there"
+    assert json.loads(stub.calls[1].body)["note"] == "all there"
 
 
 # verify

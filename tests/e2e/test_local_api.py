@@ -276,7 +276,7 @@ async def test_the_documents(shop: Shop) -> None:
 async def test_health(shop: Shop) -> None:
     reply = await shop.daemon.call("GET", "/health")
     assert (reply.status, reply.json["status"]) == (200, "ok")
-    assert set(reply.json["checks"]) == {"storage", "webhook_listener", "certificate", "discovery", "clock"}
+    assert set(reply.json["checks"]) == {"storage", "webhook_listener", "certificate", "discovery", "clock", "restore"}
 
 
 async def test_head_is_a_get_without_a_body(shop: Shop) -> None:

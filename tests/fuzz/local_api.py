@@ -45,6 +45,7 @@ PATHS = (
     "/v1/quarantine",
     "/v1/quarantine/{id}",
     "/v1/reprocess",
+    "/v1/restore",
     "/v1/restore/seen",
     "/metrics",
     "/v1/",

@@ -373,6 +373,18 @@ class Day:
         assert code == 0, said
         await self.daemon.start()
         await self.daemon.call("GET", "/health")
+        assert (await self.admin("GET", "/restore")).status == 200
+        assert (await self.admin("POST", "/restore/seen", BY_ANA)).status == 200
+        assert await self.daemon.stop() == 0
+        for suffix in ("", "-wal", "-shm"):
+            self.daemon.database.with_name(self.daemon.database.name + suffix).unlink(missing_ok=True)
+        code, _, said = await posd_command(self.daemon, "restore", str(self.home / "one.db"))
+        assert code == 0, said
+        await self.daemon.start()
+        assert (await self.admin("GET", "/restore")).json["refusing"] is True
+        payment = self.shop.payment()
+        body = {"terminal": payment.serial, "amount": AMOUNT}
+        await self.refused("restore_unseen", "PUT", f"/transactions/{payment.identity}", body)
         assert (await self.admin("POST", "/restore/seen", BY_ANA)).status == 200
 
     async def end(self) -> None:

@@ -68,18 +68,24 @@ def test_the_key_is_made_once_and_is_private_under_any_umask(tmp_path: Path) -> 
     path = tmp_path / "callback.key"
     before = os.umask(0)
     try:
-        made = load_keys(path)
+        made = load_keys(path, may_make=True)
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o600
     assert [len(key) for key in made] == [32]
-    assert load_keys(path) == made
+    assert load_keys(path, may_make=True) == made
     assert [item.name for item in tmp_path.iterdir()] == ["callback.key"]
+
+
+def test_a_key_that_is_missing_is_never_replaced_in_silence(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileError, match=r"callback\.key is not there.*posd restore --new-callback-key"):
+        load_keys(tmp_path / "callback.key", may_make=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_of_several_keys_has_the_newest_first(tmp_path: Path) -> None:
     (tmp_path / "callback.key").write_text(f"{NEW.hex()}\n{OLD.hex()}\n")
-    assert load_keys(tmp_path / "callback.key") == (NEW, OLD)
+    assert load_keys(tmp_path / "callback.key", may_make=False) == (NEW, OLD)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "00", f"{'0' * 63}g\n", f"{'0' * 64}\nshort\n", "é"])
@@ -87,16 +93,16 @@ def test_what_is_no_key_is_told_and_kept(tmp_path: Path, text: str) -> None:
     path = tmp_path / "callback.key"
     path.write_text(text)
     with pytest.raises(KeyFileError, match=r"callback\.key"):
-        load_keys(path)
+        load_keys(path, may_make=True)
     assert path.read_text() == text
 
 
 def test_a_credential_takes_the_place_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "credentials").mkdir()
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
-    mine = load_keys(tmp_path / "mine.key")
+    mine = load_keys(tmp_path / "mine.key", may_make=True)
     (tmp_path / "credentials" / CREDENTIAL).write_text(OLD.hex())
-    assert load_keys(tmp_path / "mine.key") == (OLD,)
+    assert load_keys(tmp_path / "mine.key", may_make=True) == (OLD,)
     assert mine != (OLD,)
 
 

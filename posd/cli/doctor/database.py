@@ -68,7 +68,7 @@ def open_unchanged(path: Path) -> sqlite3.Connection:
 def _missing(shop: Shop) -> Said:
     path = shop.settings.database.path
     try:
-        refuse_lost(path, shop.settings.database.callback_key)
+        refuse_lost(path, shop.settings.database.callback_key, shop.settings.database.witness)
     except StoreError as error:
         return failure(path, str(error), "look for the file; posd will not start without it")
     if shop.running.answers:
@@ -128,8 +128,10 @@ def _whole(db: sqlite3.Connection, path: Path, version: int) -> Said:
 
 
 def _history(db: sqlite3.Connection) -> Findings:
-    for restored in marks.unseen_restores(db):
-        yield warning("restore", restored.words, "look at it, then say so: posd restore --seen")
+    happened = [item.words for item in marks.unseen_restores(db)]
+    happened += [item.words for item in marks.unseen_gone_back(db)]
+    for words in happened:
+        yield warning("restore", words, "look at it, then say so: posd restore --seen --operator NAME")
     newest = changes.newest_at(db)
     now = datetime.now(UTC)
     if newest is not None and (ahead := (parse_iso(newest) - now).total_seconds()) > 1:

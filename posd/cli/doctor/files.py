@@ -13,6 +13,7 @@ from posd.cli.app.parameters import user_name
 from posd.cli.doctor.context import AS_ROOT, Findings, Said, Shop, daemon_uid, failure, me, ok, permitted, warning
 from posd.config import examine
 from posd.daemon.sockets import SOCKET_MODE
+from posd.records.callback_urls import NEW_KEY
 
 # The configuration file: everything that is wrong with it, and with the files that it names.
 
@@ -67,7 +68,7 @@ def _permissions(shop: Shop) -> Findings:
 Tell = Callable[[object, str, str], Said]
 
 #: What to do about a secret that others may know.
-KEY_ANEW = "move it away while no payment is open and restart posd, which makes a new one"
+KEY_ANEW = f"while no payment is open: stop posd, move the key away, {NEW_KEY}, and start posd"
 PAIR_ANEW = "get a new pair (of posd's own: posd tls init)"
 CA_ANEW = "make a new CA (posd tls init --force), and put its ca.crt on every terminal"
 
@@ -135,8 +136,8 @@ def _callback_key(shop: Shop) -> Findings:
         yield warning(
             path,
             "there is no callback key beside the database. Where systemd hands it to posd (LoadCredential) that is "
-            "right; else posd makes a new one, and callbacks under way are refused",
-            "if it was lost, put it back from a backup: posd restore BACKUP",
+            "right; else posd will not start, for callbacks under way would be refused with another one",
+            f"if it was lost, put it back from a backup: posd restore BACKUP. Only where there is none: {NEW_KEY}",
         )
 
 

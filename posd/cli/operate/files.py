@@ -1,10 +1,11 @@
 """`posd restore` and `posd verify`: they read the files of the database themselves; `restore` replaces them."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -17,9 +18,10 @@ from posd.cli.app.exit_codes import ExitCode
 from posd.cli.app.output import DESCRIPTION, Output, counted, moment
 from posd.cli.app.parameters import asks, caller
 from posd.cli.operate.config import load_or_exit
+from posd.records.callback_urls import NEW_KEY
 from posd.storage.backup import NotABackup
 from posd.storage.errors import StoreError
-from posd.storage.marks import OldFile
+from posd.storage.marks import GoneBack, OldFile, Restored
 from posd.upkeep import verify as checking
 from posd.upkeep.restore import Prepared, Restore
 
@@ -92,9 +94,18 @@ def _show_report(output: Output, report: checking.Report) -> None:
 @click.argument("file", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
 @click.option("--without-backup", is_flag=True, help="Make a new database of what can be read of the present one.")
 @click.option("--seen", is_flag=True, help="Say that you have looked at what a restore asks for; posd is running.")
+@click.option(
+    "--new-callback-key", is_flag=True, help="Make a new callback key in place of one that is lost; posd is stopped."
+)
 @click.option("--yes", is_flag=True, help="Do not ask whether it is meant.")
-@click.option("--operator", default=caller, show_default="who calls", metavar="NAME", help="With --seen: who.")
-@click.option("--note", metavar="TEXT", help="With --seen: what was found; asked for on a terminal, else required.")
+@click.option(
+    "--operator",
+    default=caller,
+    show_default="who calls",
+    metavar="NAME",
+    help="With --seen and --new-callback-key: who.",
+)
+@click.option("--note", metavar="TEXT", help="With --seen: what was found; asked for on a terminal.")
 @json_option
 @click.pass_context
 def restore(
@@ -103,6 +114,7 @@ def restore(
     file: Path | None,
     without_backup: bool,
     seen: bool,
+    new_callback_key: bool,
     yes: bool,
     operator: str,
     note: str | None,
@@ -112,10 +124,13 @@ def restore(
     The present database is kept under another name. What it has and the backup has not is taken over from it, as far
     as it can be read, so that no payment is started twice.
     """
-    if [file is not None, without_backup, seen].count(True) != 1:
-        raise click.UsageError("name the backup FILE, or say --without-backup, or --seen")
+    if [file is not None, without_backup, seen, new_callback_key].count(True) != 1:
+        raise click.UsageError("name the backup FILE, or say --without-backup, --seen or --new-callback-key")
     if seen:
         _confirm_seen(ctx, output, operator, note)
+        return
+    if new_callback_key:
+        _make_key(ctx, output, operator, yes)
         return
     database = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False).database
     with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
@@ -140,16 +155,63 @@ def restore(
     output.line("Start posd. It is shown as degraded until somebody says that this was looked at: posd restore --seen")
 
 
+def _make_key(ctx: click.Context, output: Output, operator: str, yes: bool) -> None:
+    """Make a new callback key on purpose, after saying what is lost with the old one."""
+    database = load_or_exit(context(ctx).config_path, as_json=output.as_json, check_files=False).database
+    if asks() and not yes:
+        aside = Output(as_json=False, stream=sys.stderr)
+        aside.line(KEY_LOST, "yellow")
+        if not click.confirm("Make a new key?", err=True):
+            aside.line("Nothing was changed.")
+            sys.exit(ExitCode.NOT_DONE)
+    with _told(output), Restore(database.path, database.lock, database.callback_key, datetime.now(UTC)) as restoring:
+        made = restoring.new_key(operator)
+    if output.as_json:
+        output.json(msgspec.json.encode(made))
+        return
+    output.line(f"A new callback key was made: {made.path}.", "green")
+    if made.aside:
+        output.line(f"The damaged one is kept as {made.aside}.")
+    output.line(KEY_LOST, "yellow")
+    output.line(
+        f"{counted(made.open, 'payment')} open: posd asks the terminals for them when it is started. Start posd."
+    )
+
+
+#: What is lost with a callback key.
+KEY_LOST = (
+    "Callbacks of payments that are under way are refused with a new key, and the terminals do not send them again. "
+    "posd asks the terminals for such payments; what a search does not find stays in doubt, and a person decides it."
+)
+
+
 def _confirm_seen(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
+    """Show what is in question, then say that a person has looked."""
     note = (note or "").strip()
-    if not note and not asks():
-        raise click.UsageError("--note is missing: say in some words what was found; it is kept with the database")
     with connect(ctx) as api:
-        while not note:
+        asked = asks() and not output.as_json
+        _show_unseen(Output(as_json=False, stream=sys.stderr), api.get("/restore").body)
+        while asked and not note:
             note = click.prompt("What was found (it is kept with the database)", err=True).strip()
-        reply = api.post("/restore/seen", {"operator": operator, "note": note})
+        reply = api.post("/restore/seen", {"operator": operator, "note": note or NO_NOTE})
     output.json(reply.raw)
-    output.line("Noted: the restore was looked at.")
+    output.line("Noted: the restore was looked at. Payments are started again.")
+
+
+def _show_unseen(aside: Output, found: Mapping[str, Any]) -> None:
+    """Write what happened, and each payment that was taken over by its id."""
+    happened = [msgspec.convert(item, Restored).words for item in found["restores"]]
+    happened += [msgspec.convert(item, GoneBack).words for item in found["gone_back"]]
+    for words in happened:
+        aside.line(words, "yellow")
+    for payment in found["transactions"]:
+        state = payment["result"] or payment["phase"]
+        at = moment(payment["created_at"], date=True)
+        aside.line(f"{payment['client_transaction_id']}  {payment['terminal'] or '-'}  {at}  {state}", indent=2)
+
+
+#: What is kept where nobody said what was found.
+NO_NOTE = "looked at, without a note"
 
 
 def _taken(what: str, by_id: int) -> str:
@@ -195,7 +257,10 @@ def _key_lines(prepared: Prepared) -> Iterator[str]:
     if keys.aside:
         yield f"The callback key could not be read; it is kept as {keys.aside}."
     if not keys.kept and not keys.added:
-        yield "There is no callback key, and none in the backup: posd makes a new one; callbacks under way are refused."
+        yield (
+            "There is no callback key, and none in the backup: posd will not start without it. Put "
+            f"it back; only where it is lost: {NEW_KEY}"
+        )
     elif not keys.kept and prepared.mark.old is not OldFile.MISSING:
         yield (
             "The callback key of the backup is put into the key file. Where systemd passes the key to posd "

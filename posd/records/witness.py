@@ -1,0 +1,127 @@
+"""The witness: what a file beside the database tells of the payments that were started lately (design: a database can
+go back in time).
+
+Each line stands for itself: a checksum, and a JSON array. So a line that a power cut tore, or that is damaged, takes no
+other with it. There are no amounts in it, no metadata, and no references.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from posd.storage.database_id import Cause, Identity
+
+
+class Started(msgspec.Struct, frozen=True):
+    """One payment that was started: on which terminal, when, and how it ended where that is known."""
+
+    client_transaction_id: str
+    terminal: str
+    at: str
+    result: str | None = None
+
+
+class Witness(msgspec.Struct):
+    """What the file tells. `seq` is the highest number of the feed in it, `unreadable` counts its damaged lines.
+
+    `torn` says that it ends within a line. `database_id` is None where that line is damaged.
+    """
+
+    database_id: str | None = None
+    seq: int = 0
+    started: dict[str, Started] = msgspec.field(default_factory=dict)
+    unreadable: int = 0
+    torn: bool = False
+
+
+def database_line(database_id: str, seq: int) -> bytes:
+    """Return the first line: whose file it is, and up to which number of the feed it knows."""
+    return _line("database", database_id, seq)
+
+
+def start_line(seq: int, started: Started) -> bytes:
+    """Return the line of a payment that was recorded for the first time."""
+    return _line("start", seq, started.client_transaction_id, started.terminal, started.at)
+
+
+def end_line(seq: int, client_transaction_id: str, result: str) -> bytes:
+    """Return the line of a payment that ended."""
+    return _line("end", seq, client_transaction_id, result)
+
+
+def seq_line(seq: int) -> bytes:
+    """Return a line that tells how far the feed has come."""
+    return _line("seq", seq)
+
+
+def whole(database_id: str, seq: int, started: Iterable[Started]) -> bytes:
+    """Return the content of a new file; `started` has the oldest first."""
+    return b"".join((database_line(database_id, seq), *_lines(started)))
+
+
+def _lines(started: Iterable[Started]) -> Iterator[bytes]:
+    for item in started:
+        yield start_line(0, item)
+        if item.result is not None:
+            yield end_line(0, item.client_transaction_id, item.result)
+
+
+def _line(*members: Any) -> bytes:
+    text = msgspec.json.encode(members)
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def read(content: bytes) -> Witness:
+    """Read a file, of which any part may be damaged."""
+    found = Witness()
+    *lines, rest = content.split(b"\n")
+    found.torn = bool(rest)
+    for line in lines:
+        if line and not _take(found, line):
+            found.unreadable += 1
+    return found
+
+
+def _take(found: Witness, line: bytes) -> bool:
+    """Add what a line tells; False where it is damaged."""
+    checksum, _, text = line.partition(b" ")
+    if checksum != b"%08x" % zlib.crc32(text):
+        return False
+    try:
+        members = msgspec.json.decode(text)
+    except ValueError:
+        return False
+    match members:
+        case ["database", str(database_id), int(seq)]:
+            found.database_id = database_id
+        case ["start", int(seq), str(identity), str(terminal), str(at)]:
+            found.started[identity] = Started(identity, terminal, at)
+        case ["end", int(seq), str(identity), str(result)]:
+            if (known := found.started.get(identity)) is not None:
+                found.started[identity] = msgspec.structs.replace(known, result=result)
+        case ["seq", int(seq)]:
+            pass
+        case _:  # of a later version
+            return True
+    found.seq = max(found.seq, seq)
+    return True
+
+
+def why_gone_back(witness: Witness, identities: Sequence[Identity], seq: int, unknown: int) -> str | None:
+    """Return in words why a database has gone back in time, None where nothing says so.
+
+    `identities` are those that it had, the present one last; `seq` is the highest number that it gave out, `unknown`
+    how many payments of the witness it does not know. A restore gives a database an identity that the witness of the
+    replaced one cannot know.
+    """
+    known = {item.database_id for item in identities}
+    if witness.database_id is not None and witness.database_id not in known and identities[-1].cause != Cause.RESTORED:
+        return "it is another database than the one that posd used here"
+    if unknown:
+        payments = "1 payment is" if unknown == 1 else f"{unknown} payments are"
+        return f"{payments} not in it that posd started here"
+    if witness.seq > seq:
+        return f"its newest change has number {seq}, and {witness.seq} was given out already"
+    return None

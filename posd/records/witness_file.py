@@ -1,0 +1,166 @@
+"""The file of the witness: a line more for each start and each end, written whole anew now and then.
+
+No line is synced on the way of a payment. A kill takes nothing: what was written is with the kernel. A power cut takes
+what was written since the last sync, which comes `SYNC_SECONDS` after the first line that it covers. That matters only
+where the database goes back as well. A disk that is full, or fails, stops no payment.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from posd.records import witness
+from posd.records.witness import Witness
+from posd.storage import files
+from posd.storage.errors import StorageUnavailable
+
+#: How long after a line it is synced at the latest, in seconds: a minute of starts is what a power cut can take.
+SYNC_SECONDS = 60.0
+#: Payments that a file tells of when it is written anew: weeks of a shop.
+KEPT = 5000
+#: Size from which on it is written anew, in bytes: KEPT payments take about half of it.
+MOST_BYTES = 2 * 1024 * 1024
+
+log = structlog.get_logger("posd.witness")
+
+#: Returns the content of a new file.
+Content = Callable[[], Awaitable[bytes]]
+
+
+class WitnessFile:
+    """`read` and `open` at the start, `add` for each line, `run` as a task, `close` at the stop."""
+
+    def __init__(self, path: Path, most_bytes: int = MOST_BYTES, sync_seconds: float = SYNC_SECONDS) -> None:
+        self._path = path
+        self._most_bytes = most_bytes
+        self._sync_seconds = sync_seconds
+        self._descriptor = -1
+        self._size = 0
+        self._unsynced = asyncio.Event()
+        self._meanwhile: list[bytes] | None = None  # lines that came while the file is written anew
+        self._broken = False  # a line is missing, or cut off
+        #: Why the newest line could not be written, None where it could.
+        self.error: str | None = None
+
+    def read(self) -> Witness | None:
+        """Return what an earlier daemon left, None where there is no file. Raise OSError where it cannot be read."""
+        try:
+            return witness.read(self._path.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def write_anew(self, content: bytes) -> None:
+        """Put a new file in place of what is there, and sync it; nothing is raised where it cannot be written."""
+        try:
+            files.write_private(self._path, content)
+        except OSError as error:
+            self._failed(error)
+
+    def open(self) -> None:
+        """Open what is there for further lines."""
+        try:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._size = os.fstat(self._descriptor).st_size
+        except OSError as error:
+            self._failed(error)
+
+    def add(self, line: bytes) -> None:
+        """Write a line. It is not synced here."""
+        if self._meanwhile is not None:
+            self._meanwhile.append(line)
+        self._unsynced.set()
+        if self._broken:
+            return  # the whole file is to be written anew
+        try:
+            _append(self._descriptor, line)
+        except OSError as error:
+            self._failed(error)
+        else:
+            self._size += len(line)
+
+    async def run(self, content: Content) -> None:
+        """Sync what was written, and write the file anew where it is too large or not whole, until cancelled."""
+        while True:
+            await self._unsynced.wait()
+            await asyncio.sleep(self._sync_seconds)
+            self._unsynced.clear()
+            await self.keep(content)
+
+    async def keep(self, content: Content) -> None:
+        """Do what `run` does, once."""
+        try:
+            if self._broken or self._size > self._most_bytes or not self._in_place():
+                await self._replace(content)
+            else:
+                await asyncio.to_thread(os.fdatasync, self._descriptor)
+        except (OSError, StorageUnavailable) as error:
+            self._failed(error)
+            self._unsynced.set()  # it is tried again
+
+    def _in_place(self) -> bool:
+        """Whether the file that is open is the one at the path."""
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return False
+
+    async def _replace(self, content: Content) -> None:
+        """Write the file anew, with the lines that come meanwhile."""
+        fresh = self._path.with_name(f"{self._path.name}.new")
+        self._meanwhile = []
+        descriptor = -1
+        try:
+            written = await content()
+            await asyncio.to_thread(_make, fresh, written)
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            lines = b"".join(self._meanwhile)
+            _append(descriptor, lines)
+            fresh.replace(self._path)
+        except BaseException:
+            if descriptor >= 0:
+                os.close(descriptor)
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise
+        finally:
+            self._meanwhile = None
+        self._close()
+        self._descriptor, self._size = descriptor, len(written) + len(lines)
+        self._broken, self.error = False, None
+
+    def close(self, line: bytes) -> None:
+        """Write a last line, sync the file and close it."""
+        self.add(line)
+        with suppress(OSError):
+            os.fdatasync(self._descriptor)
+        self._broken = True  # what is committed yet is found missing at the next start
+        self._close()
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _failed(self, error: Exception) -> None:
+        if not self._broken:
+            log.warning("witness.not_written", detail=str(self._path), error=str(error))
+        self._broken, self.error = True, str(error)
+
+
+def _append(descriptor: int, content: bytes) -> None:
+    """Write all of it at once. Raise OSError."""
+    if os.write(descriptor, content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _make(path: Path, content: bytes) -> None:
+    """Make a file with that content, synced. Raise OSError."""
+    path.unlink(missing_ok=True)
+    files.create_private(path)
+    path.write_bytes(content)
+    files.sync(path)

@@ -1,0 +1,71 @@
+"""Which database this is: its identities, which are marks; the newest counts.
+
+An identity and a number of the feed name a change for ever: within an identity each number is given out once, and
+none is left out from `first_seq` on. SQLite takes a number back with the transaction or savepoint in which it was given
+out.
+"""
+
+import secrets
+import sqlite3
+from contextlib import suppress
+from enum import StrEnum
+
+import msgspec
+
+from posd.storage import marks
+
+#: Kind of the marks.
+KIND = "identity"
+#: Bytes of a database_id.
+ID_BYTES = 16
+
+
+class Cause(StrEnum):
+    """Why a database got an identity."""
+
+    MADE = "made"
+    RESTORED = "restored"
+    GONE_BACK = "gone_back"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """One identity: from which number of the feed on it counts, and where it came from."""
+
+    database_id: str
+    first_seq: int
+    cause: Cause
+
+
+def all_of(db: sqlite3.Connection) -> list[Identity]:
+    """Return the identities that a database had, the present one last; earlier ones that are damaged are left out.
+
+    Raise ValueError where the present one is damaged, or not there.
+    """
+    found = []
+    for (detail,) in db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid", (KIND,)):
+        with suppress(ValueError):
+            found.append(msgspec.json.decode(detail, type=Identity))
+    if not found or found[-1] != present(db):
+        raise ValueError("the identity of the database is damaged")
+    return found
+
+
+def present(db: sqlite3.Connection) -> Identity:
+    """Return the identity that counts. Raise ValueError where it is damaged, or not there."""
+    detail = marks.newest_detail(db, KIND)
+    if detail is None:
+        raise ValueError("the database has no identity")
+    return msgspec.json.decode(detail, type=Identity)
+
+
+def renew(db: sqlite3.Connection, at: str, first_seq: int, cause: Cause) -> Identity:
+    """Give a database a new identity, whose changes begin with that number."""
+    fresh = Identity(secrets.token_hex(ID_BYTES), first_seq, cause)
+    marks.add(db, at, KIND, fresh)
+    return fresh
+
+
+def last_seq(db: sqlite3.Connection) -> int:
+    """Return the highest number of a change that was given out, whether the change is still there or not."""
+    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
+    return int(row[0]) if row else 0

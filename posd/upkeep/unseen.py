@@ -1,0 +1,233 @@
+"""Whether the database may have forgotten a payment, so that an id that it does not know may have been sent before.
+
+It may after a restore that could not read all of the file that it replaced, and where it is behind its witness: the
+file was put back from a copy, or is another one. Then what the witness knows is taken over in doubt, at the start, and
+no new payment is started until a person has looked (posd restore --seen). Print jobs are not refused: a receipt that is
+printed twice is no money.
+"""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+import msgspec
+import structlog
+
+from posd.base.problems import Problem
+from posd.base.times import iso
+from posd.payments.record import Begun, Moved
+from posd.records import witness
+from posd.records.model import Phase
+from posd.records.witness import Started, Witness
+from posd.records.witness_file import KEPT, WitnessFile
+from posd.storage import database_id, marks
+from posd.storage.database_id import Cause, Identity
+from posd.storage.marks import GoneBack, OldFile, Restored
+from posd.storage.store import Store
+from posd.storage.writer import Change, Unit
+from posd.upkeep import merge
+from posd.upkeep.takeover import REASON, take_over_from_witness
+
+#: What a person types when they have looked.
+SEEN = "posd restore --seen --operator NAME"
+
+log = structlog.get_logger("posd.unseen")
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A payment that was taken over and of which the database had no record, as it stands now."""
+
+    client_transaction_id: str
+    terminal: str
+    created_at: str
+    phase: Phase
+    result: str | None
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """What a start found: the identity that counts now, the last number, what nobody has looked at."""
+
+    identity: Identity
+    seq: int
+    gone_back: GoneBack | None
+    witnessed: bool
+
+
+class Unseen:
+    """`begin` at the start, before anything else is recorded; then the guard of new payments, and the witness."""
+
+    def __init__(self, store: Store, file: WitnessFile, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._file = file
+        self._now = now
+        self._restores: list[Restored] = []
+        self._gone_back: list[GoneBack] = []
+        self._since = ""  # since when new payments are refused, "" where they are not
+        self._how = ""
+        self._seq = 0
+        #: What was wrong with the witness that an earlier daemon left, None where nothing was.
+        self.mention: str | None = None
+
+    async def begin(self) -> None:
+        """Compare the database with its witness, and take over what it has forgotten. Raise StorageUnavailable."""
+        left, self.mention = self._read()
+        found = await self._store.write(partial(_compare, left=left or Witness(), at=self._now()))
+        if left is None and self.mention is None and found.witnessed:
+            self.mention = "it is gone: nothing tells whether the database has gone back in time"
+        if self.mention is not None:
+            log.warning("witness.unusable", detail=self.mention)
+        if found.gone_back is not None:
+            log.error("store.gone_back", count=found.gone_back.taken_over, detail=found.gone_back.words)
+        self._seq = found.seq
+        if left is None or self._is_stale(left, found):
+            self._file.write_anew(await self._store.read(_content))
+        self._file.open()
+        await self._look()
+        self._store.hub.listen(self._changed, Change)
+
+    async def run(self) -> None:
+        """Keep the file of the witness, until cancelled."""
+        await self._file.run(partial(self._store.read, _content))
+
+    def end(self) -> None:
+        """Note how far the feed has come, for the last time."""
+        self._file.close(witness.seq_line(self._seq))
+
+    def _read(self) -> tuple[Witness | None, str | None]:
+        """Return what an earlier daemon left, and what is wrong with it."""
+        try:
+            left = self._file.read()
+        except OSError as error:
+            return Witness(), f"it cannot be read ({error.strerror}); whether the database has gone back is not known"
+        if left is not None and left.unreadable:
+            lines = "1 line of it is" if left.unreadable == 1 else f"{left.unreadable} lines of it are"
+            return left, f"{lines} damaged; of payments that are in these alone nothing tells"
+        return left, None
+
+    def _is_stale(self, left: Witness, found: _Found) -> bool:
+        """Whether the file is to be written anew: it is not whole, or the database has gone on without it."""
+        behind = (left.database_id, left.seq) != (found.identity.database_id, found.seq)
+        return behind or left.torn or left.unreadable > 0 or found.gone_back is not None
+
+    async def _look(self) -> None:
+        """Read what nobody has looked at, and refuse new payments where it makes that necessary."""
+        self._restores = await self._store.read(marks.unseen_restores)
+        self._gone_back = await self._store.read(marks.unseen_gone_back)
+        doubtful = [(item.at, item.words) for item in self._restores if item.old is not OldFile.READ]
+        doubtful += [(item.at, item.words) for item in self._gone_back]
+        doubtful.sort()
+        self._since = doubtful[0][0] if doubtful else ""
+        self._how = " ".join(words for _, words in doubtful)
+
+    def refuse(self) -> None:
+        """Raise Problem restore_unseen where an id that is not known may have been sent before."""
+        if self._since:
+            raise Problem(
+                "restore_unseen",
+                "cannot start: this id is not known here, and it may have been sent before, for the database was "
+                "restored or has gone back in time. Nothing was sent now. A person has to look at what is in question, "
+                f"and then say so: {SEEN} (it shows it first). Then repeat the same call",
+                since=self._since,
+                how=f"{self._how} To confirm that a person has looked: {SEEN}",
+            )
+
+    @property
+    def refuses(self) -> bool:
+        """Whether new payments are refused."""
+        return bool(self._since)
+
+    @property
+    def count(self) -> int:
+        """How many payments were taken over of which no more than the witness or an id was known."""
+        return sum(item.by_id for item in self._restores) + sum(item.taken_over for item in self._gone_back)
+
+    @property
+    def words(self) -> str:
+        """What nobody has looked at, "" where there is nothing."""
+        happened = [item.words for item in self._restores] + [item.words for item in self._gone_back]
+        return " ".join(happened)
+
+    @property
+    def witness_error(self) -> str | None:
+        """Why the witness cannot be written now, None where it can."""
+        return self._file.error
+
+    async def seen(self) -> None:
+        """A person has looked at all of it. Raise StorageUnavailable."""
+        await self._look()
+
+    def _changed(self, changes: Sequence[Change]) -> None:
+        """Write down what was started and what ended; the one who started it goes on after this."""
+        for change in changes:
+            self._seq = max(self._seq, change.seq)
+            if not isinstance(change, Moved):
+                continue
+            after = change.after
+            if isinstance(change.cause, Begun) and change.before is None:
+                started = Started(after.client_transaction_id, after.terminal, after.created_at)
+                self._file.add(witness.start_line(change.seq, started))
+            elif change.result is not None and (change.before is None or change.before.outcome is None):
+                self._file.add(witness.end_line(change.seq, after.client_transaction_id, change.result))
+
+
+def _compare(unit: Unit, left: Witness, at: datetime) -> _Found:
+    """Find out whether the database has gone back; if so, take over what it does not know, as another database."""
+    db = unit.db
+    known, seq = database_id.all_of(db), database_id.last_seq(db)
+    unknown = _unknown(db, left)
+    why = witness.why_gone_back(left, known, seq, len(unknown))
+    gone_back = None
+    if why is not None:
+        merge.leave_out_numbers(db, left.seq)
+        known.append(database_id.renew(db, iso(at), database_id.last_seq(db) + 1, Cause.GONE_BACK))
+        take_over_from_witness(unit, unknown, at)
+        gone_back = GoneBack(iso(at), why, len(unknown))
+        marks.add(db, iso(at), marks.GONE_BACK, gone_back)
+    witnessed = marks.newest(db, marks.WITNESSED) is not None
+    if not witnessed:
+        marks.add(db, iso(at), marks.WITNESSED, None)
+    return _Found(known[-1], database_id.last_seq(db), gone_back, witnessed)
+
+
+def _unknown(db: sqlite3.Connection, left: Witness) -> list[Started]:
+    """Return what the witness knows and the database does not, the oldest first."""
+    ids = msgspec.json.encode(list(left.started)).decode()
+    query = (
+        "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT client_transaction_id FROM transactions)"
+        " AND value NOT IN (SELECT client_transaction_id FROM pruned_transactions)"
+    )
+    return [left.started[row[0]] for row in db.execute(query, (ids,))]
+
+
+def _content(db: sqlite3.Connection) -> bytes:
+    """Return a new file of the witness: of the payments that were recorded last."""
+    query = (
+        "SELECT client_transaction_id, terminal, created_at, outcome ->> 'result' FROM transactions"
+        " ORDER BY rowid DESC LIMIT ?"
+    )
+    newest = [Started(*row) for row in db.execute(query, (KEPT,))]
+    return witness.whole(database_id.present(db).database_id, database_id.last_seq(db), reversed(newest))
+
+
+def taken_over(db: sqlite3.Connection) -> list[Unknown]:
+    """Return the payments that were taken over by no more than their id since a person looked, the oldest first."""
+    query = (
+        "SELECT t.client_transaction_id, t.terminal, t.created_at, t.phase, t.outcome ->> 'result' FROM transactions t"
+        " JOIN (SELECT id, min(seq) AS seq FROM changes WHERE seq >= ? AND reason = ? GROUP BY id) c"
+        " ON c.id = t.client_transaction_id ORDER BY c.seq"
+    )
+    first = _first_unseen(db)
+    rows = db.execute(query, (first, REASON)) if first is not None else ()
+    return [Unknown(identity, terminal, at, Phase(phase), result) for identity, terminal, at, phase, result in rows]
+
+
+def _first_unseen(db: sqlite3.Connection) -> int | None:
+    """Return the number with which the oldest identity began that came after a person last looked."""
+    first: int | None
+    (first,) = db.execute(
+        "SELECT min(detail ->> 'first_seq') FROM marks WHERE kind = ? AND detail ->> 'cause' <> 'made'"
+        " AND rowid > (SELECT coalesce(max(rowid), 0) FROM marks WHERE kind = ?)",
+        (database_id.KIND, marks.SEEN),
+    ).fetchone()
+    return first

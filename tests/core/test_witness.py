@@ -1,0 +1,110 @@
+"""The lines of the witness, and when they say that a database has gone back in time."""
+
+import zlib
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.records import witness
+from posd.records.witness import Started, Witness, why_gone_back
+from posd.storage.database_id import Cause, Identity
+from tests.support.tables import every
+
+A = Started("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-1", "2026-11-20T10:00:00.000Z")
+B = Started("7f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-2\n=1", "2026-11-20T10:01:00.000Z", "approved")
+
+MADE = Identity("first", 1, Cause.MADE)
+RESTORED = Identity("second", 20, Cause.RESTORED)
+BACK = Identity("third", 40, Cause.GONE_BACK)
+
+
+def checked(text: bytes) -> bytes:
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def test_what_is_written_is_read() -> None:
+    content = (
+        witness.whole("first", 7, [A])
+        + witness.start_line(9, B)
+        + witness.end_line(12, B.client_transaction_id, "approved")
+    )
+    found = witness.read(content + witness.seq_line(15))
+    assert found == Witness("first", 15, {A.client_transaction_id: A, B.client_transaction_id: B})
+    assert witness.read(witness.whole("first", 15, found.started.values())) == found
+
+
+def test_nothing_is_read_of_nothing() -> None:
+    assert witness.read(b"") == Witness()
+
+
+@every(
+    ("line", "unreadable"),
+    [
+        (b"\n", 0),
+        (b"garbage\n", 1),
+        (b'00000000 ["seq",99]\n', 1),
+        (checked(b"no json"), 1),
+        (checked(b'["of a later version",1]'), 0),
+        (checked(b'["seq","99"]'), 0),
+        (checked(b'["end",3,"unknown","approved"]'), 0),
+    ],
+)
+def test_a_line_that_cannot_be_read_takes_no_other_with_it(line: bytes, unreadable: int) -> None:
+    found = witness.read(witness.whole("first", 7, [A]) + line + witness.start_line(9, B))
+    assert (found.seq, len(found.started), found.unreadable, found.torn) == (9, 2, unreadable, False)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 300))
+def test_wherever_it_is_cut_off_what_stands_before_is_read(seed: int, back: int) -> None:
+    lines = [
+        witness.start_line(number, Started(f"id-{Random(seed).random()}-{number}", "SN", "at")) for number in range(20)
+    ]
+    content = b"".join(lines)
+    cut = content[: max(0, len(content) - back)]
+    found = witness.read(cut)
+    assert len(found.started) == cut.count(b"\n")
+    assert (found.unreadable, found.torn) == (0, bool(cut) and not cut.endswith(b"\n"))
+
+
+@given(st.data())
+def test_no_changed_byte_makes_up_a_payment(data: st.DataObject) -> None:
+    content = bytearray(witness.whole("first", 7, [A, B]))
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= data.draw(st.integers(1, 255))
+    found = witness.read(bytes(content))
+    assert set(found.started) <= {A.client_transaction_id, B.client_transaction_id}
+    assert found.database_id in (None, "first")
+
+
+@pytest.mark.parametrize("unknown", [1, 2])
+def test_what_is_missing_is_counted(unknown: int) -> None:
+    why = why_gone_back(Witness("first", 7), [MADE], 7, unknown)
+    assert why is not None
+    assert why.startswith("1 payment is not" if unknown == 1 else "2 payments are not")
+
+
+@every(
+    ("database_id", "seq", "identities", "last", "unknown", "words"),
+    [
+        (None, 0, [MADE], 0, 0, None),  # nothing is known of it
+        ("first", 7, [MADE], 7, 0, None),
+        ("first", 7, [MADE], 9, 0, None),  # killed before the lines of the newest changes
+        ("first", 7, [MADE], 6, 0, "number 6, and 7"),
+        ("first", 7, [MADE], 9, 1, "not in it"),
+        ("first", 7, [MADE, RESTORED], 30, 0, None),
+        ("first", 7, [MADE, RESTORED], 30, 1, "not in it"),
+        ("another", 7, [RESTORED], 30, 0, None),  # what it replaced could not be read
+        ("another", 7, [MADE], 30, 0, "another database"),
+        ("another", 7, [RESTORED, BACK], 50, 0, "another database"),
+        ("second", 30, [MADE, RESTORED, BACK], 50, 0, None),  # killed before the file was written anew
+        (None, 7, [MADE], 6, 0, "number 6, and 7"),  # the first line is damaged
+    ],
+)
+def test_when_a_database_has_gone_back(
+    database_id: str | None, seq: int, identities: list[Identity], last: int, unknown: int, words: str | None
+) -> None:
+    why = why_gone_back(Witness(database_id, seq), identities, last, unknown)
+    assert (why is None) is (words is None)
+    assert why is None or words in why

@@ -1,0 +1,331 @@
+"""A database that goes back in time: what was started is never sent a second time, and a person is asked."""
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.cli.processes import posd
+from tests.e2e.conftest import some
+from tests.e2e.test_backup import approve, back_up, lose, posd_command
+from tests.support.daemon import Daemon
+from tests.support.shop import Payment, Shop
+
+SEEN = "posd restore --seen --operator NAME"
+
+
+def witness(daemon: Daemon) -> Path:
+    return daemon.database.with_name("posd.db.witness")
+
+
+def copy_state(daemon: Daemon, to: Path, *names: str) -> None:
+    """Copy these files of the state directory as they lie there; posd is stopped."""
+    to.mkdir()
+    for name in names:
+        shutil.copy2(daemon.database.with_name(name), to)
+
+
+async def restored(daemon: Daemon, *arguments: str) -> None:
+    code, _, said = await posd_command(daemon, "restore", *arguments, "--yes")
+    assert code == 0, said
+
+
+async def refused(payment: Payment) -> Any:
+    """Start a payment; it is refused, nothing was sent, nothing is recorded."""
+    reply = await payment.put()
+    assert (reply.status, reply.json["code"]) == (409, "restore_unseen"), reply.body
+    assert SEEN in reply.json["how"]
+    assert SEEN in reply.json["detail"]
+    assert payment.requests == []
+    assert (await payment.get())["code"] == "not_found"
+    return reply.json
+
+
+async def repeated(payment: Payment, status: int = 200) -> Any:
+    """Repeat the call of a payment that was sent; nothing is sent again."""
+    reply = await payment.put()
+    assert reply.status == status, reply.body
+    assert len(payment.requests) == 1
+    return reply.json
+
+
+async def check(daemon: Daemon) -> dict[str, str]:
+    found: dict[str, str] = (await daemon.call("GET", "/health")).json["checks"]["restore"]
+    return found
+
+
+async def feed(daemon: Daemon) -> Any:
+    return (await daemon.call("GET", "/feed")).json
+
+
+async def seen(daemon: Daemon) -> str:
+    code, said, shown = await posd_command(daemon, "restore", "--seen", "--operator", "Ana")
+    assert code == 0, shown
+    return said + shown
+
+
+async def test_an_old_backup_is_put_in_place_by_hand_between_two_calls(own: Shop, home: Path) -> None:
+    """The file is copied as it was: no restore says so, and the till repeats a call that it does not know."""
+    daemon = own.daemon
+    before = await own.started()
+    await approve(before)
+    await daemon.stop()
+    copy_state(daemon, home / "old", "posd.db")
+    await daemon.start()
+    first = await feed(daemon)
+    open_one, paid = await own.started(), await own.started()
+    await approve(paid)
+    await daemon.stop()
+    shutil.copy2(home / "old" / "posd.db", daemon.database)
+    await daemon.start()
+
+    told = await daemon.log_line("store.gone_back")
+    assert (told["level"], told["count"]) == ("error", 2)
+    for payment in (open_one, paid):
+        document = await repeated(payment)
+        assert (document["phase"], document["terminal"]) == ("in_doubt", payment.serial)
+    assert "approved" in str((await paid.history())[0]), "what the witness knows of its end is told"
+    assert (await repeated(before))["outcome"]["result"] == "approved"
+    problem = await refused(own.payment())
+    health = await check(daemon)
+    assert (health["status"], SEEN in health["todo"]) == ("degraded", True)
+    assert "2 payments" in health["detail"]
+    metrics = (await daemon.call("GET", "/../metrics")).body.decode()
+    assert "\nposd_restore_unseen 1\n" in metrics
+
+    again = await feed(daemon)
+    assert again["database_id"] != first["database_id"]
+    assert again["first_seq"] > first["changes"][-1]["seq"] + 100
+    numbers = [item["seq"] for item in again["changes"] if item["seq"] >= again["first_seq"]]
+    assert numbers == list(range(again["first_seq"], again["first_seq"] + len(numbers)))
+
+    await approve(open_one)  # its callback address is as good as before
+    await daemon.restart()
+    assert (await refused(own.payment()))["since"] == problem["since"]
+    said = await seen(daemon)
+    assert open_one.identity in said
+    assert paid.identity in said
+    assert before.identity not in said
+    assert (await check(daemon))["status"] == "ok"
+    assert (await (await own.started()).get())["phase"] == "active"
+    assert (await feed(daemon))["database_id"] == again["database_id"]
+    await daemon.restart()
+    assert (await (await own.started()).get())["phase"] == "active"
+
+
+async def test_a_snapshot_of_database_and_log_is_copied_back(own: Shop, home: Path) -> None:
+    """As a kill left them, with what is in the log."""
+    daemon = own.daemon
+    await daemon.kill()
+    copy_state(daemon, home / "old", "posd.db", "posd.db-wal")
+    await daemon.start()
+    payment = await own.started()
+    await daemon.kill()
+    lose(daemon.database, "-shm")
+    for name in ("posd.db", "posd.db-wal"):
+        shutil.copy2(home / "old" / name, daemon.database.with_name(name))
+    await daemon.start()
+    assert (await repeated(payment))["phase"] == "in_doubt"
+    await refused(own.payment())
+
+
+async def test_a_backup_is_restored_and_the_replaced_file_cannot_be_read(own: Shop, home: Path) -> None:
+    """The witness gives what the lost file would have given."""
+    daemon = own.daemon
+    await back_up(daemon, home / "backup.db")
+    payment = await own.started()
+    await daemon.kill()
+    lose(daemon.database, "", "-wal", "-shm")
+    code, said = await daemon.cannot_start()
+    assert code == 1
+    assert "posd restore" in said, "a database that is gone is not made anew"
+    await restored(daemon, str(home / "backup.db"))
+    await daemon.start()
+    assert (await repeated(payment))["phase"] == "in_doubt"
+    await refused(own.payment())
+    assert payment.identity in await seen(daemon)
+    assert (await (await own.started()).get())["phase"] == "active"
+
+
+async def test_a_backup_is_restored_and_the_replaced_file_is_whole(own: Shop, home: Path) -> None:
+    """Every id is known: nothing is refused, and it is another database all the same."""
+    daemon = own.daemon
+    await back_up(daemon, home / "backup.db")
+    payment = await own.started()
+    first = await feed(daemon)
+    await daemon.kill()
+    await restored(daemon, str(home / "backup.db"))
+    await daemon.start()
+    assert (await repeated(payment))["phase"] == "active"
+    assert (await (await own.started()).get())["phase"] == "active"
+    again = await feed(daemon)
+    assert again["database_id"] != first["database_id"]
+    assert again["first_seq"] == first["changes"][-1]["seq"] + 1
+    assert not [line for line in daemon.lines if line["event"] == "store.gone_back"]
+    assert (await check(daemon))["status"] == "degraded"
+    await seen(daemon)
+    assert (await check(daemon))["status"] == "ok"
+
+
+async def test_a_new_database_is_made_without_a_backup(own: Shop) -> None:
+    daemon = own.daemon
+    payment = await own.started()
+    await daemon.kill()
+    lose(daemon.database, "", "-wal", "-shm")
+    await restored(daemon, "--without-backup")
+    await daemon.start()
+    assert (await repeated(payment))["phase"] == "in_doubt"
+    await refused(own.payment())
+    await seen(daemon)
+    assert (await (await own.started()).get())["phase"] == "active"
+
+
+async def test_everything_is_lost_but_the_witness(own: Shop) -> None:
+    daemon = own.daemon
+    payment = await own.started()
+    await daemon.kill()
+    lose(daemon.database, "", "-wal", "-shm")
+    daemon.database.with_name("callback.key").unlink()
+    code, said = await daemon.cannot_start()
+    assert (code, "posd.db.witness" in said) == (1, True)
+    assert len(payment.requests) == 1
+
+
+@pytest.mark.parametrize("point", some(("writer.before_commit", "writer.committed"), "writer.committed"))
+async def test_a_kill_while_the_ids_are_taken_over_forgets_none(own: Shop, home: Path, point: str) -> None:
+    daemon = own.daemon
+    await daemon.stop()
+    copy_state(daemon, home / "old", "posd.db")
+    await daemon.start()
+    payment = await own.started()
+    await daemon.kill()
+    lose(daemon.database, "-wal", "-shm")
+    shutil.copy2(home / "old" / "posd.db", daemon.database)
+    daemon.environment = {"POSD_CRASH": point}
+    assert (await daemon.cannot_start())[0] == -9
+    daemon.environment = {}
+    await daemon.start()
+    assert (await repeated(payment))["phase"] == "in_doubt"
+    await refused(own.payment())
+
+
+@pytest.mark.parametrize("point", some(("start.intended", "start.before_send", "start.written"), "start.before_send"))
+async def test_what_is_killed_before_it_was_sent_is_in_the_witness(own: Shop, home: Path, point: str) -> None:
+    """No request can be on its way that the witness does not know."""
+    daemon = own.daemon
+    await daemon.stop()
+    copy_state(daemon, home / "old", "posd.db")
+    daemon.environment = {"POSD_CRASH": point}
+    await daemon.start()
+    payment = own.payment()
+    with pytest.raises(httpx2.TransportError):
+        await payment.put()
+    await daemon.ended()
+    sent = len(payment.requests)
+    daemon.environment = {}
+    lose(daemon.database, "-wal", "-shm")
+    shutil.copy2(home / "old" / "posd.db", daemon.database)
+    await daemon.start()
+    assert (await payment.put()).json["phase"] == "in_doubt"
+    assert len(payment.requests) == sent
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"\0\xff garbage\n\n" + bytes(5000))
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+TROUBLES: dict[str, Callable[[Path], None]] = {
+    "missing": Path.unlink,
+    "cut off": _cut,
+    "empty": lambda path: path.write_bytes(b"") and None,
+    "garbage": _garbage,
+    "a bit": _flip,
+    "unreadable": _directory,
+}
+
+
+@pytest.mark.parametrize("trouble", some(TROUBLES, "missing", "a bit", "unreadable"))
+async def test_a_witness_that_is_damaged_stops_no_payment(own: Shop, trouble: str) -> None:
+    daemon = own.daemon
+    payment = await own.started()
+    await daemon.kill()
+    TROUBLES[trouble](witness(daemon))
+    await daemon.start()
+    assert (await repeated(payment))["phase"] == "active"
+    later = await own.started()
+    assert (await later.get())["phase"] == "active"
+    said = [line for line in daemon.lines if line["event"].startswith("witness.")]
+    assert bool(said) == (trouble not in ("cut off", "empty"))
+    if trouble == "unreadable":
+        assert (await check(daemon))["status"] == "degraded"
+        witness(daemon).rmdir()
+    await daemon.restart()
+    content = witness(daemon).read_text()
+    assert (payment.identity in content, later.identity in content) == (True, True)
+    assert witness(daemon).stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_files_of_another_machine_are_told(own: Shop, home: Path) -> None:
+    """The witness of this machine stayed, and the database is another one's."""
+    daemon = own.daemon
+    payment = await own.started()
+    await daemon.stop()
+    kept = witness(daemon).read_bytes()
+    lose(daemon.database, "", ".witness")
+    daemon.database.with_name("callback.key").rename(home / "key")
+    await daemon.start()
+    await daemon.stop()
+    witness(daemon).write_bytes(kept)
+    await daemon.start()
+    assert (await repeated(payment))["phase"] == "in_doubt"
+    assert "another database" in (await refused(own.payment()))["how"]
+
+
+async def test_the_witness_tells_no_more_than_it_needs(own: Shop) -> None:
+    payment = own.payment()
+    await payment.put(metadata={"reference": "ticket-1042"}, sale="till-3/1042", amount={"subtotal_iva0": 77.31})
+    await approve(payment)
+    await own.daemon.stop()
+    content = witness(own.daemon).read_text()
+    assert payment.identity in content
+    for secret in ("ticket-1042", "till-3/1042", "77.31"):
+        assert secret not in content
+
+
+async def test_a_print_job_is_not_refused(own: Shop) -> None:
+    daemon = own.daemon
+    await own.started()
+    await daemon.kill()
+    lose(daemon.database, "", "-wal", "-shm")
+    await restored(daemon, "--without-backup")
+    await daemon.start()
+    reply = await daemon.call("PUT", "/print-jobs/job-1", {"terminal": next(own.serials), "document": {"lines": []}})
+    assert reply.status == 201, reply.body
+    await refused(own.payment())
+
+
+async def test_an_upgrade_asks_nobody(own: Shop) -> None:
+    """The first start that makes a witness finds a database without one."""
+    daemon = own.daemon
+    assert not [line for line in daemon.lines if line["event"].startswith(("witness.", "store.gone"))]
+    assert (await check(daemon))["status"] == "ok"
+    assert await asyncio.to_thread(posd, "config", "check", config=daemon.config_file)

@@ -1,0 +1,170 @@
+"""The file of the witness: bounded, kept in step, and no trouble with it stops anybody. And the numbers of the feed."""
+# ruff: noqa: ASYNC240 - nothing else runs on the loop of a test
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from posd.records import feed_cursor, witness
+from posd.records.witness import Started
+from posd.records.witness_file import WitnessFile
+from posd.storage import changes, database_id
+from posd.storage.database_id import Cause
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.storage.writer import Change, Unit
+from tests.support.disk import broken_disk
+
+
+def line(number: int) -> bytes:
+    return witness.start_line(number, Started(f"id-{number}", "SN-1", "2026-11-20T10:00:00.000Z"))
+
+
+def known(path: Path) -> list[str]:
+    return list(witness.read(path.read_bytes()).started)
+
+
+async def newest() -> bytes:
+    """What the database knows, where the last three are enough."""
+    return witness.whole("first", 9, [Started(f"id-{number}", "SN-1", "at") for number in (7, 8, 9)])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "posd.db.witness"
+
+
+async def test_a_file_that_is_too_large_is_written_anew(path: Path) -> None:
+    file = WitnessFile(path, most_bytes=600)
+    file.write_anew(witness.whole("first", 0, []))
+    file.open()
+    sizes = []
+    for number in range(10):
+        file.add(line(number))
+        await file.keep(newest)
+        sizes.append(path.stat().st_size)
+    assert max(sizes) < 800
+    assert known(path)[-3:] == ["id-7", "id-8", "id-9"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    file.add(line(10))
+    file.close(witness.seq_line(12))
+    assert known(path)[-1] == "id-10"
+    assert witness.read(path.read_bytes()).seq == 12
+    assert [item.name for item in path.parent.iterdir()] == [path.name]
+
+
+async def test_lines_that_come_while_it_is_written_anew_are_in_both(path: Path) -> None:
+    file = WitnessFile(path, most_bytes=-1)
+    file.open()
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def content() -> bytes:
+        before = await newest()
+        began.set()
+        await go_on.wait()
+        return before
+
+    keeping = asyncio.create_task(file.keep(content))
+    await began.wait()
+    file.add(line(10))
+    assert known(path) == ["id-10"], "a kill now finds it in the old file"
+    go_on.set()
+    await keeping
+    assert known(path) == ["id-7", "id-8", "id-9", "id-10"]
+    file.close(witness.seq_line(0))
+
+
+async def test_on_a_full_disk_nobody_is_stopped_and_it_is_whole_again_later(path: Path) -> None:
+    path.symlink_to("/dev/full")
+    file = WitnessFile(path)
+    file.open()
+    for number in range(3):
+        file.add(line(number))
+    assert file.error is not None
+    path.unlink()
+    path.mkdir()
+    await file.keep(newest)
+    assert file.error is not None
+    path.rmdir()
+    await file.keep(newest)
+    assert file.error is None
+    assert known(path) == ["id-7", "id-8", "id-9"]
+    file.close(witness.seq_line(0))
+
+
+async def test_a_file_that_was_removed_is_made_again(path: Path) -> None:
+    file = WitnessFile(path)
+    file.open()
+    path.unlink()
+    file.add(line(1))
+    await file.keep(newest)
+    assert known(path) == ["id-7", "id-8", "id-9"]
+    file.close(witness.seq_line(0))
+
+
+async def test_it_is_synced_a_while_after_a_line_and_not_at_each(path: Path) -> None:
+    file = WitnessFile(path, most_bytes=-1, sync_seconds=0.01)
+    file.open()
+    written = asyncio.Event()
+
+    async def content() -> bytes:
+        written.set()
+        return await newest()
+
+    running = asyncio.create_task(file.run(content))
+    file.add(line(1))
+    await asyncio.wait_for(written.wait(), 10)
+    running.cancel()
+    await asyncio.wait({running})
+    file.close(witness.seq_line(0))
+
+
+# the numbers of the feed
+
+CHANGE = Change(0, "2026-11-20T10:00:00.000Z", "transaction", "id", "reason", "active", None, None, ())
+
+
+def numbers(db: sqlite3.Connection) -> list[int]:
+    return [change.seq for change in changes.after(db, 0, 1000)]
+
+
+def fail(unit: Unit) -> None:
+    changes.record(unit, CHANGE)
+    raise KeyError("mine")
+
+
+async def test_no_number_of_the_feed_is_left_out(store: Store, tmp_path: Path) -> None:
+    """Neither where a function fails alone or in a batch, nor where a commit does."""
+    for _ in range(3):
+        written = (store.write(lambda unit: changes.record(unit, CHANGE)) for _ in range(3))
+        failed = (store.write(fail) for _ in range(2))
+        done = await asyncio.gather(*written, *failed, return_exceptions=True)
+        assert [type(item) for item in done] == [type(None)] * 3 + [KeyError] * 2
+        with pytest.raises(KeyError):
+            await store.write(fail)
+        with broken_disk(tmp_path / "posd.db"), pytest.raises((CommitUncertain, StorageUnavailable)):
+            await store.write(lambda unit: changes.record(unit, CHANGE))
+        await store.write(lambda unit: changes.record(unit, CHANGE))
+    found = await store.read(numbers)
+    assert found == list(range(1, len(found) + 1))
+    assert len(found) >= 12
+
+
+async def test_a_new_identity_begins_where_it_says(store: Store) -> None:
+    first = await store.read(feed_cursor.database)
+    assert first[1] == 1
+    await store.write(lambda unit: changes.record(unit, CHANGE))
+
+    def renew(unit: Unit) -> None:
+        database_id.renew(unit.db, "at", database_id.last_seq(unit.db) + 1, Cause.RESTORED)
+
+    await store.write(renew)
+    again = await store.read(feed_cursor.database)
+    assert again[0] != first[0]
+    assert again[1] == 2
+    await store.write(lambda unit: changes.record(unit, CHANGE))
+    await store.write(lambda unit: feed_cursor.note_removed(unit, 2))
+    assert await store.read(feed_cursor.database) == (again[0], 3), "what retention removed leaves a gap before it"
+    assert [item.cause for item in await store.read(database_id.all_of)] == [Cause.MADE, Cause.RESTORED]

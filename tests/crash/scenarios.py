@@ -13,6 +13,7 @@ from typing import Literal
 
 import httpx2
 
+from posd.records.callback_urls import make_key
 from posd.storage import backup
 from tests.crash import wires
 from tests.crash.printing import prints
@@ -209,6 +210,7 @@ OLD = 12
 async def old_payments_before(world: World) -> None:
     """Payments of two years ago."""
     world.daemon.database.parent.mkdir(mode=0o700, exist_ok=True)
+    make_key(world.daemon.database.with_name("callback.key"))
     with filling(world.daemon.database, MORNING.replace(year=2024)) as filled:
         filled.db.execute("BEGIN")
         for number in range(OLD):

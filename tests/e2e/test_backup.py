@@ -125,7 +125,9 @@ async def test_after_a_disaster_and_a_restore(own: Shop, home: Path, disaster: s
     for payment in everyone:
         assert (await payment.put()).status == 200
         assert len(payment.requests) == 1, "nothing is ever sent again"
-    if disaster != "nothing":  # what could not be read may have been started, and a person has to look first
+    looked_at = (await daemon.call("GET", "/restore", socket=daemon.admin_socket)).json
+    assert looked_at["refusing"] is (looked_at["restores"][0]["old"] != "read")
+    if looked_at["refusing"]:  # what could not be read may have been started, and a person has to look first
         unknown = own.payment()
         assert (await unknown.put()).json["code"] == "restore_unseen"
         assert unknown.requests == []

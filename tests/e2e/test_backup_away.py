@@ -108,7 +108,8 @@ async def test_to_standard_output_it_is_the_whole_backup_and_nothing_else(shop: 
     assert backup.read(home / "copy.db").transactions == len(stored)
     assert len(backup.read(home / "copy.db").keys) == 1
     assert names(shop.daemon.database.parent) <= {
-        "posd.db", "posd.db-wal", "posd.db-shm", "posd.db.lock", "posd.db.alive", "callback.key", "tls",
+        "posd.db", "posd.db-wal", "posd.db-shm", "posd.db.lock", "posd.db.alive", "posd.db.witness", "callback.key",
+        "tls",
     }  # fmt: skip
 
 

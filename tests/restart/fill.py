@@ -3,6 +3,7 @@
 import sqlite3
 from pathlib import Path
 
+from posd.records.callback_urls import make_key
 from posd.storage.connection import open_database
 
 _ENDED = """
@@ -37,6 +38,7 @@ ATTENTION = '[{"code":"missing_reference","since":"2026-11-20T10:00:00.000Z","de
 
 def fill(path: Path, *, ended: int, opened: int, terminals: int, sent_to: str, with_attention: int = 0) -> None:
     """Make the database at `path`: `ended` payments, some of them `with_attention`, and `opened` ones."""
+    make_key(path.with_name("callback.key"))
     db = open_database(path)
     db.execute("PRAGMA synchronous = OFF").close()
     db.execute("BEGIN")

@@ -8,6 +8,7 @@ from time import perf_counter
 from urllib.parse import quote
 
 from posd import tls
+from posd.records.callback_urls import make_key
 from tests.bench import growth, seed
 from tests.bench.bench import Bench
 from tests.bench.installed import as_installed
@@ -94,6 +95,7 @@ async def sides(bench: Bench, name: str, sizes: Sequence[int]) -> list[Side]:
         side = Side(home / str(stored), stored)
         (side.directory / "state").mkdir(parents=True)
         database = side.directory / "state" / "posd.db"
+        make_key(database.with_name("callback.key"))
         await seed.fill(database, courses, stored + NEWEST, terminals=TERMINALS)
         made.append(side)
     return made

@@ -98,10 +98,9 @@ def _take(found: Witness, line: bytes) -> bool:
             found.database_id = database_id
         case ["start", int(seq), str(identity), str(terminal), str(at)]:
             found.started[identity] = Started(identity, terminal, at)
-        case ["end", int(seq), str(identity), str(result)]:
-            if (known := found.started.get(identity)) is not None:
-                found.started[identity] = msgspec.structs.replace(known, result=result)
-        case ["seq", int(seq)]:
+        case ["end", int(seq), str(identity), str(result)] if identity in found.started:
+            found.started[identity] = msgspec.structs.replace(found.started[identity], result=result)
+        case ["end" | "seq", int(seq), *_]:  # of an end whose start is damaged nothing but the number is known
             pass
         case _:  # of a later version
             return True

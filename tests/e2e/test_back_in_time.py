@@ -117,6 +117,24 @@ async def test_an_old_backup_is_put_in_place_by_hand_between_two_calls(own: Shop
     assert (await (await own.started()).get())["phase"] == "active"
 
 
+async def test_the_order_of_the_guards(own: Shop) -> None:
+    """A known id first, then the sale, then the restore; the terminal that is busy only after it."""
+    daemon = own.daemon
+    holding = own.payment()
+    assert (await holding.put(sale="sale-1")).status == 201
+    await back_up(daemon, daemon.directory / "backup.db")
+    await daemon.kill()
+    lose(daemon.database, "", "-wal", "-shm")
+    await restored(daemon, str(daemon.directory / "backup.db"))
+    await daemon.start()
+    assert (await holding.put(sale="sale-1")).status == 200
+    assert (await own.payment().put(sale="sale-1")).json["code"] == "sale_conflict"
+    assert (await own.payment().put(terminal=holding.serial)).json["code"] == "restore_unseen"
+    assert (await own.payment().put(terminal="SN-NOBODY")).json["code"] == "unknown_terminal"
+    await seen(daemon)
+    assert (await own.payment().put(terminal=holding.serial)).json["code"] == "terminal_busy"
+
+
 async def test_a_snapshot_of_database_and_log_is_copied_back(own: Shop, home: Path) -> None:
     """As a kill left them, with what is in the log."""
     daemon = own.daemon

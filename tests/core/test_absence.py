@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from posd.daemon.downtime import Absence, Cause, away, merged, settled, too_long, words
+from posd.daemon.downtime import TODO, Absence, Cause, away, merged, settled, too_long, words
 from posd.payments.model import LastSearch, SearchResult
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -76,5 +76,5 @@ def test_a_second_absence_keeps_what_the_first_left(
     ],
 )
 def test_it_says_how_long_how_many_and_what_to_do(item: Absence, left: int, parts: list[str]) -> None:
-    said = words(item, left)
+    said = f"{words(item, left)}: {TODO}"
     assert [part for part in parts if part not in said] == []

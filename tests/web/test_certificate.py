@@ -86,7 +86,11 @@ async def test_a_pair_that_does_not_fit_yet_is_taken_up_once_it_does(tmp_path: P
             async with asyncio.timeout(60):
                 while served.trouble is None:  # noqa: ASYNC110 - nobody is told of it but the log
                     await asyncio.sleep(OFTEN)
-            assert served.check() == ("degraded", f"the one on the disk is not served: {served.trouble}")
+            assert served.check() == (
+                "degraded",
+                f"the one on the disk is not served: {served.trouble}",
+                "put a certificate and its key in place (posd tls status)",
+            )
             assert changes.served == []
             other.private_key.replace(made.private_key)
             assert (await changes.until(1)).info == tls.describe(made.certificate)
@@ -125,7 +129,8 @@ async def test_its_end_in_the_health(tmp_path: Path, days: float, state: str, wo
     made = own(tmp_path)
     config = tmp_path / "config.toml" if renewable else None
     served = await ServedCertificate.open(pair(made, config), lambda: now() + timedelta(days=days))
-    found, detail = served.check()
+    found, *told = served.check()
+    detail = "; ".join(told)
     assert (found, words in detail) == (state, True), detail
     if state != "ok":
         assert ("posd tls renew" if renewable else "a new pair of the shop's own PKI") in detail
@@ -139,7 +144,8 @@ async def test_a_pair_that_cannot_be_served_is_told_beside_the_end_of_the_one_th
         async with asyncio.timeout(60):
             while served.trouble is None:  # noqa: ASYNC110 - nobody is told of it but the log
                 await asyncio.sleep(OFTEN)
-        state, detail = served.check()
+        state, *told = served.check()
+    detail = "; ".join(told)
     assert (state, "ends in 15 days" in detail, "does not belong to" in detail) == ("degraded", True, True)
 
 

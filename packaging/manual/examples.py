@@ -168,6 +168,14 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd completion zsh > ~/.zfunc/_posd", "For zsh; the directory has to be in fpath:"),
         Example("posd completion fish > ~/.config/fish/completions/posd.fish", "For fish:"),
     ),
+    "clock": (
+        Example("posd clock", "Is the clock of this machine believed, and what waits for it?"),
+        Example("posd clock --json", "For a program; the exit code says whether it is believed:"),
+    ),
+    "clock confirm": (
+        Example("posd clock confirm --operator Ana", "Say that it is right, having compared it:"),
+        Example("posd clock confirm --operator Ana --note 'by the phone'", "And how it was compared:"),
+    ),
     "logs": (
         Example("posd logs -f", "The journal of the daemon in words, as it grows:"),
         Example(f"posd logs --transaction {_ID}", "What it says of one payment:"),

@@ -36,6 +36,9 @@ REMINDER_SECONDS = 86_400.0
 #: What of a failed renewal's words goes into the log, in characters.
 MAX_WORDS = 1000
 
+#: What to do about a certificate while the clock is not believed.
+CLOCK_FIRST = "see to the clock first: posd clock"
+
 log = structlog.get_logger("posd.certificate")
 
 
@@ -73,6 +76,8 @@ class ServedCertificate:
     served: tls.Served
     now: Callable[[], datetime]
     check_seconds: float
+    #: Whether the clock can be believed: while it cannot, nothing is judged by it, and nothing is renewed.
+    sure: Callable[[], bool]
     #: Why what is on the disk is not served, None where it is.
     trouble: str | None = field(init=False, default=None)
     _listeners: list[Callable[[tls.Served], None]] = field(init=False, default_factory=list)
@@ -84,23 +89,24 @@ class ServedCertificate:
 
     @classmethod
     async def open(
-        cls, pair: Pair, now: Callable[[], datetime], check_seconds: float = CHECK_SECONDS
+        cls,
+        pair: Pair,
+        now: Callable[[], datetime],
+        check_seconds: float = CHECK_SECONDS,
+        sure: Callable[[], bool] = lambda: True,
     ) -> "ServedCertificate":
-        """Load the pair; one that has ended and can be renewed is renewed first. Raise TlsError."""
+        """Load the pair; one that has ended, or is from the future, is renewed first where it can be.
+
+        While the clock is not believed it is served as it is. Raise TlsError.
+        """
         state = _state(pair)
         try:
-            served = await asyncio.to_thread(tls.load, pair.certificate, pair.private_key)
-        except tls.Expired as error:
-            if pair.renewable is None:
-                raise
-            try:
-                await renew(pair.renewable)
-            except NotRenewed as failure:
-                raise tls.TlsError(f"{error}. Renewing it failed: {failure}") from failure
+            served = await asyncio.to_thread(_load, pair, sure=sure())
+        except (tls.Expired, tls.NotYetValid) as error:
+            await _renew_first(pair, error)
             state = _state(pair)
-            served = await asyncio.to_thread(tls.load, pair.certificate, pair.private_key)
-            log.info("certificate.renewed", detail="it had ended", expires=iso(served.info.not_after))
-        return cls(pair, state, served, now, check_seconds)
+            served = await asyncio.to_thread(_load, pair, sure=False)
+        return cls(pair, state, served, now, check_seconds, sure)
 
     def use(self, pair: Pair) -> None:
         """Serve another pair, from the next look on, if it can be served."""
@@ -123,7 +129,13 @@ class ServedCertificate:
 
     def check(self) -> tuple[documents.State, str, str]:
         """Return state, words and cure for the health resource: the end of what is served, trouble on the disk."""
-        days = self.served.info.days_left(self.now())
+        info, now = self.served.info, self.now()
+        days = info.days_left(now)
+        if not self.sure():
+            return self._check_without_clock(now)
+        if info.not_before > now:
+            future = f"the certificate is from the future: terminals may refuse it until {info.not_before:%Y-%m-%d}"
+            return "degraded", future, self.pair.cure
         if days < 0:
             return "failing", "the certificate has expired", self.pair.cure
         words, todo = [], ""
@@ -134,6 +146,16 @@ class ServedCertificate:
             words.append(f"the one on the disk is not served: {self.trouble}")
             todo = todo or "put a certificate and its key in place (posd tls status)"
         return ("degraded", "; ".join(words), todo) if words else ("ok", f"valid for {days} more days", "")
+
+    def _check_without_clock(self, now: datetime) -> tuple[documents.State, str, str]:
+        info = self.served.info
+        until = f"from {info.not_before:%Y-%m-%d} to {info.not_after:%Y-%m-%d}"
+        if not info.not_before <= now <= info.not_after:
+            words = f"the certificate is valid {until}; whether it is now cannot be told, for the clock is not believed"
+            return "degraded", words, CLOCK_FIRST
+        if self.trouble is not None:
+            return "degraded", f"the one on the disk is not served: {self.trouble}", "posd tls status"
+        return "ok", f"valid {until}", ""
 
     async def run(self) -> None:
         """Look, renew, remind, until cancelled."""
@@ -159,7 +181,7 @@ class ServedCertificate:
             self.trouble = None  # what was wrong on the disk was undone
             return
         try:
-            served = await asyncio.to_thread(tls.load, self.pair.certificate, self.pair.private_key)
+            served = await asyncio.to_thread(_load, self.pair, sure=self.sure())
         except tls.TlsError as error:
             self.trouble = str(error)
             if asked or self._due(self.trouble):
@@ -184,7 +206,7 @@ class ServedCertificate:
         if self.pair.renewable is None or monotonic() < self._renewal_after:
             return
         reasons = self._reasons(wanted)
-        if not reasons:
+        if not reasons or not self.sure():
             return
         self._renewal_after = monotonic() + RENEWAL_PAUSE_SECONDS
         try:
@@ -205,7 +227,7 @@ class ServedCertificate:
     def _remind_of_the_end(self) -> None:
         info = self.served.info
         days = info.days_left(self.now())
-        if days < tls.RENEWAL_DAYS and self._due("end"):
+        if days < tls.RENEWAL_DAYS and self.sure() and self._due("end"):
             words = f"the certificate ends in {days} days" if days >= 0 else "the certificate has expired"
             log.warning("certificate.ends", detail=f"{words}; {self.pair.cure}", expires=iso(info.not_after))
 
@@ -217,6 +239,31 @@ class ServedCertificate:
             return False
         self._reminded[what] = now
         return True
+
+
+def _load(pair: Pair, *, sure: bool) -> tls.Served:
+    """Load the pair; what the clock says of its validity counts where the clock is `sure`. Raise TlsError."""
+    return tls.load(pair.certificate, pair.private_key, any_time=not sure)
+
+
+async def _renew_first(pair: Pair, error: tls.TlsError) -> None:
+    """Renew a pair that is not valid by a clock that is believed. Raise TlsError where it has ended and cannot be.
+
+    One from the future is served then: refusing to start would help nobody.
+    """
+    ended = isinstance(error, tls.Expired)
+    if pair.renewable is None:
+        if ended:
+            raise error
+        return
+    try:
+        await renew(pair.renewable)
+    except NotRenewed as failure:
+        if ended:
+            raise tls.TlsError(f"{error}. Renewing it failed: {failure}") from failure
+        log.warning("certificate.not_renewed", error=str(failure), detail=str(error))
+        return
+    log.info("certificate.renewed", detail="it had ended" if ended else "it was from the future")
 
 
 async def renew(config_file: Path) -> None:

@@ -26,6 +26,7 @@ from posd.base.times import iso
 from posd.calls import parameters
 from posd.calls.app import json_response
 from posd.calls.context import Context
+from posd.clock import clock
 from posd.payments.reprocess import report as payment_report
 from posd.payments.request import DECISIONS
 from posd.printing.reprocess import report as print_report
@@ -335,6 +336,10 @@ class RetentionCalls:
         except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
             raise Problem(
                 "storage_unavailable", f"not all was removed: {error}; check the disk, and do it again"
+            ) from error
+        except retention.Unsure as error:
+            raise Problem(
+                "clock_unsure", f"nothing was removed: {error}. What to do: {clock.TODO}; then prune again"
             ) from error
         except retention.Stopped as error:
             raise Problem("draining", "posd is stopping; not all was removed. Do it again in a moment") from error

@@ -53,6 +53,10 @@ def _table(*families: Family) -> Mapping[str, Family]:
 FAMILIES: Mapping[str, Family] = _table(
     _gauge("posd_build_info", "The version that runs, and the schema of its database.", "version schema"),
     _gauge("posd_health", "Each check of GET /v1/health: 0 ok, 1 degraded, 2 failing.", "check"),
+    _gauge(
+        "posd_clock_unsure",
+        "1 where the clock of this machine is not believed: nothing is removed and no certificate is made until it is.",
+    ),
     # Payments
     _counter("posd_payments_started_total", "Payments that were recorded and started.", "type terminal"),
     _counter(

@@ -5,6 +5,7 @@ description of the API is made of it.
 from collections.abc import Iterable
 
 from posd.api import documents
+from posd.api.clock import ClockRequest, ClockState
 from posd.api.maintenance import BackupRequest, PruneRequest
 from posd.api.metrics import CONTENT_TYPE
 from posd.calls import parameters as at
@@ -97,9 +98,28 @@ OPERATOR_ROUTES = (
         "prune",
         "Remove what ended longer ago than the days; payments go on meanwhile.",
         {200: Answer("what was removed, or would be", Report)},
-        ("malformed_json", *STORED, "draining"),
+        ("malformed_json", *STORED, "clock_unsure", "draining"),
         body=PruneRequest,
         body_required=False,
+        admin=True,
+    ),
+    Route(
+        "GET",
+        "/v1/clock",
+        "get_clock",
+        "Show what speaks for the clock of this machine and against it, and what waits for it.",
+        {200: Answer("the witnesses", ClockState)},
+        STORED,
+        admin=True,
+    ),
+    Route(
+        "POST",
+        "/v1/clock/confirm",
+        "confirm_clock",
+        "Say that a person has compared the clock of this machine, and that it is right now.",
+        {200: Answer("the witnesses after it", ClockState)},
+        ("malformed_json", *STORED),
+        body=ClockRequest,
         admin=True,
     ),
 )

@@ -112,6 +112,11 @@ PROBLEMS: Mapping[str, Row] = {
     "nothing_running": Row(
         409, "The terminal runs nothing", "abort: the terminal says that it runs nothing; posd asks what became of it"
     ),
+    "clock_unsure": Row(
+        503,
+        "The clock of this machine cannot be believed",
+        "something that needs the time is asked for while the clock is not believed; payments do not need it",
+    ),
     "not_abortable": Row(
         409, "No abort may be sent for it", "abort: it could hit another payment, or the terminal has none for it"
     ),

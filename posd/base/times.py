@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from posd import RELEASED
+
 
 @lru_cache(maxsize=8)  # one moment is written in several places
 def iso(moment: datetime) -> str:
@@ -15,3 +17,8 @@ def parse_iso(text: str) -> datetime:
     """Read any ISO 8601 moment; one without an offset is UTC. Raise ValueError where it is none."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def released() -> datetime:
+    """Return when this version was made, to the day: no right clock is before it."""
+    return parse_iso(RELEASED)

@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "terminals": "posd.cli.terminals.command:terminals",
     "watch": "posd.cli.watch.command:watch",
     "status": "posd.cli.operate.status:status",
+    "clock": "posd.cli.operate.clock:clock",
     "logs": "posd.cli.operate.logs:logs",
     "metrics": "posd.cli.operate.status:metrics",
     "config": "posd.cli.operate.config:config",

@@ -20,6 +20,7 @@ __all__ = [
     "AlreadyDerived",
     "AlreadyFinal",
     "CallOutstanding",
+    "ClockUnsure",
     "Draining",
     "Forbidden",
     "ForeignAnswer",
@@ -234,6 +235,10 @@ class QueueFull(Problem, code="queue_full"):
 
 class StorageUnavailable(Problem, code="storage_unavailable"):
     """The database cannot be read or written now."""
+
+
+class ClockUnsure(Problem, code="clock_unsure"):
+    """The clock of posd's machine cannot be believed, and the call needs the time."""
 
 
 class Draining(Problem, code="draining"):

@@ -178,6 +178,13 @@ class ReconcileConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockConfig:
+    """`[clock]`: a larger step of the wall clock makes it unsure."""
+
+    max_step_seconds: float = key(read.seconds(1, DAY), 300)
+
+
+@dataclass(frozen=True, slots=True)
 class PrintConfig:
     """`[print]`: polling of print jobs, and how the request carries the document."""
 
@@ -243,6 +250,7 @@ class Config:
     database: DatabaseConfig
     discovery: DiscoveryConfig
     reconcile: ReconcileConfig
+    clock: ClockConfig
     print_: PrintConfig
     terminal_defaults: TerminalDefaults
     terminals: tuple[TerminalConfig, ...]
@@ -266,6 +274,7 @@ SECTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "database": DatabaseConfig,
         "discovery": DiscoveryConfig,
         "reconcile": ReconcileConfig,
+        "clock": ClockConfig,
         "print": PrintConfig,
         "terminal_defaults": TerminalDefaults,
         "metrics": MetricsConfig,

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -11,14 +11,17 @@ from zoneinfo import ZoneInfo
 from posd import tls
 from posd.api import routes, webhooks
 from posd.api.certificate import Pair, ServedCertificate
+from posd.api.clock import ClockCalls
 from posd.api.maintenance import BackupCalls, QuarantineCalls, RetentionCalls
 from posd.api.metrics import Tally
 from posd.api.service import ServiceCalls
 from posd.api.webhooks import WebhookApp
 from posd.base.ids import Channel
+from posd.base.times import released
 from posd.calls.app import LocalApp
 from posd.calls.context import Context
 from posd.calls.route import served
+from posd.clock.clock import WallClock
 from posd.config import Config, HeaderError
 from posd.daemon import sockets
 from posd.daemon.health import Health
@@ -50,6 +53,8 @@ from posd.printing.turns import Turns
 from posd.records.callback_urls import CallbackUrls
 from posd.records.quarantine import Reprocessing
 from posd.records.witness_file import WitnessFile
+from posd.storage.connection import unusable
+from posd.storage.errors import StorageUnavailable
 from posd.storage.store import Store
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
@@ -75,6 +80,16 @@ class CannotStart(Exception):
 def now() -> datetime:
     """Return the wall clock; nothing is ever ordered by it."""
     return datetime.now(UTC)
+
+
+async def wall_clock(config: Config, store: Store) -> WallClock:
+    """Build what judges the clock, and let it look for the first time. Raise StoreError where that cannot be."""
+    clock = WallClock(store, timedelta(seconds=config.clock.max_step_seconds), released(), now)
+    try:
+        await clock.begin()
+    except (StorageUnavailable, ValueError, TypeError) as error:  # the latter two: a row that was damaged on the disk
+        raise unusable(config.database.path, error) from error
+    return clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,7 @@ class Base:
 
     config: Config
     store: Store
+    clock: WallClock
     terminals: TerminalParts
     callback_urls: CallbackUrls
     keys: tuple[bytes, ...]
@@ -141,6 +157,7 @@ def payments(base: Base) -> PaymentParts:
     inbox = Inbox(store, fleet, config.merchant.id, outstanding, now, on_unusable=reconciler.unusable)
     fleet.addresses.listen(reconciler.returned)  # what is open on a terminal that is back is asked for
     store.hub.listen_later(payment_record.tell, payment_record.Moved)
+    store.hub.listen_later(partial(_hear, base.clock), payment_record.Moved)
     return PaymentParts(
         outstanding,
         unseen,
@@ -155,6 +172,13 @@ def payments(base: Base) -> PaymentParts:
         address_changes,
         PaymentRecords(inbox, outstanding),
     )
+
+
+def _hear(clock: WallClock, moved: payment_record.Moved) -> None:
+    """Tell the clock of the time that an event of a terminal bears."""
+    if isinstance(moved.cause, payment_record.Received):
+        event = moved.cause.event
+        clock.heard(event.terminal.serial_number, moved.id, event.occurred_at)
 
 
 def _reconciling(config: Config) -> Settings:
@@ -270,10 +294,18 @@ def local_doors(
     """Build the local API on its sockets, and the listener of the metrics where there is one. Raise SocketError."""
     config, store, around, noise = base.config, base.store, base.terminals, base.noise
     context, database = Context(store, now), config.database
-    retention = Retention(store, database.path, database.retention_days, _busy(paying, prints), now)
+    clock = base.clock
+    retention = Retention(
+        store,
+        database.path,
+        database.retention_days,
+        _busy(paying, prints),
+        lambda: clock.confirmed,
+        lambda: clock.doubt,
+    )
     backups = BackupCalls(context, store, database.path, base.keys, paying.unseen)
     health = Health(
-        context, door.listener, around.discovery, door.certificate, door.distrust, there, paying.unseen, now
+        context, door.listener, around.discovery, door.certificate, door.distrust, there, paying.unseen, clock
     )
     calls = TransactionCalls(
         context,
@@ -293,6 +325,7 @@ def local_doors(
         health=health,
         presence=there,
         unseen=paying.unseen,
+        clock=clock,
         tally=tally,
         calls=calls,
         webhooks=door.app,
@@ -313,6 +346,7 @@ def local_doors(
             QuarantineCalls(context, Reprocessing(store, (prints.records, paying.records))),
             backups,
             RetentionCalls(retention),
+            ClockCalls(context, clock),
             ServiceCalls(context, around.fleet, health.checks),
             metrics,
         )

@@ -1,15 +1,14 @@
 """The checks of the health resource (local API, GET /health)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
 from posd.api import documents
 from posd.api.certificate import ServedCertificate
 from posd.api.documents import CertificateCheck, Check, Checks, Refusals
 from posd.base.problems import Problem
-from posd.base.times import iso, parse_iso
+from posd.base.times import iso
 from posd.calls.context import Context
+from posd.clock.clock import TODO, WallClock
 from posd.daemon import downtime
 from posd.daemon.presence import Presence
 from posd.httpd.server import Listener
@@ -36,32 +35,31 @@ class Health:
     distrust: CertificateRefusals
     presence: Presence
     unseen: Unseen
-    now: Callable[[], datetime]
+    clock: WallClock
 
     async def checks(self) -> Checks:
         """Return the checks: state and words."""
-        storage, newest = await self._storage()
         return Checks(
-            storage=storage,
+            storage=await self._storage(),
             webhook_listener=await self._listener(),
             certificate=self._certificate_check(),
             discovery=self._browsing(),
-            clock=self._clock(newest),
+            clock=self._clock(),
             restore=self._restore(),
         )
 
-    async def _storage(self) -> tuple[Check, str | None]:
+    async def _storage(self) -> Check:
         try:
-            newest = await self.context.read(changes.newest_at)
+            await self.context.read(changes.newest_seq)
         except Problem as problem:
-            return Check("failing", problem.detail, "check the disk of this machine (posd doctor)"), None
+            return Check("failing", problem.detail, "check the disk of this machine (posd doctor)")
         if self.context.write_error is not None:
             await self.context.probe_write()  # in an idle shop nothing else would show that it is well again
         if (moved := self.context.moved) is not None:
-            return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK), newest
+            return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK)
         if self.context.write_error is not None:
-            return Check("failing", f"the last write failed: {self.context.write_error}", "free the disk"), newest
-        return _well("the database can be read, and the last write succeeded"), newest
+            return Check("failing", f"the last write failed: {self.context.write_error}", "free the disk")
+        return _well("the database can be read, and the last write succeeded")
 
     async def _listener(self) -> Check:
         if not self.lan.listening:
@@ -96,13 +94,11 @@ class Health:
             )
         return _well("listening for announcements")
 
-    def _clock(self, newest: str | None) -> Check:
-        now = self.now()
-        if newest is not None and parse_iso(newest) > now:
-            return Check(
-                "degraded", f"the clock is behind the newest record ({newest})", "set the clock of this machine"
-            )
-        return _well(iso(now))
+    def _clock(self) -> Check:
+        if (doubt := self.clock.doubt) is not None:
+            waits = "Payments go on; nothing is removed, and no certificate is made or renewed, until it is believed"
+            return Check("degraded", f"{doubt}. {waits}", TODO)
+        return _well(iso(self.clock.reading.wall))
 
     def _restore(self) -> Check:
         unseen = self.unseen

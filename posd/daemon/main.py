@@ -99,7 +99,6 @@ async def serve(config: Config) -> None:
 async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) -> None:
     """Build and start all parts, in this order; what has to be undone is pushed to the stack."""
     inherited = sockets.Inherited()
-    certificate = await ServedCertificate.open(build.pair(config), now)
     reload = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _told_to_reload, reload, os.isatty(0))
     _make_state_directory(config.database.path.parent)
@@ -107,6 +106,9 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     refuse_lost(config.database.path, config.database.callback_key, config.database.witness)
     store = await Store.open(config.database.path, config.database.lock)
     stack.push_async_callback(store.close)
+    clock = await build.wall_clock(config, store)
+    certificate = await ServedCertificate.open(build.pair(config), now, sure=lambda: clock.sure)
+    clock.listen(certificate.look)
 
     around = build.terminals(config)
     stack.push_async_callback(around.fleet.close)
@@ -114,7 +116,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
     keys = load_keys(config.database.callback_key, may_make=not used)
     callback_urls = _callback_urls(config, listening.getsockname()[1], keys)
-    base = build.Base(config, store, around, callback_urls, keys, noise)
+    base = build.Base(config, store, clock, around, callback_urls, keys, noise)
     paying = build.payments(base)
     prints = build.printing(base)
     door = build.webhook_door(base, certificate, paying, prints, listening)
@@ -151,11 +153,12 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     status = partial(systemd.status, at, around.fleet, paying.reconciler)
     reloading = Reloading(config, around.fleet, callback_urls, certificate, build.pair, status)
     _in_background(stack, "reloading", reloading.run(reload))
-    _at_the_stop(stack, presence.end)
+    _at_the_stop(stack, presence.end, clock.keep)
     textfile = metrics.textfile(config.metrics, doors.metrics)
     for name, work in (
         ("database-file", store.watch),
         ("witness", paying.unseen.run),
+        ("clock", clock.run),
         ("presence", presence.run),
         ("metrics-textfile", textfile.run if textfile else None),
         ("reconciler", paying.reconciler.run),

@@ -28,6 +28,7 @@ from posd.api.webhooks import WebhookApp
 from posd.base.problems import Problem
 from posd.base.times import parse_iso
 from posd.calls.context import Context
+from posd.clock.clock import WallClock
 from posd.config.schema import MetricsConfig
 from posd.daemon import sockets
 from posd.daemon.health import Health
@@ -110,6 +111,7 @@ class Metrics:
     health: Health
     presence: Presence
     unseen: Unseen
+    clock: WallClock
     tally: Tally
     calls: TransactionCalls
     webhooks: WebhookApp
@@ -142,6 +144,7 @@ class Metrics:
     def _all(self, health: Mapping[str, str], away: int) -> Iterator[Samples]:
         yield "posd_build_info", [((__version__, str(schema_version())), 1)]
         yield "posd_health", [((name,), STATES.index(state)) for name, state in health.items()]
+        yield "posd_clock_unsure", [((), not self.clock.sure)]
         yield from self._payments()
         yield from self._webhooks(away)
         yield from self._certificate()

@@ -273,9 +273,7 @@ EVENTS: Final[Mapping[str, Event]] = {
         "detail fingerprint_sha256 expires",
         "the certificate was loaded: {detail}; it ends {expires} (SHA-256 {fingerprint_sha256})",
     ),
-    "certificate.renewed": _row(
-        "info", "detail expires", "the certificate was renewed, because {detail}[; it ends {expires}]"
-    ),
+    "certificate.renewed": _row("info", "detail", "the certificate was renewed, because {detail}"),
     "certificate.not_renewed": _row(
         "warning",
         "error detail",
@@ -325,6 +323,15 @@ EVENTS: Final[Mapping[str, Event]] = {
         "the addresses of this machine cannot be read ({error}): {detail}",
         "Check that the unit's sandbox allows AF_NETLINK; posd works on with what it knows.",
     ),
+    # The clock
+    "clock.unsure": _row(
+        "warning",
+        "reason detail",
+        "the clock of this machine is not believed ({reason}): {detail}",
+        "Look with posd clock; set the clock, or say that it is right: posd clock confirm. Payments go on.",
+    ),
+    "clock.sure": _row("info", "reason", "the clock of this machine is believed again, by {reason}"),
+    "clock.confirmed": _row("info", "uid", "a person (user id {uid}) says that the clock of this machine is right"),
     # The database
     "store.backup": _row("info", "database count", "a backup was written to {database}: {count} payments"),
     "store.backups_unusable": _row(
@@ -335,9 +342,7 @@ EVENTS: Final[Mapping[str, Event]] = {
         "count print_jobs quarantined kept bytes_returned before",
         "{count} payments and {print_jobs} print jobs of before {before} were removed",
     ),
-    "store.not_pruned": _row(
-        "warning", "error detail", "nothing was removed: {error}{detail}", "Check the clock and the disk; posd prune."
-    ),
+    "store.not_pruned": _row("warning", "error", "nothing was removed: {error}", "Check the disk; posd prune."),
     "store.log_not_emptied": _row(
         "warning", "detail", "the log was not emptied: {detail}", "posd prune again, when no backup is being made."
     ),

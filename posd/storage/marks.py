@@ -17,6 +17,9 @@ GONE_BACK = "gone_back"
 KEY_MADE = "callback_key_made"  # a person had a new callback key made
 SEEN = "restore_seen"  # a person has looked at every restore before it
 AWAY = "listener_away"  # posd did not listen for too long, and a payment of that time is not settled: at most one
+CLOCK = "clock"  # what is known of the wall clock (`clock.rules.Kept`): at most one
+CLOCK_UNSURE = "clock_unsure"  # a time in which the wall clock was not believed; `at`: since when
+CLOCK_CONFIRMED = "clock_confirmed"  # a person has said that the wall clock is right
 
 
 class OldFile(StrEnum):

@@ -21,7 +21,7 @@ from posd.tls.required_names import (
     missing,
     renewal_reasons,
 )
-from posd.tls.served import Expired, Served, load, server_context
+from posd.tls.served import Expired, NotYetValid, Served, load, server_context
 
 if TYPE_CHECKING:
     from posd.tls.issue import describe, describe_der, init, renew
@@ -31,6 +31,7 @@ __all__ = [
     "RENEWAL_DAYS",
     "CertificateInfo",
     "Expired",
+    "NotYetValid",
     "Served",
     "SubjectError",
     "Subjects",

@@ -78,6 +78,8 @@ def renewal_reasons(info: CertificateInfo, wanted: Subjects, now: datetime) -> t
         reasons.append(f"it has expired on {info.not_after:%Y-%m-%d}")
     elif days < RENEWAL_DAYS:
         reasons.append(f"it ends in {days} days")
+    if info.not_before > now:
+        reasons.append(f"it is from the future: valid only from {info.not_before:%Y-%m-%d} on")
     if lacking := missing(info, wanted):
         reasons.append(f"it is not for {lacking}")
     return tuple(reasons)

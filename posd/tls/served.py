@@ -24,12 +24,19 @@ from posd.tls.required_names import CertificateInfo, canonical
 _NOT_YET_VALID = 9
 _EXPIRED = 10
 
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h), which Python's ssl does not name either.
+_NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+
 #: How RFC 4514 abbreviates what OpenSSL writes out.
 _SHORT = {"commonName": "CN", "organizationName": "O", "organizationalUnitName": "OU", "countryName": "C"}
 
 
 class Expired(TlsError):
     """The certificate has ended."""
+
+
+class NotYetValid(TlsError):
+    """The certificate begins only later: it was made under a clock that was ahead, or the clock is behind now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +52,11 @@ def server_context(certificate: Path, private_key: Path) -> ssl.SSLContext:
     return load(certificate, private_key).context
 
 
-def load(certificate: Path, private_key: Path) -> Served:
+def load(certificate: Path, private_key: Path, *, any_time: bool = False) -> Served:
     """Load a certificate with its key into a fresh server context (TLS 1.2 or newer, HTTP/1.1 by ALPN) and try it.
 
     Raises TlsError where a file is missing or unreadable, the two do not belong together, or the certificate is not
-    valid at this moment (Expired where it has ended) or not for servers.
+    valid at this moment (Expired, NotYetValid) or not for servers. With `any_time` the clock is not asked.
     """
     leaf = read(certificate, "certificate")
     read(private_key, "private key")
@@ -72,14 +79,14 @@ def load(certificate: Path, private_key: Path) -> Served:
         ) from error
     except OSError as error:  # replaced at this very moment
         raise TlsError(f"certificate {certificate} and private key {private_key}: {error.strerror}; {CURE}") from error
-    return Served(context, _try(context, certificate, leaf))
+    return Served(context, _try(context, certificate, leaf, any_time=any_time))
 
 
-def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> CertificateInfo:
+def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes, *, any_time: bool) -> CertificateInfo:
     """Shake hands in memory with a client that trusts exactly this certificate; raise TlsError as it judges."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False  # which name a terminal calls is not known here
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | (_NO_CHECK_TIME if any_time else 0)
     first = re.search(rb"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----", leaf)
     if first is None:
         raise TlsError(f"certificate {certificate}: has no block BEGIN CERTIFICATE; {CURE}")
@@ -99,11 +106,10 @@ def _try(context: ssl.SSLContext, certificate: Path, leaf: bytes) -> Certificate
                 f"certificate {certificate}: has expired (today is {day}); renew it (posd tls renew), or put a valid "
                 "pair of the shop's own PKI there"
             ) from error
-        reason = (
-            f"is not valid yet (today is {day}; is the clock of this machine right?)"
-            if error.verify_code == _NOT_YET_VALID
-            else f"would be refused by the terminals ({error.verify_message})"
-        )
+        if error.verify_code == _NOT_YET_VALID:
+            reason = f"is not valid yet (today is {day}; is the clock of this machine right?)"
+            raise NotYetValid(f"certificate {certificate}: {reason}; {CURE}") from error
+        reason = f"would be refused by the terminals ({error.verify_message})"
         raise TlsError(f"certificate {certificate}: {reason}; {CURE}") from error
     except ssl.SSLError as error:
         raise TlsError(f"certificate {certificate}: cannot be served over TLS ({error}); {CURE}") from error

@@ -24,7 +24,7 @@ from msgspec import Meta
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
 from posd.base.json_types import Moment
-from posd.base.times import iso, parse_iso
+from posd.base.times import iso
 from posd.payments import chains, journal
 from posd.payments import rows as transactions
 from posd.payments.model import Transaction
@@ -32,7 +32,7 @@ from posd.printing import rows as print_jobs
 from posd.printing.model import PrintJob
 from posd.records import feed_cursor, pruned
 from posd.records.retention import Pruned, PrunedJob
-from posd.storage import backup, changes, connection
+from posd.storage import backup, connection
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
@@ -257,8 +257,6 @@ PAGES_A_FUNCTION = 8
 CUTS_A_COMMIT = 8
 #: By itself it pauses for so many times as long as a step took, and asked by a person not at all.
 PAUSES = 10.0
-#: A clock that is further ahead of the newest record is not believed: by itself nothing is removed for it.
-BELIEVED = timedelta(days=60)
 #: How often the log is to be emptied, and between that, in seconds: a backup may be reading in it.
 LOG_TRIES = 5
 LOG_SECONDS = 2.0
@@ -298,15 +296,24 @@ class Stopped(Exception):
     """posd is stopping, or a person asked for a run; what was removed up to now stays removed."""
 
 
+class Unsure(Exception):
+    """The clock is not believed, so that nothing is removed; the message says why."""
+
+
 @dataclass(eq=False, slots=True)
 class Retention:
-    """Removes what is old. `busy` tells whether a call to a terminal is under way for an id."""
+    """Removes what is old. `busy` tells whether a call to a terminal is under way for an id.
+
+    `now` is the confirmed time, which no single reading of the clock moves far. `doubt` says why the clock is not
+    believed at this moment, None where it is (see `clock.rules`).
+    """
 
     store: Store
     database: Path
     days: int  # for how many records are kept, 0 for ever
     busy: Callable[[str], bool]
     now: Callable[[], datetime]
+    doubt: Callable[[], str | None]
     #: What is being done, in words, and how much of it is done.
     progress: tuple[str, int] = field(init=False, default=("", 0))
     _one_at_a_time: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
@@ -327,26 +334,27 @@ class Retention:
                 continue
             try:
                 await self._by_itself()
-            except Stopped:
+            except (Stopped, Unsure):  # the clock says by itself that it is not believed, and when it is again
                 wait = FIRST_SECONDS
             except (StorageUnavailable, CommitUncertain, sqlite3.Error) as error:
                 log.warning("store.not_pruned", error=str(error))
                 wait = FIRST_SECONDS
 
     async def _by_itself(self) -> None:
-        now, newest = self.now(), await self.store.read(changes.newest_at)
-        if newest is not None and parse_iso(newest) + BELIEVED < now:
-            # Nothing was paid for long, or the clock is wrong: records that are needed must not go for that.
-            log.warning("store.not_pruned", detail=CLOCK.format(newest=newest, now=iso(now)))
-            return
+        """Remove what is old by the confirmed time. Raise Unsure where the clock is not believed."""
+        if (doubt := self.doubt()) is not None:
+            raise Unsure(doubt)
         async with self._one_at_a_time:
-            await self._prune(now - timedelta(days=self.days), PAUSES)
+            await self._prune(self.now() - timedelta(days=self.days), PAUSES)
 
     async def prune(self, days: int, *, dry_run: bool = False) -> Report:
         """Remove what ended longer ago than so many days, or tell what would go.
 
-        Raise StorageUnavailable, CommitUncertain, sqlite3.Error or Stopped; what was removed by then stays removed.
+        Raise Unsure before anything is removed. Raise StorageUnavailable, CommitUncertain, sqlite3.Error or Stopped;
+        what was removed by then stays removed.
         """
+        if not dry_run and (doubt := self.doubt()) is not None:
+            raise Unsure(doubt)
         before = self.now() - timedelta(days=days)
         if dry_run:
             return await self._prune(before, 0.0, dry_run=True)
@@ -385,14 +393,8 @@ class Retention:
         return report
 
     def interrupted(self, pauses: float) -> bool:
-        """Whether a run is to end: posd stops, or a person waits while this one goes slowly."""
-        return self._stopping or (pauses > 0 and self._asked > 0)
-
-
-CLOCK = (
-    "the newest record is of {newest}, and the clock says {now}: nothing is removed by itself. Check the clock; if it "
-    "is right, remove with: posd prune"
-)
+        """Whether a run is to end: posd stops, or of one by itself: a person waits, or the clock is not believed."""
+        return self._stopping or (pauses > 0 and (self._asked > 0 or self.doubt() is not None))
 
 
 class _Run:

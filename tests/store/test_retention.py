@@ -21,7 +21,7 @@ from posd.storage import changes, connection
 from posd.storage.connection import connect_reader
 from posd.storage.store import Store
 from posd.storage.writer import Unit
-from posd.upkeep.retention import BELIEVED, Removed, Report, Retention, Stopped
+from posd.upkeep.retention import Removed, Report, Retention, Stopped, Unsure
 from posd.upkeep.retention_rules import Kept
 from posd.upkeep.verify import verify
 from tests.store.disasters import State, destroy
@@ -45,10 +45,12 @@ def path(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def retaining(path: Path, now: datetime = LATER, days: int = 400) -> AsyncIterator[Retention]:
+async def retaining(
+    path: Path, now: datetime = LATER, days: int = 400, doubt: str | None = None
+) -> AsyncIterator[Retention]:
     store = await Store.open(path, path.with_name("lock"))
     try:
-        yield Retention(store, path, days, lambda _identity: False, lambda: now)
+        yield Retention(store, path, days, lambda _identity: False, lambda: now, lambda: doubt)
     finally:
         await store.close()
 
@@ -163,16 +165,20 @@ async def test_a_call_under_way_keeps_its_payment(path: Path) -> None:
     old(path, lambda filled: filled.pay(1))
     store = await Store.open(path, path.with_name("lock"))
     try:
-        report = await Retention(store, path, 400, lambda identity: identity == name(1), lambda: LATER).prune(0)
+        busy = lambda identity: identity == name(1)  # noqa: E731
+        report = await Retention(store, path, 400, busy, lambda: LATER, lambda: None).prune(0)
     finally:
         await store.close()
     assert (report.kept, left(path)) == ({Kept.OPEN: 1}, {name(1)})
 
 
-async def test_a_clock_that_is_far_ahead_removes_nothing_by_itself(path: Path) -> None:
+async def test_a_clock_that_is_not_believed_removes_nothing_by_itself_and_nothing_for_a_person(path: Path) -> None:
     old(path, lambda filled: filled.pay(1))
-    async with retaining(path, MORNING + BELIEVED + timedelta(days=500)) as retention:
-        await retention._by_itself()
+    async with retaining(path, doubt="it jumped") as retention:
+        for run in (retention._by_itself(), retention.prune(0)):
+            with pytest.raises(Unsure, match="it jumped"):
+                await run
+        assert (await retention.prune(0, dry_run=True)).removed.transactions == 1
     assert left(path) == {name(1)}
 
 

@@ -11,6 +11,7 @@ PACKAGES = {
     "avahi-daemon": "avahi-daemon",
     "cc": "gcc libc6-dev",
     "curl": "curl",
+    "faketime": "faketime libfaketime",
     "fish": "fish",
     "git": "git",
     "go": "golang-go",

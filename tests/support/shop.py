@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import repeat
@@ -206,7 +206,9 @@ def held(then: Script) -> Held:
 
 
 @asynccontextmanager
-async def open_shop(directory: Path, extra: str = "") -> AsyncIterator[Shop]:
+async def open_shop(
+    directory: Path, extra: str = "", environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Shop]:
     """Run a shop for the block."""
     async with scripted_terminal(directory, ports=TERMINALS + QUICK_TERMINALS) as terminal:
         addresses = iter(terminal.base_urls)
@@ -216,7 +218,7 @@ async def open_shop(directory: Path, extra: str = "") -> AsyncIterator[Shop]:
         entries = [entry(serial, next(addresses), terminal) for serial in serials]
         entries += [entry(serial, next(addresses), terminal) + limits for serial in quick]
         entries.append(f'[[terminals]]\nserial = "{OFFLINE}"\n')
-        async with running(directory, "".join(entries), QUIET + extra) as daemon:
+        async with running(directory, "".join(entries), QUIET + extra, environment=environment) as daemon:
             yield Shop(daemon, terminal, (serial for serial in serials if serial != ANOTHER), iter(quick))
 
 

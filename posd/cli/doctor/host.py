@@ -1,10 +1,10 @@
 """The machine: its clock, room on its disks, its firewall."""
 
-import ctypes
 import os
 import shutil
 import sqlite3
 import subprocess
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -13,6 +13,8 @@ from pathlib import Path
 from posd.base.times import parse_iso
 from posd.cli.doctor.context import Findings, Shop, failure, ok, permitted, warning
 from posd.cli.doctor.database import open_unchanged
+from posd.clock import kernel
+from posd.clock.rules import Kernel
 from posd.payments.wire import read_event
 
 #: A Date header has whole seconds, and terminals are set by hand: this far apart is usual. Seconds.
@@ -22,23 +24,23 @@ MINUTES_SECONDS = 60.0
 #: The newest events that are looked at.
 EVENTS = 50
 
-#: adjtimex(2): the kernel's answer where no service keeps the clock.
-_TIME_ERROR = 5
-#: struct timex is 208 bytes on 64-bit systems, and smaller elsewhere; zero asks and changes nothing.
-_TIMEX_BYTES = 256
-
 SET = "let a time service keep the clock (systemd-timesyncd, chrony, ntpd), and see that it runs: timedatectl"
 
 
 def check_clock(shop: Shop) -> Findings:
     """Tell whether something keeps the clock, and how far those of the terminals are from it."""
-    state = kernel_state()
-    if state == _TIME_ERROR:
+    state = kernel.state(time.time())
+    if state is Kernel.UNSYNCHRONISED:
         yield warning(
             "this machine", "no time service keeps the clock right: the system says it is not synchronised", SET
         )
-    elif state >= 0:
+    elif state is Kernel.SYNCHRONISED:
         yield ok("this machine", "a time service keeps the clock")
+    said = shop.health("clock")
+    if said.get("status") == "degraded":
+        yield failure("posd", str(said.get("detail")), str(said.get("todo")))
+    elif said.get("status") == "ok":
+        yield ok("posd", "posd believes the clock of this machine")
     for serial, ahead in shop.clocks.items():
         apart = f"its clock is {_span(ahead)} {'ahead of' if ahead > 0 else 'behind'} the one of this machine"
         todo = f"find out which of the two is wrong; set the terminal's clock, or this machine's: {SET}"
@@ -61,14 +63,6 @@ def check_clock(shop: Shop) -> Findings:
                     "machine's",
                     f"compare both clocks now; {SET}",
                 )
-
-
-def kernel_state() -> int:
-    """Return what the kernel says of the clock (adjtimex), -1 where it does not."""
-    try:
-        return int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))
-    except (OSError, AttributeError):
-        return -1
 
 
 def _events(shop: Shop) -> dict[str, float]:

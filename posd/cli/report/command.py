@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,15 @@ import click
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from posd.base.times import iso
-from posd.cli.app.connection import Api, Problem, connect, json_option
+from posd.base.times import iso, parse_iso
+from posd.cli.app.connection import Api, Problem, Unreachable, connect, json_option
 from posd.cli.app.context import context
 from posd.cli.app.output import Output
-from posd.cli.report import exports, sums, table
+from posd.cli.report import exports, sums, table, words
 from posd.cli.report.facts import CLOCKS_DIFFER, LONGEST_PAYMENT, Facts, Span, read, read_day
 from posd.cli.report.sums import Report
 from posd.cli.report.words import number
+from posd.client.errors import Forbidden
 from posd.config import ConfigError, load
 
 #: Payments asked for at a time: the most that the API gives.
@@ -69,12 +71,15 @@ def report(
     with connect(ctx) as api, _progress(output) as progress:
         made = _read_days(api, span, now, terminal=terminal, metadata=metadata, progress=progress)
         unknown = terminal is not None and not made.payments and not _in_fleet(api, terminal)
+        made = replace(made, clock_doubts=_clock_doubts(api, span))
     if unknown:
         output.note(f"Terminal {terminal} is not in the fleet (posd terminals), and has no payment here.", "yellow")
     if output.as_json:
         output.json(exports.write_json(made))
     elif as_table:
         _print(exports.write_csv(made, metadata=metadata))
+        for doubt in made.clock_doubts:
+            output.note(doubt, "yellow")
     elif html is not None:
         from posd.cli.report import page  # its templates take longer to import than the rest of the command
 
@@ -116,6 +121,27 @@ def _read_days(
     inside = {item.id for item in found.values() if sums.belongs(item, span)}
     elsewhere = {facts.id for facts in _pages(api, {"attention": "true"}, None)} - inside
     return sums.make(span, found.values(), others, now, terminal=terminal, elsewhere=len(elsewhere))
+
+
+def _clock_doubts(api: Api, span: Span) -> list[str]:
+    """Say when the clock of posd's machine was not believed within these days, as far as this user is told.
+
+    Nothing where posd cannot say it: it is older, or has just stopped.
+    """
+    try:
+        stretches = api.get("/clock").body["unsure"]
+    except Forbidden:
+        check = api.get("/health", also={503}).body["checks"]["clock"]
+        return [] if check["status"] == "ok" else [words.clock_doubt(None, None)]
+    except (Problem, Unreachable, LookupError):
+        return []
+    found = []
+    for item in stretches:
+        since = parse_iso(item["since"])
+        until = None if item["until"] is None else parse_iso(item["until"])
+        if since < span.end and (until is None or until >= span.start):
+            found.append(words.clock_doubt(span.local(since), None if until is None else span.local(until)))
+    return found
 
 
 def _pages(api: Api, params: Mapping[str, str], metadata: str | None) -> Iterator[Facts]:

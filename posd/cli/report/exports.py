@@ -52,6 +52,7 @@ COLUMNS = (
     "seconds",
     "in_question",
     "attention",
+    "clock_unsure",
 )
 
 
@@ -65,6 +66,7 @@ def write_csv(report: Report, *, metadata: str | None = None) -> str:
             "result": payment.facts.result or "open",
             "in_question": "yes" if payment.in_question else "no",
             "attention": " ".join(code for code, _ in payment.facts.attention),
+            "clock_unsure": "yes" if report.clock_doubts else "no",
         }
         row = [document[column] for column in COLUMNS]
         writer.writerow(map(_cell, row if metadata is None else [*row, payment.facts.note]))
@@ -122,6 +124,7 @@ def write_json(report: Report) -> bytes:
         "amount_differs": [item.facts.id for item in report.differing],
         "unsure": [item.facts.id for item in report.unsure],
         "attention_elsewhere": report.elsewhere,
+        "clock_unsure": report.clock_doubts,
         "payments": [_payment(item, report) for item in report.payments],
     }
     return _ENCODER.encode(document)

@@ -219,7 +219,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Report:
-    """All payments of some days. `payments` is in the order of time; `elsewhere` are ids of other days in attention."""
+    """All payments of some days. `payments` is in the order of time; `elsewhere` are ids of other days in attention.
+
+    `clock_doubts` say when the clock of posd's machine was not believed within these days.
+    """
 
     span: Span
     terminal: str | None
@@ -227,6 +230,7 @@ class Report:
     payments: Sequence[Payment]
     sections: Mapping[Section, Sequence[Payment]]
     elsewhere: int
+    clock_doubts: Sequence[str] = ()
 
     @property
     def counted(self) -> Sequence[Payment]:

@@ -22,6 +22,8 @@ def show(output: Output, report: Report, *, metadata: str | None = None) -> None
     output.line(f"Card payments of {words.days(span)}", "bold")
     of = f"terminal {report.terminal}" if report.terminal else "all terminals"
     output.line(f"{of}; a day is one in {span.zone.key}{'' if report.made_at >= span.end else '; it is not over yet'}")
+    for doubt in report.clock_doubts:
+        output.line(doubt, "bold red")
     if not report.payments:
         output.line()
         output.line("No payments.")

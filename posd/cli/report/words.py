@@ -1,7 +1,7 @@
 """The report's words: one table for each kind."""
 
 from collections.abc import Mapping
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 
 from posd.cli.app.advice import Advice, attention_advice
@@ -146,6 +146,16 @@ def wrong_clocks(report: Report) -> str:
     return (
         f"What {serials} said of the time cannot be: set its clock. Until then its payments stand at the time of the "
         "till's request."
+    )
+
+
+def clock_doubt(since: datetime | None, until: datetime | None) -> str:
+    """Say when the clock of posd's machine was not believed: None for a time that is not known, or goes on."""
+    begin = "" if since is None else f" from {since:%Y-%m-%d %H:%M}"
+    end = " and is not yet" if until is None else f" to {until:%Y-%m-%d %H:%M}"
+    return (
+        f"The clock of this machine was not believed{begin}{end}: payments of that time may be missing here, or be of "
+        "another day. Compare these totals with the terminals' own."
     )
 
 

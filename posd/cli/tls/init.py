@@ -68,6 +68,10 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
         if if_missing and (present := _present(config, made)):
             output.verbatim(f"Nothing is made: {present}.")
             return
+        # Not asked while the service starts: systemd holds its socket already, and the answer would be waited for.
+        daemon = None if if_missing else settings.find(ctx, config)
+        if daemon is not None and daemon.clock_doubt:
+            fail(output, daemon.clock_doubt)
         new_ca = force or not there(made.ca_certificate)
         tls.init(
             directory,
@@ -86,8 +90,8 @@ def init(ctx: click.Context, names: tuple[str, ...], addresses: tuple[str, ...],
     output.verbatim(f"  addresses:   {', '.join(server.addresses) or 'none'}")
     output.verbatim(f"  fingerprint: {server.fingerprint_sha256}")
     output.verbatim(f"{'Made a new' if new_ca else 'Kept the'} CA ({ca.subject}), valid until {ca.not_after:%Y-%m-%d}.")
-    # Not asked while the service starts: systemd holds its socket already, and the answer would be waited for.
-    daemon = None if if_missing or config.webhooks.certificate is not None else settings.find(ctx, config)
+    if config.webhooks.certificate is not None:
+        daemon = None
     serves = daemon is not None and daemon.reload() and daemon.serves(server.fingerprint_sha256)
     output.verbatim("")
     output.verbatim("What to do next:")
@@ -144,6 +148,7 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, no_reload: bool) 
             info = tls.describe(made.certificate)
             say(output, f"Not needed: valid for {info.days_left(now)} more days, for all that terminals call.")
             _end(output, {"renewed": False, "reasons": [], "certificate": document(info, made.certificate, now)})
+        _wait_for_the_clock(ctx, config, output, if_needed=if_needed, by_daemon=no_reload)
         tls.renew(config.database.tls_directory)
         info, ca = tls.describe(made.certificate), tls.describe(made.ca_certificate)
     except tls.TlsError as error:
@@ -163,6 +168,9 @@ def renew(ctx: click.Context, output: Output, if_needed: bool, no_reload: bool) 
             f"its CA ends on {ca.not_after:%Y-%m-%d}: posd tls init --force, then put the new "
             f"{made.ca_certificate} on every terminal"
             if info.days_left(now) < tls.RENEWAL_DAYS
+            else f"its CA is from the future, valid only from {ca.not_before:%Y-%m-%d} on: posd tls init --force, then "
+            f"put the new {made.ca_certificate} on every terminal"
+            if ca.not_before > now
             else f"name it at init: posd tls init --name or --address ({tls.missing(info, wanted(config))})"
         )
         fail(output, f"the renewed certificate does not help: {what}; {cure}")
@@ -187,6 +195,22 @@ def _not_ours(config: Config, output: Output, *, if_needed: bool) -> NoReturn:
     if not if_needed:
         fail(output, f"cannot renew: {words}")
     say(output, f"Nothing is renewed here: {words}.")
+    _end(output, {"renewed": False, "reasons": [], "certificate": None})
+
+
+def _wait_for_the_clock(
+    ctx: click.Context, config: Config, output: Output, *, if_needed: bool, by_daemon: bool
+) -> None:
+    """End where the posd that runs does not believe the clock; for the timer that is no fault.
+
+    The daemon itself has asked its clock before, and would not answer while it starts.
+    """
+    daemon = None if by_daemon else settings.find(ctx, config)
+    if daemon is None or not daemon.clock_doubt:
+        return
+    if not if_needed:
+        fail(output, daemon.clock_doubt)
+    say(output, f"{daemon.clock_doubt}. posd renews it by itself then.")
     _end(output, {"renewed": False, "reasons": [], "certificate": None})
 
 

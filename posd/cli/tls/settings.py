@@ -92,12 +92,23 @@ _PEER_CREDENTIALS = struct.Struct("iII")
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A daemon: `check` is what its health says of the certificate; `port` that of its webhook listener."""
+    """A daemon: `check` is what its health says of the certificate, `clock` what of the clock; `port` that of its
+    webhook listener.
+    """
 
     socket: Path
     host: str
     port: int
     check: Mapping[str, Any] = field(default_factory=dict)
+    clock: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def clock_doubt(self) -> str:
+        """Why no certificate is to be made now, and what to do: the clock is not believed. Empty where it is."""
+        if self.clock.get("status", "ok") == "ok":
+            return ""
+        detail, todo = self.clock.get("detail"), self.clock.get("todo")
+        return f"no certificate is made, for its dates would be wrong: {detail}. What to do: {todo}"
 
     @property
     def address(self) -> str:
@@ -139,11 +150,16 @@ def find(ctx: click.Context, config: Config) -> Running | None:
     """Return the daemon that runs; None where none answers this user."""
     try:
         with connect(ctx) as api:
-            check = api.get("/health", also={503}).body["checks"]["certificate"]
+            checks = api.get("/health", also={503}).body["checks"]
+            check = checks["certificate"]
             host = ip_address(config.webhooks.host)
             loopback = "127.0.0.1" if host.version == 4 else "::1"
             return Running(
-                Path(api.socket), loopback if host.is_unspecified else str(host), check["served"]["port"], check
+                Path(api.socket),
+                loopback if host.is_unspecified else str(host),
+                check["served"]["port"],
+                check,
+                checks.get("clock", {}),
             )
     except (Unreachable, Problem, LookupError, TypeError):
         return None

@@ -26,6 +26,8 @@ from tests.support.daemon import toml
 AT = datetime(2026, 11, 20, 15, 0, tzinfo=UTC)
 ZONE = ("--timezone", "America/Guayaquil")
 DAY = ("2026-11-20", *ZONE)
+#: What posd says of its clock.
+BELIEVED = Answer(body=b'{"unsure": []}')
 
 
 def listed(*transactions: dict[str, Any], cursor: str | None = None) -> Answer:
@@ -39,7 +41,7 @@ def daemon(home: Path, *transactions: dict[str, Any], more: tuple[Answer, ...] =
     """A daemon with these payments; `more` it answers after them."""
     opened = [item for item in transactions if item["outcome"] is None]
     attention = [item for item in transactions if item["attention"]]
-    with Stub(home / "s", [listed(*opened), listed(*transactions), *more, listed(*attention)]) as stub:
+    with Stub(home / "s", [listed(*opened), listed(*transactions), *more, listed(*attention), BELIEVED]) as stub:
         yield stub
 
 
@@ -57,6 +59,7 @@ def test_it_asks_for_what_can_be_of_the_day(tmp_path: Path) -> None:
         {"limit": ["500"], "open": ["true"], "until": ["2026-11-21T06:00:00.000Z"]},
         {"limit": ["500"], "since": ["2026-11-18T05:00:00.000Z"], "until": ["2026-11-21T06:00:00.000Z"]},
         {"limit": ["500"], "attention": ["true"]},
+        {},  # the clock
     ]
 
 

@@ -1,0 +1,102 @@
+"""`posd clock`: what speaks for the clock of this machine and against it, and a person's word that it is right."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from posd.cli.app.connection import connect, json_option
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.lazy import LazyGroup, Targets
+from posd.cli.app.output import Output, Pair, moment
+from posd.client.calls import Reply
+
+SUBCOMMANDS: Targets = {"confirm": "posd.cli.operate.clock:confirm"}
+
+#: what the kernel says -> words.
+KERNEL: Mapping[str, str] = {
+    "synchronised": "a time service keeps the clock",
+    "unsynchronised": "no time service keeps the clock; that alone is no reason to doubt it",
+    "unknown": "the kernel does not tell posd whether a time service keeps the clock",
+}
+
+
+@click.group(cls=LazyGroup, targets=SUBCOMMANDS, invoke_without_command=True)
+@json_option
+@click.pass_context
+def clock(ctx: click.Context, output: Output) -> None:
+    """Show what speaks for the clock of this machine, and what waits for it.
+
+    Payments do not need the clock. While it is not believed nothing is removed, and no certificate is made or renewed.
+    Exit code 0: it is believed; 1: it is not.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    with connect(ctx) as api:
+        reply = api.get("/clock")
+    _show(output, reply)
+    sys.exit(ExitCode.DONE if reply.body["sure"] else ExitCode.NOT_DONE)
+
+
+@click.command()
+@click.option("--operator", required=True, metavar="NAME", help="Who has compared the clock.")
+@click.option("--note", metavar="TEXT", help="How; it is kept with the database.")
+@json_option
+@click.pass_context
+def confirm(ctx: click.Context, output: Output, operator: str, note: str | None) -> None:
+    """Say that the clock of this machine is right now.
+
+    Compare it with another clock first (date -u). What has waited goes on at once: what is older than the configured
+    days by this clock is removed for good.
+    """
+    if not operator.strip():
+        raise click.BadParameter("say who has compared the clock", param_hint="--operator")
+    body = {"operator": operator.strip()} | ({"note": note.strip()} if note and note.strip() else {})
+    with connect(ctx) as api:
+        reply = api.post("/clock/confirm", body)
+    _show(output, reply)
+
+
+def _show(output: Output, reply: Reply) -> None:
+    if output.as_json:
+        output.json(reply.raw)
+        return
+    state = reply.body
+    sure = bool(state["sure"])
+    output.panel(f"clock: {'sure' if sure else 'unsure'}", _pairs(state), "green" if sure else "yellow")
+    if not sure:
+        output.line()
+        output.line("Until the clock is believed these wait; payments go on:", "bold")
+        for item in state["waiting"]:
+            output.line(item, indent=2)
+        output.line()
+        output.line(f"What to do: {state['todo']}")
+
+
+def _pairs(state: Mapping[str, Any]) -> Iterator[Pair]:
+    seen, terminals = state["witnesses"], state["witnesses"]["terminals"]
+    yield "the clock says", moment(seen["now"], date=True)
+    if state["detail"]:
+        yield "not believed", state["detail"]
+    yield "highest time believed", moment(seen["highest"], date=True)
+    yield "confirmed up to", moment(seen["confirmed"], date=True)
+    yield "this posd was made on", seen["built"][:10]
+    yield "time service", KERNEL.get(seen["kernel"], seen["kernel"])
+    yield "terminals", _terminals(terminals)
+    if (said := state["confirmation"]) is not None:
+        note = f": {said['note']}" if said["note"] else ""
+        yield "last confirmed", f"{moment(said['at'], date=True)} by {said['operator']}{note}"
+    for item in state["unsure"][:5]:
+        until = "now" if item["until"] is None else moment(item["until"], date=True)
+        yield "was not believed", f"{moment(item['since'], date=True)} to {until} ({item['reason']})"
+
+
+def _terminals(said: Mapping[str, Any]) -> str:
+    if said["ahead_seconds"] is None:
+        return "no event of the last hour has a time"
+    apart = abs(said["ahead_seconds"])
+    way = "ahead of" if said["ahead_seconds"] > 0 else "behind"
+    many = f"{said['payments']} payments on {said['terminals']} terminals"
+    verdict = "they confirm the clock" if said["agree"] else "too few, or they do not agree: they confirm nothing"
+    return f"the clock is {apart:.0f} s {way} theirs ({many}; {verdict})"

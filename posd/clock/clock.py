@@ -1,0 +1,269 @@
+"""The wall clock, watched: it is read every few seconds and whenever somebody acts on it (see `clock.rules`).
+
+What is kept over restarts is one mark of the database, written every quarter of an hour and at the stop. Nothing is
+written for a payment. While the clock is not believed nothing is written at all: a time that turns out to be wrong
+leaves no trace, and what was right before holds, also after a power cut.
+"""
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Annotated
+
+import msgspec
+import structlog
+from msgspec import Meta
+
+from posd.base.json_types import Moment
+from posd.base.times import iso, parse_iso
+from posd.clock import kernel, rules
+from posd.clock.rules import Doubt, Kept, Kernel, Reading, Sighting, TerminalTimes, Witness
+from posd.storage import changes, marks
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.storage.writer import Unit
+
+#: How often the clock is looked at where nobody asks, in seconds.
+LOOK_SECONDS = 5.0
+#: How often what is known is written down, in seconds.
+KEEP_SECONDS = 900.0
+#: So many times in which the clock was not believed are kept, the newest.
+MOST_STRETCHES = 100
+#: Events that are remembered, and years that a terminal can mean.
+MOST_SIGHTINGS = 64
+YEARS = range(2000, 2200)
+
+#: What a person does about a clock that is not believed.
+TODO = (
+    "compare the clock of this machine with another one (date -u); where it is wrong, set it (timedatectl), and posd "
+    "goes on by itself; where it is right, say so: posd clock confirm --operator NAME"
+)
+
+log = structlog.get_logger("posd.clock")
+
+
+class Confirmation(msgspec.Struct, frozen=True):
+    """A person's word that the clock was right, and what was known before it."""
+
+    at: Annotated[Moment, Meta(description="what the clock said")]
+    operator: Annotated[str, Meta(description="who")]
+    note: Annotated[str, Meta(description="why, empty where nothing was said")]
+    uid: Annotated[int | None, Meta(description="user id of the process that called, null where it is not known")]
+    doubt: Annotated[str, Meta(description="why the clock was not believed, empty where it was")]
+    highest_before: Annotated[Moment | None, Meta(description="the highest time that was believed before")]
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A time in which the clock was not believed: records of it may bear any time."""
+
+    since: Annotated[Moment, Meta(description="the last time that was believed before it")]
+    until: Annotated[Moment | None, Meta(description="when the clock was believed again, null where it is not yet")]
+    reason: Annotated[str, Meta(description="why it was not, at first")]
+
+
+class WallClock:
+    """`begin` before anybody asks, `run` as a task, `keep` at the stop."""
+
+    def __init__(
+        self,
+        store: Store,
+        limit: timedelta,
+        built: datetime,
+        now: Callable[[], datetime],
+        elapsed: Callable[[], float] = kernel.elapsed,
+        kernel_state: Callable[[float], Kernel] = kernel.state,
+    ) -> None:
+        """`limit`: the largest step that is usual. `elapsed`: seconds since the boot, sleep included."""
+        self._store = store
+        self.limit = limit
+        self.built = built
+        self._now = now
+        self._elapsed = elapsed
+        self._kernel_state = kernel_state
+        self._kept: Kept | None = None
+        self._written: Kept | None = None
+        self._reference: Reading | None = None
+        self._sightings: deque[Sighting] = deque(maxlen=MOST_SIGHTINGS)
+        self._listeners: list[Callable[[], None]] = []
+        self._looked = elapsed()
+        self._doubt: Doubt | None = None
+        self._detail = ""
+        #: The time in which the clock is not believed, which goes on; None where it is.
+        self.stretch: Stretch | None = None
+        self._unwritten: list[Stretch] = []
+        self.reading = self._read()
+        self.terminals = TerminalTimes(0, 0, None, agree=False)
+
+    async def begin(self) -> None:
+        """Take up what earlier runs knew, and look. Raise StorageUnavailable."""
+        newest = await self._store.read(changes.newest_at)
+        self._written = await self._store.read(_kept)
+        self._kept = rules.beginning(self._written, None if newest is None else parse_iso(newest))
+        found = await self._store.read(stretches)
+        self.stretch = next((item for item in found if item.until is None), None)
+        self.look()
+
+    async def run(self) -> None:
+        """Look from time to time, and write down what is known, until cancelled."""
+        kept = self._elapsed() - KEEP_SECONDS
+        while True:
+            self.look()
+            if self._unwritten or self._elapsed() - kept >= KEEP_SECONDS:
+                await self.keep()
+                kept = self._elapsed()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def keep(self) -> None:
+        """Write down what is known; where the disk does not take it, the next time does."""
+        self.look()
+        kept, noted = self._kept, tuple(self._unwritten)
+        if kept == self._written and not noted:
+            return
+        with suppress(StorageUnavailable, CommitUncertain):
+            await self._store.write(partial(_keep, kept=kept, noted=noted))
+            self._written = kept
+            self._unwritten = self._unwritten[len(noted) :]
+
+    @property
+    def sure(self) -> bool:
+        """Whether the clock can be believed now."""
+        self.look()
+        return self._doubt is None
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the clock cannot be believed now, in words; None where it can."""
+        self.look()
+        return None if self._doubt is None else self._detail
+
+    @property
+    def reason(self) -> Doubt | None:
+        """The same as a word of the table."""
+        return self._doubt
+
+    @property
+    def known(self) -> Kept | None:
+        """The highest time that was believed, and the confirmed time; None before any was."""
+        return self._kept
+
+    @property
+    def confirmed(self) -> datetime:
+        """The time up to which the clock is confirmed: what is old is old by this one."""
+        self.look()
+        return self.built if self._kept is None else self._kept.confirmed
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the clock is believed again."""
+        self._listeners.append(listener)
+
+    def heard(self, terminal: str, payment: str, occurred_at: str) -> None:
+        """Take the time that an event of a terminal bears."""
+        with suppress(ValueError, OverflowError):
+            occurred = parse_iso(occurred_at)
+            if occurred.year in YEARS:
+                self._sightings.append(Sighting(terminal, payment, occurred, self._elapsed()))
+
+    def look(self) -> None:
+        """Read the clocks, and judge."""
+        reading = self.reading = self._read()
+        passed, self._looked = max(0.0, reading.elapsed - self._looked), reading.elapsed
+        self.terminals = rules.heard(self._sightings, reading, self.limit)
+        found = rules.doubt(reading, self._kept, self._reference, self.built, self.limit)
+        witness = rules.witness(reading, self.terminals)
+        if found is not None and witness in rules.ENDED_BY[found]:
+            self._reference, found = None, None
+        if found is None:
+            self._believe(reading, passed, witness)
+        else:
+            self._detail = rules.words(found, reading, self._kept, self._reference, self.built)
+        self._tell(found, witness)
+
+    def _believe(self, reading: Reading, passed: float, witness: Witness | None) -> None:
+        self._kept = rules.moved(self._kept, reading, passed, confirmed=witness is not None)
+        reference = self._reference
+        if reference is None or reading.elapsed - reference.elapsed >= rules.REFERENCE_SECONDS:
+            self._reference = reading
+
+    def _tell(self, found: Doubt | None, witness: Witness | None) -> None:
+        """Note and log a change; tell the listeners where the clock is believed again."""
+        before, self._doubt = self._doubt, found
+        if found is None and self.stretch is not None:
+            self._unwritten.append(msgspec.structs.replace(self.stretch, until=iso(self.reading.wall)))
+            self.stretch = None
+        if found is before:
+            return
+        if found is not None:
+            if self.stretch is None:
+                since = self.reading.wall if self._kept is None else self._kept.highest
+                self.stretch = Stretch(iso(since), None, found)
+                self._unwritten.append(self.stretch)
+            log.warning("clock.unsure", reason=found, detail=self._detail)
+            return
+        log.info("clock.sure", reason=witness or "itself")
+        for listener in self._listeners:
+            listener()
+
+    async def confirm(self, operator: str, note: str, uid: int | None) -> Confirmation:
+        """Take a person's word that the clock is right now. Raise StorageUnavailable or CommitUncertain."""
+        self.look()
+        reading, before = self.reading, self._kept
+        kept = rules.by_person(reading, self.built)
+        said = Confirmation(
+            iso(reading.wall),
+            operator,
+            note,
+            uid,
+            "" if self._doubt is None else self._detail,
+            None if before is None else iso(before.highest),
+        )
+        await self._store.write(partial(_confirm, kept=kept, said=said))
+        self._kept = self._written = kept
+        self._reference = reading
+        log.info("clock.confirmed", uid=uid)
+        self.look()
+        return said
+
+    def _read(self) -> Reading:
+        wall = self._now()
+        return Reading(wall, self._elapsed(), self._kernel_state(wall.timestamp()))
+
+
+def _kept(db: sqlite3.Connection) -> Kept | None:
+    text = marks.newest_detail(db, marks.CLOCK)
+    return None if text is None else msgspec.json.decode(text, type=Kept)
+
+
+def _keep(unit: Unit, kept: Kept | None, noted: Sequence[Stretch] = ()) -> None:
+    if kept is not None:
+        marks.clear(unit.db, marks.CLOCK)
+        marks.add(unit.db, iso(kept.highest), marks.CLOCK, kept)
+    for item in noted:
+        unit.db.execute("DELETE FROM marks WHERE kind = ? AND at = ?", (marks.CLOCK_UNSURE, item.since)).close()
+        marks.add(unit.db, item.since, marks.CLOCK_UNSURE, item)
+    if noted:
+        unit.db.execute(
+            "DELETE FROM marks WHERE kind = ? AND rowid NOT IN"
+            " (SELECT rowid FROM marks WHERE kind = ? ORDER BY rowid DESC LIMIT ?)",
+            (marks.CLOCK_UNSURE, marks.CLOCK_UNSURE, MOST_STRETCHES),
+        ).close()
+
+
+def _confirm(unit: Unit, kept: Kept, said: Confirmation) -> None:
+    _keep(unit, kept)
+    marks.add(unit.db, said.at, marks.CLOCK_CONFIRMED, said)
+
+
+def stretches(db: sqlite3.Connection) -> list[Stretch]:
+    """Return the times in which the clock was not believed, the newest first."""
+    rows = db.execute("SELECT detail FROM marks WHERE kind = ? ORDER BY rowid DESC", (marks.CLOCK_UNSURE,))
+    return [msgspec.json.decode(row[0], type=Stretch) for row in rows]
+
+
+def last_confirmation(db: sqlite3.Connection) -> Confirmation | None:
+    """Return the newest word of a person."""
+    text = marks.newest_detail(db, marks.CLOCK_CONFIRMED)
+    return None if text is None else msgspec.json.decode(text, type=Confirmation)

@@ -1,0 +1,68 @@
+"""What the kernel says of the wall clock (adjtimex(2)): whether a time service keeps it. To ask needs no privilege.
+
+The kernel takes the word back when the clock is set by hand, and when the service has been silent for too long. A
+sandbox may forbid the question, as the unit of the package does (ProtectClock=). Then the file counts that
+systemd-timesyncd touches each time that it has set the clock right.
+"""
+
+import ctypes
+import time
+from pathlib import Path
+
+from posd.clock.rules import Kernel
+
+#: The return value, and the bit of the status, that say that nothing keeps the clock.
+TIME_ERROR = 5
+STA_UNSYNC = 0x0040
+#: The kernel's word is about the clock of which it tells the time: that of this process may be another. Seconds.
+SAME_CLOCK_SECONDS = 5.0
+
+#: What systemd-timesyncd touches, and its longest pause between two times (PollIntervalMaxSec=, 2048 s) with a margin.
+TIMESYNC = Path("/run/systemd/timesync/synchronized")
+TIMESYNC_SECONDS = 2400.0
+
+
+class _Timex(ctypes.Structure):
+    """struct timex, up to the time; the rest is reserved."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("constant", ctypes.c_long),
+        ("precision", ctypes.c_long),
+        ("tolerance", ctypes.c_long),
+        ("seconds", ctypes.c_long),
+        ("fraction", ctypes.c_long),
+        ("rest", ctypes.c_long * 32),
+    )
+
+
+def state(now: float) -> Kernel:
+    """Return what is known of the clock that says `now` (seconds since 1970)."""
+    timex = _Timex()  # modes 0: nothing is changed
+    try:
+        found = int(ctypes.CDLL(None).adjtimex(ctypes.byref(timex)))
+    except (OSError, AttributeError):
+        found = -1
+    if found < 0 or abs(timex.seconds - now) > SAME_CLOCK_SECONDS:
+        return _timesync(now)
+    if found == TIME_ERROR or timex.status & STA_UNSYNC:
+        return Kernel.UNSYNCHRONISED
+    return Kernel.SYNCHRONISED
+
+
+def _timesync(now: float) -> Kernel:
+    try:
+        touched = TIMESYNC.stat().st_mtime
+    except OSError:
+        return Kernel.UNKNOWN
+    return Kernel.SYNCHRONISED if -SAME_CLOCK_SECONDS <= now - touched <= TIMESYNC_SECONDS else Kernel.UNKNOWN
+
+
+def elapsed() -> float:
+    """Return the seconds since the boot, those included in which the machine slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,0 +1,218 @@
+"""What is believed of the wall clock: every doubt, what ends it, and how far the confirmed time moves."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.clock import rules
+from posd.clock.rules import (
+    ABSENCE,
+    CATCH_UP,
+    ENDED_BY,
+    EVENT_SECONDS,
+    NIGHT,
+    RECORD,
+    Doubt,
+    Kept,
+    Kernel,
+    Reading,
+    Sighting,
+    TerminalTimes,
+    Witness,
+)
+from tests.support.tables import every
+
+BUILT = datetime(2026, 11, 20, tzinfo=UTC)
+NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
+LIMIT = timedelta(seconds=300)
+SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
+KEPT = Kept(NOON, NOON)
+
+
+def at(ahead: timedelta = timedelta(), elapsed: float = 0.0, kernel: Kernel = Kernel.UNKNOWN) -> Reading:
+    """Return a reading of so long after noon, `elapsed` seconds after the reference."""
+    return Reading(NOON + ahead, 1000.0 + elapsed, kernel)
+
+
+class Case(NamedTuple):
+    reading: Reading
+    kept: Kept | None
+    reference: Reading | None
+    doubt: Doubt | None
+
+
+CASES = {
+    "a first start believes the clock": Case(at(), None, None, None),
+    "a first start does not believe a clock before the build": Case(
+        Reading(BUILT - SECOND, 0.0), None, None, Doubt.BEFORE_BUILD
+    ),
+    "the day of the build is no time before it": Case(Reading(BUILT, 0.0), None, None, None),
+    "a person said that the build's date is wrong": Case(
+        Reading(BUILT - DAY, 0.0), Kept(BUILT - DAY, BUILT - DAY, BUILT.isoformat()), None, None
+    ),
+    "of another build nobody said so": Case(
+        Reading(BUILT - DAY, 0.0), Kept(BUILT - DAY, BUILT - DAY, "2026-01-01T00:00:00+00:00"), None, Doubt.BEFORE_BUILD
+    ),
+    "a restart after a moment": Case(at(SECOND), KEPT, None, None),
+    "a restart after a night": Case(at(DAY), KEPT, None, None),
+    "a restart after a week": Case(at(7 * DAY), KEPT, None, None),
+    "a restart at the bound": Case(at(ABSENCE), KEPT, None, None),
+    "a restart beyond the bound": Case(at(ABSENCE + SECOND), KEPT, None, Doubt.FAR_AHEAD),
+    "a restart in the far future": Case(at(900 * DAY), KEPT, None, Doubt.FAR_AHEAD),
+    "a restart a little earlier": Case(at(-LIMIT), KEPT, None, None),
+    "a restart earlier": Case(at(-LIMIT - SECOND), KEPT, None, Doubt.BEHIND),
+    "time passes": Case(at(DAY, 86_400.0), KEPT, at(), None),
+    "a suspended machine": Case(at(30 * DAY, 30 * 86_400.0), Kept(NOON, NOON), at(), None),
+    "a small step ahead": Case(at(LIMIT + 10 * SECOND, 10.0), KEPT, at(), None),
+    "a large step ahead": Case(at(LIMIT + 11 * SECOND, 10.0), KEPT, at(), Doubt.STEPPED_AHEAD),
+    "a jump of 900 days": Case(at(900 * DAY, 60.0), KEPT, at(), Doubt.STEPPED_AHEAD),
+    "a jump that is over": Case(at(60 * SECOND, 60.0), KEPT, at(), None),
+    "a small step back": Case(at(10 * SECOND - LIMIT, 10.0), Kept(NOON, NOON), at(), None),
+    "a large step back": Case(at(-DAY, 10.0), KEPT, at(), Doubt.BEHIND),
+    "a step back that time has made up for": Case(at(SECOND, 86_400.0), KEPT, at(), Doubt.STEPPED_BACK),
+}
+
+
+@every("case", CASES.values(), CASES)
+def test_what_speaks_against_the_clock(case: Case) -> None:
+    assert rules.doubt(case.reading, case.kept, case.reference, BUILT, LIMIT) is case.doubt
+    if case.doubt is not None:
+        words = rules.words(case.doubt, case.reading, case.kept, case.reference, BUILT)
+        assert f"{case.reading.wall:%Y-%m-%d %H:%M:%S} UTC" in words
+
+
+def test_every_doubt_has_its_words_and_what_ends_it() -> None:
+    assert set(rules.WORDS) == set(ENDED_BY) == set(Doubt)
+    assert {found for found, by in ENDED_BY.items() if not by} == {Doubt.BEFORE_BUILD, Doubt.BEHIND}
+
+
+@given(st.integers(-10_000, 10_000), st.integers(0, 10_000_000))
+def test_a_missing_time_service_alone_makes_nothing_unsure(seconds: int, elapsed: int) -> None:
+    found = {
+        rules.doubt(
+            at(timedelta(seconds=elapsed + seconds), float(elapsed), kernel), Kept(NOON, NOON), at(), BUILT, LIMIT
+        )
+        for kernel in Kernel
+    }
+    assert len(found) == 1
+
+
+class Earlier(NamedTuple):
+    kept: Kept | None
+    record: datetime | None
+    known: Kept | None
+
+
+EARLIER = {
+    "nothing is known": Earlier(None, None, None),
+    "an earlier version kept nothing but records": Earlier(None, NOON, KEPT),
+    "no record": Earlier(KEPT, None, KEPT),
+    "an older record": Earlier(KEPT, NOON - DAY, KEPT),
+    "a record of after the last time that was kept": Earlier(KEPT, NOON + RECORD, Kept(NOON + RECORD, NOON)),
+    "a record that was made under a clock that was not believed": Earlier(KEPT, NOON + RECORD + SECOND, KEPT),
+}
+
+
+@every("case", EARLIER.values(), EARLIER)
+def test_what_earlier_runs_have_left(case: Earlier) -> None:
+    assert rules.beginning(case.kept, case.record) == case.known
+
+
+class Sightings(NamedTuple):
+    sightings: Sequence[Sighting]
+    agree: bool
+    ahead: float | None
+
+
+def seen(terminal: str, payment: str, ahead: float = 0.0, ago: float = 0.0) -> Sighting:
+    """Return an event of a terminal whose clock is so far ahead, which came so long ago."""
+    return Sighting(terminal, payment, NOON + timedelta(seconds=ahead - ago), 1000.0 - ago)
+
+
+HEARD = {
+    "no event": Sightings([], False, None),
+    "one event": Sightings([seen("A", "1")], False, 0.0),
+    "many of one terminal": Sightings([seen("A", str(number)) for number in range(20)], False, 0.0),
+    "one payment of two terminals": Sightings([seen("A", "1"), seen("B", "1")], False, 0.0),
+    "three of two terminals": Sightings([seen("A", "1"), seen("B", "2"), seen("A", "3")], True, 0.0),
+    "the same, some minutes ago": Sightings([seen("A", "1", ago=900), seen("B", "2"), seen("A", "3")], True, 0.0),
+    "an event that came late": Sightings([seen("A", "1", -3000), seen("B", "2"), seen("A", "3")], True, 0.0),
+    "too long ago": Sightings([seen("A", "1", ago=EVENT_SECONDS + 1), seen("B", "2"), seen("B", "3")], False, 0.0),
+    "one of two is wrong": Sightings([seen("A", "1", 7200), seen("B", "2"), seen("B", "3")], False, -3600.0),
+    "one of three is wrong": Sightings([seen("A", "1", 10**8), seen("B", "2"), seen("C", "3")], True, 0.0),
+    "two of three are wrong": Sightings([seen("A", "1", 7200), seen("B", "2", 7200), seen("C", "3")], False, -7200.0),
+    "within the limit": Sightings([seen("A", "1", 300), seen("B", "2", -300), seen("C", "3", 300)], True, -300.0),
+}
+
+
+@every("case", HEARD.values(), HEARD)
+def test_several_terminals_confirm_the_clock_and_one_does_not(case: Sightings) -> None:
+    found = rules.heard(case.sightings, at(), LIMIT)
+    assert (found.agree, found.ahead_seconds) == (case.agree, case.ahead)
+
+
+def test_what_confirms_the_clock() -> None:
+    agreeing, silent = TerminalTimes(3, 2, 0.0, agree=True), TerminalTimes(0, 0, None, agree=False)
+    assert rules.witness(at(kernel=Kernel.SYNCHRONISED), silent) is Witness.KERNEL
+    for kernel in (Kernel.UNKNOWN, Kernel.UNSYNCHRONISED):
+        assert rules.witness(at(kernel=kernel), agreeing) is Witness.EVENTS
+        assert rules.witness(at(kernel=kernel), silent) is None
+
+
+def test_the_confirmed_time_moves_with_the_clock_that_is_believed() -> None:
+    assert rules.moved(None, at(), 0.0, confirmed=False) == KEPT
+    assert rules.moved(KEPT, at(SECOND), 1.0, confirmed=False) == Kept(NOON + SECOND, NOON + SECOND)
+    assert rules.moved(KEPT, at(-SECOND), 1.0, confirmed=False) == KEPT, "it never goes back"
+    night = at(NIGHT)
+    assert rules.moved(KEPT, night, 0.0, confirmed=False) == Kept(night.wall, night.wall)
+
+
+def test_one_reading_after_a_long_absence_moves_the_confirmed_time_by_nothing() -> None:
+    week = at(7 * DAY)
+    after = rules.moved(KEPT, week, 0.0, confirmed=False)
+    assert after == Kept(week.wall, NOON)
+    assert rules.moved(KEPT, week, 0.0, confirmed=True) == Kept(week.wall, week.wall)
+    later = rules.moved(after, at(7 * DAY + SECOND), 1.0, confirmed=False)
+    assert later.confirmed == NOON + timedelta(seconds=CATCH_UP)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8 * 86_400), st.integers(0, 3600), st.booleans()), max_size=20))
+def test_the_confirmed_time_never_goes_back_and_never_overtakes_the_clock(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    kept, wall = KEPT, NOON
+    for ahead, passed, confirmed in steps:
+        wall += timedelta(seconds=ahead)
+        before = kept
+        kept = rules.moved(kept, Reading(wall, 0.0), float(passed), confirmed=confirmed)
+        assert before.confirmed <= kept.confirmed <= kept.highest == wall
+
+
+def test_a_person_corrects_the_highest_time() -> None:
+    back = at(-5 * DAY)
+    assert rules.doubt(back, KEPT, at(), BUILT, LIMIT) is Doubt.BEHIND
+    kept = rules.by_person(back, BUILT)
+    assert rules.doubt(back, kept, back, BUILT, LIMIT) is None
+    ancient = Reading(BUILT - 5 * DAY, 0.0)
+    kept = rules.by_person(ancient, BUILT)
+    assert rules.doubt(ancient, kept, ancient, BUILT, LIMIT) is None
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=Kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (timedelta(seconds=-90), "90 s"),
+        (timedelta(minutes=90), "90 min"),
+        (timedelta(hours=40), "40 h"),
+        (timedelta(days=900, hours=1), "900 days"),
+    ],
+)
+def test_how_long_something_is(value: timedelta, words: str) -> None:
+    assert rules.span(value) == words

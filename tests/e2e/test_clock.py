@@ -1,0 +1,268 @@
+"""The clock of the machine goes wrong under a real daemon: nothing is deleted or made for it, and payments go on."""
+
+import signal
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from posd import tls
+from posd.base.times import iso, parse_iso
+from tests.e2e.test_backup import approve
+from tests.e2e.test_certificates import shown
+from tests.support import forks
+from tests.support.daemon import Daemon, Reply
+from tests.support.events import body
+from tests.support.faketime import FakeTime
+from tests.support.needs import needs
+from tests.support.shop import Payment, Shop, open_shop
+
+pytestmark = [needs("faketime"), pytest.mark.slow]
+
+AHEAD = 900.0
+BY_ANA = {"operator": "Ana", "note": "compared with the church tower"}
+
+
+@pytest.fixture
+def clock(home: Path) -> FakeTime:
+    return FakeTime(home / "clock")
+
+
+@pytest.fixture
+async def shop(home: Path, clock: FakeTime) -> AsyncIterator[Shop]:
+    async with open_shop(home, environment=clock.environment) as shop:
+        yield shop
+
+
+async def admin(posd: Daemon, method: str, path: str, content: Any = None) -> Reply:
+    return await posd.call(method, path, content, socket=posd.admin_socket)
+
+
+async def health(posd: Daemon) -> Any:
+    """Return the check of the clock; the clock never makes posd fail."""
+    reply = await posd.call("GET", "/health")
+    assert reply.status == 200, reply.body
+    return reply.json["checks"]["clock"]
+
+
+async def metric(posd: Daemon) -> str:
+    reply = await posd.call("GET", "/../metrics")
+    (line,) = (line for line in reply.body.decode().splitlines() if line.startswith("posd_clock_unsure "))
+    return line.split()[1]
+
+
+async def unsure(posd: Daemon, reason: str) -> None:
+    """Check that everything says so."""
+    check = await health(posd)
+    assert check["status"] == "degraded"
+    assert "posd clock confirm" in check["todo"]
+    assert await metric(posd) == "1"
+    state = (await admin(posd, "GET", "/clock")).json
+    assert (state["sure"], state["reason"]) == (False, reason)
+    assert state["detail"][:15] == check["detail"][:15]  # the seconds of the clock differ
+    assert state["waiting"]
+
+
+async def sure(posd: Daemon) -> None:
+    assert (await health(posd))["status"] == "ok"
+    assert await metric(posd) == "0"
+    state = (await admin(posd, "GET", "/clock")).json
+    assert (state["sure"], state["reason"], state["todo"], state["waiting"]) == (True, None, "", [])
+
+
+async def paid(shop: Shop) -> Payment:
+    payment = await shop.started()
+    await approve(payment)
+    assert (await payment.get())["outcome"]["result"] == "approved"
+    return payment
+
+
+async def prune(posd: Daemon, days: int) -> Reply:
+    return await admin(posd, "POST", "/prune", {"older_than_days": days})
+
+
+async def looked_at_the_certificate(posd: Daemon) -> None:
+    """Have posd look whether its certificate has to be renewed, and wait until it has done so."""
+    assert posd.process is not None
+    for _ in range(2):  # the second look begins when the first has ended
+        lines = len(posd.lines)
+        posd.process.send_signal(signal.SIGHUP)
+        await posd.log_line("certificate.loaded", after=lines)
+
+
+async def made_under(clock: FakeTime, posd: Daemon) -> None:
+    """Renew the certificate by a command that lives by this clock, while posd is stopped."""
+    process = await forks.start(
+        *("--config", str(posd.config_file), "tls", "renew"), env=dict(posd.environment) | {"PATH": "/usr/bin"}
+    )
+    said = await process.communicate()
+    assert process.returncode == 0, said
+
+
+async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no_certificate(
+    shop: Shop, clock: FakeTime
+) -> None:
+    posd = shop.daemon
+    before, certificate = await paid(shop), await shown(posd)
+    await sure(posd)
+
+    clock.move(days=AHEAD)
+    refused = await prune(posd, 30)
+    assert (refused.status, refused.json["code"]) == (503, "clock_unsure")
+    assert "posd clock confirm" in refused.json["detail"]
+    assert (await admin(posd, "POST", "/prune", {"older_than_days": 30, "dry_run": True})).json["removed"][
+        "transactions"
+    ] == 0
+    await unsure(posd, "stepped_ahead")
+    meanwhile = await paid(shop)
+    await looked_at_the_certificate(posd)
+    assert await shown(posd) == certificate
+
+    clock.move()
+    await sure(posd)
+    assert (await prune(posd, 30)).json["removed"]["transactions"] == 0
+    for payment in (before, meanwhile):
+        assert (await payment.get())["outcome"]["result"] == "approved"
+    await looked_at_the_certificate(posd)
+    assert await shown(posd) == certificate
+    assert not [line for line in posd.lines if line["event"] == "certificate.renewed"]
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+async def test_a_daemon_that_was_restarted_in_the_future_starts_and_is_well_again_in_the_present(
+    shop: Shop, clock: FakeTime, end: str
+) -> None:
+    posd = shop.daemon
+    before, certificate = await paid(shop), await shown(posd)
+    clock.move(days=AHEAD)
+    await paid(shop)
+    await posd.kill()
+    await posd.start()
+    await unsure(posd, "far_ahead")
+    assert (await prune(posd, 30)).json["code"] == "clock_unsure"
+    meanwhile = await paid(shop)
+    await looked_at_the_certificate(posd)
+    assert await shown(posd) == certificate
+    await getattr(posd, end)()
+
+    clock.move()
+    await posd.start()
+    await sure(posd)
+    assert (await prune(posd, 30)).json["removed"]["transactions"] == 0
+    for payment in (before, meanwhile):
+        assert (await payment.get())["outcome"]["result"] == "approved"
+    await paid(shop)
+
+
+async def test_a_daemon_that_starts_with_a_clock_behind_starts(shop: Shop, clock: FakeTime) -> None:
+    posd = shop.daemon
+    await paid(shop)
+    certificate = await shown(posd)
+    await posd.stop()
+    clock.move(days=-400)
+    await posd.start()
+    await unsure(posd, "before_build")
+    meanwhile = await paid(shop)
+    assert await shown(posd) == certificate, "it is not valid by this clock, and served all the same"
+    assert (await posd.call("GET", "/health")).json["checks"]["certificate"]["status"] == "degraded"
+    await posd.kill()
+    clock.move(hours=-2)
+    await posd.start()
+    await unsure(posd, "behind")
+    clock.move()
+    await sure(posd)
+    assert (await meanwhile.get())["outcome"]["result"] == "approved"
+    assert await shown(posd) == certificate
+
+
+async def test_a_certificate_from_the_future_is_made_anew_at_the_start(shop: Shop, clock: FakeTime) -> None:
+    posd = shop.daemon
+    await posd.stop()
+    clock.move(days=AHEAD)
+    await made_under(clock, posd)
+    clock.move()
+    await posd.start()
+    told = [line["detail"] for line in posd.lines if line["event"] == "certificate.renewed"]
+    assert told == ["it was from the future"]
+    assert tls.describe(tls.files(posd.directory / "state" / "tls").certificate).not_before < datetime.now(UTC)
+    assert (await posd.call("GET", "/health")).json["checks"]["certificate"]["status"] == "ok"
+    await paid(shop)
+
+
+async def test_a_certificate_from_the_future_is_made_anew_when_the_clock_is_believed_again(
+    shop: Shop, clock: FakeTime
+) -> None:
+    posd = shop.daemon
+    await posd.stop()
+    clock.move(days=AHEAD)
+    await made_under(clock, posd)
+    clock.move(hours=-2)
+    await posd.start()
+    await unsure(posd, "behind")
+    future = await shown(posd)
+    await looked_at_the_certificate(posd)
+    assert await shown(posd) == future
+    await paid(shop)
+    clock.move()
+    await posd.log_line("certificate.renewed")
+    await posd.log_line("certificate.loaded", detail="a new one, for connections from now on")
+    assert await shown(posd) != future
+    await paid(shop)
+
+
+async def test_a_person_says_that_the_clock_is_right(shop: Shop, clock: FakeTime) -> None:
+    posd = shop.daemon
+    old = await paid(shop)
+    clock.move(days=AHEAD)
+    assert (await prune(posd, 30)).json["code"] == "clock_unsure"
+    for content, path in (({}, "/operator"), ({"operator": "Ana", "why": 1}, "/why"), ({"operator": ""}, "/operator")):
+        refused = await admin(posd, "POST", "/clock/confirm", content)
+        assert (refused.status, [error["path"] for error in refused.json["errors"]]) == (422, [path])
+    assert (await posd.call("POST", "/clock/confirm", BY_ANA)).json["code"] == "forbidden"
+    said = (await admin(posd, "POST", "/clock/confirm", BY_ANA)).json
+    assert (said["sure"], said["confirmation"]["operator"]) == (True, "Ana")
+    await posd.log_line("certificate.loaded")  # by this clock the one before had ended
+    await sure(posd)
+    await posd.restart()
+    await sure(posd)
+    assert (await admin(posd, "GET", "/clock")).json["confirmation"]["note"] == BY_ANA["note"]
+    assert (await prune(posd, 30)).json["removed"]["transactions"] == 1, "what waited catches up"
+    assert (await old.get())["code"] == "pruned"
+
+    clock.move()  # it was the night that was wrong
+    await unsure(posd, "behind")
+    assert (await admin(posd, "POST", "/clock/confirm", {"operator": "Ana"})).json["sure"] is True
+    await posd.restart()
+    await sure(posd)
+
+
+async def test_one_terminal_confirms_nothing_and_several_do(shop: Shop, clock: FakeTime) -> None:
+    posd = shop.daemon
+    clock.move(days=AHEAD)
+    payments = [await shop.started() for _ in range(4)]
+    one, *others = payments
+    at = datetime.now(UTC) + timedelta(days=AHEAD)
+    for status in ("TERMINAL_ACKNOWLEDGED", "CARD_PRESENTED", "APPROVAL_REQUESTED", "APPROVAL"):
+        assert await one.event(status, event_id=str(uuid4()), occurred_at=iso(at)) == 200
+    await unsure(posd, "stepped_ahead")
+    assert await others[0].deliver(body(others[0].identity, "CARD_PRESENTED", None, others[0].serial)) == 200
+    await unsure(posd, "stepped_ahead")
+    for payment in others[1:]:
+        assert await payment.event("APPROVAL", occurred_at=iso(at)) == 200
+    await posd.log_line("clock.sure", reason="events")
+    await posd.log_line("certificate.loaded")
+    await sure(posd)
+    witnesses = (await admin(posd, "GET", "/clock")).json["witnesses"]
+    assert witnesses["terminals"]["agree"] is True
+    assert parse_iso(witnesses["confirmed"]) > at - timedelta(minutes=5)
+
+
+async def test_wild_times_of_terminals_change_nothing(shop: Shop) -> None:
+    posd = shop.daemon
+    for moment in ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "yesterday", "2099-01-01T00:00:00Z", "1e999"):
+        payment = await shop.started()
+        assert await payment.event("APPROVAL", occurred_at=moment) == 200
+    await sure(posd)

@@ -1,0 +1,210 @@
+"""The clock as it is watched: a real store, and clocks that the test moves, over restarts and power cuts."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from posd.base.times import iso, released
+from posd.clock import kernel
+from posd.clock.clock import LOOK_SECONDS, MOST_STRETCHES, WallClock, last_confirmation, stretches
+from posd.clock.rules import CATCH_UP, Doubt, Kernel
+from posd.storage import changes
+from posd.storage.store import Store
+from posd.storage.writer import Change, Unit
+
+NOON = datetime(2026, 12, 1, 12, tzinfo=UTC)
+LIMIT = timedelta(seconds=300)
+DAY = timedelta(days=1)
+YEARS = timedelta(days=900)
+
+
+@dataclass
+class Machine:
+    """A machine: its clocks, what its kernel says, its database."""
+
+    directory: Path
+    wall: datetime = NOON
+    elapsed: float = 100.0
+    kernel: Kernel = Kernel.UNKNOWN
+
+    def pass_by(self, passed: timedelta) -> None:
+        self.wall += passed
+        self.elapsed += passed.total_seconds()
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[tuple[Store, WallClock]]:
+        """Run what matters here of a daemon; at the end the power is cut."""
+        store = await Store.open(self.directory / "posd.db", self.directory / "posd.db.lock")
+        clock = WallClock(
+            store,
+            LIMIT,
+            released(),
+            lambda: self.wall,
+            lambda: self.elapsed,
+            lambda _now: self.kernel,
+        )
+        try:
+            await clock.begin()
+            yield store, clock
+        finally:
+            await store.close()
+
+    async def ran(self) -> None:
+        """Run and stop in order."""
+        async with self.run() as (_, clock):
+            await clock.keep()
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+async def record(store: Store, at: datetime) -> None:
+    """Record a change as a payment does."""
+
+    def work(unit: Unit) -> None:
+        changes.record(unit, Change(0, iso(at), "transaction", "id", "intent", "starting", None, None, ()))
+
+    await store.write(work)
+
+
+async def test_a_leap_to_another_century_and_a_power_cut_leave_no_trace(machine: Machine) -> None:
+    async with machine.run() as (store, clock):
+        await clock.keep()
+        machine.pass_by(timedelta(seconds=LOOK_SECONDS))
+        machine.wall += timedelta(days=365 * 73)
+        await record(store, machine.wall)  # a payment goes on
+        assert not clock.sure
+        await clock.keep()
+    async with machine.run() as (_, clock):
+        assert clock.reason is Doubt.FAR_AHEAD
+        await clock.keep()
+    machine.wall = NOON + timedelta(minutes=1)
+    async with machine.run() as (store, clock):
+        assert clock.sure
+        await clock.keep()
+        assert clock.confirmed == machine.wall
+        (told,) = await store.read(stretches)
+        assert (told.since, told.until, told.reason) == (iso(NOON), iso(machine.wall), "stepped_ahead")
+
+
+async def test_a_suspended_machine_is_no_jump(machine: Machine) -> None:
+    async with machine.run() as (_, clock):
+        machine.pass_by(30 * DAY)  # both clocks go on while it sleeps
+        assert clock.sure
+        assert clock.known is not None
+        assert clock.known.highest == machine.wall
+
+
+async def test_small_steps_do_not_add_up_over_days_and_do_within_one(machine: Machine) -> None:
+    async with machine.run() as (_, clock):
+        for _ in range(100):
+            machine.pass_by(DAY)
+            machine.wall += timedelta(seconds=100)
+            assert clock.sure
+        for _ in range(2):
+            machine.pass_by(timedelta(hours=1))
+            machine.wall += timedelta(seconds=250)
+            clock.look()
+        assert clock.reason is Doubt.STEPPED_AHEAD
+
+
+async def test_a_week_of_absence_is_believed_and_moves_the_retention_slowly(machine: Machine) -> None:
+    await machine.ran()
+    machine.wall += 7 * DAY
+    async with machine.run() as (_, clock):
+        assert clock.sure
+        assert clock.confirmed == NOON, "one reading confirms nothing of it"
+        machine.pass_by(timedelta(hours=1))
+        assert clock.confirmed == NOON + CATCH_UP * timedelta(hours=1)
+        await clock.keep()
+    async with machine.run() as (_, clock):  # however often it is started
+        assert clock.confirmed == NOON + CATCH_UP * timedelta(hours=1)
+        machine.kernel = Kernel.SYNCHRONISED
+        assert clock.confirmed == machine.wall
+
+
+async def test_a_month_of_absence_waits_for_a_time_service(machine: Machine) -> None:
+    await machine.ran()
+    machine.wall += 30 * DAY
+    async with machine.run() as (_, clock):
+        heard: list[bool] = []
+        clock.listen(lambda: heard.append(True))
+        assert (clock.sure, clock.confirmed) == (False, NOON)
+        machine.kernel = Kernel.SYNCHRONISED
+        assert (clock.sure, clock.confirmed, heard) == (True, machine.wall, [True])
+
+
+async def test_a_time_service_does_not_confirm_a_clock_that_is_behind(machine: Machine) -> None:
+    await machine.ran()
+    machine.wall -= DAY
+    machine.kernel = Kernel.SYNCHRONISED
+    async with machine.run() as (_, clock):
+        assert clock.reason is Doubt.BEHIND
+        machine.pass_by(DAY)
+        assert clock.sure
+
+
+async def test_what_a_person_says_is_kept_with_what_was_known_before(machine: Machine) -> None:
+    async with machine.run() as (store, clock):
+        machine.wall -= YEARS
+        assert clock.reason is Doubt.BEFORE_BUILD
+        await clock.confirm("Ana", "by the phone", 1000)
+        assert clock.sure
+    async with machine.run() as (store, clock):
+        assert clock.sure, "this build was not made when it says"
+        said = await store.read(last_confirmation)
+        assert said is not None
+        assert (said.operator, said.note, said.uid, said.highest_before) == ("Ana", "by the phone", 1000, iso(NOON))
+        assert "this posd was made on" in said.doubt
+
+
+async def test_records_of_before_the_last_minutes_speak_too(machine: Machine) -> None:
+    async with machine.run() as (store, clock):
+        await clock.keep()
+        machine.pass_by(timedelta(minutes=14))
+        await record(store, machine.wall)
+    machine.wall = NOON + timedelta(minutes=5)
+    async with machine.run() as (_, clock):
+        assert clock.reason is Doubt.BEHIND
+
+
+async def test_a_clock_that_jumps_to_and_fro_fills_no_disk(machine: Machine) -> None:
+    async with machine.run() as (store, clock):
+        for _ in range(MOST_STRETCHES + 5):
+            machine.pass_by(timedelta(seconds=LOOK_SECONDS))
+            machine.wall += YEARS
+            clock.look()
+            machine.wall -= YEARS
+            clock.look()
+        await clock.keep()
+        assert len(await store.read(stretches)) == MOST_STRETCHES
+
+
+async def test_times_of_terminals_that_are_none_are_passed_over(machine: Machine) -> None:
+    async with machine.run() as (_, clock):
+        for number, text in enumerate(("", "noon", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00")):
+            clock.heard("SN-1", str(number), text)
+        clock.look()
+        assert clock.terminals.payments == 0
+        clock.heard("SN-1", "1", iso(NOON))
+        clock.look()
+        assert (clock.terminals.payments, clock.terminals.agree) == (1, False)
+
+
+def test_the_kernel_is_asked_about_the_clock_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime.now(UTC).timestamp()
+    assert kernel.state(now) in Kernel
+    # Of another clock it says nothing; there the file of systemd-timesyncd counts.
+    other = now + 1_000_000.0
+    touched = tmp_path / "synchronized"
+    monkeypatch.setattr(kernel, "TIMESYNC", touched)
+    assert kernel.state(other) is Kernel.UNKNOWN
+    touched.touch()
+    assert kernel.state(other) is Kernel.UNKNOWN, "it was not set right by this clock lately"
+    assert kernel.state(now + 60.0) is Kernel.SYNCHRONISED

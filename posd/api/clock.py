@@ -1,6 +1,5 @@
 """Calls on the clock, for operators: its witnesses, what waits for it, and a person's word that it is right."""
 
-import sqlite3
 from typing import Annotated
 
 import msgspec
@@ -13,7 +12,7 @@ from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.app import json_response
 from posd.calls.context import Context
-from posd.clock.clock import TODO, Confirmation, Stretch, WallClock, last_confirmation, stretches
+from posd.clock.clock import TODO, Confirmation, Stretch, WallClock, last_confirmation
 from posd.clock.rules import Doubt, Kernel, TerminalTimes
 from posd.records.request import (
     MAX_NOTE_CHARACTERS,
@@ -93,7 +92,7 @@ class ClockCalls:
         return json_response(await self._state())
 
     async def _state(self) -> ClockState:
-        said, before = await self._context.read(_recorded)
+        said = await self._context.read(last_confirmation)
         clock, detail = self._clock, self._clock.doubt
         known = clock.known
         return ClockState(
@@ -102,7 +101,7 @@ class ClockCalls:
             detail=detail or "",
             todo=TODO if detail is not None else "",
             since=None if clock.stretch is None else clock.stretch.since,
-            unsure=[item for item in (clock.stretch,) if item] + [item for item in before if item.until],
+            unsure=[*filter(None, (clock.stretch,)), *clock.past],
             waiting=list(WAITING) if detail is not None else [],
             witnesses=Witnesses(
                 now=iso(clock.reading.wall),
@@ -115,10 +114,6 @@ class ClockCalls:
             ),
             confirmation=said,
         )
-
-
-def _recorded(db: sqlite3.Connection) -> tuple[Confirmation | None, list[Stretch]]:
-    return last_confirmation(db), stretches(db)
 
 
 def read_confirmation(body: bytes) -> ClockRequest:

@@ -94,6 +94,8 @@ class WallClock:
         self._detail = ""
         #: The time in which the clock is not believed, which goes on; None where it is.
         self.stretch: Stretch | None = None
+        #: Those that are over, the newest first.
+        self.past: deque[Stretch] = deque(maxlen=MOST_STRETCHES)
         self._unwritten: list[Stretch] = []
         self.reading = self._read()
         self.terminals = TerminalTimes(0, 0, None, agree=False)
@@ -105,6 +107,7 @@ class WallClock:
         self._kept = rules.beginning(self._written, None if newest is None else parse_iso(newest))
         found = await self._store.read(stretches)
         self.stretch = next((item for item in found if item.until is None), None)
+        self.past.extend(item for item in found if item.until is not None)
         self.look()
 
     async def run(self) -> None:
@@ -142,7 +145,7 @@ class WallClock:
 
     @property
     def reason(self) -> Doubt | None:
-        """The same as a word of the table."""
+        """The same as a word of the table, as it was at the last look."""
         return self._doubt
 
     @property
@@ -192,7 +195,9 @@ class WallClock:
         """Note and log a change; tell the listeners where the clock is believed again."""
         before, self._doubt = self._doubt, found
         if found is None and self.stretch is not None:
-            self._unwritten.append(msgspec.structs.replace(self.stretch, until=iso(self.reading.wall)))
+            over = msgspec.structs.replace(self.stretch, until=iso(self.reading.wall))
+            self.past.appendleft(over)
+            self._unwritten.append(over)
             self.stretch = None
         if found is before:
             return

@@ -1,7 +1,9 @@
 """The clock of the machine goes wrong under a real daemon: nothing is deleted or made for it, and payments go on."""
 
+import json
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from posd import tls
 from posd.base.times import iso, parse_iso
-from tests.e2e.test_backup import approve
+from tests.e2e.test_backup import approve, posd_command
 from tests.e2e.test_certificates import shown
 from tests.support import forks
 from tests.support.daemon import Daemon, Reply
@@ -91,6 +93,12 @@ async def looked_at_the_certificate(posd: Daemon) -> None:
         lines = len(posd.lines)
         posd.process.send_signal(signal.SIGHUP)
         await posd.log_line("certificate.loaded", after=lines)
+
+
+async def served(posd: Daemon) -> str:
+    """Return the fingerprint of the certificate that posd serves; a terminal may refuse it."""
+    check = (await posd.call("GET", "/health")).json["checks"]["certificate"]
+    return str(check["served"]["fingerprint_sha256"])
 
 
 async def made_under(clock: FakeTime, posd: Daemon) -> None:
@@ -202,10 +210,9 @@ async def test_a_certificate_from_the_future_is_made_anew_when_the_clock_is_beli
     clock.move(hours=-2)
     await posd.start()
     await unsure(posd, "behind")
-    future = await shown(posd)
+    future = await served(posd)
     await looked_at_the_certificate(posd)
-    assert await shown(posd) == future
-    await paid(shop)
+    assert await served(posd) == future
     clock.move()
     await posd.log_line("certificate.renewed")
     await posd.log_line("certificate.loaded", detail="a new one, for connections from now on")
@@ -265,4 +272,63 @@ async def test_wild_times_of_terminals_change_nothing(shop: Shop) -> None:
     for moment in ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "yesterday", "2099-01-01T00:00:00Z", "1e999"):
         payment = await shop.started()
         assert await payment.event("APPROVAL", occurred_at=moment) == 200
+    await sure(posd)
+
+
+@asynccontextmanager
+async def posd_on_the_till_socket(posd: Daemon) -> AsyncIterator[None]:
+    """Within the block commands find no admin socket, as for a till's user."""
+    away = posd.admin_socket.with_suffix(".away")
+    posd.admin_socket.rename(away)
+    try:
+        yield
+    finally:
+        away.rename(posd.admin_socket)
+
+
+async def test_the_commands_say_what_waits_and_do_nothing_that_would_be_wrong(shop: Shop, clock: FakeTime) -> None:
+    posd = shop.daemon
+    await paid(shop)
+    code, said, _ = await posd_command(posd, "clock")
+    assert (code, "clock: sure" in said) == (0, True), said
+    certificate = await shown(posd)
+    today = ("--timezone", "UTC", "--from", f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}")
+    code, said, _ = await posd_command(posd, "report", *today, "--json")
+    assert (code, json.loads(said)["clock_unsure"]) == (0, [])
+
+    clock.move(days=AHEAD)
+    await unsure(posd, "stepped_ahead")
+    code, said, _ = await posd_command(posd, "clock")
+    assert (code, "clock: unsure" in said, "posd clock confirm --operator NAME" in said) == (1, True, True), said
+    code, said, _ = await posd_command(posd, "clock", "--json")
+    assert (code, json.loads(said)["reason"]) == (1, "stepped_ahead")
+    for arguments in (("renew",), ("init",), ("init", "--force")):
+        code, _, said = await posd_command(posd, "tls", *arguments)
+        assert (code, "no certificate is made" in said) == (1, True), said
+    assert await shown(posd) == certificate
+    code, said, _ = await posd_command(posd, "tls", "renew", "--if-needed")
+    assert code == 0, said
+    code, _, said = await posd_command(posd, "prune", "--older-than", "30", "--yes")
+    assert (code, "nothing was removed" in said) == (1, True), said
+    code, said, _ = await posd_command(posd, "doctor")
+    assert "posd clock confirm" in said
+    code, said, _ = await posd_command(posd, "clock", "confirm")
+    assert code == 2, said
+    async with posd_on_the_till_socket(posd):
+        code, said, _ = await posd_command(posd, "report", *today)
+        assert (code, "was not believed and is not yet" in said) == (0, True), said
+
+    clock.move()
+    await sure(posd)
+    code, said, _ = await posd_command(posd, "report", *today)
+    assert (code, "The clock of this machine was not believed from" in said) == (0, True), said
+    assert json.loads((await posd_command(posd, "report", *today, "--json"))[1])["clock_unsure"] != []
+    code, page, _ = await posd_command(posd, "report", *today, "--html", "-")
+    assert "The clock of this machine was not believed from" in page
+    code, table, beside = await posd_command(posd, "report", *today, "--csv")
+    assert (table.splitlines()[0].endswith(",clock_unsure"), "was not believed" in beside) == (True, True)
+    clock.move(hours=3)
+    await unsure(posd, "stepped_ahead")
+    code, said, _ = await posd_command(posd, "clock", "confirm", "--operator", "Ana", "--note", "by the phone")
+    assert (code, "clock: sure" in said, "by Ana: by the phone" in said) == (0, True, True), said
     await sure(posd)

@@ -153,6 +153,7 @@ async def test_a_time_service_does_not_confirm_a_clock_that_is_behind(machine: M
 async def test_what_a_person_says_is_kept_with_what_was_known_before(machine: Machine) -> None:
     async with machine.run() as (store, clock):
         machine.wall -= YEARS
+        clock.look()
         assert clock.reason is Doubt.BEFORE_BUILD
         await clock.confirm("Ana", "by the phone", 1000)
         assert clock.sure

@@ -22,7 +22,7 @@ from tests.support.faketime import FakeTime
 from tests.support.needs import needs
 from tests.support.shop import Payment, Shop, open_shop
 
-pytestmark = [needs("faketime"), pytest.mark.slow]
+pytestmark = needs("faketime")
 
 AHEAD = 900.0
 BY_ANA = {"operator": "Ana", "note": "compared with the church tower"}
@@ -139,6 +139,7 @@ async def test_a_clock_that_jumps_ahead_for_a_while_deletes_nothing_and_makes_no
     assert not [line for line in posd.lines if line["event"] == "certificate.renewed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["stop", "kill"])
 async def test_a_daemon_that_was_restarted_in_the_future_starts_and_is_well_again_in_the_present(
     shop: Shop, clock: FakeTime, end: str
@@ -165,6 +166,7 @@ async def test_a_daemon_that_was_restarted_in_the_future_starts_and_is_well_agai
     await paid(shop)
 
 
+@pytest.mark.slow
 async def test_a_daemon_that_starts_with_a_clock_behind_starts(shop: Shop, clock: FakeTime) -> None:
     posd = shop.daemon
     await paid(shop)
@@ -186,6 +188,7 @@ async def test_a_daemon_that_starts_with_a_clock_behind_starts(shop: Shop, clock
     assert await shown(posd) == certificate
 
 
+@pytest.mark.slow
 async def test_a_certificate_from_the_future_is_made_anew_at_the_start(shop: Shop, clock: FakeTime) -> None:
     posd = shop.daemon
     await posd.stop()
@@ -200,6 +203,7 @@ async def test_a_certificate_from_the_future_is_made_anew_at_the_start(shop: Sho
     await paid(shop)
 
 
+@pytest.mark.slow
 async def test_a_certificate_from_the_future_is_made_anew_when_the_clock_is_believed_again(
     shop: Shop, clock: FakeTime
 ) -> None:
@@ -220,6 +224,7 @@ async def test_a_certificate_from_the_future_is_made_anew_when_the_clock_is_beli
     await paid(shop)
 
 
+@pytest.mark.slow
 async def test_a_person_says_that_the_clock_is_right(shop: Shop, clock: FakeTime) -> None:
     posd = shop.daemon
     old = await paid(shop)
@@ -246,6 +251,7 @@ async def test_a_person_says_that_the_clock_is_right(shop: Shop, clock: FakeTime
     await sure(posd)
 
 
+@pytest.mark.slow
 async def test_one_terminal_confirms_nothing_and_several_do(shop: Shop, clock: FakeTime) -> None:
     posd = shop.daemon
     clock.move(days=AHEAD)
@@ -267,6 +273,7 @@ async def test_one_terminal_confirms_nothing_and_several_do(shop: Shop, clock: F
     assert parse_iso(witnesses["confirmed"]) > at - timedelta(minutes=5)
 
 
+@pytest.mark.slow
 async def test_wild_times_of_terminals_change_nothing(shop: Shop) -> None:
     posd = shop.daemon
     for moment in ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "yesterday", "2099-01-01T00:00:00Z", "1e999"):
@@ -286,6 +293,7 @@ async def posd_on_the_till_socket(posd: Daemon) -> AsyncIterator[None]:
         away.rename(posd.admin_socket)
 
 
+@pytest.mark.slow
 async def test_the_commands_say_what_waits_and_do_nothing_that_would_be_wrong(shop: Shop, clock: FakeTime) -> None:
     posd = shop.daemon
     await paid(shop)

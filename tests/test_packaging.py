@@ -4,12 +4,14 @@ import re
 import runpy
 import subprocess
 import tomllib
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from posd import RELEASED
 from tests.support.needs import needs
 
 ROOT = Path(__file__).parents[1]
@@ -82,3 +84,11 @@ def test_the_libraries_of_the_package_are_those_that_posd_asks_for() -> None:
 )
 def test_a_version_is_ordered_by_debian_as_by_python(python: str, debian: str) -> None:
     assert runpy.run_path(str(ROOT / "packaging" / "build-deb"))["debian"](python) == debian
+
+
+def test_the_day_of_this_version_is_not_before_the_last_one_that_the_changelog_names() -> None:
+    """A clock that is before it is wrong, so it must not be in the future either."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    named = [date.fromisoformat(day) for day in re.findall(r"^## .*(\d{4}-\d\d-\d\d)$", text, re.MULTILINE)]
+    made = date.fromisoformat(RELEASED)
+    assert max([made, *named]) == made <= datetime.now(UTC).date()

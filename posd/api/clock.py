@@ -108,7 +108,7 @@ class ClockCalls:
                 highest=None if known is None else iso(known.highest),
                 confirmed=None if known is None else iso(known.confirmed),
                 built=iso(clock.built),
-                kernel=clock.reading.kernel,
+                kernel=clock.kernel,
                 terminals=clock.terminals,
                 max_step_seconds=clock.limit.total_seconds(),
             ),

@@ -98,7 +98,6 @@ class WallClock:
         self.past: deque[Stretch] = deque(maxlen=MOST_STRETCHES)
         self._unwritten: list[Stretch] = []
         self.reading = self._read()
-        self.terminals = TerminalTimes(0, 0, None, agree=False)
 
     async def begin(self) -> None:
         """Take up what earlier runs knew, and look. Raise StorageUnavailable."""
@@ -174,9 +173,9 @@ class WallClock:
         """Read the clocks, and judge."""
         reading = self.reading = self._read()
         passed, self._looked = max(0.0, reading.elapsed - self._looked), reading.elapsed
-        self.terminals = rules.heard(self._sightings, reading, self.limit)
         found = rules.doubt(reading, self._kept, self._reference, self.built, self.limit)
-        witness = rules.witness(reading, self.terminals)
+        asked = rules.asks(found, reading, self._kept)  # a payment looks too: what does not matter is not asked
+        witness = rules.witness(self.kernel, self.terminals) if asked else None
         if found is not None and witness in rules.ENDED_BY[found]:
             self._reference, found = None, None
         if found is None:
@@ -184,6 +183,16 @@ class WallClock:
         else:
             self._detail = rules.words(found, reading, self._kept, self._reference, self.built)
         self._tell(found, witness)
+
+    @property
+    def kernel(self) -> Kernel:
+        """What the kernel says of the last reading."""
+        return self._kernel_state(self.reading.wall.timestamp())
+
+    @property
+    def terminals(self) -> TerminalTimes:
+        """What the events of the last hour say of the last reading."""
+        return rules.heard(self._sightings, self.reading, self.limit)
 
     def _believe(self, reading: Reading, passed: float, witness: Witness | None) -> None:
         self._kept = rules.moved(self._kept, reading, passed, confirmed=witness is not None)
@@ -233,8 +242,7 @@ class WallClock:
         return said
 
     def _read(self) -> Reading:
-        wall = self._now()
-        return Reading(wall, self._elapsed(), self._kernel_state(wall.timestamp()))
+        return Reading(self._now(), self._elapsed())
 
 
 def _kept(db: sqlite3.Connection) -> Kept | None:

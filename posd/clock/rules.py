@@ -85,11 +85,10 @@ WORDS: Mapping[Doubt, str] = {
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """The clocks at one moment: the wall clock, seconds since the boot (sleep included), and the kernel's word."""
+    """The clocks at one moment: the wall clock, and the seconds since the boot (sleep included)."""
 
     wall: datetime
     elapsed: float
-    kernel: Kernel = Kernel.UNKNOWN
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -182,11 +181,18 @@ def _now_by(item: Sighting, reading: Reading) -> datetime:
     return item.occurred + timedelta(seconds=reading.elapsed - item.elapsed)
 
 
-def witness(reading: Reading, terminals: TerminalTimes) -> Witness | None:
+def witness(kernel: Kernel, terminals: TerminalTimes) -> Witness | None:
     """Return what confirms the clock now, None where nothing does."""
-    if reading.kernel is Kernel.SYNCHRONISED:
+    if kernel is Kernel.SYNCHRONISED:
         return Witness.KERNEL
     return Witness.EVENTS if terminals.agree else None
+
+
+def asks(found: Doubt | None, reading: Reading, kept: Kept | None) -> bool:
+    """Whether it matters what confirms the clock: to end a doubt, or to move the confirmed time at once."""
+    if found is not None:
+        return bool(ENDED_BY[found])
+    return kept is not None and reading.wall - kept.confirmed > NIGHT
 
 
 def moved(kept: Kept | None, reading: Reading, passed: float, *, confirmed: bool) -> Kept:

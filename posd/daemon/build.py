@@ -101,10 +101,10 @@ class TerminalParts:
     discovery: Discovery | None
 
 
-def terminals(config: Config) -> TerminalParts:
+def terminals(config: Config, clock: WallClock) -> TerminalParts:
     """Build what knows the terminals. Raise CannotStart."""
     try:
-        fleet = Fleet(config.terminals, config.profile, now)
+        fleet = Fleet(config.terminals, config.profile, now, lambda: clock.sure)
     except (OSError, HeaderError) as error:
         raise CannotStart(f"cannot use what the configuration says of a terminal: {error}") from error
     if not config.discovery.enabled:

@@ -83,6 +83,10 @@ class Device:
             timeout=httpx2.Timeout(reply_timeout, connect=connect_timeout),
         )
 
+    def judge_dates(self, judged: bool) -> None:
+        """Have the dates of the terminal's certificate judged or not: a wrong clock says nothing of them."""
+        trust.judge_dates(self._trust, judged)
+
     async def call(
         self,
         method: str,

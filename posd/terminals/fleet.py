@@ -28,9 +28,13 @@ class Fleet:
         terminals: tuple[TerminalConfig, ...],
         profile: Profile = DEFAULT,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock_sure: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used."""
-        self._members = Members(members.made(terminals))
+        """Resolve trust and headers of each terminal. Raise OSError or HeaderError where a file cannot be used.
+
+        `clock_sure`: whether the dates of certificates can be judged by the clock of this machine now.
+        """
+        self._members = Members(members.made(terminals), clock_sure)
         self._profile = profile
         self.addresses = Addresses(self._members, now)
         self.contact = Contact(self._members, self.addresses)

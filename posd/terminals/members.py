@@ -170,7 +170,9 @@ class Member:
 class Members:
     """The terminals by serial: those of the fleet now, and those that calls may still be under way to."""
 
-    def __init__(self, made: dict[str, Member]) -> None:
+    def __init__(self, made: dict[str, Member], clock_sure: Callable[[], bool] = lambda: True) -> None:
+        """`clock_sure`: whether the dates of certificates can be judged by the clock of this machine now."""
+        self._clock_sure = clock_sure
         #: The terminals of the fleet, in the order of the configuration.
         self.current = made
         self._former: dict[str, Member] = {}  # no longer in the fleet
@@ -197,6 +199,7 @@ class Members:
     def device(self, member: Member) -> "Device":
         """Return the client for calls to a terminal."""
         made = member.device
+        made.judge_dates(self._clock_sure())
         if self._hurried:
             made.hurry()
         return made

@@ -28,6 +28,10 @@ _WRONG_NAME = frozenset({62, 64})  # host name, IP address
 _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})  # no issuer, signed by itself (2), no local issuer, no leaf signature
 
 
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME (x509_vfy.h).
+_NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+
+
 class AnotherFingerprint(ssl.SSLCertVerificationError):
     """The certificate is another one than the pinned one; the message says both fingerprints."""
 
@@ -52,6 +56,17 @@ def context(ca_file: Path | None, fingerprint_sha256: str) -> ssl.SSLContext:
     pinned = _unverified()
     pinned.sslobject_class = _pinned_object(fingerprint_sha256)  # accepts one certificate and no other
     return pinned
+
+
+def judge_dates(context: ssl.SSLContext, judged: bool) -> None:
+    """Have the dates of certificates judged or not; what a wrong clock says of them must not keep payments away.
+
+    Chain and name are verified in any case.
+    """
+    flags = context.verify_flags
+    wanted = flags & ~_NO_CHECK_TIME if judged else flags | _NO_CHECK_TIME
+    if wanted != flags:
+        context.verify_flags = wanted
 
 
 def _unverified() -> ssl.SSLContext:

@@ -35,9 +35,9 @@ DAY = timedelta(days=1)
 KEPT = Kept(NOON, NOON)
 
 
-def at(ahead: timedelta = timedelta(), elapsed: float = 0.0, kernel: Kernel = Kernel.UNKNOWN) -> Reading:
+def at(ahead: timedelta = timedelta(), elapsed: float = 0.0) -> Reading:
     """Return a reading of so long after noon, `elapsed` seconds after the reference."""
-    return Reading(NOON + ahead, 1000.0 + elapsed, kernel)
+    return Reading(NOON + ahead, 1000.0 + elapsed)
 
 
 class Case(NamedTuple):
@@ -90,17 +90,6 @@ def test_what_speaks_against_the_clock(case: Case) -> None:
 def test_every_doubt_has_its_words_and_what_ends_it() -> None:
     assert set(rules.WORDS) == set(ENDED_BY) == set(Doubt)
     assert {found for found, by in ENDED_BY.items() if not by} == {Doubt.BEFORE_BUILD, Doubt.BEHIND}
-
-
-@given(st.integers(-10_000, 10_000), st.integers(0, 10_000_000))
-def test_a_missing_time_service_alone_makes_nothing_unsure(seconds: int, elapsed: int) -> None:
-    found = {
-        rules.doubt(
-            at(timedelta(seconds=elapsed + seconds), float(elapsed), kernel), Kept(NOON, NOON), at(), BUILT, LIMIT
-        )
-        for kernel in Kernel
-    }
-    assert len(found) == 1
 
 
 class Earlier(NamedTuple):
@@ -159,10 +148,18 @@ def test_several_terminals_confirm_the_clock_and_one_does_not(case: Sightings) -
 
 def test_what_confirms_the_clock() -> None:
     agreeing, silent = TerminalTimes(3, 2, 0.0, agree=True), TerminalTimes(0, 0, None, agree=False)
-    assert rules.witness(at(kernel=Kernel.SYNCHRONISED), silent) is Witness.KERNEL
+    assert rules.witness(Kernel.SYNCHRONISED, silent) is Witness.KERNEL
     for kernel in (Kernel.UNKNOWN, Kernel.UNSYNCHRONISED):
-        assert rules.witness(at(kernel=kernel), agreeing) is Witness.EVENTS
-        assert rules.witness(at(kernel=kernel), silent) is None
+        assert rules.witness(kernel, agreeing) is Witness.EVENTS
+        assert rules.witness(kernel, silent) is None
+
+
+def test_witnesses_are_asked_where_they_change_something() -> None:
+    asked = {found: rules.asks(found, at(), KEPT) for found in Doubt}
+    assert asked == {found: bool(by) for found, by in ENDED_BY.items()}
+    assert not rules.asks(None, at(), None)
+    assert not rules.asks(None, at(NIGHT), KEPT)
+    assert rules.asks(None, at(NIGHT + SECOND), KEPT)
 
 
 def test_the_confirmed_time_moves_with_the_clock_that_is_believed() -> None:

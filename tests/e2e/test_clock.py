@@ -10,17 +10,21 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import trustme
 
 from posd import tls
 from posd.base.times import iso, parse_iso
 from tests.e2e.test_backup import approve, posd_command
 from tests.e2e.test_certificates import shown
 from tests.support import forks
-from tests.support.daemon import Daemon, Reply
-from tests.support.events import body
+from tests.support.certificates import LATER
+from tests.support.daemon import Daemon, Reply, running
+from tests.support.events import APPROVED, body
 from tests.support.faketime import FakeTime
+from tests.support.https import deliver
 from tests.support.needs import needs
-from tests.support.shop import Payment, Shop, open_shop
+from tests.support.shop import AMOUNT, Payment, Shop, open_shop
+from tests.support.terminal import scripted_terminal
 
 pytestmark = needs("faketime")
 
@@ -340,3 +344,32 @@ async def test_the_commands_say_what_waits_and_do_nothing_that_would_be_wrong(sh
     code, said, _ = await posd_command(posd, "clock", "confirm", "--operator", "Ana", "--note", "by the phone")
     assert (code, "clock: sure" in said, "by Ana: by the phone" in said) == (0, True, True), said
     await sure(posd)
+
+
+@pytest.mark.slow
+async def test_the_dates_of_a_terminals_certificate_are_judged_by_a_clock_that_is_believed(
+    home: Path, clock: FakeTime
+) -> None:
+    def ends_soon(authority: trustme.CA) -> trustme.LeafCert:
+        return authority.issue_cert("127.0.0.1", not_after=LATER)
+
+    async with (
+        scripted_terminal(home, issue=ends_soon) as terminal,
+        running(home, terminal.toml, environment=clock.environment) as posd,
+    ):
+        clock.move(days=AHEAD)
+        identity = str(uuid4())
+        started = await posd.call("PUT", f"/transactions/{identity}", {"amount": AMOUNT})
+        assert (started.status, started.json["phase"]) == (201, "active"), started.body
+        for status, previous in APPROVED:
+            event = body(identity, status, previous, terminal.serial)
+            assert await deliver(terminal.requests[0].callback, event, posd.ca) == 200
+        await unsure(posd, "stepped_ahead")
+        assert (await admin(posd, "POST", "/clock/confirm", BY_ANA)).json["sure"] is True
+        refused = (await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})).json
+        (evidence,) = refused["outcome"]["evidence"]
+        assert (refused["outcome"]["result"], "has expired" in evidence["reason"]) == ("not_started", True)
+        clock.move()
+        await unsure(posd, "behind")
+        started = await posd.call("PUT", f"/transactions/{uuid4()}", {"amount": AMOUNT})
+        assert started.json["phase"] == "active", started.body

@@ -2,12 +2,18 @@
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 
+from posd.base.times import iso
+from posd.clock.rules import Kept
+from posd.storage import marks
 from tests.e2e.test_backup import posd_command
 from tests.openapi.described import Described
 from tests.support.daemon import Reply
@@ -373,8 +379,12 @@ class Day:
         assert await self.daemon.stop() == 0
         code, _, said = await posd_command(self.daemon, "restore", str(self.home / "one.db"))
         assert code == 0, said
+        self.highest_time(datetime.now(UTC) + timedelta(hours=1))
         await self.daemon.start()
         await self.daemon.call("GET", "/health")
+        await self.refused("clock_unsure", "POST", "/prune", {"older_than_days": 1}, admin=True)
+        assert (await self.admin("GET", "/clock")).json["sure"] is False
+        assert (await self.admin("POST", "/clock/confirm", BY_ANA)).json["sure"] is True
         assert (await self.admin("GET", "/restore")).status == 200
         assert (await self.admin("POST", "/restore/seen", BY_ANA)).status == 200
         assert await self.daemon.stop() == 0
@@ -388,6 +398,12 @@ class Day:
         body = {"terminal": payment.serial, "amount": AMOUNT}
         await self.refused("restore_unseen", "PUT", f"/transactions/{payment.identity}", body)
         assert (await self.admin("POST", "/restore/seen", BY_ANA)).status == 200
+
+    def highest_time(self, at: datetime) -> None:
+        """Have posd believe, at its next start, that it was so late already: the clock is behind."""
+        with closing(sqlite3.connect(self.daemon.database)) as db, db:
+            marks.clear(db, marks.CLOCK)
+            marks.add(db, iso(at), marks.CLOCK, Kept(at, at))
 
     async def end(self) -> None:
         """Who waits is told that posd stops."""

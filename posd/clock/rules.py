@@ -92,11 +92,15 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What is kept over restarts. `overruled`: the build of which a person said that its date is wrong, "" for none."""
+    """What is kept over restarts. `overruled`: the build of which a person said that its date is wrong, "" for none.
+
+    `by_records`: nothing was kept yet, only records tell of a time. It may be any time since the newest of them.
+    """
 
     highest: datetime
     confirmed: datetime
     overruled: str = ""
+    by_records: bool = False
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -124,7 +128,7 @@ def beginning(kept: Kept | None, newest_record: datetime | None) -> Kept | None:
     if newest_record is None:
         return kept
     if kept is None:  # an earlier version kept nothing
-        return Kept(newest_record, newest_record)
+        return Kept(newest_record, newest_record, by_records=True)
     if kept.highest < newest_record <= kept.highest + RECORD:
         return msgspec.structs.replace(kept, highest=newest_record)
     return kept
@@ -151,7 +155,9 @@ def doubt(
         if abs(moved) <= limit:
             return None
         return Doubt.STEPPED_AHEAD if moved > timedelta() else Doubt.STEPPED_BACK
-    return Doubt.FAR_AHEAD if kept is not None and reading.wall > kept.highest + ABSENCE else None
+    if kept is None or kept.by_records:
+        return None
+    return Doubt.FAR_AHEAD if reading.wall > kept.highest + ABSENCE else None
 
 
 def heard(sightings: Collection[Sighting], reading: Reading, limit: timedelta) -> TerminalTimes:
@@ -206,7 +212,10 @@ def moved(kept: Kept | None, reading: Reading, passed: float, *, confirmed: bool
     if not confirmed and behind > NIGHT:
         behind = min(behind, timedelta(seconds=CATCH_UP * passed))
     return msgspec.structs.replace(
-        kept, highest=max(kept.highest, reading.wall), confirmed=kept.confirmed + max(behind, timedelta())
+        kept,
+        highest=max(kept.highest, reading.wall),
+        confirmed=kept.confirmed + max(behind, timedelta()),
+        by_records=False,
     )
 
 

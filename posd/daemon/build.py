@@ -300,6 +300,7 @@ def local_doors(
         database.path,
         database.retention_days,
         _busy(paying, prints),
+        now,
         lambda: clock.confirmed,
         lambda: clock.doubt,
     )

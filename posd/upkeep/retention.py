@@ -304,8 +304,9 @@ class Unsure(Exception):
 class Retention:
     """Removes what is old. `busy` tells whether a call to a terminal is under way for an id.
 
-    `now` is the confirmed time, which no single reading of the clock moves far. `doubt` says why the clock is not
-    believed at this moment, None where it is (see `clock.rules`).
+    By itself it goes by `confirmed`, the time that no single reading of the clock moves far; where a person asks, by
+    `now` if that is believed. `doubt` says why the clock is not believed at this moment, None where it is (see
+    `clock.rules`).
     """
 
     store: Store
@@ -313,6 +314,7 @@ class Retention:
     days: int  # for how many records are kept, 0 for ever
     busy: Callable[[str], bool]
     now: Callable[[], datetime]
+    confirmed: Callable[[], datetime]
     doubt: Callable[[], str | None]
     #: What is being done, in words, and how much of it is done.
     progress: tuple[str, int] = field(init=False, default=("", 0))
@@ -345,7 +347,7 @@ class Retention:
         if (doubt := self.doubt()) is not None:
             raise Unsure(doubt)
         async with self._one_at_a_time:
-            await self._prune(self.now() - timedelta(days=self.days), PAUSES)
+            await self._prune(self.confirmed() - timedelta(days=self.days), PAUSES)
 
     async def prune(self, days: int, *, dry_run: bool = False) -> Report:
         """Remove what ended longer ago than so many days, or tell what would go.
@@ -353,9 +355,10 @@ class Retention:
         Raise Unsure before anything is removed. Raise StorageUnavailable, CommitUncertain, sqlite3.Error or Stopped;
         what was removed by then stays removed.
         """
-        if not dry_run and (doubt := self.doubt()) is not None:
+        doubt = self.doubt()
+        if not dry_run and doubt is not None:
             raise Unsure(doubt)
-        before = self.now() - timedelta(days=days)
+        before = (self.now() if doubt is None else self.confirmed()) - timedelta(days=days)
         if dry_run:
             return await self._prune(before, 0.0, dry_run=True)
         self._asked += 1

@@ -65,6 +65,8 @@ CASES = {
     "a restart at the bound": Case(at(ABSENCE), KEPT, None, None),
     "a restart beyond the bound": Case(at(ABSENCE + SECOND), KEPT, None, Doubt.FAR_AHEAD),
     "a restart in the far future": Case(at(900 * DAY), KEPT, None, Doubt.FAR_AHEAD),
+    "nothing but a record of years ago": Case(at(900 * DAY), Kept(NOON, NOON, by_records=True), None, None),
+    "nothing but a record of later": Case(at(-DAY), Kept(NOON, NOON, by_records=True), None, Doubt.BEHIND),
     "a restart a little earlier": Case(at(-LIMIT), KEPT, None, None),
     "a restart earlier": Case(at(-LIMIT - SECOND), KEPT, None, Doubt.BEHIND),
     "time passes": Case(at(DAY, 86_400.0), KEPT, at(), None),
@@ -100,7 +102,7 @@ class Earlier(NamedTuple):
 
 EARLIER = {
     "nothing is known": Earlier(None, None, None),
-    "an earlier version kept nothing but records": Earlier(None, NOON, KEPT),
+    "an earlier version kept nothing but records": Earlier(None, NOON, Kept(NOON, NOON, by_records=True)),
     "no record": Earlier(KEPT, None, KEPT),
     "an older record": Earlier(KEPT, NOON - DAY, KEPT),
     "a record of after the last time that was kept": Earlier(KEPT, NOON + RECORD, Kept(NOON + RECORD, NOON)),
@@ -175,6 +177,8 @@ def test_one_reading_after_a_long_absence_moves_the_confirmed_time_by_nothing() 
     after = rules.moved(KEPT, week, 0.0, confirmed=False)
     assert after == Kept(week.wall, NOON)
     assert rules.moved(KEPT, week, 0.0, confirmed=True) == Kept(week.wall, week.wall)
+    records = rules.moved(Kept(NOON, NOON, by_records=True), week, 0.0, confirmed=False)
+    assert records == after, "of records neither"
     later = rules.moved(after, at(7 * DAY + SECOND), 1.0, confirmed=False)
     assert later.confirmed == NOON + timedelta(seconds=CATCH_UP)
 

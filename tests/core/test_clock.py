@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posd import RELEASED
+from posd.base.times import released
 from posd.clock import rules
 from posd.clock.rules import (
     ABSENCE,
@@ -217,3 +219,7 @@ def test_a_person_corrects_the_highest_time() -> None:
 )
 def test_how_long_something_is(value: timedelta, words: str) -> None:
     assert rules.span(value) == words
+
+
+def test_the_day_of_this_version_is_a_moment_in_utc() -> None:
+    assert (released().isoformat()[:10], released().tzinfo) == (RELEASED, UTC)

@@ -286,7 +286,8 @@ class Floods:
         with self._lock:
             told = self._windows.take(now)
         for (event, level, *about), count in told:
-            (log.warning if level in SEVERE else log.info)("log.collapsed", kind=event, count=count, **dict(about))
+            fields = dict(about) | {"kind": event, "count": count}
+            (log.warning if level in SEVERE else log.info)("log.collapsed", **fields)
 
 
 floods = Floods()

@@ -11,8 +11,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from posd.logs import output
 from posd.logs.events import EVENTS
@@ -67,6 +69,19 @@ def test_a_table_that_was_full_is_not_looked_through_for_each_line() -> None:
     for key, at in (("first", 0.0), ("second", 0.0), ("third", 59.5), ("fourth", 60.1), ("fifth", 60.6)):
         assert windows.admit(("a", "info", key), LIMIT, at)
     assert list(windows._windows) == [("a", "info"), ("a", "info", "fifth")]
+
+
+def test_what_counts_apart_by_its_kind_is_told_of_too() -> None:
+    """`kind` is a field of the line that tells, as well: it names the event there."""
+    floods = output.Floods()
+    line = {"event": "stream.cut_off", "level": "warning", "kind": "feed"}
+    for _ in range(LIMITS["stream.cut_off"].lines):
+        floods.admit(line)
+    with pytest.raises(structlog.DropEvent):
+        floods.admit(line)
+    with capture_logs() as lines:
+        floods.tell()
+    assert [(item["event"], item["kind"], item["count"]) for item in lines] == [("log.collapsed", "stream.cut_off", 1)]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 100)), max_size=200), st.integers(1, 3))

@@ -102,6 +102,11 @@ FAMILIES: Mapping[str, Family] = _table(
         "channel",
     ),
     _counter("posd_listener_noise_total", "Connections and requests that were turned away.", "kind"),
+    _counter(
+        "posd_limit_reached_total",
+        "Times a terminal, a process, a user or the disk reached a limit, and something was refused (docs/hostile.md).",
+        "limit",
+    ),
     _counter("posd_listener_absences_total", "Times the listener was away too long with payments open."),
     _gauge(
         "posd_listener_away_payments",

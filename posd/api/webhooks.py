@@ -33,6 +33,11 @@ from posd.records.callback_urls import CallbackUrls
 BODY_SECONDS = 10.0
 #: When the disk or the queue refuses: the terminal's own backoff is longer (terminal API, Delivery). Seconds.
 RETRY_AFTER = (b"retry-after", b"2")
+#: Past a limit: it is not over in a moment. Terminals wait a minute at most between two tries. Seconds.
+RETRY_LATER = (b"retry-after", b"60")
+#: So long such an answer waits, in seconds: who sends without end does not take the turns of the loop that others wait
+#: for. A terminal waits longer for an answer (terminal API, Delivery).
+BRAKE_SECONDS = 0.25
 PREFIX = "/webhooks/"
 #: Large bodies that are held at one time, in bytes. At least two of the largest fit.
 ROOM_BYTES = 4 * 1024 * 1024
@@ -44,7 +49,7 @@ FREE_BODIES_OF_SUBJECT = 8
 #: A print webhook is five short fields (terminal API, Printing), in bytes.
 MAX_PRINT_BYTES = 65_536
 #: What a callback with a valid token is answered with.
-REPLIES = (200, 400, 403, 408, 413, 500, 503)
+REPLIES = (200, 400, 403, 408, 413, 429, 500, 503)
 #: Buckets of how long such a callback takes, from its first byte to the answer. Seconds.
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
@@ -247,6 +252,8 @@ class WebhookApp:
         if (place := scope["state"]["place"]) is not None:
             place.prove()
         status = await row.inbox.receive(identity, body, call.peer)
+        if status == 429:
+            await asyncio.sleep(BRAKE_SECONDS)
         await bodies.answer(call.send, status, headers=_retry(status))
         crash_point(row.answered)
         return status
@@ -264,4 +271,4 @@ class WebhookApp:
 
 
 def _retry(status: int) -> tuple[tuple[bytes, bytes], ...]:
-    return (RETRY_AFTER,) if status == 503 else ()
+    return {503: (RETRY_AFTER,), 429: (RETRY_LATER,)}.get(status, ())

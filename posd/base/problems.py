@@ -125,6 +125,15 @@ PROBLEMS: Mapping[str, Row] = {
     ),
     "not_configured": Row(501, "Not available", "the terminal does not take such a call by the configured profile"),
     "queue_full": Row(503, "Too many print jobs are waiting", "too many print jobs wait for their terminals"),
+    "limit_reached": Row(
+        429,
+        "A limit of what one program may have is reached",
+        "one process or user has too many connections or streams, or has started too much today; ask again later",
+        {
+            "limit": Annotated[str, Meta(description="which one (docs/hostile.md)")],
+            "retry_after_seconds": Annotated[int, Meta(description="after which it is worth to ask again")],
+        },
+    ),
     "storage_unavailable": Row(
         503, "The database cannot be written", "the database cannot be read or written (disk full, I/O error)"
     ),

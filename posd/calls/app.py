@@ -42,9 +42,18 @@ class NotAllowed(Problem):
 def problem_response(problem: Problem) -> Response:
     """Return a problem response (RFC 9457)."""
     headers = {"retry-after": "1"} if problem.status == 503 else {}
+    if (seconds := problem.extra.get("retry_after_seconds")) is not None:
+        headers["retry-after"] = str(seconds)
     if isinstance(problem, NotAllowed):
         headers["allow"] = problem.allowed
     return Response(encode(problem.document()), problem.status, headers, media_type="application/problem+json")
+
+
+def connection_refused(problem: Problem) -> bytes:
+    """Return a problem response on the wire, for a connection that is closed after it."""
+    response = problem_response(problem)
+    head = b"".join(b"%s: %s\r\n" % pair for pair in (*response.raw_headers, (b"connection", b"close")))
+    return b"HTTP/1.1 %d \r\n%s\r\n%s" % (response.status_code, head, response.body)
 
 
 class LocalApp:

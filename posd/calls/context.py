@@ -8,6 +8,7 @@ from datetime import datetime
 from posd.base.problems import Problem
 from posd.calls.long_poll import T
 from posd.calls.streams import Streams
+from posd.records.intake import Intake
 from posd.storage.changes import Hub
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -17,10 +18,11 @@ from posd.storage.writer import Unit
 class Context:
     """Shared by the handlers."""
 
-    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, now: Callable[[], datetime], intake: Intake | None = None) -> None:
         self._store = store
         self.now = now
-        self.streams = Streams(store.hub)
+        self.intake = intake or Intake()
+        self.streams = Streams(store.hub, self.intake.reached)
 
     @property
     def hub(self) -> Hub:

@@ -15,7 +15,14 @@ Handler = Callable[[Request], Awaitable[Response]]
 JSON = "application/json"
 
 #: Codes that every call can answer.
-ALWAYS = ("invalid_request", "request_timeout", "payload_too_large", "unsupported_media_type", "internal_error")
+ALWAYS = (
+    "invalid_request",
+    "request_timeout",
+    "payload_too_large",
+    "unsupported_media_type",
+    "limit_reached",
+    "internal_error",
+)
 
 
 class Message(msgspec.Struct, frozen=True):

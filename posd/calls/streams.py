@@ -19,11 +19,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from posd.base.json_types import OPEN, encode
+from posd.base.limits import STREAMS_OF_PROCESS, Reached
 from posd.base.problems import Problem
 from posd.calls import parameters
 from posd.calls.long_poll import DRAINING
 from posd.calls.parameters import Parameter
 from posd.httpd.connection import TAKE_SECONDS
+from posd.httpd.senders import Sender
+from posd.records.intake import limit_reached
 from posd.storage.changes import Hub
 
 #: The media types between which a client chooses.
@@ -182,8 +185,11 @@ class Taking:
 class Streams:
     """The event streams that are open, and how those ended that are not; by what they are of."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, reached: Reached | None = None) -> None:
         self.hub = hub
+        self._reached = reached or Reached()
+        #: Those of each process.
+        self.held: Counter[int] = Counter()
         self.open = Counter(dict.fromkeys(KINDS, 0))
         self.ended = Counter(dict.fromkeys(((kind, reason) for kind in KINDS for reason in REASONS), 0))
 
@@ -201,7 +207,12 @@ class Streams:
         """
         if self.hub.draining:
             raise Problem("draining", DRAINING)
-        return EventStream(self, kind, subject, read, request.scope["state"].get("uid"), transaction)
+        sender = request.scope["state"].get("sender")
+        if sender is not None and sender.pid and self.held[sender.pid] >= STREAMS_OF_PROCESS.value:
+            self._reached.note(STREAMS_OF_PROCESS, pid=sender.pid, uid=sender.uid)
+            what = f"cannot open a stream: process {sender.pid} has {STREAMS_OF_PROCESS.value} of them"
+            raise limit_reached(STREAMS_OF_PROCESS, what, 1)
+        return EventStream(self, kind, subject, read, sender, transaction)
 
 
 class EventStream(Response):
@@ -213,7 +224,7 @@ class EventStream(Response):
         kind: str,
         subject: str,
         read: Callable[[], Awaitable[Batch]],
-        uid: int | None,
+        sender: Sender | None,
         transaction: str | None,
     ) -> None:
         super().__init__(headers=_HEADERS)
@@ -222,7 +233,7 @@ class EventStream(Response):
         self._kind = kind
         self._subject = subject
         self._read = read
-        self._uid = uid
+        self._sender = sender
         self._transaction = transaction
 
     async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
@@ -233,6 +244,8 @@ class EventStream(Response):
             return
         streams, pieces = self._streams, scope["state"]["pieces"]
         streams.open[self._kind] += 1
+        pid = self._sender.pid if self._sender is not None else 0
+        streams.held[pid] += 1
         reason = "client"
         try:
             with streams.hub.subscribe(self._subject) as woken:
@@ -242,6 +255,9 @@ class EventStream(Response):
         finally:
             pieces.on_gone = pieces.last_words = None
             streams.open[self._kind] -= 1
+            streams.held[pid] -= 1
+            if not streams.held[pid]:
+                del streams.held[pid]
             if not pieces.cut_off:
                 streams.ended[self._kind, reason] += 1
 
@@ -285,7 +301,11 @@ class EventStream(Response):
         """Count and tell that the client is cut off; return the event that it finds when it reads on."""
         self._streams.ended[self._kind, CUT_OFF] += 1
         log.warning(
-            "stream.cut_off", kind=self._kind, seconds=TAKE_SECONDS, uid=self._uid, transaction=self._transaction
+            "stream.cut_off",
+            kind=self._kind,
+            seconds=TAKE_SECONDS,
+            uid=self._sender.uid if self._sender is not None else None,
+            transaction=self._transaction,
         )
         detail = f"nothing of this stream was taken for {TAKE_SECONDS:g} s, so it was cut off here; {_RESUME}"
         return message(CUT_OFF, CutOff("cut_off", detail))

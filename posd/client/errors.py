@@ -27,6 +27,7 @@ __all__ = [
     "IdReused",
     "InternalError",
     "InvalidRequest",
+    "LimitReached",
     "MalformedJson",
     "MethodNotAllowed",
     "NotAbortable",
@@ -231,6 +232,10 @@ class NotConfigured(Problem, code="not_configured"):
 
 class QueueFull(Problem, code="queue_full"):
     """Too many print jobs wait."""
+
+
+class LimitReached(Problem, code="limit_reached"):
+    """This program has too many connections or streams, or has started too much today: `extra["limit"]`."""
 
 
 class StorageUnavailable(Problem, code="storage_unavailable"):

@@ -16,6 +16,7 @@ from posd.client.errors import (
     Draining,
     ForeignAnswer,
     InternalError,
+    LimitReached,
     OutcomeUnknown,
     Problem,
     StillOpen,
@@ -61,7 +62,7 @@ PLACE_UNKNOWN = "place_unknown"
 #: Posd is away: stopped, starting, or stopping.
 AWAY = (Unreachable, Draining)
 #: It is there and cannot look or write just now. After a call that may have been read these say nothing about it.
-TROUBLED = (*AWAY, StorageUnavailable, InternalError)
+TROUBLED = (*AWAY, StorageUnavailable, LimitReached, InternalError)
 
 
 class Readable(Protocol):

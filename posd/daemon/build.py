@@ -1,10 +1,11 @@
 """The parts of the daemon, built and wired: nothing else constructs them. What starts and stops is in `daemon.main`."""
 
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -16,9 +17,11 @@ from posd.api.maintenance import BackupCalls, QuarantineCalls, RetentionCalls
 from posd.api.metrics import Tally
 from posd.api.service import ServiceCalls
 from posd.api.webhooks import WebhookApp
+from posd.base import limits
 from posd.base.ids import Channel
+from posd.base.limits import Limit, Reached
 from posd.base.times import released
-from posd.calls.app import LocalApp
+from posd.calls.app import LocalApp, connection_refused
 from posd.calls.context import Context
 from posd.calls.route import served
 from posd.clock.clock import WallClock
@@ -28,6 +31,7 @@ from posd.daemon.health import Health
 from posd.daemon.metrics import Metrics, metrics_listeners
 from posd.daemon.presence import Clock, Presence
 from posd.httpd.admission import Gate, RejectedTraffic
+from posd.httpd.senders import Sender, Senders
 from posd.httpd.server import Listener
 from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
@@ -51,10 +55,12 @@ from posd.printing.reprocess import PrintRecords
 from posd.printing.start import Printing
 from posd.printing.turns import Turns
 from posd.records.callback_urls import CallbackUrls
+from posd.records.intake import Intake, limit_reached, tell
 from posd.records.quarantine import Reprocessing
 from posd.records.witness_file import WitnessFile
 from posd.storage.connection import unusable
 from posd.storage.errors import StorageUnavailable
+from posd.storage.files import FreeSpace
 from posd.storage.store import Store
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
@@ -65,11 +71,11 @@ from posd.upkeep.retention import Retention
 from posd.upkeep.unseen import Unseen
 
 #: Connections of the LAN: many terminals, each with one or two.
-MAX_LAN_CONNECTIONS: Final = 512
+MAX_LAN_CONNECTIONS: Final = limits.LAN_DESCRIPTORS
 #: A terminal sends an event every few seconds of a payment; an idle connection is closed after this. Seconds.
 LAN_KEEP_ALIVE_SECONDS: Final = 15.0
-#: Waiting tills and streams on the local sockets.
-MAX_LOCAL_CONNECTIONS: Final = 4096
+#: After which a program that has too many connections may try again, in seconds.
+TOO_MANY_SECONDS: Final = 1
 LOCAL_KEEP_ALIVE_SECONDS: Final = 75.0
 
 
@@ -126,6 +132,12 @@ class Base:
     callback_urls: CallbackUrls
     keys: tuple[bytes, ...]
     noise: RejectedTraffic
+    intake: Intake
+
+
+def intake(config: Config) -> Intake:
+    """Build what bounds what each sender may have kept."""
+    return Intake(Reached(tell, time.monotonic), FreeSpace(config.database.path.parent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +166,8 @@ def payments(base: Base) -> PaymentParts:
     aborts = Aborts(store, fleet, outstanding, now)
     searching = Searching(store, fleet, config.merchant.id, outstanding, now)
     reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
-    inbox = Inbox(store, fleet, config.merchant.id, outstanding, now, on_unusable=reconciler.unusable)
+    merchant = config.merchant.id
+    inbox = Inbox(store, fleet, merchant, outstanding, now, on_unusable=reconciler.unusable, intake=base.intake)
     fleet.addresses.listen(reconciler.returned)  # what is open on a terminal that is back is asked for
     store.hub.listen_later(payment_record.tell, payment_record.Moved)
     store.hub.listen_later(partial(_hear, base.clock), payment_record.Moved)
@@ -162,7 +175,15 @@ def payments(base: Base) -> PaymentParts:
         outstanding,
         unseen,
         Payments(
-            store, fleet, base.callback_urls, outstanding, zone, now, address_changes.called_back_at, unseen.refuse
+            store,
+            fleet,
+            base.callback_urls,
+            outstanding,
+            zone,
+            now,
+            address_changes.called_back_at,
+            unseen.refuse,
+            base.intake,
         ),
         aborts,
         searching,
@@ -204,10 +225,10 @@ class PrintParts:
 def printing(base: Base) -> PrintParts:
     """Build the use cases of print jobs."""
     store, fleet, given, turns = base.store, base.terminals.fleet, base.config.print_, Turns()
-    jobs = Printing(store, fleet, base.callback_urls, turns, given.document_member, now)
+    jobs = Printing(store, fleet, base.callback_urls, turns, given.document_member, now, base.intake)
     limits = schedule.Limits(given.poll_first_seconds, given.poll_max_seconds, given.stuck_seconds)
     spooler = Spooler(store, fleet, turns, limits, now)
-    inbox = PrintInbox(store, fleet, now, on_unusable=spooler.unusable)
+    inbox = PrintInbox(store, fleet, now, on_unusable=spooler.unusable, intake=base.intake)
     fleet.addresses.listen(spooler.returned)
     store.hub.listen_later(print_record.tell, print_record.Moved)
     return PrintParts(jobs, spooler, inbox, PrintOperators(store, jobs, now), PrintRecords(inbox))
@@ -293,7 +314,7 @@ def local_doors(
 ) -> LocalDoors:
     """Build the local API on its sockets, and the listener of the metrics where there is one. Raise SocketError."""
     config, store, around, noise = base.config, base.store, base.terminals, base.noise
-    context, database = Context(store, now), config.database
+    context, database = Context(store, now, base.intake), config.database
     clock = base.clock
     retention = Retention(
         store,
@@ -334,6 +355,7 @@ def local_doors(
         searching=paying.searching,
         spooler=prints.spooler,
         noise=noise,
+        reached=base.intake.reached,
         certificate=door.certificate,
         distrust=door.distrust,
         listeners=listeners,
@@ -352,7 +374,7 @@ def local_doors(
             metrics,
         )
     )
-    listeners += _local_listeners(config, app, inherited, noise)
+    listeners += _local_listeners(base, app, inherited)
     listeners += metrics_listeners(config.metrics, metrics, noise)
     return LocalDoors(listeners, metrics, backups, retention)
 
@@ -362,10 +384,8 @@ def _busy(paying: PaymentParts, prints: PrintParts) -> Callable[[str], bool]:
     return lambda identity: bool(paying.outstanding.of(identity)) or prints.printing.under_way(identity)
 
 
-def _local_listeners(
-    config: Config, app: LocalApp, inherited: sockets.Inherited, noise: RejectedTraffic
-) -> list[Listener]:
-    api = config.local_api
+def _local_listeners(base: Base, app: LocalApp, inherited: sockets.Inherited) -> list[Listener]:
+    api, noise, places = base.config.local_api, base.noise, limits.places(sockets.descriptors(limits.DESCRIPTORS))
     return [
         Listener(
             app,
@@ -373,11 +393,26 @@ def _local_listeners(
             name=path.name,
             noise=noise,
             keep_alive_seconds=LOCAL_KEEP_ALIVE_SECONDS,
-            max_connections=MAX_LOCAL_CONNECTIONS,
+            max_connections=most,
+            senders=Senders(
+                min(places.process, most // 2), places.user, partial(_too_many, base.intake.reached, limit)
+            ),
             state={"admin": admin},
         )
-        for path, group, admin in (
-            (api.till_socket, api.till_group, False),
-            (api.admin_socket, api.admin_group, True),
+        for path, group, admin, most, limit in (
+            (api.till_socket, api.till_group, False, places.tills, limits.CONNECTIONS_OF_TILLS),
+            (api.admin_socket, api.admin_group, True, places.operators, limits.CONNECTIONS_OF_OPERATORS),
         )
     ]
+
+
+def _too_many(reached: Reached, of_socket: Limit, which: str, sender: Sender) -> bytes:
+    """Count and tell that one has too many connections; return what the next one is answered with."""
+    limit = {"process": limits.CONNECTIONS_OF_PROCESS, "user": limits.CONNECTIONS_OF_USER}.get(which, of_socket)
+    reached.note(limit, pid=sender.pid, uid=sender.uid)
+    return _refusal_of(limit)
+
+
+@cache
+def _refusal_of(limit: Limit) -> bytes:
+    return connection_refused(limit_reached(limit, "cannot take this connection", TOO_MANY_SECONDS))

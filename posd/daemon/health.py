@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from posd.api import documents
 from posd.api.certificate import ServedCertificate
 from posd.api.documents import CertificateCheck, Check, Checks, Refusals
+from posd.base.limits import FREE_FOR_EXTRAS, FREE_FOR_PAYMENTS
 from posd.base.problems import Problem
 from posd.base.times import iso
 from posd.calls.context import Context
@@ -59,6 +60,12 @@ class Health:
             return Check("failing", f"nothing can be recorded: {moved}", PUT_BACK)
         if self.context.write_error is not None:
             return Check("failing", f"the last write failed: {self.context.write_error}", "free the disk")
+        if self.context.intake.short_of(FREE_FOR_PAYMENTS):
+            words = "the disk is nearly full: new payments are refused, so that the events of open ones can be kept"
+            return Check("failing", words, "free the disk")
+        if self.context.intake.short_of(FREE_FOR_EXTRAS):
+            words = "the disk is nearly full: print jobs are refused, so that payments can be kept"
+            return Check("degraded", words, "free the disk")
         return _well("the database can be read, and the last write succeeded")
 
     async def _listener(self) -> Check:

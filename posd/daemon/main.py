@@ -117,7 +117,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     used = config.database.witness.exists() or await store.read(database_id.last_seq) > 0
     keys = load_keys(config.database.callback_key, may_make=not used)
     callback_urls = _callback_urls(config, listening.getsockname()[1], keys)
-    base = build.Base(config, store, clock, around, callback_urls, keys, noise)
+    base = build.Base(config, store, clock, around, callback_urls, keys, noise, build.intake(config))
     paying = build.payments(base)
     prints = build.printing(base)
     door = build.webhook_door(base, certificate, paying, prints, listening)

@@ -25,6 +25,7 @@ from posd.api.certificate import ServedCertificate
 from posd.api.metrics import CONTENT_TYPE, OTHER, Sample, Samples, Tally, render
 from posd.api.service import STATES, each
 from posd.api.webhooks import WebhookApp
+from posd.base.limits import Reached
 from posd.base.problems import Problem
 from posd.base.times import parse_iso
 from posd.calls.context import Context
@@ -119,6 +120,7 @@ class Metrics:
     searching: Searching
     spooler: Spooler
     noise: RejectedTraffic
+    reached: Reached
     certificate: ServedCertificate
     distrust: CertificateRefusals
     listeners: list[Listener]
@@ -174,6 +176,7 @@ class Metrics:
         repeated = [((channel,), inbox.repeated) for channel, inbox in self.inboxes.items()]
         yield "posd_webhooks_repeated_total", repeated
         yield "posd_listener_noise_total", _by_word(self.noise.counts)
+        yield "posd_limit_reached_total", _by_word(self.reached.counts)
         yield "posd_listener_absences_total", [((), self.presence.absences)]
         yield "posd_listener_away_payments", [((), away)]
         yield "posd_connections", [((item.name,), item.connections) for item in self.listeners]

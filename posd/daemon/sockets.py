@@ -2,8 +2,10 @@
 
 import grp
 import os
+import resource
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from posd.base import locks
@@ -16,6 +18,15 @@ SOCKET_MODE = 0o660
 
 class SocketError(Exception):
     """A socket cannot be had; the message says why and what to do."""
+
+
+def descriptors(wanted: int) -> int:
+    """Return how many file descriptors this process may open, after raising that to as many as wanted, where it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < min(wanted, hard):
+        with suppress(OSError, ValueError):  # the unit's filter of system calls forbids it; the unit sets it itself
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def lock_directory(directory: Path) -> int:

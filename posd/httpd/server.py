@@ -8,7 +8,6 @@ import asyncio
 import ctypes
 import socket
 import ssl
-import struct
 from asyncio import sslproto
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +19,7 @@ from hypercorn.typing import ASGIFramework
 
 from posd.httpd.admission import Gate, Place, RejectedTraffic
 from posd.httpd.connection import Connection, Context, Writer, http_config, untaken
+from posd.httpd.senders import Sender, Senders, sender_of
 
 #: A terminal's handshake takes well under a second; a half one must not hold a place longer. Seconds.
 TLS_HANDSHAKE_SECONDS = 10.0
@@ -27,10 +27,12 @@ TLS_HANDSHAKE_SECONDS = 10.0
 TLS_SHUTDOWN_SECONDS = 0.3
 #: After running out of file descriptors, how long until the next try to accept, in seconds.
 ACCEPT_RETRY_SECONDS = 0.1
-#: A turn of accepting, in units of work: one for a connection that is turned away, more for one that is served. What
-#: else there is to do comes after each turn, however much the LAN sends; on the LAN a pause follows, in seconds.
+#: A turn of accepting, in units of work: one for a connection that is turned away, more for one that is answered so or
+#: served. What else there is to do comes after each turn, however much the LAN sends; on the LAN a pause follows, in
+#: seconds.
 TURN_WORK = 32
 ADMISSION_WORK = 8
+ANSWER_WORK = 4
 LAN_PAUSE_SECONDS = 0.002
 #: What is read of a connection before the app wants it, in bytes; asyncio keeps up to twice as much and a TLS record.
 READ_AHEAD_BYTES = 4 * 1024
@@ -50,8 +52,6 @@ LAN_BACKLOG = 1024
 #: A thousand tills at once: a Unix socket fails a non-blocking connect at once where the queue is full. The kernel may
 #: cap it (somaxconn).
 LOCAL_BACKLOG = 4096
-#: struct ucred: process, user and group id (unix(7)).
-_PEER_CREDENTIALS = struct.Struct("iII")
 #: How long after a connection has ended its memory is given back, in seconds; that takes a few milliseconds, so it is
 #: not done after each of them.
 TRIM_SECONDS = 2.0
@@ -68,7 +68,8 @@ def _no_refusal(_peer: str, _error: BaseException | None) -> bool:
 class Listener:
     """One listening socket and its connections.
 
-    `gate` says who may connect; a place of it is the request's state `place`, None without a gate. `in_turn`: the app
+    `gate` says who may connect; a place of it is the request's state `place`, None without a gate. On a Unix socket
+    `senders` does; who is at the other end is the state `sender`, None on the LAN. `in_turn`: the app
     need not hear that a client has gone while it answers. `refused` is told what broke a connection, and returns
     whether the client refused our certificate by it.
     """
@@ -83,6 +84,7 @@ class Listener:
     max_connections: int
     in_turn: bool = False
     gate: Gate | None = None
+    senders: Senders | None = None
     tls: ssl.SSLContext | None = None
     refused: Callable[[str, BaseException | None], bool] = _no_refusal
     state: dict[str, Any] = field(default_factory=dict)
@@ -148,6 +150,8 @@ class Listener:
             task.cancel()
         if self._connections:
             await asyncio.wait(self._connections)
+        if self.senders is not None:
+            self.senders.turned_away.close()
         if self._trimming is not None:
             self._trimming.cancel()
 
@@ -171,20 +175,25 @@ class Listener:
         """Serve a connection or turn it away; return how much work that is."""
         peer = address[0] if isinstance(address, tuple) else "local"
         full = len(self._connections) >= self.max_connections
-        place = None if full or self.gate is None else self.gate.admit(peer)
-        if full or (place is None and self.gate is not None):
+        sender, place = sender_of(connection), None
+        if self.senders is not None and sender is not None:
+            if not self.senders.enter(connection, sender, full=full):
+                return ANSWER_WORK
+        elif full or (self.gate is not None and (place := self.gate.admit(peer)) is None):
             connection.close()
             self.noise.note("too_many_connections", peer)
             return 1
-        task = asyncio.get_running_loop().create_task(self._serve(connection, peer, place))
+        task = asyncio.get_running_loop().create_task(self._serve(connection, peer, place, sender))
         self._connections[task] = None
-        task.add_done_callback(partial(self._forget, place))
+        task.add_done_callback(partial(self._forget, place, sender))
         if place is not None:
             place.on_cut = partial(self._crowd_out, task, peer)
         return ADMISSION_WORK
 
-    def _forget(self, place: Place | None, task: asyncio.Task[None]) -> None:
+    def _forget(self, place: Place | None, sender: Sender | None, task: asyncio.Task[None]) -> None:
         del self._connections[task]
+        if self.senders is not None and sender is not None:
+            self.senders.leave(sender)
         if place is not None:
             place.leave()
             if self._trimming is None:
@@ -209,7 +218,7 @@ class Listener:
             _cut(transport)
         task.cancel()
 
-    async def _serve(self, connection: socket.socket, peer: str, place: Place | None) -> None:
+    async def _serve(self, connection: socket.socket, peer: str, place: Place | None, sender: Sender | None) -> None:
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(READ_AHEAD_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
@@ -234,7 +243,12 @@ class Listener:
         assert task is not None  # noqa: S101 - this runs as a task
         self._connections[task] = transport
         writer = Writer(transport, protocol, reader, loop)
-        state = self.state | {"uid": _peer_uid(transport), "place": place, "untaken": partial(untaken, transport)}
+        state = self.state | {
+            "uid": sender.uid if sender is not None else None,
+            "sender": sender,
+            "place": place,
+            "untaken": partial(untaken, transport),
+        }
         served = Connection(self.app, self._config, self._context, state, reader, writer, in_turn=self.in_turn)
         try:
             await served.serve()
@@ -247,15 +261,6 @@ class Listener:
                 self.noise.note("untaken_answer", peer)
             self.refused(peer, reader.exception())  # under TLS 1.3 it may come after our side's handshake
             _cut(transport)
-
-
-def _peer_uid(transport: asyncio.Transport) -> int | None:
-    """Return the user id of the process at the other end of a Unix socket (SO_PEERCRED), None on the LAN."""
-    sock = transport.get_extra_info("socket")
-    if sock is None or sock.family != socket.AF_UNIX:
-        return None
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-    return int(_PEER_CREDENTIALS.unpack(credentials)[1])
 
 
 def _cut(transport: asyncio.Transport) -> None:

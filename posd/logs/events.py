@@ -228,6 +228,14 @@ EVENTS: Final[Mapping[str, Event]] = {
         "Nothing, where it is rare. Many of them: find the device at that address; a terminal whose callbacks have a "
         "wrong_token was started by another posd or with another callback key.",
     ),
+    "limit.reached": _row(
+        "warning",
+        "code detail pid uid",
+        "a limit was reached ({code}: {detail})[ by process {pid}][ of user {uid}]; what came past it was refused, and "
+        "nothing of it was sent",
+        "Find the program and what it does without end; the others go on. Where the disk is short (free_for_…), free "
+        "it: first print jobs and quarantine are refused, then payments. docs/hostile.md lists the limits.",
+    ),
     "stream.cut_off": _row(
         "warning",
         "kind seconds uid transaction",

@@ -200,6 +200,12 @@ class BrokeOffLine(Line, frozen=True, kw_only=True):
     kind: Literal["callback_broke_off"] = "callback_broke_off"
 
 
+class EventLimitLine(Line, frozen=True, kw_only=True):
+    """Its terminal sent more events than posd keeps: one was refused."""
+
+    kind: Literal["event_limit"] = "event_limit"
+
+
 class AddressLine(Line, frozen=True, kw_only=True):
     """This machine lost the address in its callback URL, or has it again."""
 
@@ -222,6 +228,7 @@ HistoryLine = (
     | ResolveLine
     | AcknowledgeLine
     | BrokeOffLine
+    | EventLimitLine
     | TakenOverLine
     | ReappliedLine
     | AddressLine
@@ -312,6 +319,7 @@ LINES: Mapping[type[Entry], Callable[..., HistoryLine]] = {
     entries.Resolved: ResolveLine,
     entries.Dismissed: AcknowledgeLine,
     entries.CallbackBrokeOff: BrokeOffLine,
+    entries.Overrun: EventLimitLine,
     entries.TakenOver: TakenOverLine,
     entries.Reapplied: ReappliedLine,
     entries.AddressLost: partial(AddressLine, kind="address_changed"),

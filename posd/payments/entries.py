@@ -103,6 +103,10 @@ class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind")
     reason: str
 
 
+class Overrun(msgspec.Struct, frozen=True, tag="event_limit", tag_field="kind"):
+    """Its terminal sent more events than posd keeps: one was refused."""
+
+
 class Reapplied(msgspec.Struct, frozen=True, tag="reapplied", tag_field="kind"):
     """Callbacks of the quarantine were applied after all; none of this transaction is left there."""
 
@@ -136,6 +140,7 @@ Entry = (
     | Reapplied
     | AddressLost
     | AddressBack
+    | Overrun
 )
 
 
@@ -171,6 +176,8 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
             return transitions.taken_over(transaction, reason, now)
         case Reapplied():
             return transitions.dismissed(transaction, AttentionCode.QUARANTINED_EVENT, now)
+        case Overrun():
+            return transitions.overrun(transaction, now)
         case AddressLost(host=host):
             return transitions.address_lost(transaction, host, now)
         case AddressBack():

@@ -246,7 +246,9 @@ class TransactionCalls:
         began = time.perf_counter()
         try:
             identity = parameters.path(request, parameters.TRANSACTION_ID)
-            transaction, created = await self._payments.start(identity, request.state.body, request.state.refusal)
+            transaction, created = await self._payments.start(
+                identity, request.state.body, request.state.refusal, request.state.sender
+            )
         except Problem as problem:
             self.refused[problem.code] += 1
             raise

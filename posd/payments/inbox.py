@@ -14,15 +14,18 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
+from posd.base.limits import Limit
 from posd.base.times import iso
 from posd.payments import journal, rows
-from posd.payments.entries import CallbackBrokeOff, Quarantined, Reapplied
+from posd.payments.entries import CallbackBrokeOff, Overrun, Quarantined, Reapplied
 from posd.payments.lifecycle import Verdict
+from posd.payments.model import AttentionCode, Transaction
 from posd.payments.outcomes import contradicts
 from posd.payments.record import CallsInFlight, Received, begin, move, record
-from posd.payments.transitions import Seen, advance, rebuild, recognise
+from posd.payments.transitions import New, Seen, advance, limit_of_events, rebuild, recognise, urgent
 from posd.payments.wire import NotAnEvent, TransactionEvent, read_event
 from posd.records import pruned, quarantine
+from posd.records.intake import Intake
 from posd.records.model import Phase
 from posd.records.quarantine import NotUsable, QuarantinedBody
 from posd.records.retention import Pruned
@@ -30,6 +33,9 @@ from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
 from posd.terminals.fleet import Fleet
+
+#: Transactions whose events are counted in memory.
+MAX_COUNTED = 4096
 
 log = structlog.get_logger("posd.inbox")
 
@@ -51,6 +57,9 @@ class Receipt(msgspec.Struct, frozen=True):
     event_status: str | None = None
     reason: str | None = None
     phase: Phase | None = None
+    limit: Limit | None = None  # that kept it out
+    kept_of: str | None = None  # whose budget takes the body
+    asks: bool = False  # whether the terminal is to be asked, because a limit was reached for the first time
 
 
 class Inbox:
@@ -64,8 +73,11 @@ class Inbox:
         outstanding: CallsInFlight,
         now: Callable[[], datetime],
         on_unusable: Callable[[str], None] = lambda _identity: None,
+        intake: Intake | None = None,
     ) -> None:
         """`on_unusable`: called with the id of a transaction of which a callback could not be used."""
+        self._intake = intake or Intake()
+        self._recorded: dict[str, int] = {}
         self._store = store
         self._fleet = fleet
         self._merchant_id = merchant_id
@@ -76,7 +88,7 @@ class Inbox:
         self._on_unusable = on_unusable
 
     async def receive(self, client_transaction_id: str, body: bytes, peer: str) -> int:
-        """Take the body of a callback and return the HTTP status to answer with: 200, 400, 403 or 503."""
+        """Take the body of a callback and return the HTTP status to answer with: 200, 400, 403, 429 or 503."""
         at = self._now()
         try:
             event = _read(body, client_transaction_id)
@@ -92,12 +104,22 @@ class Inbox:
             receipt = await self._store.write(work)
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
+            self._recorded.pop(client_transaction_id, None)
             return 503
         crash_point("event.committed")
         self._tell(client_transaction_id, receipt)
-        if receipt.reason is not None:
+        self._count(receipt, len(body))
+        if receipt.reason is not None or receipt.asks:
             self._on_unusable(client_transaction_id)
         return receipt.status
+
+    def _count(self, receipt: Receipt, size: int) -> None:
+        """Count a limit that was reached, or take what is kept now from the budget of its sender."""
+        if receipt.limit is not None:
+            self._intake.reached.count(receipt.limit)
+        elif receipt.kept_of is not None:
+            keep = self._intake.keep_body if receipt.verdict is None else self._intake.keep_event
+            keep(receipt.kept_of, size)
 
     async def broke_off(self, client_transaction_id: str) -> None:
         """Note that an authentic callback began and did not become whole: a terminal has the request.
@@ -121,7 +143,7 @@ class Inbox:
         log.warning("webhook.too_large", transaction=client_transaction_id, limit_bytes=limit, peer=peer)
         try:
             await self._store.write(
-                partial(self._attend, identity=client_transaction_id, reason=reason, at=self._now())
+                partial(self._note_too_large, identity=client_transaction_id, reason=reason, at=self._now())
             )
         except (StorageUnavailable, CommitUncertain) as error:
             log.warning("webhook.not_stored", transaction=client_transaction_id, error=str(error))
@@ -147,12 +169,47 @@ class Inbox:
         if refusal is not None:
             return self._quarantine(unit, identity, refusal, body, peer, at)
         stored = before or rebuild(event, identity, at)
+        recorded = self._events_of(unit, stored)
+        if (limit := self._limit(stored, event, seen, recorded, len(body))) is not None:
+            return self._keep_out(unit, before, limit, at)
         if before is None:
             begin(unit, stored, "orphan")
         after, verdict = advance(stored, event, seen=seen, now=at)
         seq = journal.append_event(unit, identity, event, verdict, iso(at), body)
+        self._recorded[identity] = recorded + 1
         after = move(unit, stored, after, Received(event, seq), self._outstanding)
-        return Receipt(200, verdict, event.status, phase=after.phase)
+        return Receipt(200, verdict, event.status, phase=after.phase, kept_of=stored.terminal)
+
+    def _events_of(self, unit: Unit, transaction: Transaction) -> int:
+        """Return how many events of a transaction are recorded. One of which none was applied has none.
+
+        It is counted in memory: to count rows would make the thousandth event of a payment slow. Where a commit is
+        undone and run again, the number is too large by what it had; after a failed one it is forgotten.
+        """
+        identity = transaction.client_transaction_id
+        known = self._recorded.get(identity)
+        if known is None:
+            known = journal.count_events(unit.db, identity) if transaction.trail.edges else 0
+            if len(self._recorded) >= MAX_COUNTED:
+                del self._recorded[next(iter(self._recorded))]
+        return known
+
+    def _limit(
+        self, transaction: Transaction, event: TransactionEvent, seen: New, recorded: int, size: int
+    ) -> Limit | None:
+        """Return the limit that keeps an event out, None where it gets in (`posd.base.limits`)."""
+        limit = limit_of_events(transaction.trail, event, seen=seen, recorded=recorded)
+        if limit is not None or urgent(transaction.trail, event, seen=seen):
+            return limit
+        return self._intake.limit_of_event(transaction.terminal, size)
+
+    def _keep_out(self, unit: Unit, before: Transaction | None, limit: Limit, at: datetime) -> Receipt:
+        """Refuse an event past a limit, and note that on the payment once; the terminal sends it again."""
+        if before is None:
+            return Receipt(429, limit=limit)
+        asks = before.attention_of(AttentionCode.EVENT_LIMIT) is None
+        record(unit, before, Overrun(), at, self._outstanding)
+        return Receipt(429, limit=limit, asks=asks)
 
     def _after_removal(
         self, unit: Unit, removed: Pruned, event: TransactionEvent, body: bytes, peer: str, at: datetime
@@ -183,6 +240,8 @@ class Inbox:
         if removed is None and self._unwelcome(unit, event) is not None:
             raise NotUsable
         receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now())
+        if receipt.limit is not None:
+            raise NotUsable
         if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
             record(unit, known, Reapplied(), self._now(), self._outstanding)
         return receipt.verdict
@@ -198,22 +257,30 @@ class Inbox:
 
     def _quarantine(self, unit: Unit, identity: str, refusal: Refusal, body: bytes, peer: str, at: datetime) -> Receipt:
         """Keep a body that cannot be used (runs inside the commit)."""
-        reason = refusal.reason
+        known, reason = rows.get(unit.db, identity), refusal.reason
+        sender: str | None = known.terminal if known is not None else peer
+        if (limit := self._intake.limit_of_body(sender or peer, len(body))) is not None:
+            self._attend(unit, known, quarantine.NOT_KEPT, at)
+            return Receipt(quarantine.status_past(limit), reason=quarantine.NOT_KEPT, limit=limit)
         if not quarantine.put(unit, Channel.TRANSACTION, identity, reason, peer, iso(at), body):
             # One reason for all that follow: each other one would be a change that is written down.
             reason = f"{quarantine.MAX_KEPT} callbacks of this payment are in quarantine already; more are not kept"
-        self._attend(unit, identity, reason, at)
-        return Receipt(refusal.status, reason=reason)
+            sender = None
+        self._attend(unit, known, reason, at)
+        return Receipt(refusal.status, reason=reason, kept_of=sender)
 
-    def _attend(self, unit: Unit, identity: str, reason: str, at: datetime) -> None:
+    def _attend(self, unit: Unit, known: Transaction | None, reason: str, at: datetime) -> None:
         """Note on the payment, where it is known, that a callback of it could not be used (runs inside the commit)."""
-        if (known := rows.get(unit.db, identity)) is not None:
+        if known is not None:
             record(unit, known, Quarantined(reason), at, self._outstanding)
+
+    def _note_too_large(self, unit: Unit, identity: str, reason: str, at: datetime) -> None:
+        self._attend(unit, rows.get(unit.db, identity), reason, at)
 
     def _tell(self, identity: str, receipt: Receipt) -> None:
         if receipt.reason is not None:
             log.warning("webhook.quarantined", transaction=identity, http_status=receipt.status, reason=receipt.reason)
-        elif receipt.verdict is None:
+        elif receipt.verdict is None and receipt.limit is None:
             self.repeated += 1
         if receipt.verdict is not None:
             log.info(

@@ -81,6 +81,12 @@ def event_bodies(db: sqlite3.Connection, client_transaction_id: str, event_id: s
     return [row[0] for row in rows]
 
 
+def count_events(db: sqlite3.Connection, client_transaction_id: str) -> int:
+    """Return how many events of a transaction are recorded."""
+    query = "SELECT count(*) FROM events WHERE client_transaction_id = ?"
+    return int(db.execute(query, (client_transaction_id,)).fetchone()[0])
+
+
 def append_event(
     unit: Unit, client_transaction_id: str, event: TransactionEvent, verdict: Verdict, received_at: str, body: bytes
 ) -> int:

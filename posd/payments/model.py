@@ -153,6 +153,7 @@ class AttentionCode(StrEnum):
     QUARANTINED_EVENT = "quarantined_event"
     ADDRESS_CHANGED = "address_changed"
     RELEASED = "released"
+    EVENT_LIMIT = "event_limit"
 
 
 class Attention(msgspec.Struct, frozen=True):

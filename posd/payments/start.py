@@ -24,8 +24,10 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
+from posd.base.limits import FREE_FOR_PAYMENTS
 from posd.base.problems import Problem
 from posd.base.times import iso
+from posd.httpd.senders import Sender
 from posd.payments import chains, rows
 from posd.payments.entries import Attempted
 from posd.payments.model import OperationType, Transaction, may_be_paid
@@ -34,6 +36,7 @@ from posd.payments.request import StartRequest, differing_fields, read_start, st
 from posd.payments.wire import NAMES, judge
 from posd.records import pruned
 from posd.records.callback_urls import CallbackUrls
+from posd.records.intake import Intake
 from posd.records.model import Phase
 from posd.records.request import Fault, MalformedJson, check, malformed
 from posd.records.start import RETRY_STORING_SECONDS, Running, address, draining, not_known, require_same, unavailable
@@ -59,6 +62,7 @@ REFUSALS = (
     "unknown_original",
     "pruned",
     "restore_unseen",
+    "limit_reached",
     "storage_unavailable",
     "draining",
 )
@@ -79,6 +83,7 @@ class Payments:
         now: Callable[[], datetime],
         on_called_back_at: Callable[[str], None] = lambda _host: None,
         refuse_unseen: Callable[[], None] = lambda: None,
+        intake: Intake | None = None,
     ) -> None:
         """`zone` is the merchant's: its calendar decides what a void is.
 
@@ -93,19 +98,21 @@ class Payments:
         self._now = now
         self._on_called_back_at = on_called_back_at
         self._refuse_unseen = refuse_unseen
+        self._intake = intake or Intake()
         self._running = Running()
         self._newest: dict[str, Transaction] = {}  # the intent that counts, of ids whose start is not concluded
         self._draining = False
 
     async def start(
-        self, client_transaction_id: str, body: bytes, refusal: Problem | None = None
+        self, client_transaction_id: str, body: bytes, refusal: Problem | None = None, sender: Sender | None = None
     ) -> tuple[Transaction, bool]:
         """Start a transaction, or answer for one that is known: the transaction, and whether it was started now.
 
-        `refusal` is what is wrong with the call as such; an id that is known is answered before it counts.
+        `refusal` is what is wrong with the call as such; an id that is known is answered before it counts. `sender` is
+        the process that asks, None where it is not counted.
         Raise Problem: with a 4xx or 503 nothing was sent, and nothing of the call is recorded.
         """
-        return await asyncio.shield(self._running.keep(self._start(client_transaction_id, body, refusal)))
+        return await asyncio.shield(self._running.keep(self._start(client_transaction_id, body, refusal, sender)))
 
     async def drain(self, seconds: float) -> None:
         """Start nothing any more; give calls under way some seconds, then stop waiting for their replies.
@@ -117,7 +124,9 @@ class Payments:
         self._fleet.hurry()
         await self._running.wait()
 
-    async def _start(self, identity: str, body: bytes, refusal: Problem | None) -> tuple[Transaction, bool]:
+    async def _start(
+        self, identity: str, body: bytes, refusal: Problem | None, sender: Sender | None
+    ) -> tuple[Transaction, bool]:
         request = StartRequest()
         faults: tuple[Fault, ...] = (Fault("", "is not a request"),)
         try:
@@ -130,8 +139,11 @@ class Payments:
                 if refusal is not None:
                     raise refusal
                 draft, callback_url = await self._draft(identity, request, faults)
+                self._intake.require_free(FREE_FOR_PAYMENTS, "cannot start")
+                self._intake.payments.require(sender, len(body), "cannot start")
                 known, started = await self._run(draft, callback_url)
                 if started:
+                    self._intake.payments.take(sender, len(body))
                     return known, True
         require_same(identity, differing_fields(known, request, faults), used_for="request", new_id_for="payment")
         return known, False

@@ -10,6 +10,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
+from posd.base.limits import EVENTS_OF_TRANSACTION, FINALS_OF_TRANSACTION, Limit
 from posd.base.times import iso
 from posd.payments import lifecycle, outcomes
 from posd.payments.lifecycle import Status, Step, Trail, Verdict
@@ -62,6 +63,25 @@ def recognise(body: bytes, recorded: Sequence[bytes]) -> Seen:
     if not recorded:
         return Seen.NEW
     return Seen.REPEATED if body in recorded else Seen.REUSED
+
+
+def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorded: int) -> Limit | None:
+    """Return the limit that keeps an event out of a transaction of which so many are recorded, None where it gets in.
+
+    Final events have room of their own behind the others; see `urgent`.
+    """
+    if recorded < EVENTS_OF_TRANSACTION.value or urgent(trail, event, seen=seen):
+        return None
+    if Status.known(event.status) not in lifecycle.FINALS:
+        return EVENTS_OF_TRANSACTION
+    room = EVENTS_OF_TRANSACTION.value + FINALS_OF_TRANSACTION.value
+    return FINALS_OF_TRANSACTION if recorded >= room else None
+
+
+def urgent(trail: Trail, event: TransactionEvent, *, seen: New) -> bool:
+    """Whether an event is the first of its state: it is kept, whatever came before it. There are seven states."""
+    known = Status.known(event.status) is not None
+    return known and seen is Seen.NEW and all(status != event.status for _, status in trail.edges)
 
 
 def advance(
@@ -212,6 +232,15 @@ def resolved(
         failure = Failure(type="posd", code="resolved", message=f"{operator} says that it did not start: {note}")
     outcome = outcomes.inferred(result, (evidence,), now, failure=failure, transaction_reference=reference)
     return _touch(outcomes.finish(transaction, outcome, now), transaction, now)
+
+
+def overrun(transaction: Transaction, now: datetime) -> Transaction:
+    """Note that its terminal sends more events than posd keeps."""
+    detail = (
+        f"terminal {transaction.terminal} sent more events than posd keeps of one payment or in one day. "
+        "Further ones are refused for now. How the payment ends still gets in, and posd asks the terminal for it"
+    )
+    return _touch(attend(transaction, AttentionCode.EVENT_LIMIT, now, detail), transaction, now)
 
 
 def dismissed(transaction: Transaction, code: AttentionCode, now: datetime) -> Transaction:

@@ -10,6 +10,7 @@ from typing import assert_never
 
 import msgspec
 
+from posd.base.limits import CALLBACKS_OF_PRINT_JOB
 from posd.printing import model
 from posd.printing.model import NAMES, DecidedBy, PrintAttentionCode, PrintJob, PrintStatus
 from posd.printing.wire import Answer, Answered, judge, read_status, read_webhook
@@ -89,8 +90,8 @@ class TakenOver(msgspec.Struct, frozen=True, tag="taken_over", tag_field="kind")
     reason: str
 
 
-#: Webhooks of one job that are kept: a terminal that says ever new things of one job must not fill the disk.
-MAX_CALLBACKS = 100
+#: Webhooks of one job that are kept.
+MAX_CALLBACKS = CALLBACKS_OF_PRINT_JOB.value
 
 Entry = (
     Turn | Created | Interrupted | Called | Polled | Stuck | Quarantined | Reapplied | Resolved | Dismissed | TakenOver

@@ -34,7 +34,9 @@ class PrintJobCalls:
     async def start_print_job(self, request: Request) -> Response:
         """`PUT /print-jobs/{id}`: print, or answer for what is known."""
         identity = parameters.path(request, parameters.PRINT_JOB_ID)
-        job, created = await self._printing.start(identity, request.state.body, request.state.refusal)
+        job, created = await self._printing.start(
+            identity, request.state.body, request.state.refusal, request.state.sender
+        )
         return json_response(await self._document(job), 201 if created else 200)
 
     async def get_print_job(self, request: Request) -> Response:

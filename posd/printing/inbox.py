@@ -26,12 +26,14 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
+from posd.base.limits import Limit
 from posd.base.times import iso
 from posd.printing import record, rows
 from posd.printing.entries import Called, Quarantined, Reapplied, repeats
 from posd.printing.model import PrintJob, Report, belongs, rebuild
 from posd.printing.wire import NotAPrintEvent, read_webhook
 from posd.records import pruned, quarantine
+from posd.records.intake import Intake
 from posd.records.quarantine import NotUsable, QuarantinedBody
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
@@ -49,6 +51,8 @@ class Receipt(msgspec.Struct, frozen=True):
     reported: str | None = None
     reason: str | None = None
     job: PrintJob | None = None
+    limit: Limit | None = None  # that kept it out of the quarantine
+    kept_of: str | None = None  # whose budget of the quarantine takes the body
 
 
 class PrintInbox:
@@ -60,8 +64,10 @@ class PrintInbox:
         fleet: Fleet,
         now: Callable[[], datetime],
         on_unusable: Callable[[str], None] = lambda _identity: None,
+        intake: Intake | None = None,
     ) -> None:
         """`on_unusable`: called with the id of a job of which a webhook could not be used: it will not come again."""
+        self._intake = intake or Intake()
         self._store = store
         self._fleet = fleet
         self._now = now
@@ -70,7 +76,7 @@ class PrintInbox:
         self._on_unusable = on_unusable
 
     async def receive(self, print_job_id: str, body: bytes, peer: str) -> int:
-        """Take the body of a webhook and return the HTTP status to answer with: 200, 400 or 503."""
+        """Take the body of a webhook and return the HTTP status to answer with: 200, 400, 429 or 503."""
         try:
             report = read_webhook(body)
         except NotAPrintEvent as error:
@@ -92,6 +98,10 @@ class PrintInbox:
             return 503
         crash_point("print_event.committed")
         self._tell(print_job_id, receipt)
+        if receipt.limit is not None:
+            self._intake.reached.count(receipt.limit)
+        elif receipt.kept_of is not None:
+            self._intake.keep_body(receipt.kept_of, len(body))
         if receipt.reason is not None:
             self._on_unusable(print_job_id)
         return receipt.status
@@ -147,10 +157,17 @@ class PrintInbox:
 
     def _quarantine(self, unit: Unit, identity: str, reason: str, body: bytes, peer: str, at: datetime) -> Receipt:
         """Keep a body that cannot be used (runs inside the commit)."""
+        known = rows.get(unit.db, identity)
+        sender: str | None = (known.terminal if known is not None else None) or peer
+        if (limit := self._intake.limit_of_body(sender or peer, len(body))) is not None:
+            reason = quarantine.NOT_KEPT
+            job = _attend(unit, identity, reason, at)
+            return Receipt(quarantine.status_past(limit), reason=reason, job=job, limit=limit)
         if not quarantine.put(unit, Channel.PRINT, identity, reason, peer, iso(at), body):
             # One reason for all that follow: each other one would be a change that is written down.
             reason = f"{quarantine.MAX_KEPT} callbacks of this job are in quarantine already; more are not kept"
-        return Receipt(400, reason=reason, job=_attend(unit, identity, reason, at))
+            sender = None
+        return Receipt(400, reason=reason, job=_attend(unit, identity, reason, at), kept_of=sender)
 
     def _tell(self, identity: str, receipt: Receipt) -> None:
         if receipt.reason is not None:

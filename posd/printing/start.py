@@ -20,8 +20,10 @@ import structlog
 
 from posd.base.crashpoints import crash_point
 from posd.base.ids import Channel
+from posd.base.limits import FREE_FOR_EXTRAS
 from posd.base.problems import Problem
 from posd.base.times import iso
+from posd.httpd.senders import Sender
 from posd.printing import record, rows
 from posd.printing.entries import Created, Turn
 from posd.printing.model import NAMES, PrintJob
@@ -30,6 +32,7 @@ from posd.printing.turns import MAX_HELD, MAX_WAITING, Ticket, Turns
 from posd.printing.wire import judge
 from posd.records import pruned
 from posd.records.callback_urls import CallbackUrls
+from posd.records.intake import Intake
 from posd.records.model import Phase
 from posd.records.request import Fault, MalformedJson, check, malformed
 from posd.records.start import RETRY_STORING_SECONDS, Running, address, draining, not_known, require_same, unavailable
@@ -86,6 +89,7 @@ REFUSALS = (
     "unknown_original",
     "queue_full",
     "pruned",
+    "limit_reached",
     "storage_unavailable",
     "draining",
 )
@@ -104,7 +108,9 @@ class Printing:
         turns: Turns,
         document_member: str,
         now: Callable[[], datetime],
+        intake: Intake | None = None,
     ) -> None:
+        self._intake = intake or Intake()
         self._store = store
         self._fleet = fleet
         self._callback_urls = callback_urls
@@ -116,13 +122,16 @@ class Printing:
         self._deliveries: dict[str, asyncio.Task[PrintJob | None]] = {}
         self._draining = False
 
-    async def start(self, print_job_id: str, body: bytes, refusal: Problem | None = None) -> tuple[PrintJob, bool]:
+    async def start(
+        self, print_job_id: str, body: bytes, refusal: Problem | None = None, sender: Sender | None = None
+    ) -> tuple[PrintJob, bool]:
         """Print, or answer for a job that is known: the job, and whether it was started now.
 
-        `refusal` is what is wrong with the call as such; an id that is known is answered before it counts.
+        `refusal` is what is wrong with the call as such; an id that is known is answered before it counts. `sender` is
+        the process that asks, None where it is not counted.
         Raise Problem: with a 4xx or 503 nothing was sent, and nothing of the call is recorded.
         """
-        return await asyncio.shield(self._running.keep(self._start(print_job_id, body, refusal)))
+        return await asyncio.shield(self._running.keep(self._start(print_job_id, body, refusal, sender)))
 
     def under_way(self, print_job_id: str) -> bool:
         """Tell whether the creation of that job waits in line, runs, or is not recorded yet."""
@@ -137,7 +146,9 @@ class Printing:
         """Wait for what is left, when the calls to the terminals were ended: each is judged and recorded."""
         await self._running.wait()
 
-    async def _start(self, print_job_id: str, body: bytes, refusal: Problem | None) -> tuple[PrintJob, bool]:
+    async def _start(
+        self, print_job_id: str, body: bytes, refusal: Problem | None, sender: Sender | None
+    ) -> tuple[PrintJob, bool]:
         request = PrintRequest()
         faults: tuple[Fault, ...] = (Fault("", "is not a request"),)
         try:
@@ -152,7 +163,11 @@ class Printing:
                 if refusal is not None:
                     raise refusal
                 draft = await self._plan(print_job_id, request, faults)
+                self._intake.require_free(FREE_FOR_EXTRAS, "cannot print")
+                self._intake.print_jobs.require(sender, len(body), "cannot print")
                 started = await self._begin(draft)
+                if started is not None:
+                    self._intake.print_jobs.take(sender, len(body))
                 known, created = started or await self._again(print_job_id), started is not None
             else:
                 created = False

@@ -7,12 +7,24 @@ from typing import Any, Protocol
 
 import msgspec
 
+from posd.base import limits
 from posd.base.ids import Channel
+from posd.base.limits import Limit
 from posd.storage.store import Store
 from posd.storage.writer import Unit
 
-#: Refused bodies kept for one subject; a terminal that repeats one fault for ever must not fill the disk.
-MAX_KEPT = 100
+#: Refused bodies kept for one subject.
+MAX_KEPT = limits.QUARANTINE_OF_SUBJECT.value
+#: The reason of one that is not kept for another limit. One for all: each other one would be a change that is recorded.
+NOT_KEPT = (
+    "it could not be used, and was not kept: its terminal has too many bodies in quarantine today, or the disk is "
+    "nearly full. The terminal sends it again"
+)
+
+
+def status_past(limit: Limit) -> int:
+    """Return the HTTP status of the answer to a body that a limit keeps out: one that is retried."""
+    return 503 if limit is limits.FREE_FOR_EXTRAS else 429
 
 
 class QuarantinedBody(msgspec.Struct, frozen=True):

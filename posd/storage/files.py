@@ -1,6 +1,8 @@
 """Files beside the database: made private, put in place at once or not at all, and synced."""
 
 import os
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,6 +10,8 @@ from posd.base.crashpoints import crash_point
 
 #: What SQLite keeps beside a database file, by the suffix of its name.
 COMPANIONS = ("-wal", "-shm", "-journal")
+#: How long what is free on the disk is taken as known, in seconds: a burst asks once.
+LOOK_SECONDS = 1.0
 
 
 def create_private(path: Path) -> None:
@@ -104,3 +108,29 @@ def finish(path: Path) -> None:
         fresh.rename(path)
         crash_point("replace.in_place")
         sync(path.parent)
+
+
+class FreeSpace:
+    """How much of a file system is free. `clock`: monotonic seconds."""
+
+    def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._looked_at = float("-inf")
+        self._free, self._size = 0, 0
+
+    def look(self, enough: int = 0) -> tuple[int, int] | None:
+        """Return the free bytes and the size of the file system, None where it does not say.
+
+        Where more than `enough` was free a moment ago, it is not asked again.
+        """
+        now = self._clock()
+        if now - self._looked_at >= LOOK_SECONDS or self._free <= enough:
+            self._looked_at = now
+            try:
+                found = os.statvfs(self._directory)
+            except OSError:
+                self._size = 0
+            else:
+                self._free, self._size = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        return (self._free, self._size) if self._size else None

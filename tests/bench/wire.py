@@ -1,6 +1,7 @@
 """A raw HTTP/1.1 connection that is kept: a client that costs next to nothing beside what it measures."""
 
 import asyncio
+import socket
 import time
 from pathlib import Path
 
@@ -32,9 +33,14 @@ class Wire:
         self._writer.transport.abort()
 
 
-async def till(socket: Path) -> Wire:
+async def till(path: Path) -> Wire:
     """Connect to the socket of the tills."""
-    return Wire(await asyncio.open_unix_connection(str(socket)))
+    return Wire(await asyncio.open_unix_connection(str(path)))
+
+
+async def taken_over(connection: socket.socket) -> Wire:
+    """Return a connection that another process has made (`tests.support.senders`)."""
+    return Wire(await asyncio.open_unix_connection(sock=connection.dup()))
 
 
 def call(method: str, path: str, body: bytes = b"") -> bytes:

@@ -29,6 +29,7 @@ CODES = [
     "missing_reference",
     "amount_differs",
     "quarantined_event",
+    "event_limit",
     "address_changed",
     "released",
 ]

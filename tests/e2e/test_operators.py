@@ -327,7 +327,7 @@ ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
     "released": (a_release, "ask_person", "ask_person"),
 }
 #: Those that only time, a lost database or another network brings; other files have them.
-ELSEWHERE = {"stalled", "no_callback", "orphan", "address_changed"}
+ELSEWHERE = {"stalled", "no_callback", "orphan", "address_changed", "event_limit"}
 
 
 async def test_every_attention_is_in_the_table() -> None:

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from posd.base.limits import STREAMS_OF_PROCESS
 from tests.e2e.conftest import some
 from tests.e2e.test_backup import back_up, posd_command
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED
+from tests.support.senders import ask_on, crowd
 from tests.support.shop import Shop
 from tests.support.streams import Message, ask, messages, stream
 
@@ -297,16 +299,19 @@ async def test_a_thousand_streams_at_once(shop: Shop, count: int) -> None:
     posd = shop.daemon
     payment = await shop.started()
     paths = (f"/transactions/{payment.identity}/events", f"/feed?after={(await newest(posd))['next_after']}")
-    opened = [await ask(posd.till_socket, paths[n % 2], "accept: text/event-stream\r\n") for n in range(count)]
-    for item in opened:
-        assert (await item.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-    assert await payment.event("TERMINAL_CANCELED") == 200
 
     async def first(reader: asyncio.StreamReader) -> Any:
         return (await anext(messages(reader))).json
 
-    found = await asyncio.gather(*(first(item.reader) for item in opened))
-    assert {item["event"]["status"] for item in found[::2]} == {"TERMINAL_CANCELED"}
-    assert {item["id"] for item in found[1::2]} == {payment.identity}
-    for item in opened:
-        item.hang_up()
+    with crowd(posd.till_socket, count, STREAMS_OF_PROCESS.value) as connections:
+        opened = [
+            await ask_on(item, paths[n % 2], "accept: text/event-stream\r\n") for n, item in enumerate(connections)
+        ]
+        for item in opened:
+            assert (await item.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert await payment.event("TERMINAL_CANCELED") == 200
+        found = await asyncio.gather(*(first(item.reader) for item in opened))
+        assert {item["event"]["status"] for item in found[::2]} == {"TERMINAL_CANCELED"}
+        assert {item["id"] for item in found[1::2]} == {payment.identity}
+        for item in opened:
+            item.hang_up()

@@ -13,6 +13,7 @@ from tests.e2e.conftest import CHARGE, some
 from tests.support.daemon import Daemon
 from tests.support.events import APPROVED, body, event
 from tests.support.https import deliver
+from tests.support.senders import ask_on, crowd
 from tests.support.shop import AMOUNT, Shop, acknowledging, held, quiet
 from tests.support.streams import Message, ask, collect, stream
 from tests.support.terminal import ScriptedTerminal
@@ -59,21 +60,23 @@ async def test_a_thousand_wait_at_once(shop: Shop, count: int) -> None:
     payment = await shop.started()
     before = sockets(shop.daemon)
     path = f"/transactions/{payment.identity}/outcome"
-    waiting = [await ask(shop.daemon.till_socket, path) for _ in range(count)]
-    began = asyncio.get_running_loop().time()
-    other = await shop.daemon.call("GET", "/version")
-    assert other.status == 200
-    for index in range(0, count, 10):
-        waiting[index].hang_up()
-    await payment.end()
-    patient = [item for index, item in enumerate(waiting) if index % 10]
-    replies = await asyncio.gather(*(item.reply() for item in patient))
-    took = asyncio.get_running_loop().time() - began
-    print(f"{len(replies)} tills had the outcome {took:.2f} s after the last one had asked")
-    assert {(status, outcome["result"]) for status, outcome in replies} == {(200, "canceled")}
-    assert took < 60
-    for item in patient:
-        item.hang_up()
+    with crowd(shop.daemon.till_socket, count) as connections:
+        waiting = [await ask_on(item, path) for item in connections]
+        began = asyncio.get_running_loop().time()
+        other = await shop.daemon.call("GET", "/version")
+        assert other.status == 200
+        for index in range(0, count, 10):
+            waiting[index].hang_up()
+            connections[index].close()
+        await payment.end()
+        patient = [item for index, item in enumerate(waiting) if index % 10]
+        replies = await asyncio.gather(*(item.reply() for item in patient))
+        took = asyncio.get_running_loop().time() - began
+        print(f"{len(replies)} tills had the outcome {took:.2f} s after the last one had asked")
+        assert {(status, outcome["result"]) for status, outcome in replies} == {(200, "canceled")}
+        assert took < 60
+        for item in patient:
+            item.hang_up()
     await settles(shop.daemon, before)
 
 

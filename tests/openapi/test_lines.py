@@ -69,6 +69,7 @@ LINES: list[tuple[Any, dict[str, Any]]] = [
     ),
     (entries.Dismissed("Ana", "n", 1000, AttentionCode.GAP), {"kind": "acknowledge", **WHO, "code": "gap"}),
     (entries.CallbackBrokeOff(), {"kind": "callback_broke_off"}),
+    (entries.Overrun(), {"kind": "event_limit"}),
     (entries.TakenOver("why"), {"kind": "taken_over", "reason": "why"}),
     (entries.Reapplied(), {"kind": "reapplied"}),
     (entries.AddressLost("192.0.2.1"), {"kind": "address_changed", "host": "192.0.2.1"}),

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE: dict[str, str] = {
     "internal_error": "a fault of posd: tests/e2e/test_reply_table.py, tests/e2e/test_start.py",
     "storage_unavailable": "a broken disk: tests/power/test_disk_full.py, tests/services/test_storage_trouble.py",
+    "limit_reached": "tests/e2e/test_limits_of_tills.py",
     "queue_full": "too many print jobs: tests/services/test_print_line.py",
     "start_transaction draining": "tests/e2e/test_stop.py",
     "start_print_job draining": "tests/e2e/test_stop.py",
@@ -46,6 +47,7 @@ UNSEEN: dict[str, str] = {
     "CutOff.": "a reader that takes nothing: tests/web/test_streams.py",
     "Difference.": "a damaged database: tests/e2e/test_reprocess.py",
     "Ended.": "posd stops: tests/e2e/test_streams.py, tests/web/test_streams.py",
+    "EventLimitLine.": "tests/openapi/test_lines.py",
     "Evidence.result": "the full proof takes two rounds: tests/e2e/test_proof.py",
     "InterruptedLine.": "tests/openapi/test_lines.py",
     "NoAnswer.": "tests/openapi/test_lines.py",
@@ -54,6 +56,7 @@ UNSEEN: dict[str, str] = {
     "PrintDifference.": "a damaged database: tests/store/test_print_jobs.py",
     "PrintInterruptedLine.": "tests/openapi/test_lines.py",
     "ProblemInternalError.": "see ELSEWHERE",
+    "ProblemLimitReached.": "see ELSEWHERE",
     "ProblemQueueFull.": "see ELSEWHERE",
     "ProblemStorageUnavailable.": "see ELSEWHERE",
     "ProofLine.": "tests/openapi/test_lines.py",

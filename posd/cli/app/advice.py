@@ -90,6 +90,11 @@ ATTENTION_ADVICE: Mapping[str, Advice] = {
         "names, have it applied; clear this if it cannot be:",
         ("posd quarantine", "posd reprocess", _ACKNOWLEDGE + "quarantined_event"),
     ),
+    "event_limit": Advice(
+        "The terminal sends events of this {noun} without end, and posd keeps no more of them. How it ends still gets "
+        "in. If it does not end, ask the terminal; restart the terminal and report it to its vendor; then:",
+        ("posd reconcile {id}", _ACKNOWLEDGE + "event_limit"),
+    ),
     "address_changed": Advice(
         "This machine's address changed while the {noun} ran, and the terminal sends its events to the old one. There "
         "is nothing to do: posd asks the terminal by itself until it knows the outcome. To ask it this moment:",

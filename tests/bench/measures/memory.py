@@ -11,7 +11,8 @@ from tests.bench.processes import KIB, processor_seconds, quiet, resident_bytes
 from tests.bench.rows import Row
 from tests.bench.servers import serving
 from tests.bench.shop import open_shop
-from tests.bench.wire import call, till
+from tests.bench.wire import call, taken_over
+from tests.support.senders import crowd
 
 MIB = 1024 * KIB
 
@@ -102,8 +103,9 @@ async def _of_tills(bench: Bench) -> Row:
         resident = {0: resident_bytes(shop.pid)}
         async with AsyncExitStack() as stack:
             for tills in (count, 2 * count):
-                for number in range(count):
-                    waiting = await till(shop.daemon.till_socket)
+                connections = stack.enter_context(crowd(shop.daemon.till_socket, count))
+                for number, connection in enumerate(connections):
+                    waiting = await taken_over(connection)
                     stack.callback(waiting.close)
                     waiting.send(call("GET", f"{payments[number % OPEN].identity}/outcome"))
                 await quiet(shop.pid)

@@ -15,7 +15,8 @@ from tests.bench.bench import Bench, percentile, sync_seconds
 from tests.bench.load import trusting
 from tests.bench.rows import Row
 from tests.bench.shop import AMOUNT, Payment, Shop, open_shop
-from tests.bench.wire import Wire, call, till
+from tests.bench.wire import Wire, call, taken_over, till
+from tests.support.senders import crowd
 
 #: The outcome's time by the acknowledgement's, and what a thousand other waiting tills may add.
 OUTCOME_LIMIT = 2.0
@@ -71,13 +72,14 @@ async def _crowd(shop: Shop, payments: Sequence[Payment]) -> AsyncIterator[None]
     """Have a till wait for each of these payments during the block."""
     tills = []
     try:
-        for payment in payments:
-            waiter = await till(shop.daemon.till_socket)
-            tills.append(waiter)
-            waiter.send(call("GET", f"{payment.identity}/outcome"))
-        async with shop.till() as client:  # connections are accepted in order: the others wait by then
-            (await client.get("/version")).raise_for_status()
-        yield
+        with crowd(shop.daemon.till_socket, len(payments)) as connections:
+            for payment, connection in zip(payments, connections, strict=True):
+                waiter = await taken_over(connection)
+                tills.append(waiter)
+                waiter.send(call("GET", f"{payment.identity}/outcome"))
+            async with shop.till() as client:  # connections are accepted in order: the others wait by then
+                (await client.get("/version")).raise_for_status()
+            yield
     finally:
         for waiter in tills:
             waiter.close()

@@ -1,0 +1,121 @@
+"""The table of limits, budgets of a day, and how connections are shared out."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.base import limits
+from posd.base.limits import ALL, DAY_SECONDS, DESCRIPTORS, Budgets, Limit, Reached, places
+
+TEN = Limit("ten", 10, "bytes a day", "a sender", "429", "for the test")
+
+
+def test_each_limit_has_a_name_of_its_own_a_unit_an_answer_and_a_reason() -> None:
+    assert len({limit.name for limit in ALL}) == len(ALL)
+    assert all(limit.value > 0 and limit.unit and limit.of and limit.answer and limit.reason for limit in ALL)
+    named = {item for item in vars(limits).values() if isinstance(item, Limit)}
+    assert named == set(ALL)
+
+
+def table() -> str:
+    """Return the table of docs/hostile.md, as the code has it."""
+    rows = ["| limit | how much | of whom | past it | why |", "| --- | --- | --- | --- | --- |"]
+    for limit in ALL:
+        much = f"{limit.value:,} {limit.unit}"
+        if limit.unit.startswith("bytes"):
+            much = f"{limit.value // limits.MIB} MiB{limit.unit.removeprefix('bytes')}"
+        rows.append(f"| `{limit.name}` | {much} | {limit.of} | {limit.answer} | {limit.reason} |")
+    return "\n".join(rows)
+
+
+def test_the_page_has_every_limit_as_it_is() -> None:
+    page = Path(__file__).parents[2] / "docs" / "hostile.md"
+    assert f"\n\n{table()}\n\n" in page.read_text(), table()
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_budget_that_was_used_up_fills_within_a_day() -> None:
+    clock = Clock()
+    budgets = Budgets(TEN, clock)
+    assert budgets.seconds_until("a", 10) == 0
+    budgets.take("a", 10)
+    assert budgets.seconds_until("a", 1) == pytest.approx(DAY_SECONDS / 10)
+    assert budgets.seconds_until("b", 10) == 0  # another sender has its own
+    clock.now += DAY_SECONDS / 10
+    assert budgets.seconds_until("a", 1) == pytest.approx(0, abs=1e-6)
+    clock.now += 10 * DAY_SECONDS
+    assert budgets.seconds_until("a", 10) == 0
+    budgets.take("a", 10)
+    assert budgets.seconds_until("a", 1) > 0  # it is never more than full
+
+
+def test_what_is_larger_than_a_budget_waits_until_it_is_full() -> None:
+    budgets = Budgets(TEN, Clock())
+    assert budgets.seconds_until("a", 1000) == 0
+    budgets.take("a", 1000)
+    assert budgets.seconds_until("a", 10) == pytest.approx(100 * DAY_SECONDS)
+
+
+def test_the_senders_that_are_remembered_are_bounded() -> None:
+    budgets = Budgets(TEN, Clock())
+    for number in range(limits.MAX_SENDERS + 10):
+        budgets.take(str(number), 10)
+    assert len(budgets._left) == limits.MAX_SENDERS
+    assert budgets.seconds_until(str(limits.MAX_SENDERS + 9), 1) > 0
+
+
+def test_a_limit_that_was_reached_is_counted_each_time_and_told_once_an_hour_of_each_user() -> None:
+    told, clock = [], Clock()
+    reached = Reached(lambda limit, **about: told.append((limit.name, about)), clock)
+    for _ in range(2):
+        reached.note(limits.PAYMENTS_OF_USER, uid=7)
+    assert told == [("payments_of_user", {"uid": 7})]
+    reached.note(limits.PAYMENTS_OF_USER, uid=8)
+    assert len(told) == 2
+    clock.now += limits.TELL_SECONDS
+    reached.note(limits.PAYMENTS_OF_USER, uid=7)
+    assert len(told) == 3
+    reached.count(limits.EVENTS_OF_TERMINAL)
+    assert (reached.counts["payments_of_user"], reached.counts["events_of_terminal"]) == (4, 1)
+    Reached().note(limits.EVENTS_OF_TERMINAL)
+
+
+def test_what_is_remembered_of_it_is_bounded() -> None:
+    told = []
+    reached = Reached(lambda _limit, **about: told.append(about["uid"]))
+    for uid in range(limits.MAX_TOLD + 10):
+        reached.note(limits.PAYMENTS_OF_USER, uid=uid)
+    assert len(told) == limits.MAX_TOLD + 10
+    assert len(reached._told) == 10
+
+
+def test_with_enough_descriptors_nothing_is_cut_down() -> None:
+    assert places(DESCRIPTORS) == (3000, 2500, 400, 500)
+    assert places(1_000_000) == places(DESCRIPTORS)
+
+
+@given(st.integers(min_value=800, max_value=20_000))
+def test_the_sum_of_all_connections_fits_the_descriptors(descriptors: int) -> None:
+    found = places(descriptors)
+    used = found.tills + found.operators + limits.LAN_DESCRIPTORS + limits.OWN_DESCRIPTORS
+    assert used <= descriptors
+    assert min(found) >= 1
+    assert found.process <= found.user < found.tills
+
+
+def test_a_machine_with_very_few_descriptors_still_serves() -> None:
+    assert min(places(64)) >= 1
+
+
+@pytest.mark.parametrize(("size", "extras", "payments"), [(100, 1, 0.5), (1000, 10, 5), (20_000, 64, 16)])
+def test_what_has_to_stay_free_is_a_part_of_a_small_disk(size: int, extras: float, payments: float) -> None:
+    assert limits.floor(limits.FREE_FOR_EXTRAS, size * limits.MIB) == extras * limits.MIB
+    assert limits.floor(limits.FREE_FOR_PAYMENTS, size * limits.MIB) == payments * limits.MIB

@@ -1,0 +1,186 @@
+"""A terminal that sends without end fills nothing, and how its payments end still gets in (posd.base.limits)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from posd.base import limits
+from tests.e2e.test_limits_of_tills import metric
+from tests.support.daemon import Daemon
+from tests.support.events import APPROVED, body
+from tests.support.https import connect
+from tests.support.shop import Payment, Shop
+from tests.support.streams import PATIENCE_SECONDS
+from tests.support.webhooks import attention, disk, faults
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+EVENTS = limits.EVENTS_OF_TRANSACTION.value
+FINALS = limits.FINALS_OF_TRANSACTION.value
+MIB = limits.MIB
+
+
+class Line:
+    """A connection of a terminal on which it delivers one event after the other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.headers = ""
+
+    async def deliver(self, payment: Payment, content: bytes) -> int:
+        """Deliver these bytes to the callback address of a payment; return the HTTP status."""
+        path = urlsplit(payment.requests[0].callback).path
+        head = f"POST {path} HTTP/1.1\r\nhost: posd\r\ncontent-length: {len(content)}\r\n\r\n"
+        self._writer.write(head.encode() + content)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            self.headers = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
+        return int(self.headers.split(" ", 2)[1])
+
+    async def all(self, payment: Payment, contents: Sequence[bytes]) -> list[int]:
+        """Deliver them one after the other; return the statuses."""
+        return [await self.deliver(payment, content) for content in contents]
+
+
+@asynccontextmanager
+async def line(posd: Daemon) -> AsyncIterator[Line]:
+    reader, writer = await connect(posd.port, posd.ca)
+    try:
+        yield Line(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+def junk(payment: Payment, count: int, status: str = "CARD_PRESENTED") -> list[bytes]:
+    """Return so many different events."""
+    return [body(payment.identity, status, serial=payment.serial) for _ in range(count)]
+
+
+def count(posd: Daemon, payment: Payment, table: str = "events") -> int:
+    """Return how many rows of a payment are on the disk."""
+    with disk(posd) as db:
+        query = f"SELECT count(*) FROM {table} WHERE client_transaction_id = ?"
+        return int(db.execute(query, (payment.identity,)).fetchone()[0])
+
+
+async def test_an_approval_behind_2000_events_of_its_payment_is_taken(shop: Shop) -> None:
+    posd, payment = shop.daemon, await shop.started()
+    reached, before = await metric(posd, "events_of_transaction"), len(posd.lines)
+    async with line(posd) as lane:
+        events = [body(payment.identity, "TERMINAL_ACKNOWLEDGED", serial=payment.serial), *junk(payment, EVENTS - 1)]
+        assert set(await lane.all(payment, events)) == {200}
+        assert not attention(await payment.get())
+        assert not payment.searches
+        assert await lane.all(payment, junk(payment, 100)) == [429] * 100
+        assert "retry-after: 60" in lane.headers
+        assert await lane.deliver(payment, events[7]) == 200  # it was taken before
+        assert count(posd, payment) == EVENTS
+        assert "event_limit" in attention(await payment.get())
+        await payment.searched()  # posd asks by itself
+        ends = [body(payment.identity, status, before, payment.serial) for status, before in APPROVED[2:]]
+        assert await lane.all(payment, ends) == [200, 200]
+    assert (await payment.get())["outcome"]["result"] == "approved"
+    assert count(posd, payment) == EVENTS + 2
+    assert await metric(posd, "events_of_transaction") == reached + 100
+    told = [
+        item for item in posd.lines[before:] if item["event"] == "payment.attention" and item["code"] == "event_limit"
+    ]
+    assert len(told) == 1
+    assert [item["kind"] for item in await payment.history()].count("event_limit") == 1
+    assert not faults(posd)
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="function")
+async def test_what_was_counted_before_a_restart_counts_after_it(own: Shop) -> None:
+    payment = await own.started()
+    async with line(own.daemon) as lane:
+        assert set(await lane.all(payment, junk(payment, EVENTS - 1))) == {200}
+    await own.daemon.restart()
+    async with line(own.daemon) as lane:
+        assert await lane.all(payment, junk(payment, 3)) == [200, 429, 429]
+        assert await lane.all(payment, junk(payment, 1, "APPROVAL")) == [200]
+    assert (await payment.get())["outcome"]["result"] == "approved"
+
+
+async def test_final_events_without_end_are_kept_a_hundred_times_behind_the_others(shop: Shop) -> None:
+    posd, payment = shop.daemon, await shop.started()
+    async with line(posd) as lane:
+        assert set(await lane.all(payment, junk(payment, EVENTS))) == {200}
+        statuses = await lane.all(payment, junk(payment, FINALS + 50, "TERMINAL_CANCELED"))
+        assert statuses == [200] * FINALS + [429] * 50
+        # Another end of it is what a person has to know: it gets in all the same, once.
+        assert await lane.all(payment, junk(payment, 2, "APPROVAL")) == [200, 429]
+    assert count(posd, payment) == EVENTS + FINALS + 1
+    document = await payment.get()
+    assert document["outcome"]["result"] == "canceled"
+    assert {"event_limit", "conflicting_final"} <= attention(document)
+
+
+async def test_a_thousand_events_of_one_payment_all_get_in_and_so_does_the_end(shop: Shop) -> None:
+    payment = await shop.started()
+    async with line(shop.daemon) as lane:
+        assert set(await lane.all(payment, junk(payment, 1000))) == {200}
+        assert await lane.all(payment, junk(payment, 1, "APPROVAL")) == [200]
+    assert not attention(await payment.get()) & {"event_limit"}
+
+
+async def test_past_the_limit_of_one_payment_another_on_the_same_terminal_goes_on(shop: Shop) -> None:
+    payment, other = await shop.started(), await shop.started()
+    async with line(shop.daemon) as lane:
+        await lane.all(payment, junk(payment, EVENTS + 1))
+        for status, before in APPROVED:
+            content = body(other.identity, status, before, other.serial)
+            assert await lane.deliver(other, content) == 200
+    assert (await other.get())["outcome"]["result"] == "approved"
+
+
+def large(payment: Payment, status: str = "CARD_PRESENTED", serial: str = "") -> bytes:
+    """Return an event of nearly the largest size."""
+    return body(payment.identity, status, serial=serial or payment.serial, note="x" * (MIB - 2000))
+
+
+def stored(posd: Daemon) -> int:
+    """Return the bytes of the database, its log too."""
+    return sum(item.stat().st_size for item in posd.database.parent.glob(f"{posd.database.name}*"))
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="function")
+async def test_the_disk_does_not_fill_by_a_terminal_that_sends_large_events_without_end(own: Shop) -> None:
+    posd, payment = own.daemon, await own.started()
+    other = await own.started()
+    before, most = stored(posd), limits.EVENTS_OF_TERMINAL.value
+    async with line(posd) as lane:
+        statuses = [await lane.deliver(payment, large(payment)) for _ in range(most // MIB + 40)]
+        assert set(statuses) == {200, 429}
+        assert statuses == sorted(statuses)
+        assert statuses.count(429) > 30
+        assert stored(posd) - before < most * 1.1
+        for status, previous in APPROVED:
+            content = body(other.identity, status, previous, other.serial)
+            assert await lane.deliver(other, content) == 200  # another terminal has a budget of its own
+        assert await lane.deliver(payment, large(payment, "APPROVAL")) == 200
+        assert await lane.deliver(payment, large(payment, "APPROVAL")) == 429
+    assert (await payment.get())["outcome"]["result"] == "approved"
+    assert "event_limit" in attention(await payment.get())
+    assert await metric(posd, "events_of_terminal") >= 31
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_the_quarantine_does_not_fill_by_a_terminal_whose_events_cannot_be_used(own: Shop) -> None:
+    posd, payment = own.daemon, await own.started()
+    before, most = stored(posd), limits.QUARANTINE_OF_TERMINAL.value
+    async with line(posd) as lane:
+        size = MIB - limits.EVENT_BYTES  # so that no more of them fit than are counted here
+        bodies = [(b"x%d" % number).ljust(size) for number in range(most // MIB + 10)]
+        statuses = await lane.all(payment, bodies)
+        assert set(statuses) == {400, 429}
+        assert statuses == [400] * (most // MIB) + [429] * 10
+        assert stored(posd) - before < most * 1.2
+        assert await lane.all(payment, junk(payment, 1, "APPROVAL")) == [200]
+    assert (await payment.get())["outcome"]["result"] == "approved"
+    assert await metric(posd, "quarantine_of_terminal") == statuses.count(429)

@@ -1,0 +1,183 @@
+"""A till that asks for too much is answered so, and nobody else is (posd.base.limits)."""
+
+import asyncio
+import json
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from posd.base.limits import CONNECTIONS_OF_PROCESS, PRINT_JOBS_OF_PROCESS, STREAMS_OF_PROCESS
+from posd.client import LimitReached, Posd
+from posd.httpd.senders import MAX_TURNED_AWAY
+from tests.e2e.conftest import CHARGE
+from tests.support.daemon import Daemon, running
+from tests.support.senders import ask_on, descriptors, process
+from tests.support.shop import Shop
+from tests.support.streams import Connection, ask
+from tests.support.terminal import scripted_terminal, taking_print
+from tests.support.webhooks import faults
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MOST = CONNECTIONS_OF_PROCESS.value
+
+
+async def metric(posd: Daemon, name: str) -> int:
+    """Return how often a limit was reached."""
+    reply = await posd.call("GET", "/../metrics", socket=posd.admin_socket)
+    found = re.search(rf'^posd_limit_reached_total{{limit="{name}"}} (\d+)$', reply.body.decode(), re.MULTILINE)
+    assert found is not None, name
+    return int(found[1])
+
+
+async def down_to(pid: int, count: int) -> None:
+    """Wait until a process has no more descriptors than that."""
+    async with asyncio.timeout(30):
+        while descriptors(pid) > count:  # noqa: ASYNC110 - the kernel has no event for it
+            await asyncio.sleep(0.01)
+
+
+async def answered(connections: list[Any]) -> list[tuple[int, Any]]:
+    """Ask on each of them and return the answers; the connections stay open."""
+    asked = [await ask_on(item, "/version") for item in connections]
+    found = list(await asyncio.gather(*(item.reply() for item in asked)))
+    for item in asked:
+        item.hang_up()
+    return found
+
+
+async def test_a_till_that_has_all_its_connections_leaves_the_others_theirs(shop: Shop) -> None:
+    posd = shop.daemon
+    assert posd.process is not None
+    before, line = descriptors(posd.process.pid), len(posd.lines)
+    reached = await metric(posd, "connections_of_process")
+    payment = await shop.started()
+    with process(posd.till_socket, MOST) as held, process(posd.till_socket, 1) as other:
+        greedy = held
+        assert {status for status, _ in await answered(greedy[:5])} == {200}
+        with process(posd.till_socket, 1) as another:
+            assert [status for status, _ in await answered(another)] == [200]
+        assert [status for status, _ in await answered(other)] == [200]
+        # Terminals, other tills and operators go on.
+        assert (await posd.call("GET", "/status-of-nothing", socket=posd.admin_socket)).status == 404
+        assert (await posd.call("GET", "/health")).status == 200
+        await payment.end()
+        assert (await payment.get())["outcome"]["result"] == "canceled"
+    await down_to(posd.process.pid, before + 4)
+    assert await metric(posd, "connections_of_process") == reached
+    assert not [item for item in posd.lines[line:] if item["event"] == "limit.reached"]
+    assert not faults(posd)
+
+
+async def test_of_2000_connections_of_one_till_those_past_its_limit_are_answered_429_and_closed(shop: Shop) -> None:
+    posd, payment, past = shop.daemon, await shop.started(), 1600
+    assert posd.process is not None
+    before, line = descriptors(posd.process.pid), len(posd.lines)
+    reached = await metric(posd, "connections_of_process")
+    with process(posd.till_socket, MOST + past) as greedy:
+        for item in greedy[MOST:]:
+            item.settimeout(30)
+            answer = b"".join(iter(partial(item.recv, 65_536), b""))
+            assert answer.startswith(b"HTTP/1.1 429 ")
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["limit"] == "connections_of_process"
+        assert descriptors(posd.process.pid) <= before + MOST + MAX_TURNED_AWAY + 8
+        # Other tills, operators and terminals go on.
+        assert (await posd.call("GET", "/health")).status == 200
+        assert (await posd.call("GET", "/health", socket=posd.admin_socket)).status == 200
+        await payment.end()
+        assert (await payment.get())["outcome"]["result"] == "canceled"
+        assert await metric(posd, "connections_of_process") == reached + past
+    told = [item for item in posd.lines[line:] if item["event"] == "limit.reached"]
+    assert [item["code"] for item in told] == ["connections_of_process"]
+    await down_to(posd.process.pid, before + 4)
+    with process(posd.till_socket, MOST) as again:  # since the others are gone
+        assert {status for status, _ in await answered(again[-5:])} == {200}
+
+
+async def test_a_till_past_its_limit_hears_so_by_any_http_client_and_gets_in_when_it_has_closed_one(shop: Shop) -> None:
+    posd = shop.daemon
+    await asyncio.gather(*(posd.call("GET", "/version") for _ in range(3)))
+    mine = [await ask(posd.till_socket, "/version") for _ in range(MOST)]
+    for item in mine:
+        assert (await item.reply())[0] == 200
+    reply = await posd.call("GET", "/version")
+    assert (reply.status, reply.headers["retry-after"]) == (429, "1")
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert (reply.json["code"], reply.json["limit"]) == ("limit_reached", "connections_of_process")
+    client = Posd(posd.till_socket)
+    with pytest.raises(LimitReached):
+        await asyncio.to_thread(client.version)
+    for item in mine:
+        item.hang_up()
+    async with asyncio.timeout(30):
+        while (await posd.call("GET", "/version")).status == 429:  # it has yet to hear of the ends
+            pass
+
+
+async def test_streams_of_one_till_have_a_limit(shop: Shop) -> None:
+    posd, most = shop.daemon, STREAMS_OF_PROCESS.value
+    streams = "accept: text/event-stream\r\n"
+    with process(posd.till_socket, most + 1) as greedy, process(posd.till_socket, 1) as other:
+        opened = [await ask_on(item, "/feed", streams) for item in greedy[:most]]
+        for item in opened:
+            assert (await item.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        refused = await ask_on(greedy[most], "/feed", streams)
+        status, problem = await refused.reply()
+        assert (status, problem["code"], problem["limit"]) == (429, "limit_reached", "streams_of_process")
+        following = await ask_on(other[0], "/feed", streams)
+        assert (await following.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        opened.pop().hang_up()
+        greedy[most - 1].close()
+
+        async def taken() -> bool:
+            with process(posd.till_socket, 1) as _:
+                pass
+            asked = await ask_on(greedy[most], "/feed", streams)
+            head = await asked.reader.readuntil(b"\r\n\r\n")
+            asked.hang_up()
+            return head.startswith(b"HTTP/1.1 200")
+
+        async with asyncio.timeout(30):
+            while not await taken():  # the daemon has yet to hear of the end of the other one
+                pass
+        for item in (*opened, following, refused):
+            item.hang_up()
+
+
+async def test_a_refused_start_has_sent_and_recorded_nothing_and_the_same_call_is_taken_later(shop: Shop) -> None:
+    posd, payment = shop.daemon, shop.payment()
+    with process(posd.till_socket, MOST + 1) as greedy:
+        reader, writer = await asyncio.open_unix_connection(sock=greedy[MOST].dup())
+        head = f"PUT /v1/transactions/{payment.identity} HTTP/1.1\r\nhost: posd\r\ncontent-length: 2\r\n\r\n"
+        writer.write(head.encode() + b"{}")
+        status, problem = await Connection(reader, writer).reply()
+        assert (status, problem["code"]) == (429, "limit_reached")
+        writer.transport.abort()
+    assert (await posd.call("GET", f"/transactions/{payment.identity}")).status == 404
+    assert not payment.requests
+    assert (await payment.put()).status in (200, 201)
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="function")
+async def test_printing_without_end_does_not_fill_the_disk_and_stops_no_payment(home: Path) -> None:
+    most, size = PRINT_JOBS_OF_PROCESS.value, 240_000
+    async with scripted_terminal(home) as terminal, running(home, terminal.toml) as posd:
+        terminal.print_start = taking_print
+        document, statuses = {"commands": ["x" * (size - 100)]}, []
+        while not statuses or statuses[-1] == 201:
+            reply = await posd.call("PUT", f"/print-jobs/{uuid4()}", {"document": document})
+            statuses.append(reply.status)
+        assert statuses[-1] == 429
+        assert (reply.json["code"], reply.json["limit"]) == ("limit_reached", "print_jobs_of_process")
+        assert reply.headers["retry-after"] == str(reply.json["retry_after_seconds"])
+        assert len(statuses) * size > most * 0.9
+        assert sum(item.stat().st_size for item in posd.database.parent.glob("posd.db*")) < most * 1.2
+        identity = str(uuid4())
+        assert (await posd.call("PUT", f"/transactions/{identity}", CHARGE)).status == 201
+        assert await metric(posd, "print_jobs_of_process") == 1
+        await posd.log_line("limit.reached", code="print_jobs_of_process")

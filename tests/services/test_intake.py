@@ -1,0 +1,120 @@
+"""What each sender may still have kept: by terminal, by process and user, and what the disk has left."""
+
+from pathlib import Path
+
+import pytest
+
+from posd.base import limits
+from posd.base.problems import Problem
+from posd.httpd.senders import Sender
+from posd.records.intake import Intake
+from posd.storage.files import FreeSpace
+
+MIB = limits.MIB
+TILL, OTHER, ANOTHER_USER = Sender(10, 1000), Sender(11, 1000), Sender(12, 1001)
+
+
+class Clock:
+    now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Disk(FreeSpace):
+    """A disk of so many bytes of which so many are free."""
+
+    def __init__(self, free: int, size: int) -> None:
+        super().__init__(Path("/"))
+        self.found = (free, size)
+
+    def look(self, enough: int = 0) -> tuple[int, int] | None:
+        return self.found
+
+
+def use_up(intake: Intake, sender: Sender) -> None:
+    starts = intake.print_jobs
+    for _ in range(limits.PRINT_JOBS_OF_PROCESS.value // (200_000 + limits.START_BYTES)):
+        starts.require(sender, 200_000, "cannot print")
+        starts.take(sender, 200_000)
+    with pytest.raises(Problem):
+        starts.require(sender, 200_000, "cannot print")
+
+
+def test_a_process_that_has_started_too_much_is_refused_and_the_others_are_not() -> None:
+    clock = Clock()
+    intake = Intake(clock=clock)
+    use_up(intake, TILL)
+    with pytest.raises(Problem) as refused:
+        intake.print_jobs.require(TILL, 200_000, "cannot print")
+    problem = refused.value
+    assert (problem.code, problem.status) == ("limit_reached", 429)
+    assert problem.extra["limit"] == "print_jobs_of_process"
+    assert "nothing recorded" in problem.detail.lower()
+    intake.print_jobs.require(OTHER, 200_000, "cannot print")
+    intake.payments.require(TILL, 200_000, "cannot start")  # printing without end stops no payment
+    clock.now += problem.extra["retry_after_seconds"]
+    intake.print_jobs.require(TILL, 200_000, "cannot print")
+    assert intake.reached.counts["print_jobs_of_process"] == 2
+
+
+def test_a_user_whose_processes_have_started_too_much_is_refused_and_another_is_not() -> None:
+    intake = Intake(clock=Clock())
+    for pid in range(100, 104):
+        use_up(intake, Sender(pid, 1000))
+    for sender in (OTHER, Sender(0, 1000)):  # a process that the kernel does not name is counted by its user
+        with pytest.raises(Problem) as refused:
+            intake.print_jobs.require(sender, 200_000, "cannot print")
+        assert refused.value.extra["limit"] == "print_jobs_of_user"
+    intake.print_jobs.require(ANOTHER_USER, 200_000, "cannot print")
+
+
+def test_a_terminal_has_budgets_of_its_own_for_events_and_for_the_quarantine() -> None:
+    clock = Clock()
+    intake = Intake(clock=clock)
+    for _ in range(255):
+        assert intake.limit_of_event("SN-1", MIB) is None
+        intake.keep_event("SN-1", MIB)
+    intake.keep_event("SN-1", MIB)
+    assert intake.limit_of_event("SN-1", 100) is limits.EVENTS_OF_TERMINAL
+    assert intake.limit_of_event("SN-2", MIB) is None
+    assert intake.limit_of_body("SN-1", MIB) is None
+    for _ in range(64):
+        intake.keep_body("SN-1", MIB)
+    assert intake.limit_of_body("SN-1", 100) is limits.QUARANTINE_OF_TERMINAL
+    clock.now += 3600.0
+    assert intake.limit_of_event("SN-1", MIB) is None
+    assert intake.limit_of_body("SN-1", MIB) is None
+
+
+@pytest.mark.parametrize(
+    ("free", "size", "extras", "payments"),
+    [
+        (65 * MIB, 20_000 * MIB, True, True),
+        (63 * MIB, 20_000 * MIB, False, True),
+        (15 * MIB, 20_000 * MIB, False, False),
+        (11 * MIB, 1000 * MIB, True, True),  # of a small disk it is a part
+        (6 * MIB, 1000 * MIB, False, True),
+        (4 * MIB, 1000 * MIB, False, False),
+    ],
+)
+def test_a_disk_that_is_nearly_full_is_kept_for_payments_and_then_for_their_events(
+    free: int, size: int, extras: bool, payments: bool
+) -> None:
+    intake = Intake(free=Disk(free, size), clock=Clock())
+    assert (intake.limit_of_body("SN-1", 100) is None) is extras
+    assert intake.limit_of_event("SN-1", 100) is None
+    for limit, allowed in ((limits.FREE_FOR_EXTRAS, extras), (limits.FREE_FOR_PAYMENTS, payments)):
+        if allowed:
+            intake.require_free(limit, "cannot")
+            continue
+        with pytest.raises(Problem) as refused:
+            intake.require_free(limit, "cannot")
+        assert (refused.value.code, refused.value.status) == ("storage_unavailable", 503)
+
+
+def test_what_is_free_is_asked_of_the_disk(tmp_path: Path) -> None:
+    first = FreeSpace(tmp_path, Clock()).look()
+    assert first is not None
+    assert 0 < first[0] <= first[1]
+    assert FreeSpace(tmp_path / "not there", Clock()).look() is None

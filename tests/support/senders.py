@@ -1,0 +1,88 @@
+"""Other processes on this machine: connections that count for them, and as other users.
+
+The kernel notes who connects (SO_PEERCRED) at that moment. So a process connects and hands the sockets over: the test
+then uses connections of a hundred tills as if they were its own.
+"""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from posd.base.limits import CONNECTIONS_OF_PROCESS
+from tests.support.streams import Connection
+
+#: Descriptors in one message (SCM_MAX_FD is 253).
+_PIECE = 200
+#: What the process does: connect so many times, hand all over, and live until its input ends.
+_PROGRAM = """
+import os, socket, sys
+path, count, channel, uid = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+if uid >= 0:
+    os.setgroups([])
+    os.setuid(uid)
+channel = socket.socket(fileno=channel)
+for first in range(0, count, 200):
+    found = []
+    for _ in range(min(200, count - first)):
+        found.append(socket.socket(socket.AF_UNIX))
+        found[-1].connect(path)
+    socket.send_fds(channel, [b"x"], [item.fileno() for item in found])
+    for item in found:
+        item.close()
+channel.close()
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def process(path: Path, count: int, uid: int = -1) -> Iterator[list[socket.socket]]:
+    """Return so many connections of another process, which ends with the block; `uid`: of another user, as root."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    arguments = (sys.executable, "-S", "-c", _PROGRAM, str(path), str(count), str(theirs.fileno()), str(uid))
+    found: list[socket.socket] = []
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, pass_fds=(theirs.fileno(),)) as running:
+        theirs.close()
+        try:
+            while len(found) < count:
+                found += _sockets(ours)
+            yield found
+        finally:
+            ours.close()
+            for item in found:
+                item.close()
+            assert running.stdin is not None
+            running.stdin.close()
+
+
+def _sockets(channel: socket.socket) -> list[socket.socket]:
+    data, descriptors, _, _ = socket.recv_fds(channel, 1, _PIECE)
+    if not data:
+        raise AssertionError("the process could not connect")
+    return [socket.socket(fileno=number) for number in descriptors]
+
+
+@contextmanager
+def crowd(path: Path, count: int, each: int = CONNECTIONS_OF_PROCESS.value) -> Iterator[list[socket.socket]]:
+    """Return so many connections of other processes, of which none has more than `each`."""
+    with ExitStack() as stack:
+        yield [
+            item
+            for first in range(0, count, each)
+            for item in stack.enter_context(process(path, min(each, count - first)))
+        ]
+
+
+async def ask_on(connection: socket.socket, path: str, headers: str = "") -> Connection:
+    """Send a GET on a connection, and do not wait for the answer; the connection stays the caller's to close."""
+    reader, writer = await asyncio.open_unix_connection(sock=connection.dup())
+    writer.write(f"GET /v1{path} HTTP/1.1\r\nhost: posd\r\n{headers}\r\n".encode())
+    return Connection(reader, writer)
+
+
+def descriptors(pid: int) -> int:
+    """Return how many descriptors a process has open."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

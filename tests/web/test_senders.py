@@ -1,0 +1,141 @@
+"""Connections of a Unix socket by process and by user, with a listener and processes of its own."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from posd.daemon import sockets
+from posd.httpd import bodies, senders
+from posd.httpd.admission import RejectedTraffic
+from posd.httpd.senders import MAX_TURNED_AWAY, Sender, Senders
+from posd.httpd.server import Listener
+from tests.support.senders import ask_on, process
+
+PATIENCE = 30.0
+OF_PROCESS, OF_USER, OF_SOCKET = 3, 5, 6
+
+
+@dataclass
+class Here:
+    """A listener with small limits, and what was refused."""
+
+    path: Path
+    listener: Listener
+    refused: list[tuple[str, Sender]] = field(default_factory=list)
+
+    async def statuses(self, connections: Sequence[socket.socket]) -> list[int]:
+        """Ask on each connection; return the statuses."""
+        found = []
+        for item in connections:
+            asked = await ask_on(item, "/x")
+            found.append((await asked.reply())[0])
+            asked.hang_up()
+        return found
+
+    async def down_to(self, count: int) -> None:
+        """Wait until there are no more connections."""
+        async with asyncio.timeout(PATIENCE):
+            while self.listener.connections > count:  # noqa: ASYNC110 - the listener has no event for it
+                await asyncio.sleep(0.005)
+
+
+async def answer(scope: Any, _receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await bodies.answer(send, 200, b"{}")
+
+
+@asynccontextmanager
+async def listening(of_user: int = OF_USER) -> AsyncIterator[Here]:
+    with TemporaryDirectory(prefix="posd-") as home:
+        path = Path(home) / "till.sock"
+
+        def on_full(which: str, sender: Sender) -> bytes:
+            here.refused.append((which, sender))
+            body = json.dumps({"limit": which}).encode()
+            return b"HTTP/1.1 429 \r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+
+        listener = Listener(
+            answer,
+            sockets.unix_socket(path, ""),
+            name="till.sock",
+            noise=RejectedTraffic(),
+            keep_alive_seconds=PATIENCE,
+            max_connections=OF_SOCKET,
+            senders=Senders(OF_PROCESS, of_user, on_full),
+        )
+        here = Here(path, listener)
+        listener.start()
+        try:
+            yield here
+        finally:
+            await listener.close(PATIENCE)
+
+
+async def test_a_process_has_its_limit_and_another_gets_in() -> None:
+    async with listening() as here:
+        with process(here.path, OF_PROCESS + 1) as greedy, process(here.path, 1) as other:
+            assert await here.statuses(greedy) == [200] * OF_PROCESS + [429]
+            assert await here.statuses(other) == [200]
+            assert [which for which, _ in here.refused] == ["process"]
+        await here.down_to(0)
+        with process(here.path, OF_PROCESS) as again:
+            assert await here.statuses(again) == [200] * OF_PROCESS
+
+
+async def test_a_user_has_a_larger_limit_over_all_its_processes() -> None:
+    async with listening() as here:
+        with process(here.path, OF_PROCESS) as first, process(here.path, OF_PROCESS) as second:
+            assert await here.statuses([*first, *second]) == [200] * OF_USER + [429]
+            assert [which for which, _ in here.refused] == ["user"]
+
+
+async def test_a_socket_has_its_limit() -> None:
+    async with listening(of_user=100) as here, asyncio.timeout(PATIENCE):
+        with (
+            process(here.path, OF_PROCESS) as first,
+            process(here.path, OF_PROCESS) as second,
+            process(here.path, 1) as third,
+        ):
+            assert await here.statuses([*first, *second, *third]) == [200] * OF_SOCKET + [429]
+            assert [which for which, _ in here.refused] == ["socket"]
+
+
+async def test_a_process_that_the_kernel_does_not_name_is_counted_by_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nameless:
+        size = senders._PEER_CREDENTIALS.size
+
+        def unpack(self, data: bytes) -> tuple[int, int, int]:
+            return 0, 1000, 1000
+
+    monkeypatch.setattr(senders, "_PEER_CREDENTIALS", Nameless())
+    async with listening() as here:
+        with process(here.path, OF_USER + 1) as all_of_them:
+            assert await here.statuses(all_of_them) == [200] * OF_USER + [429]
+            assert here.refused == [("user", Sender(0, 1000))]
+
+
+async def test_those_that_are_turned_away_are_few_and_gone_in_a_second_though_they_say_nothing() -> None:
+    async with listening() as here:
+        many = MAX_TURNED_AWAY * 3
+        with process(here.path, OF_PROCESS) as held, ExitStack() as stack:
+            assert await here.statuses(held) == [200] * OF_PROCESS
+            greedy = stack.enter_context(process(here.path, OF_PROCESS + many))
+            waiting = here.listener.senders.turned_away._waiting  # type: ignore[union-attr]
+            for item in greedy[-many:]:
+                asked = await asyncio.open_unix_connection(sock=item.dup())
+                assert len(waiting) <= MAX_TURNED_AWAY
+                head = await asyncio.wait_for(asked[0].readuntil(b"\r\n\r\n"), PATIENCE)
+                assert head.startswith(b"HTTP/1.1 429 ")
+                asked[1].transport.abort()
+            async with asyncio.timeout(PATIENCE):
+                while waiting:  # noqa: ASYNC110 - nobody is told
+                    await asyncio.sleep(0.005)
+            assert here.listener.connections == OF_USER

@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--path", required=True)
     parser.add_argument("--body", type=Path, required=True)
+    parser.add_argument("--socket", required=True)
     parser.add_argument("--nice", type=int, required=True)
     parser.add_argument("sources", nargs="+")
     options = parser.parse_args()
@@ -33,7 +34,7 @@ def main() -> None:
     if options.nice == LAST:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     logging.disable()  # asyncio's words on broken connections
-    attacker = Attacker(options.port, options.sources, options.path, options.body.read_bytes())
+    attacker = Attacker(options.port, options.sources, options.path, options.body.read_bytes(), options.socket)
 
     async def run() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)  # broken connections

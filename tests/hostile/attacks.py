@@ -1,10 +1,16 @@
 """The attacks: each is what one worker does on one connection, again and again, and how many workers there are."""
 
 import asyncio
+import json
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from uuid import uuid4
 
+from posd.base import limits
+from posd.httpd.senders import MAX_TURNED_AWAY
+from tests.hostile.bounds import DESCRIPTORS, MEMORY_MB
 from tests.hostile.wire import AGAIN_SECONDS, CUT_OFF, PATIENCE, Attacker, client_hello, forged, head, whole
 
 #: Between two bytes of those who dawdle, in seconds.
@@ -16,6 +22,12 @@ PIECE = b" " * 65_536
 CHUNK = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
 #: Requests that are written at once by those who do not wait for answers.
 PIPELINED = 500
+#: Descriptors of connections that are being turned away, and a few that posd opens for honest work meanwhile.
+TURNED_AWAY = MAX_TURNED_AWAY + 40
+#: What 1,600 connections of four tills may take, in megabytes.
+USER_MEMORY_MB = 50.0
+#: After which a till that is refused tries again, in seconds, as the answer says.
+RETRY_AFTER_SECONDS = 1.0
 #: How often a replay is repeated on one connection.
 REPLAYS = 20
 
@@ -215,14 +227,51 @@ async def deaf_replays(attacker: Attacker) -> None:
         await attacker.pump(writer, whole(attacker.path, attacker.body) * 20)
 
 
+async def till_connections(attacker: Attacker) -> None:
+    """A till that opens 2,000 connections, holds those that it gets, and tries the others again after a second."""
+    await _hold(attacker, head("/v1/health", method="GET"))
+
+
+async def till_streams(attacker: Attacker) -> None:
+    """A till that opens 2,000 streams, and tries those that are refused again after a second."""
+    await _hold(attacker, head("/v1/feed", "accept: text/event-stream", method="GET"))
+
+
+async def _hold(attacker: Attacker, request: bytes) -> None:
+    with suppress(*CUT_OFF):
+        async with attacker.till() as (reader, writer):
+            writer.write(request)
+            await attacker.hear(reader)
+            await attacker.until_cut(reader)
+    await asyncio.sleep(RETRY_AFTER_SECONDS)
+
+
+async def endless_events(attacker: Attacker) -> None:
+    """A terminal that sends event after event of one payment, each another one."""
+    event = json.loads(attacker.body)
+    async with attacker.secure() as (reader, writer):
+        for _ in range(REPLAYS):
+            body = json.dumps(event | {"event_id": str(uuid4())}).encode()
+            writer.write(whole(attacker.path, body))
+            await attacker.hear(reader)
+
+
 @dataclass(frozen=True)
 class Attack:
-    """What is done by how many workers, from how many addresses, in how many processes."""
+    """What is done by how many workers, from how many addresses, in how many processes; and what that may cost posd.
+
+    `descriptors` and `memory_mb` are what it may have more of at most, `events` how many rows of events. `insider`: it
+    is no stranger, and not part of everything at once.
+    """
 
     do: Callable[[Attacker], Awaitable[None]]
     workers: int = 40
     addresses: int = 8
     processes: int = 2
+    descriptors: int = DESCRIPTORS
+    memory_mb: float = MEMORY_MB
+    events: int = 0
+    insider: bool = False
 
     @property
     def summary(self) -> str:
@@ -255,6 +304,34 @@ ATTACKS: Mapping[str, Attack] = {
     "everywhere-handshakes": Attack(handshakes, addresses=EVERYWHERE),
     "everywhere-half": Attack(half_handshakes, workers=600, addresses=EVERYWHERE),
     "everywhere-forged": Attack(forged_callbacks, addresses=EVERYWHERE),
+    "till-connections": Attack(
+        till_connections,
+        workers=2000,
+        processes=1,
+        descriptors=limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
+        insider=True,
+    ),
+    "till-streams": Attack(
+        till_streams,
+        workers=2000,
+        processes=1,
+        descriptors=limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
+        insider=True,
+    ),
+    "tills-of-one-user": Attack(
+        till_connections,
+        workers=4000,
+        processes=4,
+        descriptors=4 * limits.CONNECTIONS_OF_PROCESS.value + TURNED_AWAY,
+        memory_mb=USER_MEMORY_MB,
+        insider=True,
+    ),
+    "endless-events": Attack(
+        endless_events,
+        workers=8,
+        events=limits.EVENTS_OF_TRANSACTION.value + limits.FINALS_OF_TRANSACTION.value,
+        insider=True,
+    ),
 }
 
 

@@ -23,8 +23,8 @@ def lines_allowed(seconds: float) -> int:
     return KINDS * (1 + int(seconds // 60 + 1)) + DISTRUSTED
 
 
-def broken(result: "Result") -> list[str]:
-    """Say which bounds a result breaks."""
+def broken(result: "Result", descriptors: int = DESCRIPTORS, memory_mb: float = MEMORY_MB) -> list[str]:
+    """Say which bounds a result breaks, where so much more than in quiet is allowed."""
     quiet = result.quiet
     found = [f"quiet: {item}" for item in quiet.wrong] if quiet is not None else []
     found += result.attack.wrong + result.stored
@@ -32,9 +32,9 @@ def broken(result: "Result") -> list[str]:
         found.append("nobody attacked")
     for name, value in (("at its peak", result.memory_peak_mb), ("at the end", result.memory_end_mb)):
         more = value - result.memory_quiet_mb
-        if more > MEMORY_MB:
+        if more > memory_mb:
             found.append(f"memory {name}: {more:.0f} MB more than in quiet")
-    if result.descriptors_peak > result.descriptors_quiet + DESCRIPTORS:
+    if result.descriptors_peak > result.descriptors_quiet + descriptors:
         found.append(f"{result.descriptors_peak} descriptors")
     if result.descriptors_end > result.descriptors_quiet + DESCRIPTORS // 10:
         found.append(f"{result.descriptors_end} descriptors when the attackers were gone")

@@ -77,6 +77,7 @@ class Run:
         self._shop = shop
         self._nice = nice
         self._first_mb = 0.0
+        self._events = 0
         self._paid: set[str] = set()
         self._path = ""
         self._body = shop.directory / "captured"
@@ -125,11 +126,16 @@ class Run:
             descriptors_end=after.descriptors,
             lines=[line for line in daemon.lines[first_line:] if not self._honest(line)],
             processor=worked / seconds,
-            stored=self._stored(files),
+            stored=self._stored(files, self._extra(names)),
             done=done,
             retried=self._retried(),
         )
-        result.broken = broken(result)
+        attacks = [ATTACKS[name] for name in names]
+        result.broken = broken(
+            result,
+            max(attack.descriptors for attack in attacks),
+            max(attack.memory_mb for attack in attacks),
+        )
         return result
 
     async def _phase(self, seconds: float) -> Phase:
@@ -161,14 +167,19 @@ class Run:
             if line.get("client_transaction_id") in self._ids
         )
 
-    def _stored(self, files: set[str]) -> list[str]:
-        """Return what is on the disk that no honest party has brought there."""
+    def _extra(self, names: Sequence[str]) -> int:
+        """Return how many rows of events these attacks, and those before them, may have left."""
+        self._events += sum(ATTACKS[name].events for name in names)
+        return self._events
+
+    def _stored(self, files: set[str], extra: int) -> list[str]:
+        """Return what is on the disk that no honest party has brought there, beside so many rows of events."""
         stored, found = self._shop.stored(), sorted(self._shop.files() - files)
         made = sum(line["kind"] == "event" for line in self._shop.ledgers())
         if stored["transactions"] != len(self._paid):
             found.append(f"{stored['transactions']} transactions, {len(self._paid)} of the till")
-        if stored["events"] > made:
-            found.append(f"{stored['events']} events, {made} of the terminals")
+        if stored["events"] > made + extra:
+            found.append(f"{stored['events']} events, {made} of the terminals and {extra} that an attack may leave")
         if stored["quarantine"]:
             found.append(f"{stored['quarantine']} bodies in quarantine")
         return found
@@ -188,7 +199,7 @@ class Run:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.hostile.attacker", name, "--port", str(self._shop.daemon.port)),
             *("--seconds", str(seconds), "--path", self._path, "--body", str(self._body)),
-            *("--nice", str(self._nice)),
+            *("--nice", str(self._nice), "--socket", str(self._shop.daemon.till_socket)),
             *addresses[number :: attack.processes],
             stdout=asyncio.subprocess.PIPE,
         )

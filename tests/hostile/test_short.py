@@ -23,6 +23,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "bulk": ("huge-bodies", "endless-bodies", "header-bombs", "pipelining", "deaf"),
     "nonsense": ("http2", "garbage", "tls-tricks"),
     "replays": ("replays", "large-replays", "deaf-replays"),
+    "a till": ("till-connections",),
+    "a till with streams": ("till-streams",),
+    "a user": ("tills-of-one-user",),
+    "a terminal": ("endless-events",),
 }
 #: How long each group attacks, and how long is paid before the first, in seconds.
 SECONDS = 3.0

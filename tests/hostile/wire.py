@@ -34,6 +34,8 @@ class Attacker:
     #: A callback that was answered 200 before: its path and its body.
     path: str = ""
     body: bytes = b""
+    #: The socket of the tills.
+    till_socket: str = ""
     counts: Counter[str] = field(default_factory=Counter)
     random: Random = field(default_factory=lambda: Random(1))
 
@@ -72,6 +74,16 @@ class Attacker:
             self.counts["handshakes"] += 1
             reader = writer._protocol._stream_reader  # type: ignore[attr-defined]
             yield reader, writer
+
+    @asynccontextmanager
+    async def till(self) -> AsyncIterator[Streams]:
+        """Open a connection to the socket of the tills; it is cut without a goodbye at the end."""
+        reader, writer = await asyncio.wait_for(asyncio.open_unix_connection(self.till_socket), PATIENCE)
+        self.counts["connections"] += 1
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
 
     def _socket(self) -> socket.socket:
         sock = socket.socket()

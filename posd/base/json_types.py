@@ -51,11 +51,16 @@ def decode(body: bytes) -> Any:
 
     Raise ValueError with the reason, TooDeep where the text is nested deeper than MAX_DEPTH.
     """
+    return _EXACT.decode(check(body))
+
+
+def check(body: bytes) -> str:
+    """Return the text of JSON. Raise ValueError with the reason, TooDeep where it is nested deeper than MAX_DEPTH."""
     if deeper_than(body, MAX_DEPTH):  # first: how deep the decoders go depends on what the stack has left
         raise TooDeep(f"it is nested too deeply: more than {MAX_DEPTH} levels")
     try:
         _STRICT.decode(body)
-        return _EXACT.decode(body.decode("utf-8"))
+        return body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError("it is not UTF-8") from error
     except (msgspec.DecodeError, ValueError) as error:

@@ -65,6 +65,9 @@ _document_member = read.matching(
     "a place for the document in the request",
     'a name of its own, as in "document", or "" to lay the members of the document beside the others',
 )
+_currency = read.matching(
+    r"([A-Z]{3})?", "a currency", 'its three letters by ISO 4217 as the terminals write it, as in "USD", or "" for any'
+)
 _text_member = read.matching(r"[!-~]{1,64}", "the name of a member", 'a name, as in "text"')
 
 
@@ -74,6 +77,7 @@ class MerchantConfig:
 
     id: str = key(read.text, "")
     timezone: str = key(read.timezone, "America/Guayaquil")
+    currency: str = key(_currency, "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from posd.payments import record as payment_record
 from posd.payments.abort import Aborts
 from posd.payments.address_changes import AddressChanges
 from posd.payments.decide import Operators
+from posd.payments.doubts import Doubts
 from posd.payments.handlers import TransactionCalls
 from posd.payments.inbox import Inbox
 from posd.payments.reconcile import Reconciler, Settings
@@ -156,18 +157,27 @@ class PaymentParts:
     records: PaymentRecords
 
 
-def payments(base: Base) -> PaymentParts:
-    """Build the use cases of payments."""
+def payments(base: Base, clock_sure: Callable[[], bool] = lambda: True) -> PaymentParts:
+    """Build the use cases of payments. `clock_sure` tells whether the wall clock can be believed."""
     config, store, fleet = base.config, base.store, base.terminals.fleet
     outstanding = CallsInFlight()
     unseen = Unseen(store, WitnessFile(config.database.witness), now)
     address_changes = AddressChanges(store, base.terminals.interfaces, outstanding, now)
     zone = ZoneInfo(config.merchant.timezone)
     aborts = Aborts(store, fleet, outstanding, now)
-    searching = Searching(store, fleet, config.merchant.id, outstanding, now)
+    doubts = Doubts(config.merchant.currency, clock_sure)
+    searching = Searching(store, fleet, config.merchant.id, outstanding, now, doubts)
     reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
-    merchant = config.merchant.id
-    inbox = Inbox(store, fleet, merchant, outstanding, now, on_unusable=reconciler.unusable, intake=base.intake)
+    inbox = Inbox(
+        store,
+        fleet,
+        config.merchant.id,
+        outstanding,
+        now,
+        on_unusable=reconciler.unusable,
+        intake=base.intake,
+        doubts=doubts,
+    )
     fleet.addresses.listen(reconciler.returned)  # what is open on a terminal that is back is asked for
     store.hub.listen_later(payment_record.tell, payment_record.Moved)
     store.hub.listen_later(partial(_hear, base.clock), payment_record.Moved)

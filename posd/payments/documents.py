@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Raw
 from msgspec.structs import replace
 
+from posd.base.damaged_json import shown
 from posd.base.json_types import OPEN, Amount, Moment, Uuid, Wire
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model, rows
@@ -50,7 +51,10 @@ class Outcome(model.Outcome, frozen=True):
     supersedes: Annotated[Outcome | None, Meta(description="the outcome that this one corrected")] = None
     final_event: Annotated[
         Annotated[Raw, Wire(dict[str, object])] | None,
-        Meta(description="the terminal's final event as it came, null where there is none"),
+        Meta(
+            description="the terminal's final event as it came, null where there is none. In a damaged one U+FFFD or "
+            "null stands for what cannot be read"
+        ),
     ] = None
 
 
@@ -104,7 +108,7 @@ class Event(msgspec.Struct, frozen=True):
     seq: Annotated[int, Meta(description="its place in the order of arrival, over all transactions")]
     received_at: Annotated[Moment, Meta(description="when it came")]
     verdict: Annotated[str, Wire(Verdict), Meta(description="what became of it; `applied` moved the transaction")]
-    event: Annotated[Raw, Wire(dict[str, object]), Meta(description="the event as it came")]
+    event: Annotated[Raw, Wire(dict[str, object]), Meta(description="the event as it came; see `final_event`")]
 
 
 class Events(msgspec.Struct, frozen=True):
@@ -194,6 +198,14 @@ class AcknowledgeLine(DecisionLine, frozen=True, kw_only=True):
     code: Annotated[AttentionCode, Meta(description="which")]
 
 
+class UnlikelyLine(Line, frozen=True, kw_only=True):
+    """An approval came that contradicts its request."""
+
+    kind: Literal["approval_unlikely"] = "approval_unlikely"
+    reasons: Annotated[tuple[str, ...], Meta(description="in what")]
+    by_sum: Annotated[bool, Meta(description="whether in its sum, too")]
+
+
 class BrokeOffLine(Line, frozen=True, kw_only=True):
     """The connection of an authentic callback broke off before its body was whole."""
 
@@ -227,6 +239,7 @@ HistoryLine = (
     | ReleaseLine
     | ResolveLine
     | AcknowledgeLine
+    | UnlikelyLine
     | BrokeOffLine
     | EventLimitLine
     | TakenOverLine
@@ -255,7 +268,7 @@ def outcome_document(db: sqlite3.Connection | None, transaction: model.Transacti
 def _outcome(outcome: model.Outcome, final_event: bytes | None) -> Outcome:
     fields = msgspec.structs.asdict(outcome)
     fields["supersedes"] = _outcome(outcome.supersedes, None) if outcome.supersedes else None
-    return Outcome(**fields, final_event=msgspec.Raw(final_event) if final_event else None)
+    return Outcome(**fields, final_event=msgspec.Raw(shown(final_event)) if final_event else None)
 
 
 def transaction_document(
@@ -291,8 +304,8 @@ def transaction_document(
 
 
 def event_document(item: StoredEvent) -> Event:
-    """Return a recorded event, verbatim, with its place and what became of it."""
-    return Event(seq=item.seq, received_at=item.received_at, verdict=item.verdict, event=msgspec.Raw(item.body))
+    """Return a recorded event, verbatim but for what is damaged in it, with its place and what became of it."""
+    return Event(seq=item.seq, received_at=item.received_at, verdict=item.verdict, event=msgspec.Raw(shown(item.body)))
 
 
 def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> History:
@@ -318,6 +331,7 @@ LINES: Mapping[type[Entry], Callable[..., HistoryLine]] = {
     entries.Released: ReleaseLine,
     entries.Resolved: ResolveLine,
     entries.Dismissed: AcknowledgeLine,
+    entries.Unlikely: UnlikelyLine,
     entries.CallbackBrokeOff: BrokeOffLine,
     entries.Overrun: EventLimitLine,
     entries.TakenOver: TakenOverLine,

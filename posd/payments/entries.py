@@ -93,6 +93,16 @@ class Dismissed(msgspec.Struct, frozen=True, tag="acknowledge", tag_field="kind"
     code: AttentionCode
 
 
+class Unlikely(msgspec.Struct, frozen=True, tag="approval_unlikely", tag_field="kind"):
+    """An approval that was applied contradicts its request: in what, in words; `by_sum`: in its sum, too.
+
+    It is found where the approval comes (`payments.unlikely`), by what is known then alone.
+    """
+
+    reasons: tuple[str, ...]
+    by_sum: bool = False
+
+
 class CallbackBrokeOff(msgspec.Struct, frozen=True, tag="callback_broke_off", tag_field="kind"):
     """The connection of an authentic callback broke off before its body was whole."""
 
@@ -135,6 +145,7 @@ Entry = (
     | Released
     | Resolved
     | Dismissed
+    | Unlikely
     | CallbackBrokeOff
     | TakenOver
     | Reapplied
@@ -172,6 +183,8 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
             return transitions.resolved(transaction, result, operator, note, reference, now)
         case Dismissed(code=code):
             return transitions.dismissed(transaction, code, now)
+        case Unlikely(reasons=reasons, by_sum=by_sum):
+            return transitions.unlikely(transaction, reasons, by_sum=by_sum, now=now)
         case TakenOver(reason=reason):
             return transitions.taken_over(transaction, reason, now)
         case Reapplied():

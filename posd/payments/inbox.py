@@ -17,7 +17,8 @@ from posd.base.ids import Channel
 from posd.base.limits import Limit
 from posd.base.times import iso
 from posd.payments import journal, rows
-from posd.payments.entries import CallbackBrokeOff, Overrun, Quarantined, Reapplied
+from posd.payments.doubts import Doubts
+from posd.payments.entries import CallbackBrokeOff, Overrun, Quarantined, Reapplied, apply
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction
 from posd.payments.outcomes import contradicts
@@ -74,10 +75,12 @@ class Inbox:
         now: Callable[[], datetime],
         on_unusable: Callable[[str], None] = lambda _identity: None,
         intake: Intake | None = None,
+        doubts: Doubts | None = None,
     ) -> None:
         """`on_unusable`: called with the id of a transaction of which a callback could not be used."""
         self._intake = intake or Intake()
         self._recorded: dict[str, int] = {}
+        self._doubts = doubts or Doubts("", lambda: True)
         self._store = store
         self._fleet = fleet
         self._merchant_id = merchant_id
@@ -156,7 +159,15 @@ class Inbox:
         self._fleet.heard_from(terminal.serial_number, iso(at), brand=terminal.brand, model=terminal.model)
 
     def _apply(
-        self, unit: Unit, identity: str, event: TransactionEvent, body: bytes, peer: str, at: datetime
+        self,
+        unit: Unit,
+        identity: str,
+        event: TransactionEvent,
+        body: bytes,
+        peer: str,
+        at: datetime,
+        *,
+        came_now: bool = True,
     ) -> Receipt:
         """Record an event and its effect (runs inside the commit)."""
         before, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
@@ -165,7 +176,7 @@ class Inbox:
             return Receipt(200)  # before all else: the configuration may have changed since it was taken
         if before is None and (removed := pruned.payment(unit.db, identity)) is not None:
             return self._after_removal(unit, removed, event, body, peer, at)
-        refusal = self._unwelcome(unit, event)
+        refusal = self._unwelcome(unit, event, before)
         if refusal is not None:
             return self._quarantine(unit, identity, refusal, body, peer, at)
         stored = before or rebuild(event, identity, at)
@@ -177,6 +188,10 @@ class Inbox:
         after, verdict = advance(stored, event, seen=seen, now=at)
         seq = journal.append_event(unit, identity, event, verdict, iso(at), body)
         self._recorded[identity] = recorded + 1
+        doubt = self._doubts.about(unit.db, stored, after, event, at, came_now=came_now)
+        if doubt is not None:
+            journal.append(unit, identity, doubt, iso(at))
+            after = apply(after, doubt, at)
         after = move(unit, stored, after, Received(event, seq), self._outstanding)
         return Receipt(200, verdict, event.status, phase=after.phase, kept_of=stored.terminal)
 
@@ -237,20 +252,27 @@ class Inbox:
         removed = pruned.payment(unit.db, item.subject) if known is None else None
         if removed is not None and contradicts(removed, event.status):
             raise NotUsable  # it is there to be looked at
-        if removed is None and self._unwelcome(unit, event) is not None:
+        if removed is None and self._unwelcome(unit, event, known) is not None:
             raise NotUsable
-        receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now())
+        receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now(), came_now=False)
         if receipt.limit is not None:
             raise NotUsable
         if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
             record(unit, known, Reapplied(), self._now(), self._outstanding)
         return receipt.verdict
 
-    def _unwelcome(self, unit: Unit, event: TransactionEvent) -> Refusal | None:
-        """Say why an event of this merchant or terminal is refused, if it is (terminal API, Events)."""
-        if self._merchant_id and event.merchant_id != self._merchant_id:
+    def _unwelcome(self, unit: Unit, event: TransactionEvent, known: Transaction | None) -> Refusal | None:
+        """Say why an event of this merchant or terminal is refused, if it is (terminal API, Events).
+
+        That either cannot be read is no reason: the token of the address was given to one terminal, for this payment.
+        """
+        if self._merchant_id and event.merchant_id not in (self._merchant_id, ""):
             return Refusal(403, "it is of another merchant than the configured one (merchant.id)")
         serial = event.terminal.serial_number
+        if not serial:
+            if known is not None:
+                return None
+            return Refusal(400, "terminal.serial_number cannot be read, and this payment is not known here")
         if serial not in self._fleet and next(rows.open_on(unit.db, serial), None) is None:
             return Refusal(403, f"terminal {serial} is not in the fleet; if it is yours, add it to [[terminals]]")
         return None
@@ -298,6 +320,6 @@ def _read(body: bytes, client_transaction_id: str) -> TransactionEvent:
         event = read_event(body)
     except NotAnEvent as error:
         raise Refusal(400, f"the body is not a transaction event: {error}") from error
-    if event.client_transaction_id != client_transaction_id:
+    if event.client_transaction_id not in (client_transaction_id, ""):  # empty: it cannot be read
         raise Refusal(400, "the body names another client_transaction_id than the callback address")
     return event

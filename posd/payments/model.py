@@ -154,6 +154,8 @@ class AttentionCode(StrEnum):
     ADDRESS_CHANGED = "address_changed"
     RELEASED = "released"
     EVENT_LIMIT = "event_limit"
+    DAMAGED_EVENT = "damaged_event"
+    APPROVAL_UNLIKELY = "approval_unlikely"
 
 
 class Attention(msgspec.Struct, frozen=True):

@@ -59,7 +59,7 @@ log = structlog.get_logger("posd.reconciler")
 CAUSED_PAUSE_SECONDS = 2.0
 
 #: A final that raised one of these was not expected so: the terminal is asked once.
-ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP})
+ASK_ONCE = frozenset({AttentionCode.ILLEGAL_TRANSITION, AttentionCode.GAP, AttentionCode.DAMAGED_EVENT})
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -202,21 +202,23 @@ class Reconciler:
         if after.phase is Phase.FINAL:
             self._take_end(change, item, now)
             return
-        event = isinstance(cause, Received)
+        called = isinstance(cause, Received)
         if item is None:
-            watch = Watch(after.terminal, after.phase, after.status, now, called_back=event)
+            watch = Watch(after.terminal, after.phase, after.status, now, called_back=called)
             self._keep(change.id, watch, change.attention)
             return
         if after.phase is not item.watch.phase:
             item.rounds, item.abort_asked = NotStartedProof(self._settings.settle), None
-        gap = event and AttentionCode.GAP in change.attention
-        item.watch = schedule.news(item.watch, after.phase, after.status, now, event=event, gap=gap)
+        gap = called and AttentionCode.GAP in change.attention
+        item.watch = schedule.news(item.watch, after.phase, after.status, now, event=called, gap=gap)
         item.attention = frozenset(change.attention)
         match cause:
             case AbortRequested(probe=probe):
                 item.abort_asked, item.probing = now, probe
             case AbortAnswered(attempt=attempt):
                 self._take_answer(item, judge_abort(attempt), now)
+            case Received(event=event) if Status.known(event.status) is None:
+                self._want_soon(item, now)  # a damaged word may have been the final's
             case AddressLost() | AddressBack():
                 item.watch = msgspec.structs.replace(item.watch, deaf=isinstance(cause, AddressLost))
                 if after.phase is not Phase.STARTING:

@@ -312,6 +312,21 @@ def search_control(db: sqlite3.Connection, terminal: str) -> str | None:
     return row[0] if row else None
 
 
+#: Approvals of a terminal by which the next one is judged.
+RECENT_APPROVALS = 20
+
+
+def approvals(db: sqlite3.Connection, terminal: str, *, but: str) -> list[bytes]:
+    """Return the events of a terminal's newest approvals but one, and but those that a person still has to look at."""
+    found = db.execute(
+        "SELECT e.body FROM transactions t INDEXED BY transactions_terminal JOIN events e ON e.seq = t.final_event"
+        " WHERE t.terminal = ? AND e.status = 'APPROVAL' AND t.client_transaction_id <> ?"
+        " AND instr(t.attention, '\"approval_unlikely\"') = 0 ORDER BY t.created_at DESC LIMIT ?",
+        (terminal, but, RECENT_APPROVALS),
+    )
+    return [row[0] for row in found]
+
+
 # Words of the till's metadata, by which lists find their transactions: an index over what no column has.
 #
 # A word is the beginning of `key=value`: a text by its value, all else as it stands in the JSON. More than one key

@@ -12,6 +12,7 @@ from posd.base.crashpoints import crash_point
 from posd.base.times import iso
 from posd.config.profile import Row
 from posd.payments import rows, wire
+from posd.payments.doubts import Doubts
 from posd.payments.entries import Searched
 from posd.payments.model import SearchResult, Transaction
 from posd.payments.record import CallsInFlight, record
@@ -43,7 +44,9 @@ class Searching:
         merchant_id: str,
         outstanding: CallsInFlight,
         now: Callable[[], datetime],
+        doubts: Doubts | None = None,
     ) -> None:
+        self._doubts = doubts or Doubts("", lambda: True)
         self._store = store
         self._fleet = fleet
         self._merchant_id = merchant_id
@@ -149,9 +152,10 @@ class Searching:
     def _is_ours(self, terminal: str, event: TransactionEvent | NotAnEvent) -> bool:
         if isinstance(event, NotAnEvent):
             return True  # it bears our id; that it cannot be read is for a person to see
-        if self._merchant_id and event.merchant_id != self._merchant_id:
+        if self._merchant_id and event.merchant_id not in (self._merchant_id, ""):
             return False
-        return event.terminal.serial_number == terminal or event.terminal.serial_number in self._fleet
+        serial = event.terminal.serial_number  # empty, as the merchant, where it cannot be read
+        return serial in (terminal, "") or serial in self._fleet
 
     def _shows_terminal(self, answer: Answer, terminal: str) -> bool:
         return isinstance(answer, Found) and any(
@@ -164,7 +168,13 @@ class Searching:
             return None
         if self._shows_terminal(answer, before.terminal):
             self._remember(unit, before.terminal, client_transaction_id)
-        return record(unit, before, Searched(answer), self._now(), self._outstanding)
+        at = self._now()
+        after = record(unit, before, Searched(answer), at, self._outstanding)
+        for event in answer.events if isinstance(answer, Found) else ():
+            doubt = isinstance(event, TransactionEvent) and self._doubts.about(unit.db, before, after, event, at)
+            if doubt:
+                after = record(unit, after, doubt, at, self._outstanding)
+        return after
 
     def _remember(self, unit: Unit, terminal: str, client_transaction_id: str) -> None:
         rows.remember_search(unit, terminal, self._name(terminal), client_transaction_id, iso(self._now()))

@@ -104,7 +104,8 @@ def advance(
         return _touch(outcomes.compare(transaction, event, EvidenceKind.EVENT, now), before, now), Verdict.DUPLICATE
 
     step = lifecycle.step(transaction.trail, event.status, event.previous_status)
-    transaction = _note(_set(transaction, trail=step.trail), event, step, now)
+    transaction = _note_damage(_set(transaction, trail=step.trail), event.status, event.damaged, now)
+    transaction = _note(transaction, event, step, now)
     return _touch(_settle(transaction, event, step.verdict, EvidenceKind.EVENT, now), before, now), step.verdict
 
 
@@ -185,8 +186,10 @@ def searched(transaction: Transaction, answer: Answer, now: datetime) -> Transac
     "None" and "no answer" conclude nothing here: see `posd.payments.schedule`.
     """
     after = transaction
-    for event in answer.events if isinstance(answer, Found) else ():
-        after = _found(after, event, now)
+    if isinstance(answer, Found):
+        after = _note_damage(after, "a search's answer", answer.damaged, now)
+        for event in answer.events:
+            after = _found(after, event, now)
     if isinstance(answer, NoAnswer) and answer.bears_id:
         after = _unusable(after, "a search found this payment, but not as ours", answer.reason, now)
     last = LastSearch(at=iso(now), result=RESULTS[type(answer)])
@@ -248,6 +251,16 @@ def dismissed(transaction: Transaction, code: AttentionCode, now: datetime) -> T
     return _touch(clear(transaction, code), transaction, now)
 
 
+def unlikely(transaction: Transaction, reasons: Sequence[str], *, by_sum: bool, now: datetime) -> Transaction:
+    """Note that an approval contradicts its request: it counts all the same, and a person compares."""
+    detail = (
+        f"approved, but {'; '.join(reasons)}. It counts as the terminal says; compare it with the slip before the "
+        f"customer leaves. If each approval of terminal {transaction.terminal} says so, its settings are wrong"
+    )
+    after = clear(transaction, AttentionCode.AMOUNT_DIFFERS) if by_sum else transaction
+    return _touch(attend(after, AttentionCode.APPROVAL_UNLIKELY, now, detail), transaction, now)
+
+
 def touched(transaction: Transaction, now: datetime) -> Transaction:
     """Note that a terminal does know of it: the beginning of an authentic callback came, or an abort was taken."""
     return _touch(_set(transaction, heard=True), transaction, now)
@@ -306,6 +319,17 @@ def _note_strange(transaction: Transaction, event: TransactionEvent, step: Step,
     return transaction
 
 
+def _note_damage(transaction: Transaction, what: str, damaged: Sequence[str], now: datetime) -> Transaction:
+    """Raise that something was read although a part of it could not be."""
+    if not damaged:
+        return transaction
+    detail = (
+        f"{what} was read, but a part of it could not be: {', '.join(damaged)}; all else of it counts. Compare the "
+        "payment with the terminal's slip"
+    )
+    return attend(transaction, AttentionCode.DAMAGED_EVENT, now, detail)
+
+
 def _hole(event: TransactionEvent, trail: Trail) -> str:
     seen = ", ".join(status for _, status in trail.edges)
     return (
@@ -318,7 +342,8 @@ def _hear(transaction: Transaction, serial: str | None, how: str, now: datetime)
     """Note that a terminal knows of it, and whether it is the one that was asked."""
     if not transaction.heard:
         transaction = _set(transaction, heard=True)
-    if serial is None or transaction.terminal in (serial, ""):  # a restore may not know which one was asked
+    # It may not say which one it is; and a restore may not know which one was asked.
+    if not serial or transaction.terminal in (serial, ""):
         return transaction
     return attend(
         _set(transaction, mismatched=True),
@@ -333,6 +358,7 @@ def _found(transaction: Transaction, event: TransactionEvent | NotAnEvent, now: 
     if isinstance(event, NotAnEvent):
         return _unusable(transaction, "a search found this payment in a form that cannot be used", str(event), now)
     transaction = _hear(transaction, event.terminal.serial_number, "a search found it on", now)
+    transaction = _note_damage(transaction, "a search's answer", event.damaged, now)
     step = lifecycle.leap(transaction.trail, event.status)
     transaction = _note_strange(_set(transaction, trail=step.trail), event, step, now)
     if step.verdict is Verdict.APPLIED:

@@ -1,12 +1,28 @@
 """Wire codec: bytes of the terminal -> transaction event and acknowledgement (terminal API, Acknowledgement).
 
-The two have different shapes and are read separately. The envelope of an event (what the terminal API marks "always")
-must be there and be readable; everything else is read leniently, field by field: an approval is never refused because a
-number came as a string or an object that posd does not need has another shape. The raw bytes are the record.
+The two have different shapes and are read separately. An event is read leniently, member by member: an approval is not
+lost because a byte of it is damaged, a number came as a string, or an object has another shape. The raw bytes are the
+record. What each member is needed for decides what becomes of the event where that member cannot be read:
+
+| member                   | needed for                          | where it cannot be read                             |
+| ------------------------ | ----------------------------------- | --------------------------------------------------- |
+| `status`                 | everything                          | no event: quarantine, and a search                  |
+| `client_transaction_id`  | whose it is                         | that of the callback address, whose token proves    |
+|                          |                                     | it; another id, or two: no event                    |
+| `terminal.serial_number` | whether the terminal asked answers  | the token was given to that terminal alone; two of  |
+|                          |                                     | them, or a payment not known here: no event         |
+| `event_id`               | to know a repetition                | the digest of the bytes                             |
+| `merchant_id`            | whether it is of another merchant   | not compared                                        |
+| `occurred_at`            | the day of a void                   | when it came                                        |
+| `transaction_reference`  | to undo it                          | none: `missing_reference`                           |
+| all others               | to show it                          | none; in a text U+FFFD                              |
+
+A search has no callback address: an element counts by its id alone, which has to be whole.
 
 Source: terminal API, Events.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from enum import StrEnum
@@ -15,6 +31,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from posd.base.damaged_json import UNREADABLE, Place, named, readable
 from posd.base.json_types import Object, decode, encode
 from posd.base.money import read_money
 from posd.payments.lifecycle import Status
@@ -71,7 +88,11 @@ class RawResponse(msgspec.Struct, frozen=True):
 
 
 class TransactionEvent(msgspec.Struct, frozen=True):
-    """A transaction event (terminal API, Events). `status` and `previous_status` are the wire's words, known or not."""
+    """A transaction event (terminal API, Events). `status` and `previous_status` are the wire's words, known or not.
+
+    `occurred_at`, `merchant_id`, `client_transaction_id` and the serial are empty where they cannot be read; `event_id`
+    is then made of the bytes (`digest`). `damaged` names what could not be read, in words.
+    """
 
     event_id: str
     occurred_at: str
@@ -83,8 +104,10 @@ class TransactionEvent(msgspec.Struct, frozen=True):
     reading_type: str | None = None
     operation_type: str | None = None
     tip: Decimal | None = None  # operation.amount.tip: added by the terminal
+    currency: str | None = None  # operation.amount.currency: added by the terminal
     failure_reason: FailureReason | None = None
     raw_response: RawResponse | None = None
+    damaged: tuple[str, ...] = ()
 
 
 class Acknowledgement(msgspec.Struct, frozen=True):
@@ -99,44 +122,57 @@ class Acknowledgement(msgspec.Struct, frozen=True):
 
 
 def read_event(body: bytes) -> TransactionEvent:
-    """Read a transaction event. Raise NotAnEvent where it is none; the message names the field."""
+    """Read a transaction event. Raise NotAnEvent where it is none; the message names the field.
+
+    It is one where its status can be read, it names its transaction or its terminal, and neither says two things.
+    What else cannot be read is named in `damaged`.
+    """
     try:
-        members = decode(body)
+        mended = readable(body)
+        members = decode(mended.body)
     except ValueError as error:
         raise NotAnEvent(str(error)) from error
     if not isinstance(members, Object):
         raise NotAnEvent("it is not a JSON object")
-    _unambiguous(members, ("terminal",), "")
-    terminal = members.get("terminal")
-    if not isinstance(terminal, Object):
-        raise NotAnEvent("terminal is missing or not an object")
-    event = TransactionEvent(
-        event_id=_required(members, "event_id"),
-        occurred_at=_required(members, "occurred_at"),
-        status=_required(members, "status"),
-        merchant_id=_required(members, "merchant_id"),
-        client_transaction_id=_required(members, "client_transaction_id").lower(),
+    _unambiguous(members, ("status", "client_transaction_id", "terminal"), "")
+    read = _Reading(set(mended.damaged))
+    terminal = read.object(members, "terminal")
+    if not _text(members, "client_transaction_id") and not _text(terminal, "serial_number"):
+        raise NotAnEvent("it has neither a client_transaction_id nor a terminal.serial_number")
+    _unambiguous(terminal, ("serial_number",), "terminal.")
+    operation = read.object(members, "operation")
+    amount = read.object(operation, "operation", "amount")
+    return TransactionEvent(
+        status=_status(members),
+        event_id=read.event_id(members, body),
+        occurred_at=read.always(members, "occurred_at"),
+        merchant_id=read.always(members, "merchant_id"),
+        client_transaction_id=read.always(members, "client_transaction_id").lower(),
         terminal=Terminal(
-            serial_number=_required(terminal, "serial_number", "terminal."),
-            brand=_text(terminal, "brand"),
-            model=_text(terminal, "model"),
+            serial_number=read.always(terminal, "terminal", "serial_number"),
+            brand=read.text(terminal, "terminal", "brand"),
+            model=read.text(terminal, "terminal", "model"),
         ),
-        previous_status=_text(members, "previous_status") or None,
-        reading_type=_text(members, "reading_type") or None,
-        operation_type=_text(_object(members, "operation"), "type"),
-        tip=_amount(_object(_object(members, "operation"), "amount"), "tip"),
-        failure_reason=_failure_reason(members),
-        raw_response=_raw_response(members),
+        previous_status=read.whole(members, "previous_status"),
+        reading_type=read.text(members, "reading_type") or None,
+        operation_type=read.text(operation, "operation", "type"),
+        tip=read.amount(amount, "operation", "amount", "tip"),
+        currency=read.whole(amount, "operation", "amount", "currency"),
+        failure_reason=_failure_reason(read, members),
+        raw_response=_raw_response(read, members),
+        damaged=named(read.damaged),
     )
-    _unambiguous(members, ("previous_status", "raw_response"), "")
-    _unambiguous(_object(members, "raw_response"), ("transaction_reference", "ticket_number"), "raw_response.")
-    return event
+
+
+def digest(body: bytes) -> str:
+    """Return what stands for the `event_id` of an event whose own cannot be read: the same bytes are the same event."""
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
 
 def read_acknowledgement(body: bytes) -> Acknowledgement | None:
     """Read the answer to an async call, None where it is none: no JSON object, or one that says two things."""
     try:
-        members = decode(body)
+        members = decode(readable(body).body)
     except ValueError:
         return None
     if not isinstance(members, Object):
@@ -149,7 +185,13 @@ def read_acknowledgement(body: bytes) -> Acknowledgement | None:
         _unambiguous(terminal, ("serialNumber",), "terminal.")
     except NotAnEvent:
         return None
-    bearers = [part for part in (members, operation) if part.get("client_transaction_id") not in (None, "")]
+    echoes = [part.get("client_transaction_id") for part in (members, operation)]
+    bearers = [
+        part
+        for part, echo in zip((members, operation), echoes, strict=True)
+        # One that is damaged says nothing; it was asked on this connection alone.
+        if echo not in (None, "") and not (isinstance(echo, str) and UNREADABLE in echo)
+    ]
     return Acknowledgement(
         status=_text(members, "status"),
         # One that is no text is not ours.
@@ -158,13 +200,13 @@ def read_acknowledgement(body: bytes) -> Acknowledgement | None:
     )
 
 
-def _required(members: Object, name: str, prefix: str = "") -> str:
-    _unambiguous(members, (name,), prefix)
-    value = members.get(name)
-    if not isinstance(value, str) or not value:
-        raise NotAnEvent(f"{prefix}{name} is missing or not a string")
+def _status(members: Object) -> str:
+    """Return the one member without which nothing is known. Raise NotAnEvent."""
+    value = members.get("status")
+    if not isinstance(value, str) or not value or UNREADABLE in value:
+        raise NotAnEvent("status is missing or not a string that can be read")
     if len(value) > MAX_TEXT:
-        raise NotAnEvent(f"{prefix}{name} is longer than {MAX_TEXT} characters")
+        raise NotAnEvent(f"status is longer than {MAX_TEXT} characters")
     return value
 
 
@@ -188,34 +230,106 @@ def _text(members: Mapping[str, Any], name: str) -> str | None:
     return value[:MAX_TEXT] if isinstance(value, str) else None
 
 
-def _amount(members: Mapping[str, Any], name: str) -> Decimal | None:
-    """Return an amount, None where it is none or stands more than once with different values."""
-    if isinstance(members, Object) and name in members.repeated:
+class _Reading:
+    """Reads the members of an event leniently, and notes which of them are there and cannot be read.
+
+    Each is named by the object that it stands in, and by its place.
+    """
+
+    def __init__(self, damaged: set[Place]) -> None:
+        self.damaged = damaged
+
+    def object(self, members: Mapping[str, Any], *place: str) -> Mapping[str, Any]:
+        """Return an object, an empty one where there is none."""
+        value = self._one(members, place)
+        if isinstance(value, dict):
+            return value
+        self._note(value, place)
+        return {}
+
+    def text(self, members: Mapping[str, Any], *place: str) -> str | None:
+        """Return a text for people, or a number's digits; what cannot be read in it is U+FFFD."""
+        value = self._one(members, place)
+        if isinstance(value, Decimal):
+            value = str(value)
+        if isinstance(value, str):
+            return value[:MAX_TEXT]
+        self._note(value, place)
         return None
-    return read_money(members.get(name))
+
+    def whole(self, members: Mapping[str, Any], *place: str) -> str | None:
+        """Return a text that something is compared with or found by: one that is not whole is none."""
+        text = self.text(members, *place)
+        if text and UNREADABLE not in text:
+            return text
+        self._note(text, place)
+        return None
+
+    def always(self, members: Mapping[str, Any], *place: str) -> str:
+        """Return such a text of what the terminal API marks "always", empty where it is not there."""
+        text = self.whole(members, *place)
+        if text is None:
+            self.damaged.add(place)
+        return text or ""
+
+    def event_id(self, members: Mapping[str, Any], body: bytes) -> str:
+        """Return the `event_id`, or the digest of the bytes: two events must not be taken for one."""
+        text, given = self.always(members, "event_id"), members.get("event_id")
+        if text and text == given:
+            return text
+        self.damaged.add(("event_id",))
+        return digest(body)
+
+    def amount(self, members: Mapping[str, Any], *place: str) -> Decimal | None:
+        """Return an amount."""
+        value = self._one(members, place)
+        amount = read_money(value)
+        if amount is None:
+            self._note(value, place)
+        return amount
+
+    def _one(self, members: Mapping[str, Any], place: tuple[str, ...]) -> Any:
+        """Return what stands under the last name of a place, nothing where that says two things."""
+        if isinstance(members, Object) and place[-1] in members.repeated:
+            self.damaged.add(place)
+            return None
+        return members.get(place[-1])
+
+    def _note(self, value: Any, place: tuple[str, ...]) -> None:
+        """Note that what stands there cannot be read, if anything does."""
+        if value not in _NOTHING:
+            self.damaged.add(place)
 
 
-def _failure_reason(members: Mapping[str, Any]) -> FailureReason | None:
+#: What a terminal may write where there is nothing.
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
+
+
+def _failure_reason(read: _Reading, members: Mapping[str, Any]) -> FailureReason | None:
     reason = members.get("failure_reason")
     if isinstance(reason, str):
         return FailureReason(type=None, code=None, message=reason[:MAX_TEXT])
+    given = read.object(members, "failure_reason")
     if not isinstance(reason, dict):
         return None
-    return FailureReason(type=_text(reason, "type"), code=_text(reason, "code"), message=_text(reason, "message"))
+    type_, code, message = (read.text(given, "failure_reason", name) for name in ("type", "code", "message"))
+    return FailureReason(type=type_, code=code, message=message)
 
 
-def _raw_response(members: Mapping[str, Any]) -> RawResponse | None:
-    response = members.get("raw_response")
-    if not isinstance(response, dict):
+def _raw_response(read: _Reading, members: Mapping[str, Any]) -> RawResponse | None:
+    place = "raw_response"
+    response = read.object(members, place)
+    if not isinstance(response, Object):
         return None
+    fields = read.object(response, place, "message_fields")
     return RawResponse(
-        transaction_reference=_text(response, "transaction_reference") or None,
-        ticket_number=_text(response, "ticket_number") or None,
-        authorized_amount=_amount(response, "authorized_amount"),
-        authorization_code=_text(_object(response, "message_fields"), "F38"),
-        franchise=_text(response, "franchise"),
-        card_type=_text(response, "card_type"),
-        cvm_type=_text(response, "cvm_type"),
+        transaction_reference=read.whole(response, place, "transaction_reference"),
+        ticket_number=read.text(response, place, "ticket_number") or None,
+        authorized_amount=read.amount(response, place, "authorized_amount"),
+        authorization_code=read.text(fields, place, "message_fields", "F38"),
+        franchise=read.text(response, place, "franchise"),
+        card_type=read.text(response, place, "card_type"),
+        cvm_type=read.text(response, place, "cvm_type"),
     )
 
 
@@ -276,10 +390,14 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Found(msgspec.Struct, frozen=True, tag="found", dict=True):
-    """Our transaction is there; `elements` are what stands of it, verbatim, in the order of the reply."""
+class Found(msgspec.Struct, frozen=True, tag="found", dict=True, omit_defaults=True):
+    """Our transaction is there; `elements` are what stands of it, in the order of the reply.
+
+    They are verbatim, but for what is damaged in them.
+    """
 
     elements: tuple[str, ...]
+    damaged: tuple[str, ...] = ()  # what could not be read of the reply, in words
 
     @cached_property
     def events(self) -> "tuple[TransactionEvent | NotAnEvent, ...]":
@@ -289,7 +407,7 @@ class Found(msgspec.Struct, frozen=True, tag="found", dict=True):
     def kept(self, keep: Callable[[TransactionEvent | NotAnEvent], bool]) -> "Found":
         """Return it with those elements alone whose events are to be kept."""
         kept = tuple(element for element, event in zip(self.elements, self.events, strict=True) if keep(event))
-        return self if len(kept) == len(self.elements) else Found(kept)
+        return self if len(kept) == len(self.elements) else Found(kept, self.damaged)
 
 
 class Nothing(msgspec.Struct, frozen=True, tag="none"):
@@ -332,17 +450,18 @@ def read_reply(attempt: Attempt, pointer: str, client_transaction_id: str) -> An
             return NoAnswer("the reply is too long to be read", status)
         case Replied(status=status, body=body):
             try:
-                elements = list(_elements(body, pointer))
+                mended = readable(body)
+                elements = list(_elements(mended.body, pointer))
             except ValueError as error:
                 return NoAnswer(f"the reply cannot be used: {error}", status)
         case _:
             assert_never(attempt)
-    if not elements:
-        return Nothing()
+    if not elements:  # the explicit "none" is a proof, and has to be whole
+        return NoAnswer("the reply says that there is none, but it is damaged", status) if mended.damaged else Nothing()
     if len(elements) > MAX_ELEMENTS:
         return NoAnswer(f"the reply has more than {MAX_ELEMENTS} elements", status)
     ours = tuple(raw.decode() for raw in elements if _bears(raw, client_transaction_id))
-    return Found(ours) if ours else NoAnswer("the reply is about other transactions", status)
+    return Found(ours, named(mended.damaged)) if ours else NoAnswer("the reply is about other transactions", status)
 
 
 def final_element(answers: Iterable[Answer], event_id: str) -> str | None:
@@ -364,7 +483,6 @@ def _event(element: str) -> TransactionEvent | NotAnEvent:
 
 def _elements(body: bytes, pointer: str) -> Iterable[bytes]:
     """Return the elements at the pointer, verbatim. Raise ValueError where there is no list and no object."""
-    decode(body)  # strict, and never deeper than can be read
     raw = body
     for step in pointer.split("/")[1:]:
         raw = _member(raw, step.replace("~1", "/").replace("~0", "~"), pointer)

@@ -133,7 +133,7 @@ class PrintInbox:
         except NotAPrintEvent as error:
             raise NotUsable from error
         known = rows.get(unit.db, item.subject)
-        if known is not None and not belongs(known, report.job_id or ""):
+        if known is not None and not _belongs(known, report):
             raise NotUsable
         receipt = self._apply(unit, item.subject, report, item.body, item.peer, self._now())
         if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:
@@ -146,7 +146,7 @@ class PrintInbox:
         if before is None and pruned.print_job(unit.db, identity) is not None:
             return Receipt(200)  # retention has removed it; no word of a printer is worth more than that
         stored = before or rebuild(report, identity, at)
-        if not belongs(stored, report.job_id or ""):
+        if not _belongs(stored, report):
             reason = "the body names another print job than the callback address"
             return self._quarantine(unit, identity, reason, body, peer, at)
         if before is None:
@@ -185,6 +185,11 @@ class PrintInbox:
             )
         if receipt.job.terminal is not None:
             self._fleet.heard_from(receipt.job.terminal, iso(self._now()))
+
+
+def _belongs(job: PrintJob, report: Report) -> bool:
+    """Tell whether a webhook is of the job of its address; one whose id is damaged is, by the token."""
+    return report.job_id is None or belongs(job, report.job_id)
 
 
 def _attend(unit: Unit, identity: str, reason: str, at: datetime) -> PrintJob | None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, assert_never
 import msgspec
 from msgspec import Meta
 
+from posd.base.damaged_json import UNREADABLE, readable
 from posd.base.json_types import Object, decode
 from posd.printing.model import Accepted, Judgement, PrintJob, Report, judge_reply
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
@@ -48,17 +49,22 @@ Answer = Answered | NoAnswer
 def read_webhook(body: bytes) -> Report:
     """Read a print webhook. Raise NotAPrintEvent where it is none; the message names the field.
 
+    A damaged id is None: the token of the address proves which job is meant.
+
     Source: terminal API, Printing.
     """
     try:
-        members = decode(body)
+        members = decode(readable(body).body)
     except ValueError as error:
         raise NotAPrintEvent(str(error)) from error
     if not isinstance(members, Object):
         raise NotAPrintEvent("it is not a JSON object")
+    job_id, status = _required(members, "printJobId"), _required(members, "status")
+    if UNREADABLE in status:
+        raise NotAPrintEvent("status cannot be read")
     return Report(
-        job_id=_required(members, "printJobId"),
-        status=_required(members, "status"),
+        job_id=None if UNREADABLE in job_id else job_id,
+        status=status,
         external_reference=_text(members.get("externalReference")) or "",
         error_code=_text(members.get("errorCode")),
         error_message=_text(members.get("errorMessage")),
@@ -67,7 +73,10 @@ def read_webhook(body: bytes) -> Report:
 
 def read_status(body: bytes) -> str:
     """Return the state in a webhook that was read before; what else is in it costs next to nothing now."""
-    return str(_text(decode(bytes(_MEMBERS.decode(body)["status"]))))
+    try:
+        return str(_text(decode(bytes(_MEMBERS.decode(body)["status"]))))
+    except (ValueError, RecursionError):  # a part of it is damaged
+        return read_webhook(body).status
 
 
 def judge(attempt: Attempt) -> Judgement:
@@ -98,7 +107,7 @@ def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
 
 def _read_elements(body: bytes, status: int, job: PrintJob) -> Answer:
     try:
-        found = decode(body)
+        found = decode(readable(body).body)
     except ValueError as error:
         return NoAnswer(f"the reply cannot be used: {error}", status)
     elements = found[:MAX_ELEMENTS] if isinstance(found, list) else [found]
@@ -108,7 +117,7 @@ def _read_elements(body: bytes, status: int, job: PrintJob) -> Answer:
         return NoAnswer("the reply does not have this print job", status)
     words = {None if "status" in element.repeated else _text(element.get("status")) for element in ours}
     word = words.pop()
-    if words or not word:
+    if words or not word or UNREADABLE in word:
         return NoAnswer("the reply has this print job, but not its status", status)
     return Answered(
         Report(
@@ -130,7 +139,7 @@ def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
 
 def _read_acceptance(body: bytes) -> Accepted:
     try:
-        members = decode(body)
+        members = decode(readable(body).body)
     except ValueError:
         return Accepted()
     if not isinstance(members, Object):
@@ -143,13 +152,15 @@ def _read_acceptance(body: bytes) -> Accepted:
         error_code=_text(members.get("errorCode")),
         error_message=_text(members.get("errorMessage")),
     )
+    if word and UNREADABLE in word:
+        word = None
     return Accepted(named, report if word else None)
 
 
 def _identity(value: Any) -> str | None:
     """Return an id as it can stand in the path of a poll, None where it cannot."""
     text = _text(value, MAX_JOB_ID + 1)
-    return text if text and len(text) <= MAX_JOB_ID and text.strip(".") else None
+    return text if text and len(text) <= MAX_JOB_ID and text.strip(".") and UNREADABLE not in text else None
 
 
 def _required(members: Object, name: str) -> str:

@@ -28,6 +28,8 @@ CODES = [
     "outcome_corrected",
     "missing_reference",
     "amount_differs",
+    "approval_unlikely",
+    "damaged_event",
     "quarantined_event",
     "event_limit",
     "address_changed",

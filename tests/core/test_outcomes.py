@@ -257,7 +257,8 @@ def test_what_a_tip_and_a_void_authorize_is_not_compared_with_the_amount(kind: O
 @pytest.mark.parametrize(("until", "what"), [("2026-11-21T05:00:00.000Z", "cancellation"), (None, None)])
 def test_only_an_approved_void_is_a_cancellation_or_a_refund(until: str | None, what: str | None) -> None:
     void = starting(type=OperationType.VOID, same_day_until=until)
-    outcome = after(event(R1), start=void).outcome
+    approval = event(content("APPROVAL", REQUESTED, occurred_at="2026-11-20T10:42:03.120Z"))
+    outcome = after(approval, start=void).outcome
     assert outcome is not None
     assert outcome.reversal == what
     for other in (after(event(DECLINED), start=void), after(event(R1), start=starting(same_day_until=until))):

@@ -180,3 +180,20 @@ def test_what_cannot_be_read_is_no_answer(body: bytes) -> None:
     answer = read_poll(Replied(200, body), JOB)
     assert isinstance(answer, NoAnswer)
     assert answer.status == 200
+
+
+def test_what_is_damaged_around_the_state_of_a_job_does_not_hide_it() -> None:
+    body = b'{"printJobId": "job-1", "status": "COMPLETED", "externalReference": "\xff"}'
+    assert read_webhook(body) == Report("COMPLETED", "job-1", "\ufffd", None, None)
+    assert read_status(body) == "COMPLETED"
+    named = b'{"\xff": 1, "printJobId": "job\xff", "status": "COMPLETED"}'
+    assert (read_webhook(named).job_id, read_status(named)) == (None, "COMPLETED")
+    assert read_poll(Replied(200, body), JOB) == Answered(Report("COMPLETED"))
+
+
+def test_a_damaged_state_is_none() -> None:
+    body = b'{"printJobId": "job-1", "status": "COMPL\xffTED"}'
+    with pytest.raises(NotAPrintEvent, match="status cannot be read"):
+        read_webhook(body)
+    assert isinstance(read_poll(Replied(200, body), JOB), NoAnswer)
+    assert judge(Replied(202, body)) == Accepted("job-1", None)

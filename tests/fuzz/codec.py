@@ -1,12 +1,13 @@
 """Targets of the transaction channel: event, acknowledgement, search reply, and the order of events."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from posd.base.damaged_json import UNREADABLE, readable
 from posd.base.json_types import decode, encode
 from posd.payments import entries
 from posd.payments.entries import Attempted, Searched, apply
@@ -37,18 +38,18 @@ from tests.fuzz.target import Case, Target, beside, refused_alone
 _PAYMENTS, _BASE = "posd/payments/", "posd/base/"
 _OUTCOME = msgspec.json.Decoder(Outcome)
 
-#: What an event must say once, or it is none: who, what, which, and what is needed to undo it.
-SAID_ONCE = (
-    ("event_id",),
-    ("occurred_at",),
-    ("status",),
-    ("merchant_id",),
-    ("client_transaction_id",),
-    ("previous_status",),
-    ("terminal", "serial_number"),
-    ("raw_response", "transaction_reference"),
-    ("raw_response", "ticket_number"),
-)
+#: What an event must say once, or it is none: what it states, of which payment, on which terminal.
+SAID_ONCE = (("status",), ("client_transaction_id",), ("terminal", "serial_number"))
+#: What it must say once, or nothing is read of it.
+READ_ONCE: Mapping[tuple[str, ...], Callable[[TransactionEvent], Any]] = {
+    ("occurred_at",): lambda event: event.occurred_at,
+    ("merchant_id",): lambda event: event.merchant_id,
+    ("previous_status",): lambda event: event.previous_status,
+    ("raw_response", "transaction_reference"): lambda event: (
+        event.raw_response and event.raw_response.transaction_reference
+    ),
+    ("raw_response", "ticket_number"): lambda event: event.raw_response and event.raw_response.ticket_number,
+}
 #: What an acknowledgement must say once.
 ACKNOWLEDGED_ONCE = (
     ("status",),
@@ -72,7 +73,7 @@ TRANSACTIONS = transactions()
 
 
 def check_event(case: Case) -> None:
-    """An event is read the same way always, or refused with a reason; it says who, what and which once.
+    """An event is read the same way always, or refused with a reason; it says once what it states, and of what.
 
     No event takes a transaction out of a final of the terminal, an exact repeat is known as one, and what is recorded
     of the outcome is read again with every digit.
@@ -81,11 +82,18 @@ def check_event(case: Case) -> None:
     event: TransactionEvent | None = refused_alone(NotAnEvent, read_event, case.body)
     if event is None:
         return
-    document = reading.pairs(case.body)
+    mended = readable(case.body)
+    document = reading.pairs(mended.body)
     for names in SAID_ONCE:
         assert reading.one_thing(document, *names), f"{names} says several things"
-    envelope = (event.event_id, event.occurred_at, event.status, event.merchant_id, event.terminal.serial_number)
-    assert all(0 < len(text) <= MAX_TEXT for text in envelope)
+    for names, read in READ_ONCE.items():
+        assert reading.one_thing(document, *names) or not read(event), f"{names} says several things, and one is read"
+    assert event.damaged or not mended.damaged
+    assert 0 < len(event.event_id) <= MAX_TEXT
+    assert 0 < len(event.status) <= MAX_TEXT
+    assert event.client_transaction_id or event.terminal.serial_number
+    assert UNREADABLE not in f"{event.status}{event.event_id}{event.client_transaction_id}{event.previous_status}"
+    assert event.raw_response is None or UNREADABLE not in (event.raw_response.transaction_reference or "")
     assert event.client_transaction_id == event.client_transaction_id.lower()
     assert recognise(case.body, [case.body]) is Seen.REPEATED
     for before in TRANSACTIONS:
@@ -139,14 +147,15 @@ def check_acknowledgement(case: Case) -> None:
         assert isinstance(attempt, Replied)
         assert attempt.complete
         assert 200 <= attempt.status < 300
-        document = reading.pairs(attempt.body)
+        document = reading.pairs(readable(attempt.body).body)
         for names in ACKNOWLEDGED_ONCE:
             assert reading.one_thing(document, *names), f"{names} says several things"
         assert reading.values(document, "status") != []
         assert {*reading.values(document, "status")} == {"TERMINAL_ACKNOWLEDGED"}
         for names in (("client_transaction_id",), ("operation", "client_transaction_id")):
             for echoed in reading.values(document, *names):
-                assert echoed in (None, "") or str(echoed).lower() == IDENTITY, f"it echoes {echoed!r}"
+                said = "" if echoed is None or UNREADABLE in str(echoed) else str(echoed).lower()
+                assert said in ("", IDENTITY), f"it echoes {echoed!r}"
     entry = msgspec.json.decode(encode(Attempted(attempt)), type=entries.Entry)
     for before in TRANSACTIONS:
         after = apply(before, Attempted(attempt), NOW)
@@ -186,15 +195,17 @@ def check_search(case: Case) -> None:
     match answer:
         case Found(elements=elements):
             assert whole
+            mended = readable(case.body)
+            assert bool(answer.damaged) == bool(mended.damaged)
             assert elements
             for element in elements:
-                assert element.encode() in case.body
+                assert element.encode() in mended.body
                 said = {str(value).lower() for value in reading.values(reading.pairs(element.encode()), ID)}
                 assert IDENTITY in said, f"the element found is of {said}"
                 assert len(said) == 1 or not _usable(element), "an element of two transactions is used"
         case Nothing():
             assert whole
-            assert all(item == [] for item in _at(reading.pairs(case.body), pointer))
+            assert all(item == [] for item in _at(reading.pairs(case.body), pointer)), "none is said by what is whole"
         case NoAnswer(reason=reason):
             assert reason
     final_element([answer], "x")
@@ -246,7 +257,12 @@ def _searches(corpus: Sequence[bytes]) -> SearchStrategy[Case]:
     return attempts(bodies(seeds.SEARCH_REPLIES, seeds.EVENT_WORDS, corpus), st.sampled_from(seeds.POINTERS))
 
 
-EVENT = Target("event", _events, check_event, (_PAYMENTS + "wire.py", _BASE + "json_types.py", _BASE + "money.py"))
+EVENT = Target(
+    "event",
+    _events,
+    check_event,
+    (_PAYMENTS + "wire.py", _BASE + "json_types.py", _BASE + "damaged_json.py", _BASE + "money.py"),
+)
 _REPLIES = (_PAYMENTS + "wire.py",)
 ACKNOWLEDGEMENT = Target(
     "acknowledgement",

@@ -55,6 +55,10 @@ LINES: list[tuple[Any, dict[str, Any]]] = [
         entries.AbortAnswered(Lost("reset")),
         {"kind": "abort_answered", "answer": "unknown", "http_status": None, "reason": "reset"},
     ),
+    (
+        entries.Unlikely(("asked for 112.00, authorized 0.01",), by_sum=True),
+        {"kind": "approval_unlikely", "reasons": ["asked for 112.00, authorized 0.01"], "by_sum": True},
+    ),
     (entries.Quarantined("why"), {"kind": "quarantined", "reason": "why"}),
     (entries.NothingHeard(AttentionCode.NO_CALLBACK, 10.5), {"kind": "no_callback", "seconds": 10.5}),
     (entries.NothingHeard(AttentionCode.STALLED, 300.0), {"kind": "stalled", "seconds": 300.0}),

@@ -77,7 +77,8 @@ class Payment:
             response = {"transaction_reference": f"r-{self.identity}", "authorized_amount": 11.20}
             changes = {"raw_response": response} | changes
         event_id = f"{self.identity} {number % len(self.lifecycle)}"
-        fields = {"event_id": event_id, "merchant_id": MERCHANT} | changes
+        at = "2026-11-20T10:42:03.120Z"
+        fields = {"event_id": event_id, "merchant_id": MERCHANT, "occurred_at": at} | changes
         return body(self.identity, status, previous, self.terminal, **fields)
 
     def take(self, data: bytes) -> None:

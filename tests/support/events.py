@@ -1,8 +1,11 @@
 """Events as a terminal sends them (spec 2.1), for tests; every field can be replaced."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
+
+from posd.base.times import iso
 
 FINALS = ("APPROVAL", "DECLINED", "TERMINAL_REJECTED", "TERMINAL_CANCELED")
 
@@ -21,7 +24,7 @@ def event(
     """Return an event; keyword arguments replace or add top-level fields, None removes one."""
     document: dict[str, Any] = {
         "event_id": str(uuid4()),
-        "occurred_at": "2026-11-20T10:42:03.120Z",
+        "occurred_at": iso(datetime.now(UTC)),
         "status": status,
         "merchant_id": "M-1",
         "client_transaction_id": identity,

@@ -85,6 +85,17 @@ ATTENTION_ADVICE: Mapping[str, Advice] = {
         "then:",
         (_ACKNOWLEDGE + "amount_differs",),
     ),
+    "approval_unlikely": Advice(
+        "The approval contradicts what was asked for; it counts all the same. Compare the terminal's slip with the "
+        "till before the customer leaves, and give back or collect the difference. If every approval of this terminal "
+        "says so, set its clock, or its currency in the configuration; then:",
+        (_ACKNOWLEDGE + "approval_unlikely",),
+    ),
+    "damaged_event": Advice(
+        "A message of the terminal was damaged and was read all the same; the detail names what is missing. Compare "
+        "the {noun} with the terminal's slip. If it comes again, report it to the terminal's vendor; then:",
+        (_ACKNOWLEDGE + "damaged_event",),
+    ),
     "quarantined_event": Advice(
         "A message of the terminal for this {noun} could not be used and was set aside. See why, mend what its reason "
         "names, have it applied; clear this if it cannot be:",

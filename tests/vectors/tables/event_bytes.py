@@ -11,6 +11,39 @@ BASE = document(APPROVAL, REQUESTED)
 TAKEN = reads(BASE)
 PLAIN = body(BASE)
 NO_JSON = "design 5 (body not an event); RFC 8259"
+DAMAGE = "design 13.5 (an approval is too dear to lose to one bad byte)"
+
+#: Bodies whose structure is whole: the damage is in one text or value, or around all of it.
+DAMAGED = frozenset(
+    {
+        "trailing-garbage",
+        "trailing-bracket",
+        "trailing-nul",
+        "padded-nul",
+        "bom",
+        "latin-1",
+        "overlong",
+        "cesu-8",
+        "beyond-unicode",
+        "cut-utf-8",
+        "lone-high-surrogate",
+        "lone-low-surrogate",
+        "swapped-surrogates",
+        "surrogate-in-name",
+        "raw-newline",
+        "raw-tab",
+        "raw-nul",
+        "bad-escape",
+        "short-escape",
+        "true-capital",
+        "none",
+        "undefined",
+        "nan",
+        "infinity",
+        "vertical-tab",
+        "no-break-space",
+    }
+)
 
 #: The default limit of a body, in bytes (configuration: webhooks.max_body_bytes).
 LIMIT = 1_048_576
@@ -81,7 +114,13 @@ def _no_json() -> list[Case]:
         "vertical-tab": ("white space that JSON does not have", PLAIN + b"\x0b"),
         "no-break-space": ("a no-break space after it", PLAIN + b"\xc2\xa0"),
     }
-    return [refused(f"no-json-{name}", about, NO_JSON, content, None) for name, (about, content) in bodies.items()]
+    assert bodies.keys() >= DAMAGED
+    return [
+        accepted(f"no-json-{name}", f"{about}: read around it", DAMAGE, content, TAKEN)
+        if name in DAMAGED
+        else refused(f"no-json-{name}", about, NO_JSON, content, None)
+        for name, (about, content) in bodies.items()
+    ]
 
 
 def _no_object() -> list[Case]:
@@ -99,8 +138,8 @@ def _no_object() -> list[Case]:
         for name, (about, content) in bodies.items()
     ]
     wrapped = body({"event": BASE})
-    found.append(refused("no-object-wrapped", "an event inside of another object", "spec 2.1", wrapped, "terminal"))
-    found.append(refused("no-object-empty", "an object without members", "spec 2.1", b"{}", "terminal"))
+    found.append(refused("no-object-wrapped", "an event inside of another object", "spec 2.1", wrapped, None))
+    found.append(refused("no-object-empty", "an object without members", "spec 2.1", b"{}", None))
     acknowledgement = {"status": ACK, "previous_status": "", "event_id": "e", "terminal": {"serialNumber": "SN-0001"}}
     found.append(
         refused(
@@ -113,7 +152,7 @@ def _no_object() -> list[Case]:
     )
     job = {"printJobId": "job-1", "status": "COMPLETED", "externalReference": ""}
     found.append(
-        refused("no-object-print-webhook", "a print webhook at a payment's address", "spec 1", body(job), "terminal")
+        refused("no-object-print-webhook", "a print webhook at a payment's address", "spec 1", body(job), None)
     )
     return found
 
@@ -171,7 +210,11 @@ def _depth() -> list[Case]:
         )
         for levels in (TOO_DEEP, 500, 1000, 100_000):
             deep = parts((opened, 1), (opening, levels - 1), (b"1", 1), (closing, levels - 1), (closed, 1))
-            found.append(refused(f"deep-{kind}-{levels}", f"{levels} levels: more than is read", source, deep, None))
+            name = f"deep-{kind}-{levels}"
+            if levels <= 1000:
+                found.append(accepted(name, f"{levels} levels: read around what is too deep", DAMAGE, deep, TAKEN))
+            else:
+                found.append(refused(name, f"{levels} levels, and too long to be read around", source, deep, None))
         torn = parts((opened, 1), (opening, 100_000))
         found.append(refused(f"deep-{kind}-open", "100,000 levels that are never closed", source, torn, None))
     metadata = Literal('{"a":' * 64 + "1" + "}" * 64)

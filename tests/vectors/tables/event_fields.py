@@ -1,7 +1,8 @@
 """Transaction events, field by field: absent, null, of another type, twice, and numbers of every kind (spec 2.1).
 
-The envelope (what the spec marks "always") must be there and be texts: otherwise the body is no event, which is kept
-and refused for good. Everything else is read as far as it goes: an approval is never refused because of it.
+The status must be there and be a text, and no id and no serial may be another's or say two things: otherwise the body
+is no event, which is kept and refused for good. Everything else is read as far as it goes: an approval is never refused
+because of it.
 """
 
 from typing import Any
@@ -51,6 +52,7 @@ UNREAD = (
     "raw_response.card_data",
     "raw_response.transaction_status",
 )
+DAMAGE = "design 13.5 (an approval is too dear to lose to one bad byte)"
 #: A text that is longer than posd keeps: 257 characters.
 LONG = "x" * 257
 
@@ -85,15 +87,33 @@ def _envelope() -> list[Case]:
     }
     found = []
     for path in ENVELOPE:
+        taken, name = _without(TAKEN, path), f"missing-{_word(path)}"
         absent = body(changed(BASE, path, remove=True))
-        found.append(refused(f"missing-{_word(path)}", f"{path} is missing", "spec 2.1, design 5", absent, path))
+        if path == "status":
+            found.append(refused(name, f"{path} is missing", "spec 2.1, design 5", absent, path))
+        else:
+            found.append(accepted(name, f"{path} is missing", DAMAGE, absent, taken))
         for kind, value in wrong.items():
-            if (path, kind) == ("terminal", "object"):
-                continue  # it is `terminal.serial_number` that is missing then
             about = f"{path} is of another kind: {kind}" if kind != "long" else f"{path} has 257 characters"
-            source = "spec 2.1, design 5" if kind != "long" else "design 11 (limits are posd's own), design 5"
-            found.append(refused(f"type-{_word(path)}-{kind}", about, source, body(changed(BASE, path, value)), path))
+            name, content = f"type-{_word(path)}-{kind}", body(changed(BASE, path, value))
+            reply = FOREIGN.get((path, kind))
+            if reply is not None or path == "status":
+                found.append(refused(name, about, "spec 2.1, design 5", content, path, reply=reply or 400))
+                continue
+            left = taken
+            if path in ("occurred_at", "merchant_id") and kind in ("number", "long"):
+                left = changed(TAKEN, path, str(value)[:256])
+            found.append(accepted(name, about, DAMAGE, content, left))
     return found
+
+
+#: What says of another id, or of a terminal that is not ours -> the reply.
+FOREIGN = {
+    ("client_transaction_id", "number"): 400,
+    ("client_transaction_id", "long"): 400,
+    ("terminal.serial_number", "number"): 403,
+    ("terminal.serial_number", "long"): 403,
+}
 
 
 def _optional() -> list[Case]:
@@ -212,7 +232,7 @@ AMOUNTS: dict[str, tuple[str, str | None]] = {
     "text-arabic-digits": ('"\\u0661\\u0661"', None),
     "true": ("true", None),
 }
-#: Literals that are no JSON: the body is no event.
+#: Literals that are no JSON.
 NO_NUMBERS = {
     "nan": "NaN",
     "infinity": "Infinity",
@@ -242,7 +262,12 @@ def _numbers() -> list[Case]:
         found.append(accepted(f"number-{word}", about, "spec 2.1, design 4 (amounts are exact)", content, taken))
     for word, literal in NO_NUMBERS.items():
         content = body(changed(BASE, "raw_response.authorized_amount", Literal(literal)))
-        found.append(refused(f"no-number-{word}", f"{literal} is no JSON (RFC 8259)", "design 5", content, None))
+        name, about = f"no-number-{word}", f"{literal} is no JSON (RFC 8259)"
+        if word == "comma":  # it is in place of one
+            found.append(refused(name, about, "design 5", content, None))
+        else:
+            taken = _without(TAKEN, "raw_response.authorized_amount")
+            found.append(accepted(name, f"{about}: no amount", DAMAGE, content, taken))
     long = body(BASE | {"extra": Literal("7" * 4000)})
     found.append(
         accepted(
@@ -292,14 +317,23 @@ DECISIVE: dict[str, Any] = {
 }
 
 
+#: Those of them by which an event would be of another payment or terminal, or state another end.
+WHOSE = frozenset({"status", "client_transaction_id", "terminal", "terminal.serial_number"})
+
+
 def _repeated() -> list[Case]:
     source = "design 5 (what says two things is no event; nothing is thrown away)"
     found = []
     for path, value in DECISIVE.items():
         about = f"{path} stands twice and says two things"
-        found.append(refused(f"twice-{_word(path)}", about, source, twice(BASE, path, value), path))
-        first = twice(BASE, path, value, before=True)
-        found.append(refused(f"twice-{_word(path)}-before", about, source, first, path))
+        for name, content in (
+            (f"twice-{_word(path)}", twice(BASE, path, value)),
+            (f"twice-{_word(path)}-before", twice(BASE, path, value, before=True)),
+        ):
+            if path in WHOSE:
+                found.append(refused(name, about, source, content, path))
+            else:
+                found.append(accepted(name, f"{about}: none can be believed", DAMAGE, content, _without(TAKEN, path)))
     same = "stands twice and says the same: harmless"
     for path in ("status", "terminal", "raw_response", "raw_response.authorized_amount"):
         value: Any = BASE

@@ -186,8 +186,12 @@ def _terminals() -> list[Case]:
     )
     camel = BASE | {"terminal": {"serialNumber": "SN-0001", "model": "M"}}
     found.append(
-        refused(
-            "terminal-camel-case", "the terminal as the acknowledgement names it", "spec 2.1, 2.2", body(camel), field
+        accepted(
+            "terminal-camel-case",
+            "the terminal as the acknowledgement names it: it cannot be read",
+            "design 13.5",
+            body(camel),
+            changed(TAKEN, "terminal", {"model": "M"}),
         )
     )
     strange = changed(BASE, "terminal.brand", "a\0b\x1b[31m")

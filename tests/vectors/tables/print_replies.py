@@ -220,13 +220,19 @@ def polls() -> list[Case]:
         "empty": b"",
         "html": b"<html>COMPLETED</html>",
         "cut": body(named)[:-1],
+        "status-bad-utf-8": body(named).replace(b"COMPLETED", b"COMPL\xffTED"),
+        "id-bad-utf-8": body(named | {"printJobId": "#"}).replace(b"#", b"job\xff1042"),
+        "wrapped": body({"data": named}),
+        "deep": parts((b"[", 1000), (b"]", 1000)),
+    }
+    damaged: dict[str, bytes] = {
         "garbage-after": body(named) + b"x",
         "bom": b"\xef\xbb\xbf" + body(named),
         "bad-utf-8": body(named)[:-1] + b', "x": "\xff"}',
         "nan": body(named | {"x": Literal("NaN")}),
-        "wrapped": body({"data": named}),
-        "deep": parts((b"[", 1000), (b"]", 1000)),
     }
+    for name, content in damaged.items():
+        answered(f"damaged-{name}", "printed, and a part of it cannot be read", content, "COMPLETED", done)
     for name, content in strange.items():
         answered(f"nothing-{name}", "it says nothing of this job", content, None)
     for status in (204, 302, 400, 401, 404, 408, 410, 500, 503):

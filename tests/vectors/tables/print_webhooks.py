@@ -165,15 +165,20 @@ def cases() -> list[Case]:
     refused("empty", "no body", b"")
     refused("html", "a page", b"<html></html>")
     refused("cut", "its last byte is missing", body(DONE)[:-1])
-    refused("garbage-after", "more bytes after it", body(DONE) + b"x")
-    refused("bom", "a byte order mark", b"\xef\xbb\xbf" + body(DONE))
+    taken("garbage-after", "more bytes after it: read without them", body(DONE) + b"x", DONE, COMPLETED)
+    taken("bom", "a byte order mark: read without it", b"\xef\xbb\xbf" + body(DONE), DONE, COMPLETED)
     refused("utf-16", "UTF-16", body(DONE).decode().encode("utf-16"))
-    refused("bad-utf-8", "no UTF-8", body(DONE)[:-1] + b', "errorMessage": "\xff"}')
-    refused("lone-surrogate", "half a character", body(DONE)[:-1] + b', "errorMessage": "\\ud800"}')
-    refused("nan", "NaN", body(DONE)[:-1] + b', "x": NaN}')
-    refused(
-        "deep", "10,000 levels", parts((body(DONE)[:-1] + b', "x": ', 1), (b"[", 10_000), (b"]", 10_000), (b"}", 1))
-    )
+    shown = DONE | {"errorMessage": "\ufffd"}
+    taken("bad-utf-8", "no UTF-8: shown as U+FFFD", body(DONE)[:-1] + b', "errorMessage": "\xff"}', shown, COMPLETED)
+    half = body(DONE)[:-1] + b', "errorMessage": "\\ud800"}'
+    taken("lone-surrogate", "half a character: shown as U+FFFD", half, shown, COMPLETED)
+    taken("nan", "NaN: read around it", body(DONE)[:-1] + b', "x": NaN}', DONE, COMPLETED)
+    deep = parts((body(DONE)[:-1] + b', "x": ', 1), (b"[", 10_000), (b"]", 10_000), (b"}", 1))
+    taken("deep", "10,000 levels: read around them", deep, DONE, COMPLETED)
+    bad = body(DONE | {"printJobId": "#"}).replace(b"#", b"job-\xff042")
+    left = without(DONE, "printJobId")
+    taken("id-bad-utf-8", "a byte of the id is damaged: the address says it", bad, left, COMPLETED)
+    refused("status-bad-utf-8", "a byte of the status is damaged", body(DONE).replace(b"COMPLETED", b"COMPL\xffTED"))
     refused("event", "an event of a payment at a print job's address", b'{"event_id": "e", "status": "APPROVAL"}')
     size = len(body(DONE))
     refused(

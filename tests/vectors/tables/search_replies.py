@@ -202,16 +202,30 @@ def cases() -> list[Case]:
         1,
         unusable,
     )
+    damaged = _ended("approved", APPROVAL, reference, "damaged_event")
     for name in ("event_id", "status", "terminal", "merchant_id", "occurred_at"):
         content = body([changed(final, name, remove=True)])
-        add(
-            f"found-without-{name.replace('_', '-')}",
-            f"ours, without {name}: something is there",
-            content,
-            "found",
-            1,
-            unusable,
-        )
+        about = f"ours, without {name}: " + ("something is there" if name == "status" else "read around it")
+        after = unusable if name == "status" else damaged
+        add(f"found-without-{name.replace('_', '-')}", about, content, "found", 1, after)
+    deep = parts((body([final])[:-1] + b", ", 1), (b"[", 1000), (b"]", 1001))
+    whole = body([final])
+    for name, about, damage in (
+        ("nan", "NaN beside ours", whole[:-1] + b", NaN]"),
+        ("deep", "1,000 levels beside ours", deep),
+        ("bad-utf-8", "no UTF-8 in a text of ours", whole.replace(b"NO_CVM", b"NO\xffCVM")),
+        ("bom", "a byte order mark before ours", b"\xef\xbb\xbf" + whole),
+    ):
+        add(f"found-damaged-{name}", f"{about}: read around it", damage, "found", 1, damaged)
+    lost = whole.replace(reference.encode(), b"\xff" + reference[1:].encode())
+    add(
+        "found-damaged-reference",
+        "a byte of the reference is damaged: there is none",
+        lost,
+        "found",
+        1,
+        _ended("approved", APPROVAL, None, "damaged_event", "missing_reference"),
+    )
     add(
         "found-status-twice",
         "ours, and it says two states",
@@ -266,8 +280,7 @@ def cases() -> list[Case]:
         "nul": ("a NUL after an empty list", b"[]\0", ""),
         "utf-16": ("UTF-16", "[]".encode("utf-16"), ""),
         "bad-utf-8": ("no UTF-8", b'["\xff"]', ""),
-        "nan": ("NaN beside ours", body([final])[:-1] + b", NaN]", ""),
-        "deep": ("1,000 levels beside ours", parts((body([final])[:-1] + b", ", 1), (b"[", 1000), (b"]", 1001)), ""),
+        "id-damaged": ("a byte of the id is damaged", body([final]).replace(IDENTITY[:1].encode(), b"\xff", 1), ""),
         "message": ("an error under HTTP 200", b'{"code": 404, "message": "not found"}', ""),
         "wrapped-none": ("an empty list elsewhere than at the pointer", b'{"data": []}', ""),
         "wrapped-ours": ("ours elsewhere than at the pointer", body({"data": [final]}), ""),

@@ -201,7 +201,7 @@ def searches() -> list[Case]:
     )
     add("none-acknowledged", "acknowledged: it never becomes not_started", [start(), none, none], stands(ACK, None))
     add("none-after-event", "an event came: the same", [lost, event("A"), none], stands(ACK, None, (), ["applied"]))
-    for name in ("404", "500", "html", "others", "deep"):
+    for name in ("404", "500", "html", "others", "id-damaged"):
         add(
             f"no-answer-{name}",
             "no answer: nothing changes",

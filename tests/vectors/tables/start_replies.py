@@ -165,20 +165,27 @@ def starts() -> list[Case]:
         "wrapped": ("the acknowledgement inside of another object", body({"data": GOOD})),
         "cut": ("its last byte is missing", good[:-1]),
         "cut-half": ("cut in the middle", good[: len(good) // 2]),
-        "garbage-after": ("more bytes after it", good + b"x"),
         "two": ("two of them", good + good),
-        "nul-after": ("a NUL after it", good + b"\0"),
-        "bom": ("a byte order mark before it", b"\xef\xbb\xbf" + good),
         "utf-16": ("UTF-16", good.decode().encode("utf-16")),
-        "bad-utf-8": ("bytes that are no UTF-8", good[:-1] + b', "extra": "\xff"}'),
-        "lone-surrogate": ("half a character", good[:-1] + b', "extra": "\\ud800"}'),
-        "nan": ("NaN", good[:-1] + b', "extra": NaN}'),
-        "deep": ("1,000 levels", parts((good[:-1] + b', "extra": ', 1), (b"[", 1000), (b"]", 1000), (b"}", 1))),
         "deep-open": ("100,000 levels that are never closed", parts((b"[", 100_000))),
         "error": ("an error under HTTP 200", b'{"code": "ERR-9", "message": "terminal busy"}'),
     }
     for name, (about, content) in strange.items():
         add(f"no-acknowledgement-{name}", f"{about}: it may be running", content, DOUBT)
+    damaged: dict[str, tuple[str, bytes | Body]] = {
+        "garbage-after": ("more bytes after it", good + b"x"),
+        "nul-after": ("a NUL after it", good + b"\0"),
+        "bom": ("a byte order mark before it", b"\xef\xbb\xbf" + good),
+        "bad-utf-8": ("bytes that are no UTF-8", good[:-1] + b', "extra": "\xff"}'),
+        "lone-surrogate": ("half a character", good[:-1] + b', "extra": "\\ud800"}'),
+        "nan": ("NaN", good[:-1] + b', "extra": NaN}'),
+        "deep": ("1,000 levels", parts((good[:-1] + b', "extra": ', 1), (b"[", 1000), (b"]", 1000), (b"}", 1))),
+        "id": ("a damaged id", good.replace(IDENTITY.encode(), b"\xff" + IDENTITY[1:].encode())),
+    }
+    for name, (about, content) in damaged.items():
+        add(f"damaged-{name}", f"{about}: what is needed can be read", content, ACTIVE)
+    word = good.replace(b"TERMINAL_ACKNOWLEDGED", b"TERMINAL_ACKNOWLEDGE\xc4")
+    add("damaged-status", "a byte of the status is damaged: it may be running", word, DOUBT)
     add("no-acknowledgement-204", "HTTP 204", b"", DOUBT, 204)
     add(
         "no-acknowledgement-event",

@@ -1,0 +1,231 @@
+"""JSON of which a part is damaged: what stands around that part is read all the same.
+
+The structure has to be whole: every bracket, quote, colon and comma is where JSON has it, and nothing is missing at the
+end. So no member can be taken for another one, and nothing inside a text for a member. What may be damaged is what
+stands between them:
+
+| damage                                                                  | what is read in its place              |
+| ----------------------------------------------------------------------- | -------------------------------------- |
+| in a text: bytes that are no UTF-8, half of a surrogate pair, a control | U+FFFD for each                        |
+| character, an escape that JSON does not have                            |                                        |
+| a value that is no JSON: NaN, Infinity, 01, 1.2.3, none at all          | null                                   |
+| arrays and objects nested too deeply                                    | null                                   |
+| a byte order mark before it                                             | nothing                                |
+| other characters after it, without a quote or an opening bracket        | nothing                                |
+
+Each place is reported, so that a reader can refuse a member that it needs.
+"""
+
+import json
+import re
+from collections.abc import Collection
+
+import msgspec
+
+from posd.base.json_types import MAX_DEPTH, check
+
+#: The longest damaged text that is read, in bytes: several times an event that echoes 16 KiB of metadata. It is read
+#: piece by piece, and one terminal must not hold up the others by it.
+MAX_DAMAGED_BYTES = 131_072
+
+#: Levels that are left of what is nested too deeply: an answer puts some around it, and is to be read again.
+LEVELS = MAX_DEPTH - 8
+
+#: What stands for a part that cannot be shown.
+UNREADABLE = "\ufffd"
+
+#: Names and numbers that lead to a member; empty for the whole.
+Place = tuple[str | int, ...]
+
+_SPACES = " \t\n\r"
+_SPACE = re.compile(r"[ \t\n\r]*+")
+_TEXT = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_VALUE = re.compile(r'[^"{}\[\],:]*+')
+_LITERAL = re.compile(r"(?:true|false|null|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)\Z")
+_NO_CHARACTER = re.compile(r"[\x00-\x1f\ud800-\udfff]")
+_HALF_PAIR = re.compile(r"[\ud800-\udfff]")
+_ESCAPE = re.compile(r'\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]|(.))', re.DOTALL)
+_OPENS = re.compile(r'["{\[]')
+_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)
+
+_CLOSES = {"{": "}", "[": "]"}
+
+
+class Unreadable(ValueError):
+    """The structure is not whole; the message says where it breaks off."""
+
+
+class Mended(msgspec.Struct, frozen=True):
+    """A text that is JSON now, and the places of what was damaged in it."""
+
+    body: bytes
+    damaged: frozenset[Place]
+
+
+def mend(body: bytes) -> Mended:
+    """Return the text with its damaged parts replaced. Raise Unreadable."""
+    if len(body) > MAX_DAMAGED_BYTES:
+        raise Unreadable(f"it is damaged, and of what is damaged no more than {MAX_DAMAGED_BYTES} bytes are read")
+    return _Reader(body.decode("utf-8", "surrogateescape")).read()
+
+
+class _Reader:
+    """Goes through a text once and keeps what is to stand there."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._kept: list[str] = []
+        self._damaged: set[Place] = set()
+
+    def read(self) -> Mended:
+        if self._text.startswith("\ufeff"):
+            self._at = 1
+            self._damaged.add(())
+        self._value((), LEVELS)
+        rest = self._text[self._at :].strip(_SPACES)
+        if _OPENS.search(rest):
+            raise Unreadable(f"it ends at character {self._at}, and more follows")
+        if rest:
+            self._damaged.add(())
+        return Mended("".join(self._kept).encode(), frozenset(self._damaged))
+
+    def _value(self, place: Place, levels: int) -> None:
+        """Read a value, in which arrays and objects may stand in each other so many levels deep."""
+        match self._next():
+            case '"':
+                _, whole = self._read_text()
+                if not whole:
+                    self._damaged.add(place)
+            case "{" | "[" if not levels:
+                self._skip()
+                self._replace("null", place)
+            case "{" | "[" as bracket:
+                self._members(bracket, place, levels - 1)
+            case _:
+                self._literal(place)
+
+    def _members(self, bracket: str, place: Place, levels: int) -> None:
+        closes, count = _CLOSES[bracket], 0
+        self._take(bracket)
+        while count or self._next() != closes:
+            here: Place = (*place, count)
+            if bracket == "{":
+                if self._next() != '"':
+                    raise self._broken()
+                name, whole = self._read_text()
+                here = (*place, name)
+                if not whole:
+                    self._damaged.add(here)
+                self._take(":")
+            self._value(here, levels)
+            count += 1
+            if self._next() == closes:
+                break
+            self._take(",")
+        self._take(closes)
+
+    def _read_text(self) -> tuple[str, bool]:
+        """Read a text; return it as it can be shown, and whether it is whole."""
+        found = _TEXT.match(self._text, self._at)
+        if found is None:
+            raise Unreadable("it breaks off inside a text")
+        self._at = found.end()
+        raw = found[0]
+        whole = _NO_CHARACTER.sub(UNREADABLE, raw)
+        whole = _ESCAPE.sub(lambda escape: UNREADABLE if escape[1] else escape[0], whole)
+        text: str = json.loads(whole)
+        shown = _HALF_PAIR.sub(UNREADABLE, text)
+        if shown == text and whole == raw:
+            self._kept.append(raw)
+            return text, True
+        self._kept.append(json.dumps(shown, ensure_ascii=False))
+        return shown, False
+
+    def _literal(self, place: Place) -> None:
+        """Read a value without quotes and brackets. One that is missing stands before a comma or a closing bracket."""
+        found = _VALUE.match(self._text, self._at)
+        assert found is not None  # noqa: S101 - it matches nothing at all, too
+        self._at = found.end()
+        literal = found[0].strip(_SPACES)
+        if _LITERAL.match(literal):
+            self._kept.append(literal)
+        elif place:
+            self._replace("null", place)
+        else:
+            raise Unreadable("it is neither an object nor any other value")
+
+    def _skip(self) -> None:
+        """Go past an array or object without a look at its members."""
+        expected: list[str] = []
+        for found in _BRACKET.finditer(self._text, self._at):
+            bracket = found[0]
+            if bracket in _CLOSES:
+                expected.append(_CLOSES[bracket])
+            elif len(bracket) == 1 and bracket != expected.pop():
+                break
+            if not expected:
+                self._at = found.end()
+                return
+        raise Unreadable("it breaks off inside what is nested too deeply")
+
+    def _replace(self, piece: str, place: Place) -> None:
+        self._kept.append(piece)
+        self._damaged.add(place)
+
+    def _next(self) -> str:
+        """Return the next character that is no space, and stand before it; empty at the end."""
+        found = _SPACE.match(self._text, self._at)
+        assert found is not None  # noqa: S101 - it matches nothing at all, too
+        self._at = found.end()
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, expected: str) -> None:
+        if self._next() != expected:
+            raise self._broken()
+        self._at += 1
+        self._kept.append(expected)
+
+    def _broken(self) -> Unreadable:
+        if self._at >= len(self._text):
+            return Unreadable("it breaks off before its end")
+        return Unreadable(f"its structure is broken at character {self._at}")
+
+
+# What readers use: the text as it came where it is JSON, else mended.
+
+
+def readable(body: bytes) -> Mended:
+    """Return the text as it came where it is JSON, else mended. Raise ValueError with the reason it cannot be read."""
+    try:
+        check(body)
+    except ValueError as error:
+        try:
+            return mend(body)
+        except Unreadable as broken:
+            raise ValueError(f"{error}; {broken}") from error
+    return Mended(body, frozenset())
+
+
+def shown(body: bytes) -> bytes:
+    """Return a text that was read before as JSON that can stand in an answer; an empty object where it cannot now."""
+    try:
+        return readable(body).body
+    except ValueError:
+        return b"{}"
+
+
+#: Places that are named in words; names longer than so many characters are cut.
+_MAX_NAMED, _MAX_NAME = 5, 40
+
+
+def named(places: Collection[Place]) -> tuple[str, ...]:
+    """Return places in words, escaped to ASCII; the first ones alone, and how many more there are."""
+    words = sorted({_named(place) for place in places})
+    more = len(words) - _MAX_NAMED
+    return (*words[:_MAX_NAMED], f"{more} more") if more > 0 else tuple(words)
+
+
+def _named(place: Place) -> str:
+    steps = (ascii(step)[1:-1] if isinstance(step, str) else str(step) for step in place[:_MAX_NAMED])
+    return ".".join(step[:_MAX_NAME] for step in steps) or "what stands around it"

@@ -1,0 +1,71 @@
+"""An approval that contradicts its request (design: a suspicious answer is believed and said).
+
+It is the terminal's word all the same: it is applied, and `approval_unlikely` says what does not fit. What it is held
+against (currencies that were seen, whether the clock was sure) is known at its arrival alone. So what was found is
+written into the journal, in the commit of the approval, and is derived again from there: see `entries.Unlikely`.
+"""
+
+from datetime import datetime, timedelta
+
+from posd.base.times import iso, parse_iso
+from posd.payments.entries import Unlikely
+from posd.payments.model import Transaction
+from posd.payments.operations import OPERATIONS
+from posd.payments.wire import TransactionEvent
+
+#: Further away than this no approval is dated by a terminal whose clock is right.
+FAR = timedelta(days=1)
+
+
+def _letters(word: str) -> str:
+    return "".join(filter(str.isalpha, word)).upper()
+
+
+#: Letters of every word for an operation, the wire's and the API's -> the operation.
+_TYPES = {_letters(word): kind for kind, row in OPERATIONS.items() for word in (kind, row.wire or kind)}
+
+
+def unlikely(
+    transaction: Transaction, event: TransactionEvent, currencies: frozenset[str], received_at: datetime | None
+) -> Unlikely | None:
+    """Say what of an approval contradicts its request, None where nothing does.
+
+    `currencies`: those that it may have, empty: any. `received_at`: when it came by a clock that is sure, else None.
+    """
+    reasons = [*_sum(transaction, event)]
+    by_sum = bool(reasons)
+    currency = event.currency
+    if currency is not None and currencies and currency.upper() not in currencies:
+        reasons.append(f"it is in {ascii(currency)[1:-1]}, and not in {' or '.join(sorted(currencies))}")
+    reasons += _type(transaction, event)
+    if received_at is not None:
+        reasons += _date(transaction, event, received_at)
+    return Unlikely(tuple(reasons), by_sum) if reasons else None
+
+
+def _sum(transaction: Transaction, event: TransactionEvent) -> list[str]:
+    comparable = transaction.type is None or OPERATIONS[transaction.type].compares
+    authorized = event.raw_response.authorized_amount if event.raw_response is not None else None
+    asked = transaction.total
+    if not asked or not comparable or authorized is None or asked <= 2 * authorized <= 4 * asked:
+        return []
+    return [f"asked for {asked}, authorized {authorized}"]
+
+
+def _type(transaction: Transaction, event: TransactionEvent) -> list[str]:
+    """Compare the operation, where the words of the wire for both are known."""
+    asked, said = transaction.type, _TYPES.get(_letters(event.operation_type or ""))
+    if asked is None or said is None or asked is said or OPERATIONS[asked].wire is None:
+        return []
+    return [f"asked for a {asked}, approved as {said}"]
+
+
+def _date(transaction: Transaction, event: TransactionEvent, received_at: datetime) -> list[str]:
+    """Compare the date with the time from the request to the arrival: a terminal's queue may be older than a day."""
+    try:
+        at = parse_iso(event.occurred_at)
+        early = at < min(parse_iso(transaction.created_at), received_at) - FAR
+        late = at > received_at + FAR
+    except (ValueError, OverflowError):
+        return []  # it has no date that can be read
+    return [f"it is dated {ascii(event.occurred_at)[1:-1]}, and came {iso(received_at)}"] if early or late else []

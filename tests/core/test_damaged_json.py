@@ -1,0 +1,140 @@
+"""JSON of which a part is damaged: all else of it is read, and the structure has to be whole."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.base.damaged_json import MAX_DAMAGED_BYTES, Unreadable, mend, named, readable, shown
+from posd.base.json_types import MAX_DEPTH, check
+
+CUT = "�"
+
+
+@pytest.mark.parametrize(
+    ("damaged", "read", "places"),
+    [
+        (b'{"a": "x\xffy", "b": 1}', {"a": f"x{CUT}y", "b": 1}, {("a",)}),
+        (b'{"a": "\xed\xa0\xbd"}', {"a": CUT * 3}, {("a",)}),
+        (b'{"a": "\xc3"}', {"a": CUT}, {("a",)}),
+        (b'{"a": "\\ud83d", "b": "\\ud83d\\ude00"}', {"a": CUT, "b": "😀"}, {("a",)}),
+        (b'{"a": "\\ude00\\ud83d"}', {"a": CUT * 2}, {("a",)}),
+        (b'{"a": "1\t2\x003", "b": "\\t\\u0000"}', {"a": f"1{CUT}2{CUT}3", "b": "\t\0"}, {("a",)}),
+        (b'{"a": "\\x41\\u12"}', {"a": f"{CUT}41{CUT}12"}, {("a",)}),
+        (b'{"a": "\\\xff"}', {"a": CUT}, {("a",)}),
+        (b'{"a": NaN, "b": [1, -Infinity]}', {"a": None, "b": [1, None]}, {("a",), ("b", 1)}),
+        (b'{"a": True, "b": undefined}', {"a": None, "b": None}, {("a",), ("b",)}),
+        (b'{"a": 01, "b": 1.2.3, "c": 1 2, "d": -, "e": 0x1}', dict.fromkeys("abcde"), {(name,) for name in "abcde"}),
+        (b'{"a": , "b": }', {"a": None, "b": None}, {("a",), ("b",)}),
+        (b'{"a\xff": {"b": 1}}', {f"a{CUT}": {"b": 1}}, {(f"a{CUT}",)}),
+        (b'{"a": {"b": ["\xff"]}}', {"a": {"b": [CUT]}}, {("a", "b", 0)}),
+        (b'\xef\xbb\xbf{"a": 1}', {"a": 1}, {()}),
+        (b'{"a": 1}x', {"a": 1}, {()}),
+        (b'{"a": 1}\0\0', {"a": 1}, {()}),
+        (b'{"a": 1}}', {"a": 1}, {()}),
+        (b' {"a" : [ ] , "b":{ }} \n', {"a": [], "b": {}}, set()),
+        (b'"\xff"', CUT, {()}),
+    ],
+)  # fmt: skip
+def test_what_stands_around_the_damage_is_read(damaged: bytes, read: Any, places: set[tuple[Any, ...]]) -> None:
+    mended = mend(damaged)
+    assert json.loads(mended.body) == read
+    assert mended.damaged == places
+    assert check(mended.body)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b" ",
+        b"x",
+        b"<html>",
+        b"NaN",
+        b"{",
+        b"[",
+        b'{"a',
+        b'{"a"',
+        b'{"a":',
+        b'{"a": 1',
+        b'{"a": 1,',
+        b'{"a": 1,}',
+        b'{"a" 1}',
+        b'{"a": 1 "b": 2}',
+        b'{"a": "x" "b": 2}',
+        b'{"a": 11,20}',
+        b"{a: 1}",
+        b'{"a": [1}',
+        b'{"a": {"b": 1]}',
+        b'{"a": 1}{"b": 2}',
+        b'{"a": 1} "b"',
+        b'{"a": "x\\"}',
+        b'{"a": "x"": 1}',
+        b"{1: 2}",
+        b'{"a": ' + b"[" * 200 + b"}",
+        b'{"a": ' + b"[" * 200 + b'"',
+        b'{"a": ' + b"[" * 200,
+        '{"a": 1}'.encode("utf-16"),
+        b'{"a": "\xff"}' + b" " * MAX_DAMAGED_BYTES,
+    ],
+)
+def test_what_is_not_whole_is_not_read(broken: bytes) -> None:
+    with pytest.raises(Unreadable):
+        mend(broken)
+
+
+@pytest.mark.parametrize("levels", [MAX_DEPTH, MAX_DEPTH + 1, 20_000])
+def test_what_is_nested_too_deeply_is_read_around(levels: int) -> None:
+    nested = b'{"a": ' + b"[" * (levels - 1) + b'"]"' + b"]" * (levels - 1) + b', "b": 7}'
+    mended = readable(nested)
+    assert json.loads(mended.body)["b"] == 7
+    assert bool(mended.damaged) is (levels > MAX_DEPTH)
+
+
+def test_what_is_json_is_left_as_it_is() -> None:
+    text = b' {"a": 1.10,\t"a": "\\u00e9"} '
+    assert readable(text) == readable(text)
+    assert (readable(text).body, readable(text).damaged, shown(text)) == (text, frozenset(), text)
+
+
+def test_what_cannot_be_read_at_all_says_both_reasons_and_is_shown_as_nothing() -> None:
+    with pytest.raises(ValueError, match="not UTF-8; it breaks off"):
+        readable(b'{"a": "\xff"')
+    assert shown(b'{"a": "\xff"') == b"{}"
+    assert shown(b'{"a": "\xff"}') == '{"a":"�"}'.encode()
+
+
+def test_places_are_named_on_one_line_in_ascii_and_not_too_many() -> None:
+    assert named([("a", "b\n=\x1b[1mé", 3), ()]) == ("a.b\\n=\\x1b[1m\\xe9.3", "what stands around it")
+    assert named([(name,) for name in "gfedcba"]) == ("a", "b", "c", "d", "e", "2 more")
+    (long,) = named([("x" * 1000,) * 100])
+    assert len(long) < 250
+
+
+#: JSON with all that its structure can have.
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(DOCUMENTS)
+def test_what_is_not_damaged_is_read_as_it_is(document: Any) -> None:
+    mended = mend(json.dumps(document).encode())
+    assert (json.loads(mended.body), mended.damaged) == (document, frozenset())
+
+
+@given(DOCUMENTS, st.data())
+def test_any_bytes_in_a_text_are_read_as_json_or_not_at_all(document: Any, data: st.DataObject) -> None:
+    whole = bytearray(json.dumps({"a": document, "b": 1}).encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        mended = mend(bytes(whole))
+    except Unreadable as error:
+        assert str(error)  # noqa: PT017 - both ends are right; what matters is that there is no other
+    else:
+        json.loads(check(mended.body))

@@ -1,0 +1,181 @@
+"""An approval that contradicts its request: what is said of it, and what is not (design 13.10)."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posd.payments.entries import Unlikely, apply
+from posd.payments.model import AttentionCode, OperationType, Transaction
+from posd.payments.transitions import Seen, advance
+from posd.payments.unlikely import unlikely
+from posd.payments.wire import TransactionEvent, read_event
+from tests.core.scenarios import IDENTITY, NOW, REQUESTED, starting
+from tests.support.events import body
+from tests.support.tables import every
+
+DAY = timedelta(days=1)
+ON_TIME = NOW.isoformat()
+USD = frozenset({"USD"})
+
+
+def asked(total: str = "112.00", kind: OperationType | None = OperationType.CHARGE) -> Transaction:
+    return msgspec.structs.replace(starting(), amount=f'{{"subtotal_iva0": {total}}}'.encode(), type=kind)
+
+
+def approval(
+    authorized: Any = "112.00", *, currency: Any = "USD", kind: Any = "CHARGE", at: Any = ON_TIME
+) -> TransactionEvent:
+    return read_event(
+        body(
+            IDENTITY,
+            "APPROVAL",
+            REQUESTED,
+            occurred_at=at,
+            operation={"type": kind, "amount": {"currency": currency}},
+            raw_response={"transaction_reference": "r", "authorized_amount": authorized},
+        )
+    )
+
+
+@every(
+    ("authorized", "total", "said"),
+    [
+        ("0.01", "112.00", True),
+        ("55.99", "112.00", True),
+        ("56.00", "112.00", False),
+        ("112.00", "112.00", False),
+        ("224.00", "112.00", False),
+        ("224.01", "112.00", True),
+        ("11200", "112.00", True),
+        ("-112.00", "112.00", True),
+        ("0", "112.00", True),
+        ("0.01", "0", False),
+        (None, "112.00", False),
+    ],
+)
+def test_less_than_half_or_more_than_twice_the_sum(authorized: str | None, total: str, said: bool) -> None:
+    found = unlikely(asked(total), approval(authorized), USD, NOW)
+    assert found == (Unlikely((f"asked for {total}, authorized {authorized}",), by_sum=True) if said else None)
+
+
+def test_without_an_answer_of_the_acquirer_no_sum_is_compared() -> None:
+    event = read_event(body(IDENTITY, "APPROVAL", REQUESTED, raw_response=None))
+    assert unlikely(asked(), event, USD, None) is None
+
+
+@every("kind", [OperationType.VOID, OperationType.POST_TIP])
+def test_of_operations_whose_sum_is_another_none_is_compared(kind: OperationType) -> None:
+    assert unlikely(asked(kind=kind), approval("0.01", kind="CHARGE"), USD, NOW) is None
+
+
+@every(
+    ("currency", "allowed", "said"),
+    [
+        ("USD", USD, False),
+        ("usd", USD, False),
+        ("COP", USD, True),
+        ("COP", frozenset(), False),
+        ("COP", frozenset({"USD", "COP"}), False),
+        (None, USD, False),
+        ([], USD, False),
+        ("\x1b[31m", USD, True),
+    ],
+)
+def test_another_currency(currency: Any, allowed: frozenset[str], said: bool) -> None:
+    found = unlikely(asked(), approval(currency=currency), allowed, NOW)
+    assert (found is not None) is said
+    if found is not None:
+        assert found.reasons[0].isprintable()
+        assert not found.by_sum
+
+
+@every(
+    ("kind", "word", "said"),
+    [
+        (OperationType.CHARGE, "CHARGE", False),
+        (OperationType.CHARGE, "charge", False),
+        (OperationType.CHARGE, "VOID", True),
+        (OperationType.CHARGE, "PREAUTH", True),
+        (OperationType.CHARGE, "pre-auth", True),
+        (OperationType.PRE_AUTH, "PREAUTH", False),
+        (OperationType.PRE_AUTH, "CHARGE", True),
+        (OperationType.RE_AUTH, "REAUTHORIZATION", False),
+        (OperationType.RE_AUTH, "re-auth", False),
+        (OperationType.CAPTURE, "CHARGE", True),
+        (OperationType.CHARGE, "SALE", False),
+        (OperationType.CHARGE, None, False),
+        (OperationType.VOID, "CHARGE", False),
+        (None, "CAPTURE", False),
+    ],
+)
+def test_another_operation_type(kind: OperationType | None, word: str | None, said: bool) -> None:
+    assert (unlikely(asked(kind=kind), approval(kind=word), USD, NOW) is not None) is said
+
+
+@every(
+    ("at", "said"),
+    [
+        (NOW.isoformat(), False),
+        ((NOW + DAY).isoformat(), False),
+        ((NOW + DAY + timedelta(seconds=1)).isoformat(), True),
+        ((NOW - timedelta(days=365)).isoformat(), True),
+        ((NOW - timedelta(days=4) - DAY).isoformat(), False),  # asked for then, and it lay in the terminal's queue
+        ((NOW - timedelta(days=4, seconds=2) - DAY).isoformat(), True),
+        ("0001-01-01T00:00:00Z", True),
+        ("9999-12-31T23:59:59-14:00", True),
+        ("yesterday", False),
+        (None, False),
+    ],
+)
+def test_a_date_far_from_the_time_between_request_and_arrival(at: str | None, said: bool) -> None:
+    created = (NOW - timedelta(days=4)).isoformat()
+    transaction = msgspec.structs.replace(asked(), created_at=created)
+    assert (unlikely(transaction, approval(at=at), USD, NOW) is not None) is said
+    assert unlikely(transaction, approval(at=at), USD, None) is None, "a clock that is not sure says nothing"
+
+
+def test_a_request_from_the_future_is_none_of_the_approvals_fault() -> None:
+    transaction = msgspec.structs.replace(asked(), created_at=(NOW + 900 * DAY).isoformat())
+    assert unlikely(transaction, approval(), USD, NOW) is None
+
+
+def test_it_is_said_in_one_attention_and_changes_nothing_else() -> None:
+    event = approval("0.01", currency="COP", kind="VOID", at="2020-01-01T00:00:00Z")
+    after, _ = advance(asked(), event, seen=Seen.NEW, now=NOW)
+    assert [item.code for item in after.attention if item.code is AttentionCode.AMOUNT_DIFFERS]
+    found = unlikely(after, event, USD, NOW)
+    assert found is not None
+    said = apply(after, found, NOW)
+    codes = [item.code for item in said.attention]
+    assert AttentionCode.AMOUNT_DIFFERS not in codes
+    (attention,) = (item for item in said.attention if item.code is AttentionCode.APPROVAL_UNLIKELY)
+    for part in ("112.00", "0.01", "COP", "void", "2020-01-01"):
+        assert part in attention.detail
+    assert (said.outcome, said.phase) == (after.outcome, after.phase)
+
+
+def test_a_smaller_difference_beside_it_stays() -> None:
+    event = approval("100.00", currency="COP")
+    after, _ = advance(asked(), event, seen=Seen.NEW, now=NOW)
+    found = unlikely(after, event, USD, NOW)
+    assert found is not None
+    codes = {item.code for item in apply(after, found, NOW).attention}
+    assert codes >= {AttentionCode.AMOUNT_DIFFERS, AttentionCode.APPROVAL_UNLIKELY}
+
+
+@given(st.decimals(0, 10_000, places=2), st.decimals("0.01", 10_000, places=2))
+def test_what_is_between_half_and_twice_is_never_unlikely(authorized: Decimal, total: Decimal) -> None:
+    found = unlikely(asked(str(total)), approval(str(authorized)), USD, NOW)
+    assert (found is None) == (total / 2 <= authorized <= total * 2)
+
+
+@pytest.mark.parametrize("hours", [-23, 23])
+def test_a_clock_that_is_some_hours_off_raises_nothing(hours: int) -> None:
+    at = datetime.now(UTC) + timedelta(hours=hours)
+    transaction = msgspec.structs.replace(asked(), created_at=datetime.now(UTC).isoformat())
+    assert unlikely(transaction, approval(at=at.isoformat()), USD, datetime.now(UTC)) is None

@@ -1,0 +1,128 @@
+"""A suspicious approval is believed and said (design 13.10): it is applied, with `approval_unlikely`."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posd.base.times import iso
+from tests.support.events import APPROVED, event
+from tests.support.shop import Payment, Shop, acknowledging, knowing, nothing_to_correct, open_shop
+from tests.support.webhooks import attention
+
+ASKED = {"iva": 12.00, "subtotal_iva": 100.00}
+BY_ANA = {"code": "approval_unlikely", "operator": "Ana", "note": "the slip has it too"}
+
+
+def approval(
+    payment: Payment, authorized: float = 112.00, currency: str = "USD", kind: str = "CHARGE", **changes: Any
+) -> dict[str, Any]:
+    """Return the approval of a payment of 112.00."""
+    operation = {"type": kind, "amount": {"currency": currency}}
+    given = event(payment.identity, *APPROVED[3], payment.serial, operation=operation, **changes)
+    given["raw_response"]["authorized_amount"] = authorized
+    return given
+
+
+async def asked(shop: Shop, serial: str | None = None) -> Payment:
+    """Return a payment of 112.00 whose end has not come, on a terminal of its own or on this one."""
+    payment = shop.payment()
+    payment.serial = serial or payment.serial
+    shop.terminal.start = acknowledging(payment.serial)
+    assert (await payment.put(amount=ASKED)).status == 201
+    for status, previous in APPROVED[:3]:
+        assert await payment.event(status, previous) == 200
+    return payment
+
+
+async def approved(shop: Shop, serial: str | None = None, **changes: Any) -> Payment:
+    """Return a payment that was approved so."""
+    payment = await asked(shop, serial)
+    assert await payment.deliver(json.dumps(approval(payment, **changes)).encode()) == 200
+    return payment
+
+
+async def said(payment: Payment) -> str:
+    """Return what is said of an approval, empty where nothing is; its outcome is what the terminal says."""
+    document = await payment.get()
+    assert (document["outcome"]["result"], document["next_step"]) == ("approved", "done")
+    assert attention(document) <= {"approval_unlikely"}
+    return " ".join(item["detail"] for item in document["attention"])
+
+
+YEAR_AGO = iso(datetime.now(UTC) - timedelta(days=365))
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.usefixtures("complete_journal")
+class TestOneShop:
+    """On one daemon; at the end all of it follows again from what was recorded."""
+
+    @pytest.mark.parametrize(
+        ("changes", "part"),
+        [
+            ({"authorized": 0.01}, "asked for 112.0, authorized 0.01"),
+            ({"authorized": 11200}, "asked for 112.0, authorized 11200"),
+            ({"kind": "PREAUTH"}, "asked for a charge, approved as pre-auth"),
+            ({"occurred_at": YEAR_AGO}, YEAR_AGO),
+        ],
+        ids=["a cent", "a hundred times", "another operation", "a year ago"],
+    )
+    async def test_an_approval_that_contradicts_its_request_is_applied_and_said(
+        self, shop: Shop, changes: dict[str, Any], part: str
+    ) -> None:
+        payment = await approved(shop, **changes)
+        assert part in await said(payment)
+        lines = [item for item in await payment.history() if item["kind"] == "approval_unlikely"]
+        assert [len(item["reasons"]) for item in lines] == [1]
+        line = await shop.daemon.log_line("payment.attention", transaction=payment.identity)
+        assert (line["code"], line["level"]) == ("approval_unlikely", "warning")
+
+    async def test_an_approval_as_it_was_asked_for_raises_nothing(self, shop: Shop) -> None:
+        assert await said(await approved(shop)) == ""
+
+    async def test_a_smaller_difference_is_what_it_was(self, shop: Shop) -> None:
+        document = await (await approved(shop, authorized=100.00)).get()
+        assert attention(document) == {"amount_differs"}
+
+    async def test_what_a_search_finds_is_held_against_the_request_too(self, shop: Shop) -> None:
+        payment = await asked(shop)
+        found = approval(payment, 0.01)
+        shop.terminal.search = knowing(found)
+        assert (await payment.post("reconcile")).status == 200
+        assert "0.01" in await said(payment)
+        # The same by an event: nothing is said twice.
+        assert await payment.deliver(json.dumps(found).encode()) == 200
+        assert [item["kind"] for item in await payment.history()].count("approval_unlikely") == 1
+
+    async def test_a_person_closes_it(self, shop: Shop) -> None:
+        payment = await approved(shop, authorized=0.01)
+        assert (await payment.post("acknowledge", BY_ANA, admin=True)).status == 200
+        assert await said(payment) == ""
+
+
+async def test_another_currency_than_the_terminal_has_had_so_far_is_said_also_after_a_restart(own: Shop) -> None:
+    """The first one of a terminal is believed; what a person has looked at and closed belongs to it from then on."""
+    first = await approved(own)
+    other = await approved(own, currency="EUR")
+    assert (await said(first), await said(other)) == ("", "")
+    strange = await approved(own, first.serial, currency="COP")
+    assert "it is in COP, and not in USD" in await said(strange)
+    assert await own.daemon.stop() == 0
+    await own.daemon.start()
+    again = await approved(own, first.serial, currency="COP")
+    assert "it is in COP, and not in USD" in await said(again)
+    assert await said(await approved(own, first.serial)) == ""
+    assert (await again.post("acknowledge", BY_ANA, admin=True)).status == 200
+    assert await said(await approved(own, first.serial, currency="COP")) == ""
+    assert await said(await approved(own, first.serial)) == ""
+    await nothing_to_correct(own.daemon)
+
+
+async def test_another_currency_than_the_configured_one_is_said_from_the_first_on(home: Path) -> None:
+    async with open_shop(home, '[merchant]\ncurrency = "USD"\n') as shop:
+        assert "it is in COP, and not in USD" in await said(await approved(shop, currency="COP"))
+        assert await said(await approved(shop)) == ""
+        await nothing_to_correct(shop.daemon)

@@ -191,6 +191,14 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingProof:
+    """What would have to be seen to know that a transaction in doubt never started, and what to do for it."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Transaction(FromDocument):
     """How a transaction stands.
 
@@ -208,6 +216,7 @@ class Transaction(FromDocument):
     next_step: str
     abortable: bool
     released: bool
+    missing_proof: tuple[MissingProof, ...]
     amount: Document
     metadata: Document
     options: Document

@@ -19,6 +19,7 @@ from posd.payments import chains, entries, journal, model, rows
 from posd.payments.entries import AbortAnswered, Attempted, Entry, NothingHeard, Searched
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Status, Verdict
+from posd.payments.missing_proof import MissingProof
 from posd.payments.model import (
     Attention,
     AttentionCode,
@@ -82,6 +83,10 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     ]
     abortable: Annotated[bool, Meta(description="whether an abort may be asked for now")]
     released: Annotated[bool, Meta(description="a person has freed its terminal")]
+    missing_proof: Annotated[
+        tuple[MissingProof, ...],
+        Meta(description="in doubt: what would have to be seen for `not_started`, and how to get it; empty otherwise"),
+    ]
     amount: Annotated[Raw, Wire(Amount), Meta(description="what was asked for")]
     metadata: Annotated[Raw, Wire(dict[str, object]), Meta(description="the till's own, as it wrote it")]
     options: Annotated[Raw, Wire(dict[str, object]), Meta(description="the till's own, as it wrote it")]
@@ -272,7 +277,13 @@ def _outcome(outcome: model.Outcome, final_event: bytes | None) -> Outcome:
 
 
 def transaction_document(
-    db: sqlite3.Connection | None, transaction: model.Transaction, now: datetime, grace: timedelta, *, abortable: bool
+    db: sqlite3.Connection | None,
+    transaction: model.Transaction,
+    now: datetime,
+    grace: timedelta,
+    *,
+    abortable: bool,
+    missing_proof: tuple[MissingProof, ...] = (),
 ) -> Transaction:
     """Return a transaction as the local API shows it."""
     identity = transaction.client_transaction_id
@@ -287,6 +298,7 @@ def transaction_document(
         next_step=next_step(transaction, now, grace),
         abortable=abortable,
         released=transaction.released,
+        missing_proof=missing_proof,
         amount=msgspec.Raw(transaction.amount),
         metadata=msgspec.Raw(transaction.metadata),
         options=msgspec.Raw(transaction.options),

@@ -28,6 +28,7 @@ from posd.payments.reconcile import Reconciler
 from posd.payments.request import DECISIONS, Acknowledgement, Resolution, StartRequest
 from posd.payments.start import Payments
 from posd.records import pruned
+from posd.records.model import Phase
 from posd.records.request import Signed, decided
 from posd.storage.writer import Change
 
@@ -347,13 +348,14 @@ class TransactionCalls:
     async def _document(self, transaction: model.Transaction) -> documents.Transaction:
         now = self._context.now()
         without = self._view(None, transaction, now)
-        if transaction.outcome is None and (transaction.derives_from or transaction.transaction_reference is None):
+        known = transaction.derives_from or transaction.transaction_reference is None
+        if transaction.outcome is None and known and transaction.phase is not Phase.IN_DOUBT:
             return without
         try:
             return await self._context.look_up(partial(self._view, transaction=transaction, now=now))
         except Problem as problem:
             if transaction.outcome is None:
-                return without  # all but the original of a reference
+                return without  # all but the original of a reference, and what the proof lacks of the search
             # No 503: after a start it would say that nothing was sent.
             detail = f"the transaction cannot be shown now: {problem.detail}"
             raise Problem("internal_error", detail, error_id=secrets.token_hex(8)) from problem
@@ -362,7 +364,12 @@ class TransactionCalls:
         self, db: sqlite3.Connection | None, transaction: model.Transaction, now: datetime
     ) -> documents.Transaction:
         return documents.transaction_document(
-            db, transaction, now, self._grace, abortable=self._aborts.possible(transaction)
+            db,
+            transaction,
+            now,
+            self._grace,
+            abortable=self._aborts.possible(transaction),
+            missing_proof=self._reconciler.missing_proof(db, transaction),
         )
 
 

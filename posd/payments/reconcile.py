@@ -35,6 +35,7 @@ from posd.payments.entries import (
     Resolved,
 )
 from posd.payments.lifecycle import Status
+from posd.payments.missing_proof import Facts, MissingProof, Told, concluded, explained
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, SearchResult, Transaction
 from posd.payments.record import CallsInFlight, Moved, Received, record
 from posd.payments.schedule import Limits, NotStartedProof, Watch
@@ -93,7 +94,10 @@ class Reconciler:
         outstanding: CallsInFlight,
         settings: Settings,
         now: Callable[[], datetime],
+        conflict: Callable[[str], bool] = lambda _serial: False,
     ) -> None:
+        """`conflict` tells whether several devices claim to be the terminal of a serial."""
+        self._conflict = conflict
         self._store = store
         self._searching = searching
         self._aborts = aborts
@@ -381,8 +385,44 @@ class Reconciler:
                 if again is None or not self._provable(again, device):
                     return
                 item.rounds = schedule.searched(item.rounds, RESULTS[type(answer)], asked)
-        if item.rounds.complete and await self._searching.known_to_work(terminal, identity):
+        if not item.rounds.complete:
+            return
+        proven = await self._searching.known_to_work(terminal, identity)
+        if concluded(self._facts(transaction, proven=proven, reachable=True), item.rounds):
             await self._record(identity, ProvedNotStarted(self._evidence(item.rounds)))
+
+    def missing_proof(self, db: sqlite3.Connection | None, transaction: Transaction) -> tuple[MissingProof, ...]:
+        """Return what a transaction in doubt lacks of the proof that it never started; nothing of any other.
+
+        `db` None: it cannot be read now, and what it would tell counts as there.
+        """
+        if transaction.phase is not Phase.IN_DOUBT:
+            return ()
+        identity, terminal = transaction.client_transaction_id, transaction.terminal
+        proven = db is None or self._searching.found_another(db, terminal, identity)
+        facts = self._facts(transaction, proven=proven, reachable=self._searching.reachable(terminal))
+        told = Told(
+            identity,
+            terminal,
+            self._settings.settle,
+            self._settings.probe_with_abort,
+            self._aborts.possible(transaction),
+            None if proven or db is None else rows.search_control(db, terminal),
+        )
+        return explained(facts, told)
+
+    def _facts(self, transaction: Transaction, *, proven: bool, reachable: bool) -> Facts:
+        """Return what the proof rests on; `reachable`: where this transaction was sent."""
+        terminal, item = transaction.terminal, self._watched.get(transaction.client_transaction_id)
+        return Facts(
+            heard=transaction.heard,
+            search_confirmed=self._searching.confirmed_row(terminal, "search"),
+            abort_confirmed=self._searching.confirmed_row(terminal, "abort"),
+            search_proven=proven,
+            conflict=self._conflict(terminal),
+            reachable=reachable,
+            idle=item is not None and item.rounds.second_abort is not None,
+        )
 
     def _evidence(self, rounds: NotStartedProof) -> tuple[Evidence, ...]:
         """Return the proof piece by piece, in order, by the wall clock."""

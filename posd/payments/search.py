@@ -1,5 +1,6 @@
 """Asking a terminal what it knows of a transaction, and recording what it says (architecture, Doubt)."""
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
@@ -57,7 +58,21 @@ class Searching:
 
     def confirmed(self, terminal: str) -> bool:
         """Whether a person has vouched for search and abort of that terminal: else their answers are no proof."""
-        return terminal in self._fleet and all(self._row(terminal, name).confirmed for name in ("search", "abort"))
+        return all(self.confirmed_row(terminal, name) for name in ("search", "abort"))
+
+    def confirmed_row(self, terminal: str, operation: str) -> bool:
+        """Whether a person has vouched for that operation of that terminal."""
+        return terminal in self._fleet and self._row(terminal, operation).confirmed
+
+    def reachable(self, terminal: str) -> bool:
+        """Whether the last call or look at a terminal got through, or none has been tried."""
+        return terminal in self._fleet and self._fleet.addresses.may_answer(terminal)
+
+    def found_another(self, db: sqlite3.Connection, terminal: str, client_transaction_id: str) -> bool:
+        """Whether this search has found another transaction of the terminal than this one."""
+        return terminal in self._fleet and rows.search_found_another(
+            db, terminal, self._name(terminal), client_transaction_id
+        )
 
     def _row(self, terminal: str, operation: str = "search") -> Row:
         return self._fleet.rows(terminal)[operation]
@@ -105,12 +120,7 @@ class Searching:
         """
         if terminal not in self._fleet:
             return False
-        found = partial(
-            rows.search_found_another,
-            terminal=terminal,
-            search=self._name(terminal),
-            client_transaction_id=client_transaction_id,
-        )
+        found = partial(self.found_another, terminal=terminal, client_transaction_id=client_transaction_id)
         if await self._store.read(found):
             return True
         control = await self._store.read(partial(rows.search_control, terminal=terminal))

@@ -80,6 +80,11 @@ class Addresses:
         """Whether the last call or look at a fleet member got through."""
         return self._members.current[serial].reachable is True
 
+    def may_answer(self, serial: str) -> bool:
+        """Whether a fleet member has an address, and nothing shows that it cannot be reached there."""
+        member = self._members.current[serial]
+        return member.best is not None and member.reachable is not False
+
     def hosts(self) -> set[str]:
         """Return the hosts of the addresses that are configured or have answered, of the terminals of this network."""
         return {

@@ -228,6 +228,7 @@ async def test_short_of_one_condition_it_stays_in_doubt(tried: dict[str, Payment
     document = await payment.get()
     assert (document["phase"], document["outcome"], document["next_step"]) == ("in_doubt", None, "ask_person")
     assert attention(document) == case.attention | {"in_doubt"}
+    assert document["missing_proof"], "nothing says what is missing"
     probed = payment.shop.terminal.aborts > 0
     assert probed == (case.daemon in ("nothing", "settle not passed"))  # none is sent where it could prove nothing
     kinds = [item["kind"] for item in await payment.history()]
@@ -368,3 +369,49 @@ async def test_the_tills_own_aborts_can_prove_it(daemons: dict[str, list[Shop]])
     assert outcome["result"] == "not_started"
     assert sorted(item["kind"] for item in outcome["evidence"]) == ["abort", "abort", "search", "search"]
     assert counter.terminal.aborts == 2
+
+
+# What a person is told of a proof that is not there (`missing_proof`)
+
+
+async def lacking(payment: Payment) -> dict[str, str]:
+    """Return what the proof lacks, code -> detail."""
+    return {item["code"]: item["detail"] for item in (await payment.get())["missing_proof"]}
+
+
+async def test_a_new_terminal_that_loses_an_answer_says_what_its_proof_lacks(daemons: dict[str, list[Shop]]) -> None:
+    """It has never run a payment, so a search that finds nothing proves nothing: a person is told, and what to do."""
+    counter = daemons["posd does not abort"].pop()
+    payment = counter.payment()
+    counter.terminal.start, counter.terminal.search = hanging_up, NONE
+    document = (await payment.put()).json
+    assert document["phase"] == "in_doubt"
+    told = {item["code"]: item["detail"] for item in document["missing_proof"]}
+    assert told.keys() == {"search_never_found_any", "abort_not_asked"}
+    assert "run one payment" in told["search_never_found_any"]
+    assert f"posd resolve {payment.identity}" in told["search_never_found_any"]
+    assert f"posd abort {payment.identity}" in told["abort_not_asked"]
+    (listed,) = (
+        item
+        for item in (await counter.daemon.call("GET", "/transactions?phase=in_doubt")).json["transactions"]
+        if item["client_transaction_id"] == payment.identity
+    )
+    assert {item["code"] for item in listed["missing_proof"]} == set(told)
+    waited = await counter.daemon.call("GET", f"/transactions/{payment.identity}/outcome?timeout=0")
+    assert (waited.status, {item["code"] for item in waited.json["missing_proof"]}) == (202, set(told))
+    assert await payment.event("TERMINAL_CANCELED") == 200
+    assert await lacking(payment) == {}
+
+
+@pytest.mark.parametrize(
+    ("daemon", "code"),
+    [("search not confirmed", "search_not_confirmed"), ("abort not confirmed", "abort_not_confirmed")],
+)
+async def test_a_row_that_nobody_has_confirmed_is_named(daemons: dict[str, list[Shop]], daemon: str, code: str) -> None:
+    counter = daemons[daemon].pop()
+    payment = await counter.in_doubt()
+    told = await lacking(payment)
+    assert code in told
+    assert "confirmed = true" in told[code]
+    assert await payment.deliver(b"{}") == 400  # a callback of it did come: it can never be proved any more
+    assert set(await lacking(payment)) == {"was_acknowledged"}

@@ -174,6 +174,12 @@ def show_attention(output: Output, subject: Subject, document: Document) -> None
         _show_advice(output, subject.advice(attention["code"], document), [subject.id(document)])
 
 
+def show_missing_proof(output: Output, document: Document) -> None:
+    """Write what would have to be seen to know that a payment in doubt never started."""
+    for lack in document.get("missing_proof", ()):
+        output.line(f"missing proof {lack['code']}: {lack['detail']}", "yellow")
+
+
 def show_what_to_do(output: Output, marks: Iterable[tuple[str, Advice, str]]) -> None:
     """Write for each attention, once for those of which the same is true, what to do and to type.
 
@@ -414,6 +420,7 @@ def _leave_open(progress: Progress, document: Document, why: Lines, reply: Reply
     *before, last = (why,) if isinstance(why, str) else why
     how_to_go_on = progress.subject.fill(progress.subject.left_open, document).split("\n")
     output.note([*before, f"{last}.", *how_to_go_on], style="yellow")
+    show_missing_proof(output, document)
     sys.exit(ExitCode.OPEN)
 
 

@@ -20,7 +20,7 @@ from posd.cli.app.errors import Failure
 from posd.cli.app.exit_codes import ExitCode, for_transaction
 from posd.cli.app.output import Output
 from posd.cli.app.parameters import asks, caller, job_id
-from posd.cli.app.subject import Document, Subject, show_attention
+from posd.cli.app.subject import Document, Subject, show_attention, show_missing_proof
 from posd.cli.payments.show import PAYMENT, show_outcome
 from posd.cli.payments.words import RESOLVED_AS, SEARCHES, hint, resolving, state, words_of
 from posd.cli.printing.progress import PRINT_JOB
@@ -172,6 +172,7 @@ def reconcile(ctx: click.Context, output: Output, transaction_id: uuid.UUID) -> 
         output.line(f"The {operation.noun} is still open ({state(transaction)}): {hint(transaction)}.", "yellow")
         output.line(f"next: {next_step(transaction).words}")
     show_attention(output, PAYMENT, transaction)
+    show_missing_proof(output, transaction)
     sys.exit(for_transaction(transaction))
 
 

@@ -14,7 +14,7 @@ from posd.cli.app.connection import Api, Problem, any_id_argument, connect, json
 from posd.cli.app.exit_codes import for_transaction
 from posd.cli.app.outcome import Arrived, Away, Snapshot, Update, follow
 from posd.cli.app.output import Output, Pair, asked, inline, moment, money
-from posd.cli.app.subject import Progress, Subject, show_attention, show_list
+from posd.cli.app.subject import Progress, Subject, show_attention, show_list, show_missing_proof
 from posd.cli.payments.words import (
     SEARCH_ENTRIES,
     evidence_text,
@@ -241,6 +241,7 @@ def show_transaction(output: Output, transaction: Mapping[str, Any], chain: Sequ
     if transaction["outcome"] is not None:
         show_outcome(output, transaction)
     show_attention(output, PAYMENT, transaction)
+    show_missing_proof(output, transaction)
 
 
 def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
@@ -248,7 +249,7 @@ def transaction_pairs(transaction: Mapping[str, Any]) -> list[Pair]:
     result: list[Pair] = []
     for name, value in transaction.items():
         match name:
-            case "outcome" | "attention" | "original" | "derived":
+            case "outcome" | "attention" | "original" | "derived" | "missing_proof":
                 continue
             case "amount" if value:
                 text = f"{asked(value)}  ({inline(value)})"

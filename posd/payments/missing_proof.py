@@ -1,0 +1,140 @@
+"""What a transaction in doubt lacks of the proof that it never started: pure, and the one place that decides it.
+
+`not_started` is concluded exactly where nothing is missing and both rounds are complete (`concluded`); what is missing
+is what a person is told (`missing`). The rounds themselves: `payments.schedule`.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from posd.payments.schedule import NotStartedProof
+
+
+class ProofCode(StrEnum):
+    """A condition of the proof that does not hold (local API, `missing_proof`)."""
+
+    WAS_ACKNOWLEDGED = "was_acknowledged"
+    SEARCH_NOT_CONFIRMED = "search_not_confirmed"
+    ABORT_NOT_CONFIRMED = "abort_not_confirmed"
+    SEARCH_NEVER_FOUND_ANY = "search_never_found_any"
+    IDENTITY_CONFLICT = "identity_conflict"
+    TERMINAL_UNREACHABLE = "terminal_unreachable"
+    ABORT_NOT_ASKED = "abort_not_asked"
+
+
+class MissingProof(msgspec.Struct, frozen=True):
+    """What would have to be seen for `not_started`, and what to do for it."""
+
+    code: Annotated[ProofCode, Meta(description="which condition does not hold")]
+    detail: Annotated[str, Meta(description="what it is about, and what to do")]
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a transaction in doubt and of its terminal."""
+
+    heard: bool  # something of the terminal came for it, so that it can never be proved that nothing did
+    search_confirmed: bool  # a person has confirmed the row of the profile
+    abort_confirmed: bool
+    search_proven: bool  # that search has found another transaction of this terminal
+    conflict: bool  # two devices claim to be this terminal
+    reachable: bool  # the device that the start went to can be asked
+    idle: bool  # the second abort was answered: nothing is running
+
+
+#: code -> whether the condition is missing, in the order in which a person takes them up.
+_LACKS: dict[ProofCode, Callable[[Facts], bool]] = {
+    ProofCode.SEARCH_NOT_CONFIRMED: lambda facts: not facts.search_confirmed,
+    ProofCode.ABORT_NOT_CONFIRMED: lambda facts: not facts.abort_confirmed,
+    ProofCode.SEARCH_NEVER_FOUND_ANY: lambda facts: not facts.search_proven,
+    ProofCode.IDENTITY_CONFLICT: lambda facts: facts.conflict,
+    ProofCode.TERMINAL_UNREACHABLE: lambda facts: not facts.reachable,
+    ProofCode.ABORT_NOT_ASKED: lambda facts: not facts.idle,
+}
+
+
+def missing(facts: Facts) -> tuple[ProofCode, ...]:
+    """Return what is missing. Once something was heard of it nothing else helps, and nothing else is named."""
+    if facts.heard:
+        return (ProofCode.WAS_ACKNOWLEDGED,)
+    return tuple(code for code, lacks in _LACKS.items() if lacks(facts))
+
+
+def concluded(facts: Facts, rounds: NotStartedProof) -> bool:
+    """Whether it is proved that the transaction never started."""
+    return rounds.complete and not missing(facts)
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What the words need: ids, and what posd does by itself. `control`: a payment on which posd tries the search."""
+
+    identity: str
+    terminal: str
+    settle: float
+    probes: bool
+    abortable: bool
+    control: str | None = None
+
+
+def explained(facts: Facts, told: Told) -> tuple[MissingProof, ...]:
+    """Return what is missing, each with what to do."""
+    return tuple(MissingProof(code, _detail(code, told)) for code in missing(facts))
+
+
+def _detail(code: ProofCode, told: Told) -> str:
+    identity, terminal = told.identity, told.terminal
+    otherwise = f"or settle it by a person's word: posd resolve {identity} RESULT"
+    match code:
+        case ProofCode.WAS_ACKNOWLEDGED:
+            return (
+                f"terminal {terminal} has said something of this payment, so it is never taken for one that did not "
+                f"start. Ask for its end: posd reconcile {identity}; {otherwise}"
+            )
+        case ProofCode.SEARCH_NOT_CONFIRMED | ProofCode.ABORT_NOT_CONFIRMED:
+            row = "search" if code is ProofCode.SEARCH_NOT_CONFIRMED else "abort"
+            return (
+                f"nobody has confirmed that {row} works on terminal {terminal} as the profile says, so its answer "
+                f"proves nothing. See it work once, then write confirmed = true under [profile.{row}] and reload "
+                f"posd; {otherwise}"
+            )
+        case ProofCode.SEARCH_NEVER_FOUND_ANY if told.control is not None:
+            return (
+                f"a search has never found another payment of terminal {terminal}. Nothing is to be done now: posd "
+                f"tries it on {told.control} when all else is there"
+            )
+        case ProofCode.SEARCH_NEVER_FOUND_ANY:
+            return (
+                f"a search has never found another payment of terminal {terminal}, so that it finds none proves "
+                f"nothing. If it has run one before, a canceled one too, search for that: posd reconcile ITS_ID. If "
+                f"not, look at the terminal, settle this one by a person's word (posd resolve {identity} RESULT), and "
+                "run one payment on it to its end: the next doubt can then clear up by itself"
+            )
+        case ProofCode.IDENTITY_CONFLICT:
+            return (
+                f"two devices claim to be terminal {terminal}, so no answer of either proves anything. See posd "
+                f"terminals, and say which one is right; {otherwise}"
+            )
+        case ProofCode.TERMINAL_UNREACHABLE:
+            return (
+                f"terminal {terminal} cannot be reached where the payment was sent. Switch it on and check its "
+                f"network; posd asks again by itself; {otherwise}"
+            )
+        case ProofCode.ABORT_NOT_ASKED if not told.abortable:
+            return (
+                f"no abort may be sent for it any more, so it cannot be seen that terminal {terminal} runs nothing. "
+                f"Look at the terminal; {otherwise}"
+            )
+        case ProofCode.ABORT_NOT_ASKED if told.probes:
+            return (
+                f"terminal {terminal} has not yet answered twice, {told.settle:g} s apart, that it runs nothing. "
+                "posd asks it by itself; wait"
+            )
+        case ProofCode.ABORT_NOT_ASKED:
+            return (
+                f"terminal {terminal} was not asked twice, {told.settle:g} s apart, whether it runs anything. Ask it: "
+                f"posd abort {identity}, then posd reconcile {identity}, and both again after that time; "
+                f"or set probe_with_abort = true under [reconcile]; {otherwise}"
+            )

@@ -1,0 +1,86 @@
+"""What the proof of `not_started` lacks: the same rule concludes it and tells a person what is missing."""
+
+from itertools import product
+
+import msgspec
+import pytest
+
+from posd.payments.missing_proof import Facts, ProofCode, Told, concluded, explained, missing
+from posd.payments.schedule import NotStartedProof
+
+NAMES = Facts.__struct_fields__
+EVERY = [Facts(**dict(zip(NAMES, values, strict=True))) for values in product((False, True), repeat=len(NAMES))]
+ALL_THERE = Facts(
+    heard=False,
+    search_confirmed=True,
+    abort_confirmed=True,
+    search_proven=True,
+    conflict=False,
+    reachable=True,
+    idle=True,
+)
+COMPLETE = NotStartedProof(60, first_abort=0, first_none=1, second_abort=62, second_none=63)
+ROUNDS = [NotStartedProof(60), msgspec.structs.replace(COMPLETE, second_none=None), COMPLETE]
+TOLD = Told("7f3c", "SN-1", 60.0, probes=False, abortable=True)
+
+#: fact that does not hold -> what is missing.
+LACKS = {
+    "heard": ProofCode.WAS_ACKNOWLEDGED,
+    "search_confirmed": ProofCode.SEARCH_NOT_CONFIRMED,
+    "abort_confirmed": ProofCode.ABORT_NOT_CONFIRMED,
+    "search_proven": ProofCode.SEARCH_NEVER_FOUND_ANY,
+    "conflict": ProofCode.IDENTITY_CONFLICT,
+    "reachable": ProofCode.TERMINAL_UNREACHABLE,
+    "idle": ProofCode.ABORT_NOT_ASKED,
+}
+
+
+def test_each_fact_that_does_not_hold_is_named_and_alone_keeps_it_in_doubt() -> None:
+    assert set(LACKS) == set(NAMES)
+    assert set(LACKS.values()) == set(ProofCode)
+    for name, code in LACKS.items():
+        facts = msgspec.structs.replace(ALL_THERE, **{name: not getattr(ALL_THERE, name)})
+        assert missing(facts) == (code,)
+        assert not concluded(facts, COMPLETE)
+
+
+def test_it_is_concluded_exactly_where_nothing_is_missing_and_both_rounds_are_complete() -> None:
+    for facts, rounds in product(EVERY, ROUNDS):
+        assert concluded(facts, rounds) == (missing(facts) == () and rounds.complete)
+        assert [item.code for item in explained(facts, TOLD)] == list(missing(facts))
+    assert [facts for facts in EVERY if not missing(facts)] == [ALL_THERE]
+
+
+def test_once_something_was_heard_of_it_nothing_else_is_asked_of_a_person() -> None:
+    for facts in EVERY:
+        if facts.heard:
+            assert missing(facts) == (ProofCode.WAS_ACKNOWLEDGED,)
+
+
+@pytest.mark.parametrize("probes", [False, True])
+@pytest.mark.parametrize("abortable", [False, True])
+@pytest.mark.parametrize("control", [None, "0b6e"])
+def test_each_says_what_to_do_by_name(probes: bool, abortable: bool, control: str | None) -> None:
+    told = Told("7f3c", "SN-1", 60.0, probes, abortable, control)
+    for facts in EVERY:
+        for item in explained(facts, told):
+            assert "SN-1" in item.detail
+            assert "posd" in item.detail
+            assert item.detail[0].islower()
+            assert item.detail.isprintable()
+
+
+def test_the_words_of_what_posd_does_by_itself_ask_nothing_of_a_person() -> None:
+    facts = msgspec.structs.replace(ALL_THERE, idle=False)
+    (item,) = explained(facts, msgspec.structs.replace(TOLD, probes=True))
+    assert "by itself" in item.detail
+    (item,) = explained(facts, TOLD)
+    assert "posd abort 7f3c" in item.detail
+    assert "probe_with_abort" in item.detail
+    (item,) = explained(facts, msgspec.structs.replace(TOLD, abortable=False, probes=True))
+    assert "no abort may be sent" in item.detail
+    facts = msgspec.structs.replace(ALL_THERE, search_proven=False)
+    (item,) = explained(facts, msgspec.structs.replace(TOLD, control="0b6e"))
+    assert "0b6e" in item.detail
+    (item,) = explained(facts, TOLD)
+    assert "posd resolve 7f3c" in item.detail

@@ -240,7 +240,17 @@ async def test_the_list_of_transactions(shop: Shop) -> None:
 #: Fields of the documents, in full (local API).
 TRANSACTION = {
     *("client_transaction_id", "terminal", "type", "sale", "phase", "status", "reading_type", "next_step"),
-    *("abortable", "released", "amount", "metadata", "options", "transaction_reference", "original", "derived"),
+    *(
+        "abortable",
+        "released",
+        "missing_proof",
+        "amount",
+        "metadata",
+        "options",
+        "transaction_reference",
+        "original",
+        "derived",
+    ),
     *("created_at", "updated_at", "last_search", "outcome", "attention"),
 }
 OUTCOME = {

@@ -207,7 +207,7 @@ def readable(body: bytes) -> Mended:
     return Mended(body, frozenset())
 
 
-def shown(body: bytes) -> bytes:
+def presentable(body: bytes) -> bytes:
     """Return a text that was read before as JSON that can stand in an answer; an empty object where it cannot now."""
     try:
         return readable(body).body

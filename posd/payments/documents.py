@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Raw
 from msgspec.structs import replace
 
-from posd.base.damaged_json import shown
+from posd.base.damaged_json import presentable
 from posd.base.json_types import OPEN, Amount, Moment, Uuid, Wire
 from posd.base.text import shown
 from posd.payments import chains, entries, journal, model, rows
@@ -273,7 +273,7 @@ def outcome_document(db: sqlite3.Connection | None, transaction: model.Transacti
 def _outcome(outcome: model.Outcome, final_event: bytes | None) -> Outcome:
     fields = msgspec.structs.asdict(outcome)
     fields["supersedes"] = _outcome(outcome.supersedes, None) if outcome.supersedes else None
-    return Outcome(**fields, final_event=msgspec.Raw(shown(final_event)) if final_event else None)
+    return Outcome(**fields, final_event=msgspec.Raw(presentable(final_event)) if final_event else None)
 
 
 def transaction_document(
@@ -317,7 +317,9 @@ def transaction_document(
 
 def event_document(item: StoredEvent) -> Event:
     """Return a recorded event, verbatim but for what is damaged in it, with its place and what became of it."""
-    return Event(seq=item.seq, received_at=item.received_at, verdict=item.verdict, event=msgspec.Raw(shown(item.body)))
+    return Event(
+        seq=item.seq, received_at=item.received_at, verdict=item.verdict, event=msgspec.Raw(presentable(item.body))
+    )
 
 
 def history_document(db: sqlite3.Connection, transaction: model.Transaction) -> History:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posd.base.damaged_json import MAX_DAMAGED_BYTES, Unreadable, mend, named, readable, shown
+from posd.base.damaged_json import MAX_DAMAGED_BYTES, Unreadable, mend, named, presentable, readable
 from posd.base.json_types import MAX_DEPTH, check
 
 CUT = "�"
@@ -96,14 +96,14 @@ def test_what_is_nested_too_deeply_is_read_around(levels: int) -> None:
 def test_what_is_json_is_left_as_it_is() -> None:
     text = b' {"a": 1.10,\t"a": "\\u00e9"} '
     assert readable(text) == readable(text)
-    assert (readable(text).body, readable(text).damaged, shown(text)) == (text, frozenset(), text)
+    assert (readable(text).body, readable(text).damaged, presentable(text)) == (text, frozenset(), text)
 
 
 def test_what_cannot_be_read_at_all_says_both_reasons_and_is_shown_as_nothing() -> None:
     with pytest.raises(ValueError, match="not UTF-8; it breaks off"):
         readable(b'{"a": "\xff"')
-    assert shown(b'{"a": "\xff"') == b"{}"
-    assert shown(b'{"a": "\xff"}') == '{"a":"�"}'.encode()
+    assert presentable(b'{"a": "\xff"') == b"{}"
+    assert presentable(b'{"a": "\xff"}') == '{"a":"�"}'.encode()
 
 
 def test_places_are_named_on_one_line_in_ascii_and_not_too_many() -> None:

@@ -157,15 +157,15 @@ class PaymentParts:
     records: PaymentRecords
 
 
-def payments(base: Base, clock_sure: Callable[[], bool] = lambda: True) -> PaymentParts:
-    """Build the use cases of payments. `clock_sure` tells whether the wall clock can be believed."""
+def payments(base: Base) -> PaymentParts:
+    """Build the use cases of payments."""
     config, store, fleet = base.config, base.store, base.terminals.fleet
     outstanding = CallsInFlight()
     unseen = Unseen(store, WitnessFile(config.database.witness), now)
     address_changes = AddressChanges(store, base.terminals.interfaces, outstanding, now)
     zone = ZoneInfo(config.merchant.timezone)
     aborts = Aborts(store, fleet, outstanding, now)
-    doubts = Doubts(config.merchant.currency, clock_sure)
+    doubts = Doubts(config.merchant.currency, lambda: base.clock.sure)
     searching = Searching(store, fleet, config.merchant.id, outstanding, now, doubts)
     reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
     inbox = Inbox(

@@ -110,6 +110,13 @@ EXAMPLES: Mapping[str, Sequence[Example]] = {
         Example("posd terminals find", "Who announces itself on this network:"),
         Example("posd terminals find --subnet 192.168.1.0/24", "Look at every address of a network:"),
     ),
+    "terminals identity": (
+        Example("posd terminals identity SN-0001", "Who claims to be the terminal, and what proves it:"),
+        Example(
+            'posd terminals identity SN-0001 --base-url https://192.168.1.50:6869 --operator Ana --note "looked"',
+            "Say which device it is, once you have compared the address with the terminal's display:",
+        ),
+    ),
     "terminals pin": (
         Example("posd terminals pin SN-0001", "Show the certificate, to be compared with the terminal's display:"),
         Example("posd terminals pin SN-0001 --address 192.168.1.50", "At an address that posd does not know yet:"),

@@ -168,6 +168,7 @@ class Checks(msgspec.Struct, frozen=True):
     restore: Annotated[
         Check, Meta(description="whether the database can have forgotten payments, and a person has looked at it")
     ]
+    identity: Annotated[Check, Meta(description="whether it is sure which device is each terminal")]
 
 
 class Health(msgspec.Struct, frozen=True):

@@ -138,6 +138,11 @@ FAMILIES: Mapping[str, Family] = _table(
         "The last sign of life of a terminal, in seconds since 1970; absent: none since the start.",
         "terminal",
     ),
+    _gauge(
+        "posd_terminal_identity_conflict",
+        "1 where devices contradict each other about who is the terminal: nothing is sent to it.",
+        "terminal",
+    ),
     # Storage
     _histogram("posd_storage_commit_seconds", "How long a COMMIT took, until it was on disk."),
     _histogram("posd_storage_commit_functions", "How many writes one COMMIT carried."),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from posd.api import documents
 from posd.api.clock import ClockRequest, ClockState
+from posd.api.identity import IdentityDecision
 from posd.api.maintenance import BackupRequest, PruneRequest
 from posd.api.metrics import CONTENT_TYPE
 from posd.calls import parameters as at
@@ -153,6 +154,16 @@ SERVICE_ROUTES = (
         "Show a terminal.",
         {200: Answer("the terminal", Terminal)},
         ("not_found", *STORED),
+    ),
+    Route(
+        "POST",
+        "/v1/terminals/{serial}/identity",
+        "decide_identity",
+        "Say which of the devices that claim to be a terminal it is; posd calls it there from then on.",
+        {200: Answer("the terminal", Terminal)},
+        ("malformed_json", "not_found", *STORED),
+        body=IdentityDecision,
+        admin=True,
     ),
     Route(
         "GET",

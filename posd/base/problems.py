@@ -17,6 +17,15 @@ class FieldError(msgspec.Struct, frozen=True):
     message: Annotated[str, Meta(description="what is wrong with it, for a developer")]
 
 
+class IdentityClaim(msgspec.Struct, frozen=True):
+    """An address that is said to be a terminal's."""
+
+    base_url: Annotated[str, Meta(description="the address")]
+    source: Annotated[str, Meta(description="who says so: `config`, `mdns`, or `trusted`: it was used last")]
+    since: Annotated[str | None, Meta(description="since when it is known")]
+    proof: Annotated[str, Meta(description="what shows that the terminal is there: `pinned`, `ca` or `none`")]
+
+
 class Row(NamedTuple):
     """A code: HTTP status, title, when it comes, and the fields of its own: name -> type.
 
@@ -49,6 +58,13 @@ PROBLEMS: Mapping[str, Row] = {
     ),
     "terminal_offline": Row(
         503, "The terminal cannot be reached", "no address of the terminal is known, or an abort did not reach it"
+    ),
+    "identity_conflict": Row(
+        503,
+        "It is not sure which device is the terminal",
+        "several devices claim the serial of the terminal, it moved and cannot prove who it is, or the device at its "
+        "address says that it is another one; a person decides",
+        {"claims": Annotated[list[IdentityClaim], Meta(description="who claims to be the terminal")]},
     ),
     "terminal_busy": Row(
         409,

@@ -25,6 +25,7 @@ __all__ = [
     "Forbidden",
     "ForeignAnswer",
     "IdReused",
+    "IdentityConflict",
     "InternalError",
     "InvalidRequest",
     "LimitReached",
@@ -172,6 +173,10 @@ class UnknownTerminal(Problem, code="unknown_terminal"):
 
 class TerminalOffline(Problem, code="terminal_offline"):
     """No address of the terminal is known, or it cannot be reached for an abort."""
+
+
+class IdentityConflict(Problem, code="identity_conflict"):
+    """It is not sure which device is the terminal: `extra["claims"]`. Nothing was sent; a person decides."""
 
 
 class TerminalBusy(Problem, code="terminal_busy"):

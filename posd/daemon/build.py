@@ -13,6 +13,7 @@ from posd import tls
 from posd.api import routes, webhooks
 from posd.api.certificate import Pair, ServedCertificate
 from posd.api.clock import ClockCalls
+from posd.api.identity import IdentityCalls
 from posd.api.maintenance import BackupCalls, QuarantineCalls, RetentionCalls
 from posd.api.metrics import Tally
 from posd.api.service import ServiceCalls
@@ -39,6 +40,7 @@ from posd.payments.address_changes import AddressChanges
 from posd.payments.decide import Operators
 from posd.payments.doubts import Doubts
 from posd.payments.handlers import TransactionCalls
+from posd.payments.identity_conflicts import IdentityConflicts
 from posd.payments.inbox import Inbox
 from posd.payments.reconcile import Reconciler, Settings
 from posd.payments.record import CallsInFlight
@@ -58,6 +60,7 @@ from posd.printing.turns import Turns
 from posd.records.callback_urls import CallbackUrls
 from posd.records.intake import Intake, limit_reached, tell
 from posd.records.quarantine import Reprocessing
+from posd.records.terminal_addresses import Decisions
 from posd.records.witness_file import WitnessFile
 from posd.storage.connection import unusable
 from posd.storage.errors import StorageUnavailable
@@ -154,6 +157,7 @@ class PaymentParts:
     inbox: Inbox
     operators: Operators
     address_changes: AddressChanges
+    identity_conflicts: IdentityConflicts
     records: PaymentRecords
 
 
@@ -167,7 +171,16 @@ def payments(base: Base) -> PaymentParts:
     aborts = Aborts(store, fleet, outstanding, now)
     doubts = Doubts(config.merchant.currency, lambda: base.clock.sure)
     searching = Searching(store, fleet, config.merchant.id, outstanding, now, doubts)
-    reconciler = Reconciler(store, searching, aborts, outstanding, _reconciling(config), now)
+    conflict = fleet.addresses.conflict
+    reconciler = Reconciler(
+        store,
+        searching,
+        aborts,
+        outstanding,
+        _reconciling(config),
+        now,
+        conflict=lambda serial: conflict(serial) is not None,
+    )
     inbox = Inbox(
         store,
         fleet,
@@ -178,6 +191,7 @@ def payments(base: Base) -> PaymentParts:
         intake=base.intake,
         doubts=doubts,
     )
+    fleet.addresses.is_open(lambda serial: serial in reconciler.open_terminals())
     fleet.addresses.listen(reconciler.returned)  # what is open on a terminal that is back is asked for
     store.hub.listen_later(payment_record.tell, payment_record.Moved)
     store.hub.listen_later(partial(_hear, base.clock), payment_record.Moved)
@@ -201,6 +215,7 @@ def payments(base: Base) -> PaymentParts:
         inbox,
         Operators(store, outstanding, now),
         address_changes,
+        IdentityConflicts(store, fleet, outstanding, now),
         PaymentRecords(inbox, outstanding),
     )
 
@@ -337,7 +352,15 @@ def local_doors(
     )
     backups = BackupCalls(context, store, database.path, base.keys, paying.unseen)
     health = Health(
-        context, door.listener, around.discovery, door.certificate, door.distrust, there, paying.unseen, clock
+        context,
+        door.listener,
+        around.discovery,
+        door.certificate,
+        door.distrust,
+        there,
+        paying.unseen,
+        clock,
+        around.fleet,
     )
     calls = TransactionCalls(
         context,
@@ -381,6 +404,7 @@ def local_doors(
             RetentionCalls(retention),
             ClockCalls(context, clock),
             ServiceCalls(context, around.fleet, health.checks),
+            IdentityCalls(context, around.fleet, Decisions(store, around.fleet, now)),
             metrics,
         )
     )

@@ -14,8 +14,10 @@ from posd.daemon import downtime
 from posd.daemon.presence import Presence
 from posd.httpd.server import Listener
 from posd.storage import changes
+from posd.terminals import identity
 from posd.terminals.certificate_refusals import CertificateRefusals
 from posd.terminals.discovery import Discovery
+from posd.terminals.fleet import Fleet
 from posd.upkeep.unseen import SEEN, Unseen
 
 #: What a person does where a file of the database was moved under the daemon.
@@ -37,6 +39,7 @@ class Health:
     presence: Presence
     unseen: Unseen
     clock: WallClock
+    fleet: Fleet
 
     async def checks(self) -> Checks:
         """Return the checks: state and words."""
@@ -47,6 +50,7 @@ class Health:
             discovery=self._browsing(),
             clock=self._clock(),
             restore=self._restore(),
+            identity=self._identity(),
         )
 
     async def _storage(self) -> Check:
@@ -100,6 +104,19 @@ class Health:
                 "check the network of this machine (posd doctor)",
             )
         return _well("listening for announcements")
+
+    def _identity(self) -> Check:
+        addresses = self.fleet.addresses
+        disputes = {serial: found for serial in self.fleet.serials if (found := addresses.conflict(serial)) is not None}
+        if disputes:
+            words = "; ".join(item.what for item in disputes.values())
+            return Check("degraded", f"{words}: nothing is sent there", identity.todo(", ".join(disputes)))
+        if rivals := [serial for serial in self.fleet.serials if addresses.has_rivals(serial)]:
+            return _well(
+                f"each terminal is called where it is trusted; something else answers as {', '.join(rivals)}, and is "
+                "sent nothing (posd terminals)"
+            )
+        return _well("no device contradicts another about which terminal it is")
 
     def _clock(self) -> Check:
         if (doubt := self.clock.doubt) is not None:

@@ -32,11 +32,14 @@ from posd.payments import recovery
 from posd.payments.model import Transaction
 from posd.printing import recovery as print_recovery
 from posd.printing.model import PrintJob
+from posd.records import terminal_addresses
 from posd.records.callback_urls import CallbackUrls, KeyFileError, load_keys
+from posd.records.model import Phase
 from posd.storage import database_id
 from posd.storage.connection import refuse_lost, unusable
 from posd.storage.errors import CommitUncertain, StorageUnavailable, StoreError
 from posd.storage.store import Store
+from posd.terminals.identity import Proof, Trusted
 from posd.upkeep.unseen import Unseen
 
 #: How long calls to terminals may still take when posd is told to stop, in seconds; the whole stop is under 3.
@@ -129,6 +132,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     stack.callback(paying.unseen.end)
     tally.adopt(open_payments, (job.print_job_id for job in open_jobs))
     paying.reconciler.adopt(open_payments)
+    around.fleet.addresses.remember(await _trusted(store, config.database.path, open_payments))
     prints.spooler.adopt(open_jobs)
 
     doors = build.local_doors(base, paying, prints, door, presence, tally, inherited)
@@ -168,6 +172,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
         ("interfaces", around.interfaces.run),
         ("liveness", liveness.run),
         ("address-changes", paying.address_changes.run),
+        ("identity-conflicts", paying.identity_conflicts.run),
         ("retention", doors.retention.run),
         ("discovery", around.discovery.run if around.discovery else None),
     ):
@@ -235,6 +240,19 @@ async def _recover(
         return await recovery.recover(store, now), await print_recovery.recover(store, now)
     except (StorageUnavailable, CommitUncertain, ValueError, TypeError, AttributeError) as error:
         raise unusable(path, error) from error  # the latter three: a row that was damaged on the disk
+
+
+async def _trusted(store: Store, path: Path, open_payments: list[Transaction]) -> dict[str, Trusted]:
+    """Return where each terminal was trusted last; where that is not known, where its open payment was sent.
+
+    Raise StoreError where a row cannot be read.
+    """
+    sent = (item for item in open_payments if item.sent_to is not None and item.phase is not Phase.FINAL)
+    asked = {item.terminal: Trusted(item.sent_to or "", Proof.NONE, item.created_at) for item in sent}
+    try:
+        return asked | await store.read(terminal_addresses.read)
+    except (StorageUnavailable, ValueError, TypeError) as error:
+        raise unusable(path, error) from error
 
 
 async def _close(listeners: list[Listener]) -> None:

@@ -201,6 +201,11 @@ class Metrics:
             [((item.serial,), parse_iso(item.last_seen).timestamp()) for item in documents if item.last_seen],
         )
 
+        yield (
+            "posd_terminal_identity_conflict",
+            [((serial,), self.fleet.addresses.conflict(serial) is not None) for serial in self.fleet.serials],
+        )
+
     def _storage(self) -> Iterator[Samples]:
         writer = self.store.writer
         yield "posd_storage_commit_seconds", [((), writer.commit_seconds)]

@@ -314,6 +314,21 @@ EVENTS: Final[Mapping[str, Event]] = {
         "{detail}",
         "Find out which device is the right one; give it a base_url or a fingerprint_sha256 in the configuration.",
     ),
+    "terminal.identity_conflict": _row(
+        "warning",
+        "terminal kind detail",
+        "{detail}",
+        "Nothing is sent to the terminal. Do what the line says; posd terminals identity takes the decision.",
+    ),
+    "terminal.identity_settled": _row(
+        "info", "terminal host", "it is sure again which device is terminal {terminal}[: {host}]"
+    ),
+    "terminal.identity_decided": _row(
+        "info", "terminal host uid", "a person said that terminal {terminal} is the device at {host} (user id {uid})"
+    ),
+    "terminal.moved": _row(
+        "info", "terminal host kind", "terminal {terminal} is called at {host} from now on (proof: {kind})"
+    ),
     "discovery.unavailable": _row(
         "warning",
         "error detail retry_s",

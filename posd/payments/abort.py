@@ -23,6 +23,7 @@ from posd.payments.record import CallsInFlight, free_if_ended, record
 from posd.payments.wire import AbortAnswer, judge_abort
 from posd.records import pruned
 from posd.records.model import Phase
+from posd.records.start import identity_conflict
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
@@ -36,6 +37,7 @@ REFUSED = (
     "nothing_running",
     "not_abortable",
     "terminal_offline",
+    "identity_conflict",
     "not_configured",
 )
 
@@ -56,6 +58,9 @@ class Aborts:
         answer, after = await self._run(client_transaction_id, AbortRequested(probe=False, uid=uid))
         if answer in REFUSALS:
             _require_open(after)  # it may have ended while the abort was under way: that says more
+            dispute = self._fleet.addresses.conflict(after.terminal)
+            if answer is AbortAnswer.UNREACHABLE and dispute is not None:
+                raise identity_conflict(dispute, "cannot abort")
             code, words = REFUSALS[answer]
             raise Problem(code, f"cannot abort: terminal {after.terminal} {words}")
         return after
@@ -120,6 +125,8 @@ class Aborts:
     async def _send(self, transaction: Transaction) -> Attempt:
         terminal = transaction.terminal
         newest = await self._fleet.addresses.choose(terminal) if terminal in self._fleet else None
+        if newest is None and (dispute := self._fleet.addresses.conflict(terminal)) is not None:
+            return NotSent(dispute.detail)
         if newest is None:
             return NotSent(f"no address of terminal {terminal} is known")
         # None: it was rebuilt from its events. Where it was sent is not known, and the lease has to do.

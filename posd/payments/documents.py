@@ -223,6 +223,19 @@ class EventLimitLine(Line, frozen=True, kw_only=True):
     kind: Literal["event_limit"] = "event_limit"
 
 
+class DisputedLine(Line, frozen=True, kw_only=True):
+    """Devices contradict each other about who is its terminal: nothing is sent for it."""
+
+    kind: Literal["identity_conflict"] = "identity_conflict"
+    reason: Annotated[str, Meta(description="which, and what to do")]
+
+
+class UndisputedLine(Line, frozen=True, kw_only=True):
+    """It is sure again which device is its terminal."""
+
+    kind: Literal["identity_settled"] = "identity_settled"
+
+
 class AddressLine(Line, frozen=True, kw_only=True):
     """This machine lost the address in its callback URL, or has it again."""
 
@@ -250,6 +263,8 @@ HistoryLine = (
     | TakenOverLine
     | ReappliedLine
     | AddressLine
+    | DisputedLine
+    | UndisputedLine
 )
 
 
@@ -352,6 +367,8 @@ LINES: Mapping[type[Entry], Callable[..., HistoryLine]] = {
     entries.Reapplied: ReappliedLine,
     entries.AddressLost: partial(AddressLine, kind="address_changed"),
     entries.AddressBack: partial(AddressLine, kind="address_back"),
+    entries.Disputed: DisputedLine,
+    entries.Undisputed: UndisputedLine,
 }
 
 

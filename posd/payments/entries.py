@@ -133,6 +133,16 @@ class AddressBack(msgspec.Struct, frozen=True, tag="address_back", tag_field="ki
     host: str
 
 
+class Disputed(msgspec.Struct, frozen=True, tag="identity_conflict", tag_field="kind"):
+    """Devices contradict each other about who is its terminal."""
+
+    reason: str
+
+
+class Undisputed(msgspec.Struct, frozen=True, tag="identity_settled", tag_field="kind"):
+    """It is sure again which device is its terminal."""
+
+
 Entry = (
     Attempted
     | Interrupted
@@ -152,6 +162,8 @@ Entry = (
     | AddressLost
     | AddressBack
     | Overrun
+    | Disputed
+    | Undisputed
 )
 
 
@@ -195,6 +207,10 @@ def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
             return transitions.address_lost(transaction, host, now)
         case AddressBack():
             return transitions.address_back(transaction, now)
+        case Disputed(reason=reason):
+            return transitions.disputed(transaction, reason, now)
+        case Undisputed():
+            return transitions.undisputed(transaction, now)
         case _:
             assert_never(entry)
 

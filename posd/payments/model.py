@@ -152,6 +152,7 @@ class AttentionCode(StrEnum):
     AMOUNT_DIFFERS = "amount_differs"
     QUARANTINED_EVENT = "quarantined_event"
     ADDRESS_CHANGED = "address_changed"
+    IDENTITY_CONFLICT = "identity_conflict"
     RELEASED = "released"
     EVENT_LIMIT = "event_limit"
     DAMAGED_EVENT = "damaged_event"

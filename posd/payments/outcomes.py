@@ -45,6 +45,7 @@ SETTLED = (
     AttentionCode.IN_DOUBT,
     AttentionCode.STALLED,
     AttentionCode.ADDRESS_CHANGED,
+    AttentionCode.IDENTITY_CONFLICT,
     AttentionCode.RELEASED,
 )
 

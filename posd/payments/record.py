@@ -29,7 +29,8 @@ from posd.payments.entries import (
 from posd.payments.journal import StoredEvent
 from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Transaction
-from posd.payments.wire import TransactionEvent, read_event
+from posd.payments.wire import Acknowledged, Found, TransactionEvent, judge, read_event
+from posd.records import terminal_addresses
 from posd.records.model import Phase
 from posd.storage import changes
 from posd.storage.writer import Change, Unit
@@ -123,6 +124,9 @@ def record(unit: Unit, before: Transaction, entry: Entry, now: datetime, outstan
 def move(unit: Unit, before: Transaction, after: Transaction, cause: Cause, outstanding: CallsInFlight) -> Transaction:
     """Change a payment from what it was to what it is now, with all that belongs to it. Raise StaleState."""
     changed = rows.update(unit, before, after)
+    if changed.mismatched and not before.mismatched and changed.sent_to is not None:
+        serial = _serial(cause, changed.client_transaction_id)
+        terminal_addresses.says_it_is(unit, changed.terminal, changed.sent_to, serial)
     _note_events(unit, changed, cause)
     free_if_ended(unit, changed, outstanding)
     _hold_if_reopened(unit, before, changed)
@@ -165,6 +169,25 @@ def _hold_if_reopened(unit: Unit, before: Transaction, after: Transaction) -> No
     reopened = before.phase is Phase.FINAL and after.phase is not Phase.FINAL
     if reopened and not after.released and not after.orphan and rows.lease_holder(unit.db, after.terminal) is None:
         rows.take_lease(unit, after.terminal, after.client_transaction_id)
+
+
+def said_it_is(change: Moved) -> str | None:
+    """Return the serial that a device said it has, None where the change brought none."""
+    return _serial(change.cause, change.id)
+
+
+def _serial(cause: Cause, client_transaction_id: str) -> str | None:
+    match cause:
+        case Received(event=event):
+            return event.terminal.serial_number
+        case Attempted(attempt=attempt):
+            judgement = judge(attempt, client_transaction_id)
+            return judgement.serial_number if isinstance(judgement, Acknowledged) else None
+        case Searched(answer=Found() as answer):
+            said = [item.terminal.serial_number for item in answer.events if isinstance(item, TransactionEvent)]
+            return said[-1] if said else None
+        case _:
+            return None
 
 
 def _publish(unit: Unit, before: Transaction | None, after: Transaction, cause: Cause, at: str) -> None:

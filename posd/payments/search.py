@@ -137,6 +137,8 @@ class Searching:
         if terminal not in self._fleet:
             return NoAnswer(f"terminal {terminal} is not in the fleet")
         address = await self._fleet.addresses.choose(terminal)
+        if address is None and (dispute := self._fleet.addresses.conflict(terminal)) is not None:
+            return NoAnswer(f"it was not asked: {dispute.detail}")
         if address is None:
             return NoAnswer(f"no address of terminal {terminal} is known")
         row = self._row(terminal)

@@ -20,6 +20,7 @@ from datetime import datetime, tzinfo
 from functools import partial
 from itertools import islice
 
+import msgspec
 import structlog
 
 from posd.base.crashpoints import crash_point
@@ -34,18 +35,28 @@ from posd.payments.model import OperationType, Transaction, may_be_paid
 from posd.payments.record import CallsInFlight, begin, record
 from posd.payments.request import StartRequest, differing_fields, read_start, start_body
 from posd.payments.wire import NAMES, judge
-from posd.records import pruned
-from posd.records.callback_urls import CallbackUrls
+from posd.records import pruned, terminal_addresses
+from posd.records.callback_urls import Callback, CallbackUrls
 from posd.records.intake import Intake
 from posd.records.model import Phase
 from posd.records.request import Fault, MalformedJson, check, malformed
-from posd.records.start import RETRY_STORING_SECONDS, Running, address, draining, not_known, require_same, unavailable
+from posd.records.start import (
+    RETRY_STORING_SECONDS,
+    Destination,
+    Running,
+    destination,
+    draining,
+    not_known,
+    require_same,
+    unavailable,
+)
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
 from posd.terminals.attempt import Attempt, NotSent, Replied
 from posd.terminals.contact import TerminalRequest
 from posd.terminals.fleet import Fleet
+from posd.terminals.identity import Trusted
 
 #: Transactions that a `sale_conflict` names; a sale has one or two, and a till that always says the same has all.
 MAX_CONFLICTS_SHOWN = 20
@@ -55,6 +66,7 @@ REFUSALS = (
     "malformed_json",
     "unknown_terminal",
     "terminal_offline",
+    "identity_conflict",
     "terminal_busy",
     "id_reused",
     "sale_conflict",
@@ -68,6 +80,13 @@ REFUSALS = (
 )
 
 log = structlog.get_logger("posd.payments")
+
+
+class Way(msgspec.Struct, frozen=True):
+    """Where a request goes, and where its events come to."""
+
+    to: Destination
+    callback: Callback
 
 
 class Payments:
@@ -138,10 +157,10 @@ class Payments:
             if known is None:
                 if refusal is not None:
                     raise refusal
-                draft, callback_url = await self._draft(identity, request, faults)
+                draft, way = await self._draft(identity, request, faults)
                 self._intake.require_free(FREE_FOR_PAYMENTS, "cannot start")
                 self._intake.payments.require(sender, len(body), "cannot start")
-                known, started = await self._run(draft, callback_url)
+                known, started = await self._run(draft, way)
                 if started:
                     self._intake.payments.take(sender, len(body))
                     return known, True
@@ -166,16 +185,14 @@ class Payments:
 
     # 2. The request is checked.
 
-    async def _draft(self, identity: str, request: StartRequest, faults: tuple[Fault, ...]) -> tuple[Transaction, str]:
-        """Return what the request asks for, and its callback URL. Raise Problem: nothing is recorded."""
+    async def _draft(self, identity: str, request: StartRequest, faults: tuple[Fault, ...]) -> tuple[Transaction, Way]:
+        """Return what the request asks for, and the way that it would go. Raise Problem: nothing is recorded."""
         check(faults, "cannot start")
         terminal = self._fleet.resolve(request.terminal)
-        sent_to = await address(self._fleet, terminal, "cannot start")
+        way = await self._way(identity, terminal)
         if self._draining:
             raise draining()
         at = iso(self._now())
-        mode = self._fleet.access_mode(terminal)
-        callback = await self._callback_urls.give(Channel.TRANSACTION, identity, sent_to, mode)
         draft = Transaction(
             client_transaction_id=identity,
             terminal=terminal,
@@ -190,19 +207,31 @@ class Payments:
             transaction_reference=request.transaction_reference,
             original=request.original,
             repeat=request.repeat,
-            sent_to=sent_to,
-            callback_host=callback.host,
+            sent_to=way.to.base_url,
+            callback_host=way.callback.host,
         )
-        return draft, callback.url
+        return draft, way
 
-    async def _run(self, draft: Transaction, callback_url: str) -> tuple[Transaction, bool]:
+    async def _way(self, identity: str, terminal: str) -> Way:
+        """Return where its request would go, and where its events would come to."""
+        to = await destination(self._fleet, terminal, "cannot start")
+        callback = Callback("", None)
+        if to.base_url is not None:
+            mode = self._fleet.access_mode(terminal)
+            try:
+                callback = await self._callback_urls.give(Channel.TRANSACTION, identity, to.base_url, mode)
+            except Problem as problem:
+                to = Destination(None, problem=problem)
+        return Way(to, callback)
+
+    async def _run(self, draft: Transaction, way: Way) -> tuple[Transaction, bool]:
         """Take steps 3 to 5; return the transaction as recorded, and whether it was started by this. Raise Problem."""
         identity = draft.client_transaction_id
         transaction, certain = draft, True
         self._newest[identity] = draft
         with self._outstanding.call(identity):
             try:
-                transaction, request = await self._intend(draft, callback_url)
+                transaction, request = await self._intend(draft, way)
             except CommitUncertain as error:
                 log.warning("payment.commit_uncertain", transaction=identity, error=str(error))
                 attempt: Attempt = NotSent("its intent could not be committed for certain, so it was not sent")
@@ -225,16 +254,14 @@ class Payments:
 
     # 3. The intent is recorded, with every guard against paying twice.
 
-    async def _intend(self, draft: Transaction, callback_url: str) -> tuple[Transaction, TerminalRequest | None]:
+    async def _intend(self, draft: Transaction, way: Way) -> tuple[Transaction, TerminalRequest | None]:
         """Commit the intent and the lease; return the transaction, and the one request that starts it.
 
         No request where the id was there already. Raise Problem, CommitUncertain.
         """
         crash_point("start.before_intent")
         try:
-            transaction, request = await self._store.write(
-                partial(self._record_intent, draft=draft, callback_url=callback_url)
-            )
+            transaction, request = await self._store.write(partial(self._record_intent, draft=draft, way=way))
         except CommitUncertain:
             raise
         except Exception as error:
@@ -244,24 +271,28 @@ class Payments:
             raise
         if request is None:
             del self._newest[draft.client_transaction_id]
+        elif way.to.trusted is not None:
+            self._fleet.addresses.trust(transaction.terminal, way.to.trusted)
         crash_point("start.intended")
         if request is not None and transaction.callback_host is not None:
             self._on_called_back_at(transaction.callback_host)
         return transaction, request
 
-    def _record_intent(
-        self, unit: Unit, draft: Transaction, callback_url: str
-    ) -> tuple[Transaction, TerminalRequest | None]:
+    def _record_intent(self, unit: Unit, draft: Transaction, way: Way) -> tuple[Transaction, TerminalRequest | None]:
         """Record the intent (runs inside the commit). Raise Problem where a guard refuses it: nothing is recorded."""
         existing = rows.get(unit.db, draft.client_transaction_id)
         if existing is not None:
             return existing, None
         pruned.refuse_payment(unit.db, draft.client_transaction_id)  # pruned
         transaction = chains.place(unit, draft, self._zone)  # unknown_original, already_derived
-        request = self._request(transaction, callback_url)  # nothing of it can fail once the intent is on disk
+        request = self._request(transaction, way.callback.url)  # nothing of it can fail once the intent is on disk
         _refuse_sale(unit, transaction)  # sale_conflict
         self._refuse_unseen()  # restore_unseen
         _refuse_busy(unit, transaction, self._outstanding)  # terminal_busy
+        if way.to.problem is not None:
+            raise way.to.problem  # identity_conflict, terminal_offline
+        if way.to.trusted is not None:
+            terminal_addresses.put(unit, transaction.terminal, way.to.trusted)
         begin(unit, transaction, "intent")
         rows.take_lease(unit, transaction.terminal, transaction.client_transaction_id)
         return transaction, request
@@ -289,10 +320,13 @@ class Payments:
 
     async def _conclude(self, transaction: Transaction, attempt: Attempt) -> Transaction | None:
         """Commit what the attempt proves; None where the intent had not come to disk. Raise what the store raises."""
-        identity = transaction.client_transaction_id
+        identity, sent_to = transaction.client_transaction_id, transaction.sent_to
+        proved = self._fleet.addresses.proved(transaction.terminal, sent_to) if sent_to is not None else None
         concluded = await self._store.write(
-            partial(self._record_attempt, transaction=transaction, attempt=attempt, now=self._now())
+            partial(self._record_attempt, transaction=transaction, attempt=attempt, now=self._now(), proved=proved)
         )
+        if proved is not None:
+            self._fleet.addresses.trust(transaction.terminal, proved)
         if self._newest.get(identity) is transaction:
             del self._newest[identity]
         crash_point("start.concluded")
@@ -328,12 +362,14 @@ class Payments:
             log.error("posd.internal_error", error_id=secrets.token_hex(8), transaction=identity, exc_info=error)
 
     def _record_attempt(
-        self, unit: Unit, transaction: Transaction, attempt: Attempt, now: datetime
+        self, unit: Unit, transaction: Transaction, attempt: Attempt, now: datetime, proved: Trusted | None
     ) -> Transaction | None:
         """Record what the attempt proves; None where the intent had not come to disk."""
         before = rows.get(unit.db, transaction.client_transaction_id)
         if before is None or self._newest.get(transaction.client_transaction_id) is not transaction:
             return None
+        if proved is not None:
+            terminal_addresses.proved(unit, transaction.terminal, proved)
         return record(unit, before, Attempted(attempt), now, self._outstanding)
 
     def _not_known(self, identity: str, error: Exception) -> Problem:

@@ -282,6 +282,16 @@ def address_back(transaction: Transaction, now: datetime) -> Transaction:
     return _touch(clear(back, AttentionCode.ADDRESS_CHANGED), transaction, now)
 
 
+def disputed(transaction: Transaction, detail: str, now: datetime) -> Transaction:
+    """Note that it is not sure which device is its terminal: nothing is sent for it."""
+    return _touch(attend(transaction, AttentionCode.IDENTITY_CONFLICT, now, detail), transaction, now)
+
+
+def undisputed(transaction: Transaction, now: datetime) -> Transaction:
+    """Note that it is sure again which device is its terminal."""
+    return _touch(clear(transaction, AttentionCode.IDENTITY_CONFLICT), transaction, now)
+
+
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
     """Put in doubt what a restore found in the file that it replaced, and could not read in full."""
     detail = f"{reason}; what became of this payment is not known here: compare it with the till and the acquirer"

@@ -35,7 +35,16 @@ from posd.records.callback_urls import CallbackUrls
 from posd.records.intake import Intake
 from posd.records.model import Phase
 from posd.records.request import Fault, MalformedJson, check, malformed
-from posd.records.start import RETRY_STORING_SECONDS, Running, address, draining, not_known, require_same, unavailable
+from posd.records.start import (
+    RETRY_STORING_SECONDS,
+    Running,
+    destination,
+    draining,
+    identity_conflict,
+    not_known,
+    require_same,
+    unavailable,
+)
 from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
@@ -45,8 +54,11 @@ from posd.terminals.fleet import Fleet
 # The commits of a print job that is sent: its intent, its turn, and what the attempt proves.
 
 
-def record_intent(unit: Unit, draft: PrintJob) -> bool:
-    """Record a new job (runs inside the commit); tell whether its id was free. Raise Problem unknown_original."""
+def record_intent(unit: Unit, draft: PrintJob, problem: Problem | None) -> bool:
+    """Record a new job (runs inside the commit); tell whether its id was free.
+
+    `problem` is why it cannot be sent anywhere. Raise Problem: that, or unknown_original.
+    """
     if rows.get(unit.db, draft.print_job_id) is not None:
         return False
     pruned.refuse_print_job(unit.db, draft.print_job_id)
@@ -56,6 +68,8 @@ def record_intent(unit: Unit, draft: PrintJob) -> bool:
             f"cannot print: no print job {draft.reprint_of} is known here, which this one should print again "
             "(reprint_of); check its id, or leave it out",
         )
+    if problem is not None:
+        raise problem  # identity_conflict, terminal_offline
     record.begin(unit, draft, "intent")
     return True
 
@@ -85,6 +99,7 @@ REFUSALS = (
     "malformed_json",
     "unknown_terminal",
     "terminal_offline",
+    "identity_conflict",
     "id_reused",
     "unknown_original",
     "queue_full",
@@ -162,10 +177,10 @@ class Printing:
             if known is None:
                 if refusal is not None:
                     raise refusal
-                draft = await self._plan(print_job_id, request, faults)
+                draft, problem = await self._plan(print_job_id, request, faults)
                 self._intake.require_free(FREE_FOR_EXTRAS, "cannot print")
                 self._intake.print_jobs.require(sender, len(body), "cannot print")
-                started = await self._begin(draft)
+                started = await self._begin(draft, problem)
                 if started is not None:
                     self._intake.print_jobs.take(sender, len(body))
                 known, created = started or await self._again(print_job_id), started is not None
@@ -204,11 +219,16 @@ class Printing:
         assert known is not None  # noqa: S101 - an id that was there is never free again
         return known
 
-    async def _plan(self, print_job_id: str, request: PrintRequest, faults: tuple[Fault, ...]) -> PrintJob:
-        """Return the job that the request asks for. Raise Problem: nothing is recorded."""
+    async def _plan(
+        self, print_job_id: str, request: PrintRequest, faults: tuple[Fault, ...]
+    ) -> tuple[PrintJob, Problem | None]:
+        """Return the job that the request asks for, and why it cannot be sent anywhere, if so.
+
+        Raise Problem: nothing is recorded.
+        """
         check(faults, "cannot print")
         serial = self._fleet.resolve(request.terminal)
-        sent_to = await address(self._fleet, serial, "cannot print")
+        to = await destination(self._fleet, serial, "cannot print")
         if self._draining:
             raise draining()
         if self._turns.waiting >= MAX_WAITING:
@@ -218,7 +238,7 @@ class Printing:
                 "recorded. Repeat the same call when some of them are printed (posd print-jobs --open)",
             )
         at = iso(self._now())
-        return PrintJob(
+        job = PrintJob(
             print_job_id=print_job_id,
             terminal=serial,
             created_at=at,
@@ -227,18 +247,19 @@ class Printing:
             external_reference=request.external_reference,
             document=request.document,
             reprint_of=request.reprint_of,
-            sent_to=sent_to,
+            sent_to=to.base_url,
             queued=self._turns.busy(serial),
         )
+        return job, to.problem
 
-    async def _begin(self, draft: PrintJob) -> PrintJob | None:
+    async def _begin(self, draft: PrintJob, problem: Problem | None) -> PrintJob | None:
         """Record the intent and let it run; return the job, None where its id was there already. Raise Problem."""
         assert draft.terminal is not None  # noqa: S101 - `_plan` has resolved it
         ticket = self._turns.join(draft.terminal)
         try:
-            url = await self._callback_url(draft)
+            url = await self._callback_url(draft) if problem is None else ""
             crash_point("print.before_intent")
-            recorded = await self._store.write(partial(record_intent, draft=draft))
+            recorded = await self._store.write(partial(record_intent, draft=draft, problem=problem))
         except CommitUncertain as error:
             self._turns.leave(draft.terminal)
             return await self._never_mind(draft, error)
@@ -319,6 +340,8 @@ class Printing:
             return NotSent(f"the terminal could not be reached for a print job before it in line: {ticket.failure}")
         if job is None:
             chosen = await self._fleet.addresses.choose(terminal)  # it may have moved while the job waited
+            if (dispute := self._fleet.addresses.conflict(terminal)) is not None:
+                return NotSent(identity_conflict(dispute, "it was not sent").detail)
             sent_to = chosen[0] if chosen else None
             try:
                 job = await self._store.write(partial(take_turn, identity=identity, sent_to=sent_to, now=self._now()))

@@ -10,8 +10,11 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+import msgspec
+
 from posd.base.problems import Problem
 from posd.terminals.fleet import Fleet
+from posd.terminals.identity import Dispute, Trusted
 
 #: While the disk is full, how often the judgement of a start is tried again, in seconds.
 RETRY_STORING_SECONDS = 1.0
@@ -56,16 +59,41 @@ class Running:
             await asyncio.wait(self._tasks, timeout=seconds)
 
 
-async def address(fleet: Fleet, serial: str, cannot: str) -> str:
-    """Return the base URL of a terminal. Raise Problem terminal_offline; `cannot` says what cannot be done."""
+class Destination(msgspec.Struct, frozen=True):
+    """Where a request would go: the base URL, or the Problem why it cannot be sent anywhere.
+
+    `trusted` is what the request makes of where the terminal is trusted, None where nothing changes.
+    """
+
+    base_url: str | None
+    trusted: Trusted | None = None
+    problem: Problem | None = None
+
+
+async def destination(fleet: Fleet, serial: str, cannot: str) -> Destination:
+    """Return where a request to a terminal goes now; `cannot` says what cannot be done."""
     chosen = await fleet.addresses.choose(serial)
-    if chosen is None:
-        raise Problem(
+    if (dispute := fleet.addresses.conflict(serial)) is not None:
+        return Destination(None, problem=identity_conflict(dispute, cannot))
+    if chosen is not None:
+        return Destination(chosen[0], fleet.addresses.to_trust(serial, chosen[0]))
+    return Destination(
+        None,
+        problem=Problem(
             "terminal_offline",
             f"{cannot}: no address of terminal {serial} is known; check that it is switched on and in this network "
             "(posd terminals), or give it a base_url in the configuration",
-        )
-    return chosen[0]
+        ),
+    )
+
+
+def identity_conflict(dispute: Dispute, cannot: str) -> Problem:
+    """Return the answer while devices contradict each other about who is the terminal."""
+    return Problem(
+        "identity_conflict",
+        f"{cannot}: {dispute.detail}",
+        claims=[msgspec.to_builtins(item) for item in dispute.claims],
+    )
 
 
 def draining() -> Problem:

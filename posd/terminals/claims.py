@@ -174,15 +174,18 @@ class Candidate:
     """One address of one device, and what is known of it.
 
     `reason` says in words why it does not answer. `checked_at` is ISO 8601 and `tried` the same moment in seconds of
-    the monotonic clock. `certificate` is the SHA-256 fingerprint (hex) of the last one that verified there.
+    the monotonic clock. `certificate` is the SHA-256 fingerprint (hex) of the last one that verified there; `proven`,
+    that it bears the serial. `since`: when the address was announced first, ISO 8601.
     """
 
     base_url: str
+    since: str | None = None
     verdict: Verdict = Verdict.UNCHECKED
     reason: str | None = None
     checked_at: str | None = None
     tried: float = float("-inf")
     certificate: str | None = None
+    proven: bool = False
 
 
 @dataclass(slots=True)
@@ -201,6 +204,15 @@ class Claim:
     def best(self) -> Candidate:
         """The candidate to use, if this claim is."""
         return min(self.candidates, key=lambda candidate: candidate.verdict)
+
+    def has(self, base_url: str | None) -> bool:
+        """Whether that is one of its addresses."""
+        return any(item.base_url == base_url for item in self.candidates)
+
+    @property
+    def service_type(self) -> str:
+        """What its device offers, as in `_card-terminal._tcp.local.`."""
+        return ".".join(self.announcement.name.rsplit(".", 4)[1:])
 
     @property
     def certificates(self) -> frozenset[str]:
@@ -272,7 +284,7 @@ class Claims:
         before = [claim for claim in self._claims if claim.announcement.name == announcement.name]
         urls = [f"{self.scheme}://{host}:{announcement.port}" for host in announcement.hosts]
         here = {item.base_url for claim in before if not claim.replaced for item in claim.candidates}
-        claim = Claim(announcement, tuple(known.get(url) or Candidate(url) for url in urls))
+        claim = Claim(announcement, tuple(known.get(url) or Candidate(url, announcement.seen_at) for url in urls))
         if here == set(urls):  # it says the same again: that makes it no newer than another
             self._claims[next(n for n, old in enumerate(self._claims) if old in before and not old.replaced)] = claim
             return False
@@ -317,6 +329,20 @@ class Claims:
                 gone.append(claim.announcement)
         return gone
 
+    def answering(self, old: str | None) -> list[Candidate]:
+        """Return the best address of each device that answers, one a device, the one to believe first.
+
+        `old` is an address that is known to be the terminal's, None for none: what is of one device with it does not
+        count.
+        """
+        known = [claim for claim in self if claim.has(old)]
+        devices: list[Claim] = []
+        for claim in self:
+            if claim.best.verdict is Verdict.ANSWERS and not any(_one_device(claim, other) for other in known):
+                known.append(claim)
+                devices.append(claim)
+        return [claim.best for claim in devices]
+
     @property
     def rivals(self) -> Rivals | None:
         """The devices between which a person has to decide: reached at different hosts, the one believed first."""
@@ -336,6 +362,15 @@ def _same_name(one: Claim, other: Claim) -> bool:
 
 
 def _one_device(one: Claim, other: Claim) -> bool:
-    """Whether both are of one device, as the claims of two service types of it are: one host, one certificate."""
-    shared = set(one.announcement.hosts) & set(other.announcement.hosts)
-    return bool(shared) and one.certificates == other.certificates
+    """Whether both are of one device.
+
+    So are the claims of two service types of it: one host, one certificate or none (of one type a device announces
+    itself once). And what one name announces anew, where the same certificate is shown.
+    """
+    if one is other:
+        return True
+    if one.certificates != other.certificates:
+        return False
+    if set(one.announcement.hosts) & set(other.announcement.hosts) and one.service_type != other.service_type:
+        return True
+    return bool(one.certificates) and _same_name(one, other)

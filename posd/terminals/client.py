@@ -62,15 +62,18 @@ class Device:
         *,
         server_name: str = "",
         ca_file: Path | None = None,
+        serial: str = "",
     ) -> None:
         """`server_name` is what a certificate must be for ("" for the host); `ca_file`, in `trust` already, is named
-        where one is refused.
+        where one is refused. `serial` is what a certificate of that CA bears that proves whose it is ("": none does).
         """
         self.connect_timeout = connect_timeout
         self.reply_timeout = reply_timeout
         self._trust = trust
         self._server_name = server_name
         self._ca_file = ca_file
+        self._serial = serial
+        self._bearing: set[str] = set()
         self._authentication = authentication
         self._hurried = False
         self._deadlines: set[asyncio.Timeout] = set()
@@ -95,13 +98,15 @@ class Device:
         written: Callable[[], None] = lambda: None,
         *,
         same_as: str | None = None,
+        proven: bool = False,
         connected: Callable[[str | None], None] = lambda _certificate: None,
     ) -> Attempt:
         """Send one request and say what is known of it. It ends within the connect and the reply time-out together.
 
         `written` is called when the whole request was handed to the network. With `same_as`, the SHA-256 fingerprint
-        (hex) of a certificate, nothing is sent to a device that shows another one. `connected` is called with that
-        of the device that is there, None without TLS, before anything is sent.
+        (hex) of a certificate, nothing is sent to a device that shows another one; with `proven`, nothing to one whose
+        certificate does not prove that it is the terminal. `connected` is called with the fingerprint of the device
+        that is there, None without TLS, before anything is sent.
         """
         writing = asyncio.Event()
         certificate: str | None = None
@@ -110,13 +115,19 @@ class Device:
         async def trace(name: str, info: Mapping[str, Any]) -> None:
             nonlocal certificate
             if name == _SECURED:
-                certificate = fingerprint(info["return_value"].get_extra_info("ssl_object"))
+                connection = info["return_value"].get_extra_info("ssl_object")
+                certificate = self._seen(connection.getpeercert(binary_form=True))
             elif name == _WRITING:
                 connected(certificate)
                 if same_as is not None and certificate != same_as:
                     raise AnotherDevice(
                         f"another device is there than the one that was sent the payment: its certificate has "
                         f"fingerprint {certificate or 'none'}, not {same_as}"
+                    )
+                if proven and not self.proves(certificate):
+                    raise AnotherDevice(
+                        f"the certificate of the device that is there does not bear the serial {self._serial}, and "
+                        f"that of the terminal does (its fingerprint is {certificate or 'none'})"
                     )
                 writing.set()
             elif name == _WRITTEN:
@@ -166,7 +177,26 @@ class Device:
 
     async def probe(self, base_url: str) -> Reached | Unreached:
         """Look whether it is there: connect as for a call, and send nothing."""
-        return await probe(base_url, self._trust, self._server_name, self.connect_timeout, self._explain)
+        found = await probe(base_url, self._trust, self._server_name, self.connect_timeout, self._explain)
+        if isinstance(found, Reached):
+            self._seen(found.der)
+        return found
+
+    def proves(self, certificate: str | None) -> bool:
+        """Whether that certificate, which verified here, bears the serial of the terminal."""
+        return certificate in self._bearing
+
+    def _seen(self, certificate: bytes | None) -> str | None:
+        """Note whether a certificate that verified bears the serial; return its fingerprint."""
+        found = fingerprint(certificate)
+        if (
+            found is not None
+            and found not in self._bearing
+            and self._serial
+            and trust.bears(certificate or b"", self._serial)
+        ):
+            self._bearing.add(found)
+        return found
 
     async def _explain(self, error: ssl.SSLCertVerificationError, url: str, until: float | None = None) -> str:
         """Say why the certificate there was refused; `until` (on the loop's clock) there is time to look at it."""

@@ -47,7 +47,10 @@ class Contact:
 
         device = self.device(request.terminal)
         url = f"{request.base_url}{request.path}"
-        attempt = await device.call(request.method, url, request.body, same_as=same_as, written=written, connected=note)
+        proven = self._members.of(request.terminal).must_prove(request.base_url)
+        attempt = await device.call(
+            request.method, url, request.body, same_as=same_as, proven=proven, written=written, connected=note
+        )
         self._addresses.note_result(request.terminal, request.base_url, attempt, connected=bool(shown))
         return attempt
 

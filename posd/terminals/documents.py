@@ -8,7 +8,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from posd.base.json_types import OPEN, Moment, Uuid
+from posd.terminals.identity import ClaimSource, Proof
 
+ProofWord = Annotated[
+    Proof, OPEN, Meta(description="`pinned`: the pinned certificate; `ca`: one of the named CA that bears the serial")
+]
 State = Literal["answers", "unchecked", "silent", "refused"]
 
 
@@ -26,6 +30,27 @@ class Claim(msgspec.Struct, frozen=True):
     reason: Annotated[str | None, Meta(description="why it does not answer")]
 
 
+class Claimant(msgspec.Struct, frozen=True):
+    """One address that is said to be the terminal's."""
+
+    base_url: Annotated[str, Meta(description="the address")]
+    source: Annotated[
+        ClaimSource,
+        OPEN,
+        Meta(description="who says so; `trusted`: it was used last, and is not announced now"),
+    ]
+    since: Annotated[Moment | None, Meta(description="since when it is known, null where it is only configured")]
+    proof: ProofWord
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What shows that the device at an address is the terminal."""
+
+    proof: ProofWord
+    conflict: Annotated[bool, Meta(description="nothing is sent to it until a person decides, or it ends by itself")]
+    claims: Annotated[list[Claimant], Meta(description="every address that is said to be the terminal's")]
+
+
 class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     """A terminal of the fleet, or one that is announced in this network."""
 
@@ -40,6 +65,7 @@ class Terminal(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[str | None, Meta(description="why it cannot be reached, or why no address is known")]
     checked_at: Annotated[Moment | None, Meta(description="when it was called or looked at last")]
     claims: Annotated[list[Claim], Meta(description="other addresses at which it is announced")]
+    identity: Annotated[Identity, Meta(description="what shows that it is the terminal, and who claims to be it")]
     in_fleet: Annotated[
         Literal[False] | UnsetType,
         Meta(description="only of a stranger: it is announced, and not in the fleet, so that it is never called"),

@@ -16,7 +16,8 @@ from posd.config.profile import DEFAULT, AccessMode, Profile, Table, resolve_pat
 from posd.terminals import members
 from posd.terminals.addresses import Addresses, News
 from posd.terminals.contact import Contact, TerminalRequest
-from posd.terminals.documents import Terminal
+from posd.terminals.documents import Identity, Terminal
+from posd.terminals.identity import Proof
 from posd.terminals.members import Member, Members
 
 
@@ -122,10 +123,15 @@ class Fleet:
             member.model = model or member.model
             self.addresses.on_news(serial, News.HEARD)
 
+    def document(self, serial: str, held: Mapping[str, str]) -> Terminal:
+        """Return a fleet member as the local API shows it."""
+        return next(item for item in self.documents(held, everything=False) if item.serial == serial)
+
     def documents(self, held: Mapping[str, str], *, everything: bool) -> Iterator[Terminal]:
         """Yield the terminals as the local API shows them; `held` is terminal -> transaction."""
         for serial, member in self._members.current.items():
-            yield member.document(held.get(serial), self.addresses.no_address)
+            conflict = self.addresses.conflict(serial) is not None
+            yield member.document(held.get(serial), self.addresses.no_address, conflict=conflict)
         if everything:
             for item in self.addresses.strangers.values():
                 yield Terminal(
@@ -140,6 +146,7 @@ class Fleet:
                     reason=None,
                     checked_at=None,
                     claims=[],
+                    identity=Identity(proof=Proof.NONE, conflict=False, claims=[]),
                     in_fleet=False,
                 )
 

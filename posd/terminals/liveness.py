@@ -23,6 +23,8 @@ from posd.terminals.fleet import Fleet
 SPACING_SECONDS = 2.0
 #: While a payment is open there and nothing was heard of it, in seconds.
 OPEN_SECONDS = 30.0
+#: While devices contradict each other about who is it, in seconds: that it ended by itself has to be seen.
+CONTESTED_SECONDS = 5.0
 #: A terminal that was lost is looked for after this, each time twice as long later, up to the second. Seconds.
 LOST_SECONDS = 5.0
 MAX_LOST_SECONDS = 60.0
@@ -60,16 +62,19 @@ def looked(pulse: Pulse, now: float, *, reached: bool) -> Pulse:
     return msgspec.structs.replace(pulse, last=now, failures=0 if reached else pulse.failures + 1)
 
 
-def due(pulse: Pulse, *, busy: bool, every: float) -> float | None:
+def due(pulse: Pulse, *, busy: bool, every: float, contested: bool = False) -> float | None:
     """Return from when on it is to be looked at, None where nothing asks for it.
 
-    `busy`: a payment is open there. `every`: the pause without any reason, in seconds, 0 for never.
+    `busy`: a payment is open there. `contested`: several devices claim to be it.
+    `every`: the pause without any reason, in seconds, 0 for never.
     """
     if pulse.wanted:
         return pulse.last + SPACING_SECONDS
     pauses = [max(every, SPACING_SECONDS)] if every else []
     if busy:
         pauses.append(OPEN_SECONDS)
+    if contested:
+        pauses.append(CONTESTED_SECONDS)
     if pulse.failures and (busy or pulse.failures <= LOST_LOOKS):
         pauses.append(min(LOST_SECONDS * 2.0 ** min(pulse.failures - 1, 10), MAX_LOST_SECONDS))
     return pulse.last + min(pauses) if pauses else None
@@ -131,7 +136,8 @@ class Liveness:
         for serial, item in self._pulses.items():
             if serial in self._looks or not self._fleet.addresses.can_be_looked_at(serial):
                 continue
-            at = due(item, busy=serial in busy, every=self._every[serial])
+            contested = self._fleet.addresses.conflict(serial) is not None
+            at = due(item, busy=serial in busy, every=self._every[serial], contested=contested)
             if at is not None and at <= now:
                 self._pulses[serial] = begun(item, now)
                 look = asyncio.create_task(self._look(serial), name=f"liveness-{serial}")

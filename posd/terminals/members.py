@@ -1,5 +1,6 @@
 """One terminal of the fleet: its configuration, where it is, and what is known of it now."""
 
+import dataclasses
 import functools
 import importlib
 import ssl
@@ -7,20 +8,28 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, assert_never
 
 import msgspec
 
 from posd.config import TerminalConfig
-from posd.terminals import authentication, trust
+from posd.terminals import authentication, identity, trust
 from posd.terminals.claims import Candidate, Claims, Verdict
-from posd.terminals.documents import Claim, State, Terminal
+from posd.terminals.documents import Claim, Claimant, Identity, State, Terminal
+from posd.terminals.identity import Claimants, Conflict, Old, Proof, Situation, Trusted, Use
 
 if TYPE_CHECKING:
     from posd.terminals.client import Device
 
 Source = Literal["config", "mdns"]
 
+#: What the last connection to the address that was trusted last says of it.
+OLD: Mapping[Verdict, Old] = {
+    Verdict.ANSWERS: Old.ANSWERS,
+    Verdict.UNCHECKED: Old.UNKNOWN,
+    Verdict.SILENT: Old.SILENT,
+    Verdict.REFUSED: Old.SILENT,
+}
 #: What the last connection to its address says of a terminal: whether it can be reached.
 REACHABLE: Mapping[Verdict, bool | None] = {
     Verdict.ANSWERS: True,
@@ -56,6 +65,11 @@ class Member:
         self._make = make
         self.configured = Candidate(config.base_url.rstrip("/")) if config.base_url else None
         self.claims = Claims(config.scheme)
+        self.trusted: Trusted | None = None
+        #: The address that was trusted last, of a terminal that is discovered: also where it is not announced now.
+        self.place: Candidate | None = None
+        #: Whether a payment of it is open.
+        self.is_open: Callable[[], bool] = lambda: False
         self.started: Started | None = None
         self.last_seen: str | None = None
         self.brand: str | None = None
@@ -64,8 +78,9 @@ class Member:
     def take_over(self, old: "Member") -> None:
         """Know what was known of the terminal before its configuration was read anew."""
         self.started, self.last_seen, self.brand, self.model = old.started, old.last_seen, old.brand, old.model
+        self.trust(old.trusted)
         if self.config == old.config:
-            self.claims, self.configured = old.claims, old.configured
+            self.claims, self.configured, self.place = old.claims, old.configured, old.place
         elif self.on_lan:  # an address that answered is looked at anew: perhaps another certificate is right now
             for announcement in old.claims.announcements:
                 self.claims.announce(announcement)
@@ -85,18 +100,137 @@ class Member:
         """Whether it is called over this network, not through the cloud."""
         return self.config.access_mode == "local"
 
+    def trust(self, trusted: Trusted | None) -> None:
+        """Know where it was trusted last. An address that is called by another scheme than it is now counts no more."""
+        self.trusted = trusted
+        if trusted is None or self.configured is not None or not trusted.base_url.startswith(f"{self.config.scheme}:"):
+            self.place = None
+        elif self.place is None or self.place.base_url != trusted.base_url:
+            known = self.claims.find(trusted.base_url)
+            self.place = dataclasses.replace(known[0]) if known else Candidate(trusted.base_url, trusted.at)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it is called at no device but the one that shows the pinned certificate."""
+        return bool(self.config.fingerprint_sha256) and self.config.scheme == "https"
+
+    @property
+    def moves_freely(self) -> bool:
+        """Whether any address may be tried: it is configured, or what is there has to prove itself."""
+        return self.configured is not None or self.pinned or not self.on_lan
+
+    @property
+    def use(self) -> Use | Conflict:
+        """Which address may be used, by what is known now: see `identity`."""
+        chosen = self._chosen
+        address = self._address(chosen) if isinstance(chosen, Use) else None
+        trusted = self.trusted
+        if address is None or trusted is None or trusted.other_serial is None or not self.on_lan:
+            return chosen
+        return Conflict.SERIAL if trusted.base_url == address.base_url else chosen
+
+    @property
+    def _chosen(self) -> Use | Conflict:
+        trusted, place = self.trusted, self.place
+        old = OLD[place.verdict] if place is not None else Old.NEVER
+        same = place.base_url if place is not None and old is not Old.SILENT else None
+        others = [item for item in self.claims.answering(same) if place is None or item.base_url != place.base_url]
+        return identity.judge(
+            Situation(
+                configured=self.configured is not None or not self.on_lan,
+                pinned=self.pinned,
+                proven=any(_proves(item) for item in self.candidates),
+                old=old,
+                claimants=Claimants(min(len(others), 2)),
+                proved=self._proved,
+                decided=trusted is not None and trusted.decided,
+                contested=trusted is not None and bool(trusted.turned_down),
+                open=self.is_open(),
+            )
+        )
+
+    def _address(self, use: Use) -> Candidate | None:
+        match use:
+            case Use.CONFIGURED:
+                return self.configured
+            case Use.NEWEST:
+                return best[1] if (best := self.claims.best) else None
+            case Use.PROVEN:
+                return next(item for item in self.candidates if _proves(item))
+            case Use.TRUSTED:
+                return self.place if self._is_there else None
+            case Use.NEW:
+                return self.claims.answering(None)[0]
+            case _:
+                assert_never(use)
+
+    @property
+    def _is_there(self) -> bool:
+        """Whether the address that was trusted last is announced, or answers."""
+        place = self.place
+        return place is not None and (place.verdict is Verdict.ANSWERS or bool(self.claims.find(place.base_url)))
+
     @property
     def best(self) -> Candidate | None:
-        """The address to use now, None where none is known."""
-        if self.configured is not None:
-            return self.configured
+        """The address to use now, None where none is known; in a conflict the one that was trusted last."""
+        use = self.use
+        if isinstance(use, Use):
+            return self._address(use)
+        if self.configured is not None or self.place is not None:
+            return self.configured or self.place
         best = self.claims.best
         return best[1] if best else None
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """The addresses at which it may be."""
-        return (self.configured,) if self.configured is not None else self.claims.candidates
+        if self.configured is not None:
+            return (self.configured,)
+        announced = self.claims.candidates
+        if self.place is None or any(item.base_url == self.place.base_url for item in announced):
+            return announced
+        return (*announced, self.place)
+
+    def proof(self, candidate: Candidate | None = None) -> Proof:
+        """What shows that the device at an address is the terminal; without one, the terminal where it was last."""
+        if self.pinned:
+            return Proof.PINNED
+        if candidate is not None:
+            return Proof.CA if candidate.proven else Proof.NONE
+        return Proof.CA if self.must_prove(None) else Proof.NONE
+
+    def must_prove(self, base_url: str | None) -> bool:
+        """Whether nothing may be sent to that address unless its certificate bears the serial: it had done so before.
+
+        At a configured address whatever is trusted there may answer.
+        """
+        if self.configured is not None or self.pinned or not self.on_lan:
+            return False
+        return self._proved or any(item.proven for item in self.find(base_url or ""))
+
+    @property
+    def _proved(self) -> bool:
+        """Whether the device that was trusted last had shown a certificate of the named CA with the serial."""
+        by_ca = self.trusted is not None and self.trusted.proof is Proof.CA
+        return by_ca and self.place is not None and self.config.ca_file is not None
+
+    def dispute_claims(self) -> tuple[identity.Claim, ...]:
+        """Return what is said of where it is, each address once."""
+        announced = self.claims.candidates
+        return tuple(
+            identity.Claim(
+                base_url=item.base_url,
+                source="config" if item is self.configured else "mdns" if item in announced else "trusted",
+                since=item.since or item.checked_at,
+                proof=self.proof(item),
+            )
+            for item in self.candidates
+        )
+
+    def note_certificate(self, base_url: str, certificate: str | None) -> None:
+        """Note the certificate (fingerprint) that verified at an address of it."""
+        for candidate in self.find(base_url):
+            candidate.certificate, candidate.proven = certificate, self.device.proves(certificate)
 
     @property
     def reachable(self) -> bool | None:
@@ -113,7 +247,8 @@ class Member:
         """Return what is known of an address of it; nothing where it has that one no more."""
         if self.configured is not None:
             return [self.configured] if self.configured.base_url == base_url else []
-        return self.claims.find(base_url)
+        here = [self.place] if self.place is not None and self.place.base_url == base_url else []
+        return here + self.claims.find(base_url)
 
     def same_as(self, sent_to: str, base_url: str) -> bool | str:
         """Tell whether the device at `base_url` is the one that its newest start was sent to, at `sent_to`.
@@ -129,10 +264,10 @@ class Member:
             return self.started.certificate
         return base_url == sent_to
 
-    def document(self, transaction: str | None, no_address: str) -> Terminal:
+    def document(self, transaction: str | None, no_address: str, *, conflict: bool) -> Terminal:
         """Return it as the local API shows it; `no_address` says why none is known."""
         best = self.best
-        believed = self.claims.best[0] if self.claims.best else None
+        believed = next((claim for claim in self.claims if best is None or claim.has(best.base_url)), None)
         announcement = believed.announcement if believed else None
         return Terminal(
             serial=self.config.serial,
@@ -157,6 +292,11 @@ class Member:
                 for candidate in claim.candidates
                 if best is None or candidate.base_url != best.base_url
             ],
+            identity=Identity(
+                proof=self.proof(best) if self.proof() is Proof.NONE else self.proof(),
+                conflict=conflict,
+                claims=[Claimant(item.base_url, item.source, item.since, item.proof) for item in self.dispute_claims()],
+            ),
         )
 
     def judge(self, base_url: str, verdict: Verdict, reason: str | None, at: str, tried: float) -> None:
@@ -165,6 +305,10 @@ class Member:
             candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
         if verdict is Verdict.ANSWERS:
             self.last_seen = at
+
+
+def _proves(candidate: Candidate) -> bool:
+    return candidate.proven and candidate.verdict is Verdict.ANSWERS
 
 
 class Members:
@@ -178,6 +322,16 @@ class Members:
         self._former: dict[str, Member] = {}  # no longer in the fleet
         self._outdated: list[Member] = []  # what members were before their configuration changed
         self._hurried = False
+        #: Whether a payment of that terminal is open.
+        self.is_open: Callable[[str], bool] = lambda _serial: False
+        self._tell_open()
+
+    def _tell_open(self) -> None:
+        for serial, member in self.current.items():
+            member.is_open = functools.partial(self._is_open, serial)
+
+    def _is_open(self, serial: str) -> bool:
+        return self.is_open(serial)
 
     def of(self, serial: str) -> Member:
         """Return a terminal that is in the fleet, or was when it was looked up."""
@@ -191,6 +345,7 @@ class Members:
                 member.take_over(old)
                 self._outdated.append(old)
         self._former, self.current = known, made
+        self._tell_open()
         self._outdated = [member for member in self._outdated if member.is_called and member.device.busy]
         if self._hurried:
             self.hurry()
@@ -244,6 +399,7 @@ def maker(terminal: TerminalConfig, contexts: Callable[[Path | None, str], ssl.S
             authentication=authenticates,
             server_name=terminal.server_name,
             ca_file=terminal.ca_file,
+            serial=terminal.serial if terminal.ca_file is not None else "",
         )
 
     return make

@@ -190,9 +190,10 @@ WORDS: Mapping[int, str] = {
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """Something is there, and over https it is trusted: the SHA-256 fingerprint (hex) of its certificate."""
+    """Something is there, and over https it is trusted: the SHA-256 fingerprint (hex) of its certificate, and that."""
 
     certificate: str | None
+    der: bytes | None = None
 
 
 class Unreached(msgspec.Struct, frozen=True):
@@ -202,9 +203,8 @@ class Unreached(msgspec.Struct, frozen=True):
     refused: bool = False
 
 
-def fingerprint(connection: ssl.SSLObject) -> str | None:
-    """Return the SHA-256 fingerprint (hex, lower case) of the peer's certificate."""
-    certificate = connection.getpeercert(binary_form=True)
+def fingerprint(certificate: bytes | None) -> str | None:
+    """Return the SHA-256 fingerprint (hex, lower case) of a certificate."""
     return hashlib.sha256(certificate).hexdigest() if certificate else None
 
 
@@ -234,7 +234,8 @@ async def probe(
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError; ValueError: a name that cannot be looked up
         return _unreached(error)
     connection = writer.get_extra_info("ssl_object")
-    seen = Reached(fingerprint(connection) if connection is not None else None)
+    der = connection.getpeercert(binary_form=True) if connection is not None else None
+    seen = Reached(fingerprint(der), der)
     await _goodbye(writer)
     return seen
 
@@ -256,7 +257,8 @@ def _unreached(error: OSError | ValueError) -> Unreached:
     return Unreached("its name cannot be looked up")
 
 
-# What a certificate says, read from its DER form: enough to tell people why it is refused. It decides nothing.
+# What a certificate says, read from its DER form: enough to tell people why it is refused, and whether one that was
+# verified bears a serial (`bears`). Nothing else is decided by it.
 #
 # The daemon has no library for certificates in memory (`posd.tls`), and OpenSSL keeps one that it refuses to
 # itself. So this reads the few fields that matter out of X.509 (RFC 5280, 4.1) by DER's rule that everything is a
@@ -265,10 +267,12 @@ def _unreached(error: OSError | ValueError) -> Unreached:
 
 #: Tags (X.690, 8.1.2): universal types, and the context-specific ones of X.509.
 SEQUENCE, UTC_TIME, GENERALIZED_TIME = 0x30, 0x17, 0x18
-VERSION, EXTENSIONS, DNS_NAME, IP_ADDRESS = 0xA0, 0xA3, 0x82, 0x87
+VERSION, EXTENSIONS, DNS_NAME, URI, IP_ADDRESS = 0xA0, 0xA3, 0x82, 0x86, 0x87
 
 #: Object identifiers, encoded: subjectAltName (2.5.29.17), and the parts of a name that people know (2.5.4.x).
 SUBJECT_ALT_NAME: Final = b"\x55\x1d\x11"
+#: The parts of a name that may be a serial: common name, serial number (2.5.4.5).
+SERIAL_PARTS: Final = (b"\x55\x04\x03", b"\x55\x04\x05")
 NAME_PARTS: Final = {b"\x55\x04\x03": "CN", b"\x55\x04\x0a": "O", b"\x55\x04\x0b": "OU", b"\x55\x04\x06": "C"}
 
 #: Names that are shown of one certificate, and characters of one text.
@@ -290,23 +294,53 @@ class Certificate:
     self_signed: bool
 
 
-def read_certificate(der: bytes) -> Certificate:
-    """Read a certificate. Raise ValueError where it is none."""
-    certificate = _only(der, SEQUENCE)
-    fields = list(_items(_only(certificate, SEQUENCE, rest=True)))
+def bears(der: bytes, serial: str) -> bool:
+    """Whether a certificate bears a serial, in any case of its letters.
+
+    It does as common name or serial number of its subject, or in its subjectAltName: as a label of a DNS name, or as a
+    whole DNS name or URI. Whether the certificate is to be believed is not looked at.
+    """
+    with suppress(ValueError):
+        fields = _fields(der)
+        return serial.casefold() in {text.casefold() for text in _said(fields)}
+    return False
+
+
+def _said(fields: list[Item]) -> Iterator[str]:
+    """Yield what may be the serial of the device that a certificate is for."""
+    for _, part in _items(fields[4][1]):
+        for _, pair in _items(part):
+            (_, kind), (_, value) = (*_items(pair), (0, b""), (0, b""))[:2]
+            if kind in SERIAL_PARTS:
+                yield value.decode()
+    for tag, value in _names(fields):
+        if tag in (DNS_NAME, URI):
+            yield (name := value.decode("ascii"))
+            if tag == DNS_NAME:
+                yield from name.split(".")
+
+
+def _fields(der: bytes) -> list[Item]:
+    """Return the fields of a certificate, without its version. Raise ValueError where it is none."""
+    fields = list(_items(_only(_only(der, SEQUENCE), SEQUENCE, rest=True)))
     if fields and fields[0][0] == VERSION:
         del fields[0]
     if len(fields) < 6:
         raise ValueError("a certificate has at least six fields")
+    return fields
+
+
+def read_certificate(der: bytes) -> Certificate:
+    """Read a certificate. Raise ValueError where it is none."""
+    fields = _fields(der)
     issuer, validity, subject = (content for _, content in fields[2:5])
     times = [_time(item) for item in _items(validity)]
     if len(times) != 2:
         raise ValueError("a validity has two times")
-    extensions = next((content for tag, content in fields[6:] if tag == EXTENSIONS), None)
     return Certificate(
         subject=_name(subject),
         issuer=_name(issuer),
-        names=tuple(_alternatives(extensions))[:MAX_NAMES] if extensions is not None else (),
+        names=tuple(_alternatives(fields))[:MAX_NAMES],
         not_before=times[0],
         not_after=times[1],
         self_signed=issuer == subject,
@@ -363,16 +397,21 @@ def _name(data: bytes) -> str:
     return ", ".join(reversed(found[-MAX_NAMES:])) or "nobody"
 
 
-def _alternatives(data: bytes) -> Iterator[str]:
-    for _, extension in _items(_only(data, SEQUENCE)):
+def _names(fields: list[Item]) -> Iterator[Item]:
+    """Yield the items of the subjectAltName."""
+    extensions = next((content for tag, content in fields[6:] if tag == EXTENSIONS), None)
+    for _, extension in _items(_only(extensions, SEQUENCE)) if extensions is not None else ():
         parts = list(_items(extension))
-        if len(parts) < 2 or parts[0][1] != SUBJECT_ALT_NAME:
-            continue
-        for tag, value in _items(_only(parts[-1][1], SEQUENCE)):
-            if tag == DNS_NAME:
-                yield clean(value.decode("ascii", "replace"))
-            elif tag == IP_ADDRESS and len(value) in (4, 16):
-                yield str(ipaddress.ip_address(value))
+        if len(parts) >= 2 and parts[0][1] == SUBJECT_ALT_NAME:
+            yield from _items(_only(parts[-1][1], SEQUENCE))
+
+
+def _alternatives(fields: list[Item]) -> Iterator[str]:
+    for tag, value in _names(fields):
+        if tag == DNS_NAME:
+            yield clean(value.decode("ascii", "replace"))
+        elif tag == IP_ADDRESS and len(value) in (4, 16):
+            yield str(ipaddress.ip_address(value))
 
 
 def clean(text: str) -> str:

@@ -397,13 +397,16 @@ def _ended(db: sqlite3.Connection, identity: str) -> bool | None:
 
 
 def copy_the_rest(db: sqlite3.Connection) -> None:
-    """Add what `old` has in quarantine, of proven searches, and of marks."""
+    """Add what `old` has in quarantine, of proven searches, addresses of terminals, and of marks."""
     columns = "received_at, channel, subject, reason, peer, body"
     db.execute(
         f"INSERT INTO main.quarantine ({columns}) SELECT {columns} FROM old.quarantine o WHERE NOT EXISTS (SELECT 1"
         " FROM main.quarantine n WHERE (n.channel, n.subject, n.body) = (o.channel, o.subject, o.body)) ORDER BY id"
     )
     db.execute("INSERT OR IGNORE INTO main.proven_searches SELECT * FROM old.proven_searches")
+    # What `old` knows of them is newer.
+    db.execute("DELETE FROM main.terminal_addresses WHERE terminal IN (SELECT terminal FROM old.terminal_addresses)")
+    db.execute("INSERT INTO main.terminal_addresses SELECT * FROM old.terminal_addresses")
     db.execute(
         "INSERT INTO main.marks (at, kind, detail) SELECT at, kind, detail FROM old.marks o"
         " WHERE kind NOT IN ('journal_begins', ?) AND NOT EXISTS"

@@ -33,6 +33,7 @@ CODES = [
     "quarantined_event",
     "event_limit",
     "address_changed",
+    "identity_conflict",
     "released",
 ]
 COMMANDS = sorted(
@@ -75,6 +76,8 @@ def test_a_command_that_is_named_can_be_typed_and_stands_in_a_line(command: str)
     name, *arguments = typed.replace("RESULT", "approved").replace("AMOUNT", "1").removeprefix("posd ").split()
     context = click.Context(main)
     target = main.get_command(context, name)
+    if isinstance(target, click.Group) and arguments:
+        target = target.get_command(context, arguments.pop(0))
     assert target is not None
     values, left, _ = target.make_parser(context).parse_args(arguments)
     assert left == []

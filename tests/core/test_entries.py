@@ -17,6 +17,7 @@ from posd.payments.entries import (
     Attempted,
     CallbackBrokeOff,
     Dismissed,
+    Disputed,
     Entry,
     Interrupted,
     NothingHeard,
@@ -28,6 +29,7 @@ from posd.payments.entries import (
     Resolved,
     Searched,
     TakenOver,
+    Undisputed,
     Unlikely,
     apply,
     feed_word,
@@ -113,6 +115,8 @@ ENTRIES = [
     (Overrun(), "event_limit", lambda was: transitions.overrun(was, NOW)),
     (Reapplied(), "reapplied", lambda was: transitions.dismissed(was, AttentionCode.QUARANTINED_EVENT, NOW)),
     (AddressLost("10.0.0.7"), "address_changed", lambda was: transitions.address_lost(was, "10.0.0.7", NOW)),
+    (Disputed("why"), "identity_conflict", lambda was: transitions.disputed(was, "why", NOW)),
+    (Undisputed(), "identity_settled", lambda was: transitions.undisputed(was, NOW)),
     (AddressBack("10.0.0.7"), "address_back", lambda was: transitions.address_back(was, NOW)),
 ]
 
@@ -122,6 +126,7 @@ BEGINNINGS = (
     transitions.interrupted(starting(), NOW),
     transitions.quarantined(transitions.interrupted(starting(), NOW), "not JSON", NOW),
     transitions.address_lost(starting(), "10.0.0.7", NOW),
+    transitions.disputed(starting(), "why", NOW),
 )
 
 

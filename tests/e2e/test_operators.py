@@ -327,7 +327,16 @@ ATTENTIONS: dict[str, tuple[Bringing, str, str]] = {
     "released": (a_release, "ask_person", "ask_person"),
 }
 #: Those that only time, a lost database, another network or strange events bring; other files have them.
-ELSEWHERE = {"stalled", "no_callback", "orphan", "address_changed", "event_limit", "damaged_event", "approval_unlikely"}
+ELSEWHERE = {
+    "stalled",
+    "no_callback",
+    "orphan",
+    "address_changed",
+    "event_limit",
+    "damaged_event",
+    "approval_unlikely",
+    "identity_conflict",
+}
 
 
 async def test_every_attention_is_in_the_table() -> None:

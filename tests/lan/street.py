@@ -175,7 +175,7 @@ async def open_street(
         switch = stack.enter_context(network())
         machine = switch.machine("pos", *(net(address) for address in pos))
         addresses = [TERMINAL, TERMINAL_LATER, TERMINAL_6, TERMINAL_LINK]
-        certificates = tls.init(home / "terminals", names=["terminal.local"], addresses=addresses)
+        certificates = tls.init(home / "terminals", names=["terminal.local", SERIAL], addresses=addresses)
         config = CONFIGURATION.format(
             home=home, listen=listen, discovery=discovery, ca=certificates.ca_certificate, serial=SERIAL
         )

@@ -78,6 +78,8 @@ LINES: list[tuple[Any, dict[str, Any]]] = [
     (entries.Reapplied(), {"kind": "reapplied"}),
     (entries.AddressLost("192.0.2.1"), {"kind": "address_changed", "host": "192.0.2.1"}),
     (entries.AddressBack("192.0.2.1"), {"kind": "address_back", "host": "192.0.2.1"}),
+    (entries.Disputed("why"), {"kind": "identity_conflict", "reason": "why"}),
+    (entries.Undisputed(), {"kind": "identity_settled"}),
 ]
 PRINT_LINES: list[tuple[Any, dict[str, Any]]] = [
     (print_entries.Turn(), {"kind": "turn"}),

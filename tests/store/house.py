@@ -89,6 +89,7 @@ class Network:
         written: Callable[[], None] = lambda: None,
         *,
         same_as: str | None = None,
+        proven: bool = False,
         connected: Callable[[str | None], None] = lambda _certificate: None,
     ) -> Attempt:
         """Take a request, in the manner of `Device.call`."""

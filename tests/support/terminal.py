@@ -189,20 +189,28 @@ async def scripted_terminal(
     serial: str = "SN-TEST",
     issue: Callable[[trustme.CA], trustme.LeafCert] = lambda authority: authority.issue_cert("127.0.0.1"),
     ports: int = 1,
+    *,
+    plain: bool = False,
 ) -> AsyncIterator[ScriptedTerminal]:
-    """Run a scripted terminal on loopback over TLS; `issue` makes its certificate, it listens on `ports` ports."""
+    """Run a scripted terminal on loopback over TLS; `issue` makes its certificate, it listens on `ports` ports.
+
+    `plain`: over HTTP, without TLS.
+    """
     authority = trustme.CA()
     ca_file = directory / f"{serial}.ca.pem"
     authority.cert_pem.write_to_path(str(ca_file))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate = issue(authority)
-    certificate.configure_cert(context)
+    certificate.configure_cert(tls)
+    context = None if plain else tls
     terminal = ScriptedTerminal(serial, ca_file, context=context)
     der = ssl.PEM_cert_to_DER_cert(certificate.cert_chain_pems[0].bytes().decode())
     terminal.fingerprint = hashlib.sha256(der).hexdigest()
     connections = terminal.connections
     servers = [await asyncio.start_server(connections, "127.0.0.1", reserve(), ssl=context) for _ in range(ports)]
-    terminal.base_urls = [f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
+    terminal.base_urls = [
+        f"{'http' if plain else 'https'}://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers
+    ]
     terminal.base_url = terminal.base_urls[0]
     terminal.servers = servers
     try:

@@ -157,7 +157,8 @@ def test_an_address_that_was_trusted_once_is_kept_through_a_flood_of_announcemen
 
 
 def test_two_service_types_of_one_device_are_no_rivals() -> None:
-    made = claims(announced("a", A, SIX), Announcement("b", "SN-1", ("192.0.2.1",), 443, None, None, ""))
+    names = ("a._card-terminal._tcp.local.", "a._https._tcp.local.")
+    made = claims(announced(names[0], A, SIX), Announcement(names[1], "SN-1", ("192.0.2.1",), 443, None, None, ""))
     for candidate in made.candidates:
         candidate.verdict, candidate.certificate = ANSWERS, "x"
     assert made.rivals is None

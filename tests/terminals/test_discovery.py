@@ -37,7 +37,8 @@ DEBUG = '[logging]\nlevel = "debug"\n'
 
 async def test_from_the_announcement_to_the_goodbye(home: Path, network: AsyncZeroconf) -> None:
     async with scripted_terminal(home, ports=4) as terminal:
-        fleet = fleet_of(terminal, BY_KEY, BY_OTHER_KEY, BY_NAME)
+        fleet = fleet_of(terminal, BY_OTHER_KEY, BY_NAME)
+        fleet = f'[[terminals]]\nserial = "{BY_KEY}"\nfingerprint_sha256 = "{terminal.fingerprint}"\n{fleet}'
         ports = [port_of(url) for url in terminal.base_urls]
         async with running(home, fleet, DEBUG, discovery=DISCOVERY) as posd:
             assert await charge(posd, BY_KEY) == (503, "terminal_offline")
@@ -73,6 +74,7 @@ async def test_from_the_announcement_to_the_goodbye(home: Path, network: AsyncZe
             await moved(posd, network, terminal)
 
             seen = len(posd.lines)
+            terminal.unplug(2)
             await network.async_unregister_service(services[2])
             await posd.log_line("discovery.gone", after=seen, terminal=BY_NAME)
             known = (await posd.call("GET", f"/terminals/{BY_NAME}")).json

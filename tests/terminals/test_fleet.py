@@ -19,6 +19,7 @@ from posd.terminals.addresses import MAX_STRANGERS, News
 from posd.terminals.attempt import NotSent, Replied
 from posd.terminals.claims import Announcement
 from posd.terminals.fleet import Fleet
+from posd.terminals.identity import Proof, Trusted
 from posd.terminals.liveness import Liveness
 from tests.support.daemon import toml
 from tests.support.shop import answering
@@ -167,11 +168,12 @@ async def test_where_none_answers_the_reason_is_told(fleet: Fleet, right: Script
     assert (shown(fleet)["reachable"], "nothing listens there" in shown(fleet)["reason"]) == (False, True)
 
 
-async def test_what_is_newest_and_answers_is_not_kept_waiting_by_what_does_not(
+async def test_where_it_was_trusted_and_answers_no_call_is_kept_waiting_by_what_does_not(
     fleet: Fleet, right: ScriptedTerminal, silent: int
 ) -> None:
     fleet.addresses.announce(announced("old", right, port=silent))
     fleet.addresses.announce(announced("new", right))
+    fleet.addresses.trust(SERIAL, Trusted(right.base_url, Proof.NONE, AT))
     assert await fleet.addresses.choose(SERIAL) == (right.base_url, "mdns")
     assert [url for _, url in fleet.addresses._looks] == [f"https://127.0.0.1:{silent}"], (
         "the other one is still waited for"
@@ -215,18 +217,20 @@ async def test_of_two_that_claim_one_serial_the_one_that_is_trusted_wins(
     assert [line["event"] for line in lines] == ["discovery.claim"], "it is there again: that is told again"
 
 
-async def test_where_both_are_trusted_the_newest_counts_and_a_person_is_told(
+async def test_where_both_are_trusted_and_none_bears_the_serial_none_is_called_and_a_person_is_told(
     trusting_both: Fleet, right: ScriptedTerminal, other: ScriptedTerminal
 ) -> None:
     fleet = trusting_both
     fleet.addresses.announce(announced("a", right))
     fleet.addresses.announce(announced("b", other))
     with capture_logs() as lines:
-        assert await fleet.addresses.choose(SERIAL) == (other.base_url, "mdns")
+        assert await fleet.addresses.choose(SERIAL) is None
         await fleet.addresses.check(SERIAL)
-    (warning,) = (line for line in lines if line["event"] == "discovery.claim")
-    assert (warning["host"], warning["count"]) == (other.base_url, 2)
-    assert "trusted as well" in warning["detail"]
+    (warning,) = (line for line in lines if line["log_level"] == "warning")
+    assert (warning["event"], warning["kind"]) == ("terminal.identity_conflict", "rivals")
+    dispute = fleet.addresses.conflict(SERIAL)
+    assert dispute is not None
+    assert {item.base_url for item in dispute.claims} == {right.base_url, other.base_url}
 
 
 async def test_a_terminal_that_reappears_elsewhere_is_called_there(fleet: Fleet, right: ScriptedTerminal) -> None:

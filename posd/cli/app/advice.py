@@ -111,6 +111,11 @@ ATTENTION_ADVICE: Mapping[str, Advice] = {
         "is nothing to do: posd asks the terminal by itself until it knows the outcome. To ask it this moment:",
         ("posd reconcile {id}",),
     ),
+    "identity_conflict": Advice(
+        "It is not sure which device is the terminal, so that nothing is sent to it for this {noun}; what the terminal "
+        "reports by itself still counts. Look at the terminal and its address, and say which device it is:",
+        ("posd terminals", "posd terminals identity SERIAL"),
+    ),
     "released": Advice(
         "A person freed the terminal; {whether} is still open. Ask the terminal again, or settle the {noun} once you "
         "know how it ended:",

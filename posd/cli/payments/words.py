@@ -207,6 +207,8 @@ KINDS: Mapping[str, str] = {
     "acknowledge": "attention {code} cleared by a person",
     "address_changed": "this machine lost its address {host}: events may not arrive",
     "address_back": "this machine has its address {host} again",
+    "identity_conflict": "it is not sure which device is the terminal",
+    "identity_settled": "it is sure again which device is the terminal",
     "taken_over": "taken over from the database that a restore replaced",
     "turn": "its turn to be sent came",
     "webhook": "the terminal reported {status}",

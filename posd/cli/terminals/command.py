@@ -76,6 +76,7 @@ def remarks(items: list[Mapping[str, Any]]) -> list[str]:
 #: What can be done beside listing: one file a command.
 SUBCOMMANDS: Targets = {
     "find": "posd.cli.terminals.find:find",
+    "identity": "posd.cli.terminals.identity:identity",
     "pin": "posd.cli.terminals.pin:pin",
 }
 

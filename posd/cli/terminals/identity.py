@@ -1,0 +1,89 @@
+"""`posd terminals identity`: who claims to be a terminal, and a person's word about which device it is."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from posd.cli.app.completion_words import serials
+from posd.cli.app.connection import Problem, connect, json_option
+from posd.cli.app.exit_codes import ExitCode
+from posd.cli.app.output import Output, moment
+from posd.cli.tls.settings import fail
+
+COLUMNS = ("address", "source", "since", "proof", "used")
+
+#: `identity.proof` -> what it means.
+PROOFS: Mapping[str, str] = {
+    "pinned": "its pinned certificate proves who it is",
+    "ca": "its certificate is of the named CA and bears the serial",
+    "none": "nothing proves who it is: pin its certificate (posd terminals pin {serial})",
+}
+NOTHING = "Nothing claims to be terminal {serial}: is it switched on and in this network?"
+CONFLICT = (
+    "It is not sure which of these is terminal {serial}. Nothing is sent to it until you say so, or it ends by itself:"
+)
+DECIDE = '    posd terminals identity {serial} --base-url URL --operator NAME --note "WHY"'
+
+
+@click.command()
+@click.argument("serial", shell_complete=serials)
+@click.option("--base-url", metavar="URL", help="The address of the device that is the terminal: you have looked.")
+@click.option("--operator", metavar="NAME", help="Who says so; it is kept.")
+@click.option("--note", metavar="TEXT", help="Why; it is kept.")
+@json_option
+@click.pass_context
+def identity(
+    ctx: click.Context, output: Output, serial: str, base_url: str | None, operator: str | None, note: str | None
+) -> None:
+    """Show who claims to be a terminal, and what proves it; or say which of them it is.
+
+    With --base-url posd calls the terminal at that address from then on. Compare the address with the one that the
+    terminal itself shows before you say so: payments go there. Exit code 1 where it is not sure who is the terminal.
+    """
+    path = f"/terminals/{quote(serial, safe='')}"
+    given = (base_url, operator, note)
+    if any(given) and not all(given):
+        fail(output, "nothing was decided: give --base-url, --operator and --note together", ExitCode.USAGE)
+    with connect(ctx) as api:
+        if base_url:
+            said = {"operator": operator, "note": note, "base_url": base_url}
+            try:
+                reply = api.post(f"{path}/identity", said)
+            except Problem as problem:
+                fail(output, problem.detail)
+        else:
+            api.get("/terminals", {"check": "true"})  # each is looked at first
+            reply = api.get(path)
+    terminal = reply.body
+    conflict = terminal["identity"]["conflict"]
+    if output.as_json:
+        output.json(reply.raw)
+    else:
+        _show(output, terminal)
+    sys.exit(ExitCode.NOT_DONE if conflict else ExitCode.DONE)
+
+
+def _show(output: Output, terminal: Mapping[str, Any]) -> None:
+    serial, found = terminal["serial"], terminal["identity"]
+    if not found["claims"]:
+        output.line(NOTHING.format(serial=serial), "yellow")
+        return
+    rows = [
+        (
+            claim["base_url"],
+            claim["source"],
+            moment(claim["since"]),
+            claim["proof"],
+            "yes" if claim["base_url"] == terminal["base_url"] and not found["conflict"] else "-",
+        )
+        for claim in found["claims"]
+    ]
+    output.table(COLUMNS, rows, whole="address")
+    if found["conflict"]:
+        output.line(CONFLICT.format(serial=serial), "yellow")
+        output.line(DECIDE.format(serial=serial))
+    else:
+        output.line(f"Terminal {serial}: {PROOFS[found['proof']].format(serial=serial)}")

@@ -1,0 +1,112 @@
+"""What devices that contradict each other mean for open payments: an attention while it lasts.
+
+While it is not sure which device is a terminal, nothing is sent to it: the open payments there are neither searched for
+nor aborted, and say so. What a device says it is, in an acknowledgement, an event or the answer of a search, is kept:
+an address at which another terminal answers is not used again until the right one answers there, or a person decides.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from posd.payments import rows
+from posd.payments.entries import Disputed, Undisputed
+from posd.payments.model import AttentionCode
+from posd.payments.record import CallsInFlight, Moved, record, said_it_is
+from posd.records import terminal_addresses
+from posd.storage.errors import CommitUncertain, StorageUnavailable
+from posd.storage.store import Store
+from posd.storage.writer import Unit
+from posd.terminals.fleet import Fleet
+from posd.terminals.identity import Conflict
+
+#: While the disk is full, how often it is tried again, in seconds.
+RETRY_STORING_SECONDS = 1.0
+
+log = structlog.get_logger("posd.identity")
+
+
+class IdentityConflicts:
+    """Marks the open payments of terminals in a conflict. Run `run` as a task; cancel it to stop."""
+
+    def __init__(self, store: Store, fleet: Fleet, outstanding: CallsInFlight, now: Callable[[], datetime]) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._outstanding = outstanding
+        self._now = now
+        self._looked: set[str] = set()  # terminals that were looked at, or about which a conflict began or ended
+        self._right: dict[str, str] = {}  # terminal -> address at which it answered rightly after all
+        self._marked: set[str] = set()  # terminals with payments that have the attention
+        self._wake = asyncio.Event()
+        fleet.addresses.on_looked = self._take
+        store.hub.listen(self._changed, Moved)
+
+    async def run(self) -> None:
+        """Mark what is to be marked, until cancelled."""
+        found = await self._store.read(rows.open_ones)
+        self._marked = {item.terminal for item in found if item.attention_of(AttentionCode.IDENTITY_CONFLICT)}
+        while True:
+            try:
+                await self._record_right()
+                await self._mark()
+            except (StorageUnavailable, CommitUncertain) as error:
+                log.warning("payment.not_recorded", error=str(error), retry_s=RETRY_STORING_SECONDS)
+                await asyncio.sleep(RETRY_STORING_SECONDS)
+                continue
+            await self._wake.wait()
+            self._wake.clear()
+
+    def _take(self, terminal: str) -> None:
+        if terminal in self._marked or self._fleet.addresses.conflict(terminal) is not None:
+            self._looked.add(terminal)
+            self._wake.set()
+
+    def _changed(self, changes: Sequence[Moved]) -> None:
+        """Hear on the loop what devices say they are, after the COMMIT."""
+        for change in changes:
+            terminal, sent_to, serial = change.after.terminal, change.after.sent_to, said_it_is(change)
+            if terminal not in self._fleet or sent_to is None or serial is None:
+                continue
+            trusted = self._fleet.addresses.trusted(terminal)
+            if trusted is None or trusted.base_url != sent_to:
+                continue
+            other = serial if serial != terminal else None
+            told = other is not None and change.before is not None and change.before.mismatched
+            if other != trusted.other_serial and not told:
+                self._fleet.addresses.says_it_is(terminal, sent_to, other)
+                if other is None:
+                    self._right[terminal] = sent_to
+                    self._wake.set()
+
+    async def _record_right(self) -> None:
+        while self._right:
+            terminal, base_url = next(iter(self._right.items()))
+            await self._store.write(partial(_right, terminal=terminal, base_url=base_url))
+            del self._right[terminal]
+
+    async def _mark(self) -> None:
+        while self._looked:
+            terminal = next(iter(self._looked))
+            dispute = self._fleet.addresses.conflict(terminal)
+            if dispute is not None and dispute.kind is Conflict.SERIAL:
+                dispute = None  # its payments are asked for where they were sent to, and say `serial_mismatch`
+            # Where nobody has looked yet since the start, what was seen before counts.
+            if dispute is not None or terminal not in self._fleet or self._fleet.addresses.reachable(terminal):
+                detail = dispute.detail if dispute is not None else None
+                await self._store.write(partial(self._record, terminal=terminal, detail=detail))
+                (self._marked.discard if detail is None else self._marked.add)(terminal)
+            self._looked.discard(terminal)
+
+    def _record(self, unit: Unit, terminal: str, detail: str | None) -> None:
+        for before in list(rows.open_on(unit.db, terminal)):
+            marked = before.attention_of(AttentionCode.IDENTITY_CONFLICT) is not None
+            if marked is (detail is None):
+                entry = Undisputed() if detail is None else Disputed(detail)
+                record(unit, before, entry, self._now(), self._outstanding)
+
+
+def _right(unit: Unit, terminal: str, base_url: str) -> None:
+    terminal_addresses.says_it_is(unit, terminal, base_url, None)

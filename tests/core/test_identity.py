@@ -1,0 +1,116 @@
+"""Which address of a terminal may be used: every situation there is, against the promises of design 13.2."""
+
+from itertools import product
+
+import pytest
+
+from posd.terminals.identity import (
+    Claimants,
+    Conflict,
+    Dispute,
+    Old,
+    Proof,
+    Situation,
+    Trusted,
+    Use,
+    judge,
+    todo,
+    words,
+)
+from tests.support.tables import every
+
+BOOLEANS = ("configured", "pinned", "proven", "proved", "decided", "contested", "open")
+#: Every situation there is.
+ALL = [
+    Situation(**dict(zip(BOOLEANS, flags, strict=True)), old=old, claimants=claimants)
+    for *flags, old, claimants in product(*[(False, True)] * len(BOOLEANS), Old, Claimants)
+]
+
+
+def unproven(**changes: object) -> Situation:
+    """Return a situation in which nothing is proven: without changes a terminal that is where it was."""
+    base = {"configured": False, "pinned": False, "proven": False, "old": Old.ANSWERS, "claimants": Claimants.NONE}
+    return Situation(**base | changes)  # type: ignore[arg-type]
+
+
+def test_a_configured_address_always_wins() -> None:
+    assert {judge(seen) for seen in ALL if seen.configured} == {Use.CONFIGURED}
+
+
+def test_what_is_pinned_or_proven_moves_without_a_question() -> None:
+    assert {judge(seen) for seen in ALL if seen.pinned and not seen.configured} == {Use.NEWEST}
+    rest = [seen for seen in ALL if seen.proven and not seen.configured and not seen.pinned]
+    assert {judge(seen) for seen in rest} == {Use.PROVEN}
+
+
+UNPROVEN = [seen for seen in ALL if not (seen.configured or seen.pinned or seen.proven)]
+
+
+def test_without_proof_a_new_claim_is_followed_only_in_the_one_case() -> None:
+    followed = [seen for seen in UNPROVEN if judge(seen) is Use.NEW]
+    assert followed
+    for seen in followed:
+        assert (seen.old, seen.claimants) == (Old.SILENT, Claimants.ONE), seen
+        assert {seen.open, seen.proved, seen.contested} == {False}, seen
+
+
+def test_where_it_was_trusted_is_used_only_where_nobody_else_may_be_it() -> None:
+    for seen in UNPROVEN:
+        if judge(seen) is Use.TRUSTED:
+            assert seen.old is not Old.NEVER, seen
+            alone = seen.claimants is Claimants.NONE
+            assert alone or seen.old is Old.UNKNOWN or (seen.old is Old.ANSWERS and seen.decided), seen
+
+
+def test_only_where_none_was_ever_trusted_the_best_claim_is_used_unless_there_are_two() -> None:
+    for seen in UNPROVEN:
+        if seen.old is Old.NEVER:
+            several = seen.claimants is Claimants.SEVERAL
+            assert judge(seen) is (Conflict.RIVALS if several else Use.NEWEST), seen
+        else:
+            assert judge(seen) is not Use.NEWEST, seen
+
+
+def test_a_payment_that_is_open_never_makes_more_be_believed() -> None:
+    for seen in ALL:
+        if seen.open and isinstance(judge(seen), Use):
+            closed = Situation(**{name: getattr(seen, name) for name in seen.__struct_fields__} | {"open": False})
+            assert judge(closed) is judge(seen), seen
+
+
+@every(
+    ("changes", "expected"),
+    [
+        ({}, Use.TRUSTED),
+        ({"claimants": Claimants.ONE}, Conflict.RIVALS),
+        ({"claimants": Claimants.ONE, "decided": True}, Use.TRUSTED),
+        ({"claimants": Claimants.ONE, "old": Old.UNKNOWN}, Use.TRUSTED),
+        ({"claimants": Claimants.NONE, "old": Old.SILENT}, Use.TRUSTED),
+        ({"claimants": Claimants.ONE, "old": Old.SILENT}, Use.NEW),
+        ({"claimants": Claimants.ONE, "old": Old.SILENT, "decided": True}, Use.NEW),
+        ({"claimants": Claimants.ONE, "old": Old.SILENT, "open": True}, Conflict.MOVED),
+        ({"claimants": Claimants.ONE, "old": Old.SILENT, "proved": True}, Conflict.MOVED),
+        ({"claimants": Claimants.ONE, "old": Old.SILENT, "decided": True, "contested": True}, Conflict.MOVED),
+        ({"claimants": Claimants.SEVERAL, "old": Old.SILENT}, Conflict.RIVALS),
+    ],
+    ids=str,
+)
+def test_the_table(changes: dict[str, object], expected: Use | Conflict) -> None:
+    assert judge(unproven(**changes)) is expected
+
+
+@pytest.mark.parametrize("kind", Conflict)
+def test_each_conflict_names_the_devices(kind: Conflict) -> None:
+    said = words(kind, "SN-1", ("http://b",), "http://a", "SN-2")
+    assert "SN-1" in said
+    assert "http://a" in said
+    assert ("SN-2" in said) == (kind is Conflict.SERIAL)
+    assert ("http://b" in said) == (kind is not Conflict.SERIAL)
+    dispute = Dispute(kind, "t", (), said, todo("SN-1"))
+    assert dispute.detail.startswith(said)
+    assert "posd terminals identity SN-1" in dispute.detail
+
+
+def test_a_decision_is_told_from_what_posd_noted_itself() -> None:
+    assert not Trusted("http://a", Proof.NONE, "t").decided
+    assert Trusted("http://a", Proof.NONE, "t", operator="Ana").decided

@@ -1,0 +1,408 @@
+"""An address is not an identity: who claims to be a terminal, over real mDNS, with a real daemon (design 13.2)."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import trustme
+from zeroconf import ServiceInfo
+from zeroconf.asyncio import AsyncZeroconf
+
+from tests.support.daemon import Daemon, Reply, running
+from tests.support.events import body
+from tests.support.https import deliver
+from tests.support.shop import AMOUNT, acknowledging
+from tests.support.terminal import ScriptedTerminal, scripted_terminal
+from tests.support.webhooks import attention
+from tests.terminals import announcing
+from tests.terminals.announcing import DISCOVERY, port_of
+
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture
+def serial() -> str:
+    return f"SN-{token_hex(3)}"
+
+
+@pytest.fixture
+async def devices(home: Path, serial: str) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
+    """Two devices that speak plain HTTP; the first is the terminal, and has a second port to move to."""
+    async with AsyncExitStack() as stack:
+        right = await stack.enter_async_context(scripted_terminal(home, serial, ports=2, plain=True))
+        other = await stack.enter_async_context(scripted_terminal(home, f"{serial}-other", plain=True))
+        right.start = other.start = acknowledging(serial)
+        yield right, other
+
+
+def plain(serial: str) -> str:
+    """Return the entry of a terminal that is discovered and spoken to over plain HTTP."""
+    return f'[[terminals]]\nserial = "{serial}"\nscheme = "http"\nconnect_timeout_seconds = 2\n'
+
+
+def announcement(instance: str, url: str, serial: str) -> ServiceInfo:
+    return announcing.service(f"{instance}-{serial}", port_of(url), {"serial": serial})
+
+
+async def announce(network: AsyncZeroconf, posd: Daemon, instance: str, url: str, serial: str) -> ServiceInfo:
+    """Announce a serial at an address, and wait until the daemon has heard it."""
+    seen, info = len(posd.lines), announcement(instance, url, serial)
+    await network.async_register_service(info, cooperating_responders=True)
+    await posd.log_line("discovery.found", after=seen, terminal=serial, port=port_of(url))
+    return info
+
+
+async def charge(posd: Daemon, serial: str) -> Reply:
+    return await posd.call("PUT", f"/transactions/{uuid4()}", {"terminal": serial, "amount": AMOUNT})
+
+
+async def active(posd: Daemon, serial: str) -> str:
+    """Start a payment that the terminal takes; return its id."""
+    reply = await charge(posd, serial)
+    assert (reply.status, reply.json["phase"]) == (201, "active"), reply.body
+    return str(reply.json["client_transaction_id"])
+
+
+async def end(posd: Daemon, terminal: ScriptedTerminal, identity: str, serial: str) -> None:
+    """Let the terminal report that the payment was canceled."""
+    request = next(item for item in terminal.requests if identity.encode() in item.body)
+    assert await deliver(request.callback, body(identity, "TERMINAL_CANCELED", None, serial), posd.ca) == 200
+
+
+async def paid(posd: Daemon, terminal: ScriptedTerminal, serial: str) -> None:
+    """Run a payment from its start to its end: the terminal is trusted where it is now."""
+    await end(posd, terminal, await active(posd, serial), serial)
+
+
+async def shown(posd: Daemon, serial: str) -> Any:
+    return (await posd.call("GET", f"/terminals/{serial}")).json
+
+
+async def until(posd: Daemon, serial: str, **expected: Any) -> Any:
+    """Wait until the daemon shows that of the terminal's identity; it looks at it whenever it is asked."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            known = {
+                item["serial"]: item for item in (await posd.call("GET", "/terminals?check=true")).json["terminals"]
+            }
+            if expected.items() <= (known[serial] | known[serial]["identity"]).items():
+                return known[serial]
+            await asyncio.sleep(0.05)  # the daemon does not tell of it: it is asked again
+
+
+def refused(reply: Reply) -> set[str]:
+    """Return the addresses of the claims with which a call was refused."""
+    assert (reply.status, reply.json["code"]) == (503, "identity_conflict"), reply.body
+    return {item["base_url"] for item in reply.json["claims"]}
+
+
+async def decide(posd: Daemon, serial: str, base_url: str) -> Reply:
+    said = {"operator": "Ana", "note": "I looked at the terminal", "base_url": base_url}
+    return await posd.call("POST", f"/terminals/{serial}/identity", said, socket=posd.admin_socket)
+
+
+Devices = tuple[ScriptedTerminal, ScriptedTerminal]
+
+
+async def test_a_second_device_that_answers_under_the_serial_is_sent_nothing_until_a_person_decides(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, other = devices
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        await announce(network, posd, "right", right.base_url, serial)
+        await paid(posd, right, serial)
+        await announce(network, posd, "other", other.base_url, serial)
+
+        reply = await charge(posd, serial)
+        assert refused(reply) == {right.base_url, other.base_url}
+        assert {item["proof"] for item in reply.json["claims"]} == {"none"}
+        assert (len(right.requests), other.requests) == (1, [])
+        known = await shown(posd, serial)
+        assert (known["base_url"], known["identity"]["conflict"]) == (right.base_url, True)
+        health = (await posd.call("GET", "/health")).json
+        assert (health["status"], health["checks"]["identity"]["status"]) == ("degraded", "degraded")
+        assert "posd terminals identity" in health["checks"]["identity"]["todo"]
+        job = {"terminal": serial, "external_reference": "", "document": {"text": "x"}}
+        assert refused(await posd.call("PUT", "/print-jobs/one", job)) == {right.base_url, other.base_url}
+        line = await posd.log_line("terminal.identity_conflict", terminal=serial)
+        assert (line["level"], line["kind"]) == ("warning", "rivals")
+
+        assert (await decide(posd, serial, "http://192.0.2.1:1")).json["code"] == "invalid_request"
+        assert (await decide(posd, "SN-NOBODY", right.base_url)).json["code"] == "not_found"
+        decided = await decide(posd, serial, right.base_url)
+        assert (decided.status, decided.json["identity"]["conflict"]) == (200, False), decided.body
+        await paid(posd, right, serial)
+
+        await posd.restart()  # the word of a person is kept; the other one goes on answering
+        await until(posd, serial, base_url=right.base_url, reachable=True)
+        await paid(posd, right, serial)
+        assert (len(right.requests), other.requests, right.prints, other.prints) == (3, [], [], [])
+
+
+async def test_what_is_announced_and_does_not_answer_stops_nothing(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, other = devices
+    other.unplug()
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        await announce(network, posd, "right", right.base_url, serial)
+        await paid(posd, right, serial)
+        await announce(network, posd, "other", other.base_url, serial)
+        await paid(posd, right, serial)
+        known = await shown(posd, serial)
+        assert known["identity"]["conflict"] is False
+        assert {item["base_url"] for item in known["identity"]["claims"]} == {right.base_url, other.base_url}
+
+
+async def test_a_terminal_that_moves_while_nothing_is_open_is_followed_by_itself(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, _ = devices
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        await announce(network, posd, "right", right.base_url, serial)
+        await paid(posd, right, serial)
+        right.unplug()
+        await network.async_update_service(announcement("right", right.base_urls[1], serial))
+        await posd.log_line("discovery.found", terminal=serial, port=port_of(right.base_urls[1]))
+        await paid(posd, right, serial)
+        known = await shown(posd, serial)
+        assert (known["base_url"], known["identity"]["conflict"]) == (right.base_urls[1], False)
+        assert (await posd.log_line("terminal.moved", terminal=serial))["host"] == right.base_urls[1]
+
+
+async def test_in_the_middle_of_a_payment_nothing_is_asked_at_a_new_address_that_proves_nothing(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, other = devices
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        await announce(network, posd, "right", right.base_url, serial)
+        identity = await active(posd, serial)
+        right.unplug()
+        await announce(network, posd, "other", other.base_url, serial)
+        payment = await posd.wait_for(identity, lambda item: "identity_conflict" in attention(item))
+        assert payment["outcome"] is None
+        reply = await posd.call("POST", f"/transactions/{identity}/reconcile")
+        assert reply.json["last_search"]["result"] == "no_answer"
+        assert refused(await posd.call("POST", f"/transactions/{identity}/abort")) == {right.base_url, other.base_url}
+        assert (other.requests, other.searches) == ([], [])
+
+        await posd.restart()  # nor after a restart: where it was sent is known
+        await posd.log_line("terminal.identity_conflict", terminal=serial)
+        await posd.call("POST", f"/transactions/{identity}/reconcile")
+        assert (other.requests, other.searches) == ([], [])
+
+        await right.plug_in()
+        assert (await network.async_unregister_service(announcement("other", other.base_url, serial))) is not None
+        await posd.wait_for(identity, lambda item: "identity_conflict" not in attention(item))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await right.searched.wait()
+        assert other.searches == []
+
+
+async def test_after_a_restart_the_first_that_claims_the_serial_is_not_believed(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, other = devices
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        info = await announce(network, posd, "right", right.base_url, serial)
+        await paid(posd, right, serial)
+        await posd.kill()
+        await (await network.async_unregister_service(info))
+        await posd.start()
+        await announce(network, posd, "other", other.base_url, serial)
+        assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
+        assert other.requests == []
+
+
+async def test_a_forged_goodbye_does_not_make_room_for_another_device(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, other = devices
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        info = await announce(network, posd, "right", right.base_url, serial)
+        await paid(posd, right, serial)
+        await (await network.async_unregister_service(info))
+        await posd.log_line("discovery.gone", terminal=serial)
+        await paid(posd, right, serial)  # it answers as before
+        await announce(network, posd, "right", other.base_url, serial)
+        assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
+        assert other.requests == []
+
+
+@pytest.mark.slow
+async def test_a_conflict_ends_by_itself_when_the_other_device_stays_away(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, other = devices
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        await announce(network, posd, "right", right.base_url, serial)
+        await paid(posd, right, serial)
+        await announce(network, posd, "other", other.base_url, serial)
+        refused(await charge(posd, serial))
+        other.unplug()
+        refused(await charge(posd, serial))  # not at once: it may come and go
+        await until(posd, serial, conflict=False)
+        await posd.log_line("terminal.identity_settled", terminal=serial)
+        await paid(posd, right, serial)
+        assert other.requests == []
+
+
+async def test_of_two_that_are_there_before_the_first_payment_none_is_chosen(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, other = devices
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        await announce(network, posd, "right", right.base_url, serial)
+        await announce(network, posd, "other", other.base_url, serial)
+        assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
+        assert (await decide(posd, serial, right.base_url)).status == 200
+        await paid(posd, right, serial)
+        # Whoever was turned down is not followed when the right one is away.
+        right.unplug()
+        await until(posd, serial, reachable=False)
+        assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
+        assert other.requests == []
+        text = (await posd.call("GET", "/../metrics")).body.decode()
+        assert f'posd_terminal_identity_conflict{{terminal="{serial}"}} 1' in text
+
+
+def bearing(serial: str) -> Any:
+    """Return what issues a certificate that bears a serial."""
+
+    def issue(authority: trustme.CA) -> trustme.LeafCert:
+        return authority.issue_cert("127.0.0.1", common_name=serial)
+
+    return issue
+
+
+@pytest.mark.parametrize("proof", ["ca", "pinned"])
+async def test_a_terminal_that_proves_who_it_is_moves_without_a_question_in_the_middle_of_a_payment(
+    home: Path, network: AsyncZeroconf, serial: str, proof: str
+) -> None:
+    async with (
+        scripted_terminal(
+            home, serial, bearing(serial) if proof == "ca" else lambda ca: ca.issue_cert("127.0.0.1"), 2
+        ) as right,
+        scripted_terminal(home, f"{serial}-other") as other,
+    ):
+        right.start = other.start = acknowledging(serial)
+        (home / "fleet.pem").write_text(right.ca_file.read_text() + other.ca_file.read_text())
+        trusted = (
+            f'fingerprint_sha256 = "{right.fingerprint}"' if proof == "pinned" else f'ca_file = "{home}/fleet.pem"'
+        )
+        entry = f'[[terminals]]\nserial = "{serial}"\n{trusted}\n'
+        async with running(home, entry, discovery=DISCOVERY) as posd:
+            await announce(network, posd, "right", right.base_url, serial)
+            identity = await active(posd, serial)
+            await announce(network, posd, "other", other.base_url, serial)
+            right.unplug()
+            await network.async_update_service(announcement("right", right.base_urls[1], serial))
+            await posd.log_line("discovery.found", terminal=serial, port=port_of(right.base_urls[1]))
+            known = await until(posd, serial, base_url=right.base_urls[1], reachable=True)
+            assert (known["identity"]["proof"], known["identity"]["conflict"]) == (proof, False)
+            await posd.call("POST", f"/transactions/{identity}/reconcile")
+            assert len(right.searches) >= 1
+            assert (other.requests, other.searches) == ([], [])
+            # Of what had proven itself nothing is believed that cannot.
+            await end(posd, right, identity, serial)
+            await posd.restart()
+            right.unplug(1)
+            await posd.log_line("discovery.started")
+            await until(posd, serial, reachable=False)
+            if proof == "ca":
+                await until(posd, serial, conflict=True)
+            reply = await charge(posd, serial)
+            if proof == "ca":
+                assert refused(reply) >= {right.base_url, other.base_url}
+            else:  # whatever is there is connected to, and shows another certificate
+                assert (reply.status, reply.json["phase"]) == (201, "final")
+            assert (other.requests, other.searches) == ([], [])
+
+
+async def test_a_certificate_of_the_ca_that_does_not_bear_the_serial_proves_nothing(
+    home: Path, network: AsyncZeroconf, serial: str
+) -> None:
+    async with scripted_terminal(home, serial) as right, scripted_terminal(home, f"{serial}-other") as other:
+        right.start = other.start = acknowledging(serial)
+        (home / "fleet.pem").write_text(right.ca_file.read_text() + other.ca_file.read_text())
+        entry = f'[[terminals]]\nserial = "{serial}"\nca_file = "{home}/fleet.pem"\n'
+        async with running(home, entry, discovery=DISCOVERY) as posd:
+            await announce(network, posd, "right", right.base_url, serial)
+            await paid(posd, right, serial)
+            await announce(network, posd, "other", other.base_url, serial)
+            assert refused(await charge(posd, serial)) == {right.base_url, other.base_url}
+            assert (await shown(posd, serial))["identity"]["proof"] == "none"
+            assert other.requests == []
+
+
+async def test_an_address_in_the_configuration_that_is_another_terminal_is_not_used_again(
+    home: Path, devices: Devices, serial: str
+) -> None:
+    right, _ = devices
+    right.start = acknowledging("SN-ANOTHER")
+    entry = f'{plain(serial)}base_url = "{right.base_url}"\n'
+    async with running(home, entry) as posd:
+        identity = await active(posd, serial)
+        assert "serial_mismatch" in attention(await posd.transaction(identity))
+        released = {"operator": "Ana", "note": "x"}
+        assert (await posd.call("POST", f"/transactions/{identity}/release", released)).status == 200
+        for _ in range(2):
+            reply = await charge(posd, serial)
+            assert refused(reply) == {right.base_url}
+            assert "SN-ANOTHER" in reply.json["detail"]
+            await posd.restart()
+        assert len(right.requests) == 1
+        assert (await decide(posd, serial, right.base_url)).status == 200
+        right.start = acknowledging(serial)
+        await active(posd, serial)
+
+
+async def test_the_checks_of_a_start_come_before_the_address(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, _ = devices
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        known = {"terminal": serial, "type": "void", "original": str(uuid4())}
+        reply = await posd.call("PUT", f"/transactions/{uuid4()}", known)
+        assert reply.json["code"] == "unknown_original"
+        assert (await charge(posd, serial)).json["code"] == "terminal_offline"
+        info = await announce(network, posd, "right", right.base_url, serial)
+        await active(posd, serial)
+        await (await network.async_unregister_service(info))
+        right.unplug()
+        assert (await charge(posd, serial)).json["code"] == "terminal_busy"
+
+
+async def test_the_command_shows_the_claims_and_takes_the_decision(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, other = devices
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        await announce(network, posd, "right", right.base_url, serial)
+        await announce(network, posd, "other", other.base_url, serial)
+        refused(await charge(posd, serial))
+        command = ("--socket", str(posd.admin_socket), "terminals", "identity", serial)
+        code, said = await posd_says(*command)
+        assert (code, right.base_url in said, other.base_url in said) == (1, True, True), said
+        assert "--base-url URL --operator NAME" in said
+        code, said = await posd_says(*command, "--base-url", right.base_url, "--operator", "Ana", "--note", "looked")
+        assert code == 0, said
+        await paid(posd, right, serial)
+        assert other.requests == []
+
+
+async def posd_says(*arguments: str) -> tuple[int | None, str]:
+    """Run a command; return its exit code and all that it said."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "posd", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    return process.returncode, said.decode()

@@ -54,7 +54,7 @@ async def test_the_bank_approves_a_part_of_the_amount(counter: Counter, name: st
     outcome = (await counter.one_request())["outcome"]
     said = re.fullmatch(r"PAID (\S+) INSTEAD OF (\S+), ticket (\d+)", recipe.said[-1])
     assert said, recipe.said
-    assert Decimal(said[1]) == outcome["authorized_amount"] == 4000
+    assert Decimal(said[1]) == outcome["authorized_amount"] == 5000
     assert said.groups()[1:] == (A_PART, outcome["ticket_number"])
     async with counter.recipe(name) as recipe:
         assert await recipe.ends() == 2  # nothing is open

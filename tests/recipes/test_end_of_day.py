@@ -82,5 +82,5 @@ async def test_what_no_person_has_checked_keeps_the_day_open(counter: Counter) -
     assert (await counter.daemon.transaction(void))["original"] is None
     async with counter.recipe("end_of_day.py", **environment) as recipe:
         assert await recipe.ends() == 4
-    assert any(line.startswith(f"NOT CLEAR: charge {part} (4000.00): ") for line in recipe.said)
+    assert any(line.startswith(f"NOT CLEAR: charge {part} (5000.00): ") for line in recipe.said)
     assert recipe.said[-1].startswith(f"NOT CLEAR: void {void} ")

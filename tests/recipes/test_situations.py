@@ -14,7 +14,7 @@ from tests.recipes.running import tried
 from tests.recipes.trouble import troubled
 
 APPROVED, DECLINED, LOST_ACKNOWLEDGEMENT, BY_HAND = "9000.01", "9000.04", "9000.20", "9000.09"
-A_PART, CANCELED_AT_THE_ACQUIRER = "9000.98", "9000.97"  # of the first 4000 are approved
+A_PART, CANCELED_AT_THE_ACQUIRER = "9000.98", "9000.97"  # of the first 5000 are approved
 UNHEARD = "9000.67"
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)]
@@ -156,7 +156,7 @@ async def test_a_card_that_has_less_on_it_leaves_the_rest_to_another(counter: Co
         await counter.starts(1)
         await counter.pass_time()
         assert await recipe.ends() == 6
-    part = f"part 1, {A_PART}: PAID 4000.00 INSTEAD, 5000.98 left"
+    part = f"part 1, {A_PART}: PAID 5000.00 INSTEAD, 4000.98 left"
     assert recipe.said == [part]
     async with counter.recipe(*arguments, "5000.99") as recipe:
         assert await recipe.ends() == 6
@@ -175,7 +175,7 @@ OF_ONE_PAYMENT = {"abort_button.py": ("{id}", "{amount}"), "two_tills.py": ("{id
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("amount", "code", "words"),
-    [(A_PART, 6, "PAID 4000.00 INSTEAD OF 9000.98"), (CANCELED_AT_THE_ACQUIRER, 4, "CALL THE SUPERVISOR: ")],
+    [(A_PART, 6, "PAID 5000.00 INSTEAD OF 9000.98"), (CANCELED_AT_THE_ACQUIRER, 4, "CALL THE SUPERVISOR: ")],
 )
 @pytest.mark.parametrize("name", OF_ONE_PAYMENT)
 async def test_an_end_that_is_neither_paid_nor_not_paid(
@@ -425,7 +425,7 @@ async def test_what_the_bank_approved_is_shown(counter: Counter, name: str) -> N
     identity = await counter.pay(A_PART)
     async with counter.recipe(name, identity) as recipe:
         assert await recipe.ends() == 0
-    assert recipe.said[-1].startswith("PAID 4000")
+    assert recipe.said[-1].startswith("PAID 5000")
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ COMMANDS: Mapping[str, Sequence[Call] | str] = {
     "terminals": ("", "--all"),
     "terminals find": ("--subnet 127.0.0.0/30 --port {port}",),
     "terminals pin": ("{serial} --fingerprint {fingerprint}",),
-    "identity": ("{terminal of approved}", "SN-NOT-THERE"),
+    "terminals identity": ("{terminal of approved}", "SN-NOT-THERE"),
     "clock": ("",),
     "clock confirm": ("--operator Ana --note x",),
     "watch": ("--once",),

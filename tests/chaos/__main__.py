@@ -5,6 +5,7 @@ import asyncio
 import json
 import shutil
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
@@ -14,9 +15,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.chaos.books import Books
+from tests.chaos.books import Books, Finding
 from tests.chaos.compare import compare
-from tests.chaos.faults import Kind
+from tests.chaos.faketime import LIBRARIES
+from tests.chaos.faults import SWITCHES, Kind
 from tests.chaos.figures import figures
 from tests.chaos.ledgers import read_ledger
 from tests.chaos.plan import Plan, make_plan
@@ -74,18 +76,32 @@ async def run(
         {payment.id: payment.sale for payment in plan.payments if payment.sale},
         made.person.resolved,
         made.follower.changes,
-        told(street.daemon.database),
-        plan.days,
+        days=plan.days,
+        impostors={item.name: read_ledger(item.ledger) for item in street.impostors},
+        windows=made.around.windows,
+        damaged=street.damager.damaged,
+        flooded=made.around.flooded,
     )
+    report.surroundings = dict(sorted(made.around.seen.items()))
+    report.findings = list(made.around.findings)
     if made.transactions:
-        report.findings = compare(books)
-        report.figures = figures(books)
-        report.figures["terminals freed by the person"] = len(made.person.released)
-        report.figures["payments closed by the person"] = len(made.person.resolved)
-        report.figures["of these by a guess"] = len(made.person.guessed)
-        report.figures["times that everything was derived again"] = street.reprocessed
-        report.figures["payments of the plan"] = len(plan.payments)
+        try:
+            _hold_against_each_other(made, books, report)
+        except sqlite3.DatabaseError as error:
+            report.findings.append(Finding("lost", "database", f"it cannot be read: {error}"))
     return report, books
+
+
+def _hold_against_each_other(made: Run, books: Books, report: Report) -> None:
+    """Compare the books, and count what is in them. Raise DatabaseError."""
+    books.told = told(books.database)
+    report.findings += compare(books)
+    report.figures = figures(books)
+    report.figures["terminals freed by the person"] = len(made.person.released)
+    report.figures["payments closed by the person"] = len(made.person.resolved)
+    report.figures["of these by a guess"] = len(made.person.guessed)
+    report.figures["times that everything was derived again"] = made.street.reprocessed
+    report.figures["payments of the plan"] = len(made.plan.payments)
 
 
 async def _show(made: Run, began: float, tell: Callable[[str], None]) -> None:
@@ -111,6 +127,9 @@ def main() -> int:
     parser.add_argument("--tills", type=_count, help="default: as many as terminals")
     parser.add_argument("--seed", type=int, default=1, help="even: search and abort are confirmed; odd: they are not")
     parser.add_argument("--speed", type=_factor, default=40, help="how much faster than people the terminals are")
+    names = f"of {', '.join(sorted(SWITCHES))}"
+    parser.add_argument("--only", type=_switches, metavar="NAMES", help=f"let nothing else go wrong: {names}")
+    parser.add_argument("--without", type=_switches, metavar="NAMES", help="let all go wrong but this, named likewise")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep everything there; else only after a failure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write it as Markdown, into the page's own place")
@@ -121,7 +140,13 @@ def main() -> int:
         f"python -m tests.chaos --payments {options.payments} --terminals {terminals} --tills {tills} "
         f"--seed {options.seed} --speed {options.speed:g}"
     )
-    plan = make_plan(options.seed, options.payments, terminals, tills)
+    on = (SWITCHES if options.only is None else options.only) - (options.without or set())
+    if Kind.CLOCK in on and not LIBRARIES:
+        parser.error(f"{Kind.CLOCK} needs libfaketime (Debian: libfaketime); install it, or say --without {Kind.CLOCK}")
+    for name in ("only", "without"):
+        if (chosen := getattr(options, name)) is not None:
+            command += f" --{name} {','.join(sorted(chosen))}"
+    plan = make_plan(options.seed, options.payments, terminals, tills).with_only(on)
     try:
         if options.keep:
             options.keep.mkdir(parents=True)
@@ -146,6 +171,13 @@ def main() -> int:
     else:
         shutil.rmtree(directory)
     return 0 if report.good else 1
+
+
+def _switches(text: str) -> frozenset[str]:
+    names = frozenset(text.split(","))
+    if wrong := names - SWITCHES:
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(wrong))} is none of {', '.join(sorted(SWITCHES))}")
+    return names
 
 
 def _count(text: str) -> int:

@@ -1,6 +1,6 @@
 """What all parts of the run have written down, collected by payment."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -36,6 +36,31 @@ class Said:
     amount: Decimal | None
 
 
+@dataclass(frozen=True)
+class Window:
+    """A database that was replaced by an older one: by one of when (as ledgers write times), when, and how."""
+
+    made_at: str
+    ended_at: str
+    how: str
+
+    def has(self, at: str) -> bool:
+        """Whether what happened at a moment can be missing from the older one."""
+        return self.made_at <= at <= self.ended_at
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """An event that was damaged on its way: how, to what, and what posd answered (None: nothing that could be read)."""
+
+    id: str
+    event_id: str
+    status: str
+    how: str
+    body: bytes
+    answer: int | None
+
+
 @dataclass
 class Books:
     """What all parts of the run have written down."""
@@ -57,6 +82,16 @@ class Books:
     told: Mapping[str, Sequence[Said]] = field(default_factory=dict)
     #: Id -> the bad day that its terminal had, of those that had one.
     days: Mapping[str, BadDay] = field(default_factory=dict)
+    #: For each device that claimed to be a terminal, the lines of its ledger.
+    impostors: Mapping[str, Sequence[Line]] = field(default_factory=dict)
+    windows: Sequence[Window] = ()
+    damaged: Sequence[Damaged] = ()
+    #: Ids to whose callback address far too many events were sent.
+    flooded: Set[str] = frozenset()
+
+    def went_back(self, line: Line) -> bool:
+        """Whether what a terminal wrote down can be missing from the database, for that went back in time since."""
+        return any(window.has(line["at"]) for window in self.windows)
 
 
 @dataclass
@@ -71,6 +106,10 @@ class Case:
     shown: dict[str, Any] | None = None
     told: Sequence[Said] = ()
     day: BadDay | None = None
+    #: Something of it may be missing, for the database went back in time meanwhile.
+    went_back: bool = False
+    damaged: list[Damaged] = field(default_factory=list)
+    flooded: bool = False
 
     @property
     def charges(self) -> list[Line]:
@@ -99,6 +138,8 @@ def cases(books: Books) -> dict[str, Case]:
 
     for ledger in books.terminals.values():
         for line in ledger:
+            if line.get("client_transaction_id") and books.went_back(line):
+                of(line["client_transaction_id"]).went_back = True
             if line["kind"] == "start":
                 of(line["client_transaction_id"]).starts.append(line)
             elif line["kind"] == "final":
@@ -108,6 +149,10 @@ def cases(books: Books) -> dict[str, Case]:
             of(line["id"]).till.append(line)
     for document in books.transactions:
         of(document["client_transaction_id"]).shown = document
+    for damaged in books.damaged:
+        of(damaged.id).damaged.append(damaged)
+    for identity in books.flooded:
+        of(identity).flooded = True
     return found
 
 

@@ -5,6 +5,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from tests.chaos.stored import MOST_KEPT
+
 _REPEATED = """
 INSERT INTO events (client_transaction_id, event_id, received_at, verdict, status, body)
 SELECT client_transaction_id, event_id, received_at, verdict, status, body FROM events
@@ -18,6 +20,15 @@ _CHANGED = """
 INSERT INTO changes (at, kind, id, reason, phase, result, attention)
 VALUES ('', 'transaction', :id, 'event', 'final', 'declined', '["outcome_corrected"]')
 """
+_REMOVED = """
+INSERT INTO pruned_transactions (client_transaction_id, terminal, result, ended_on) VALUES (:id, '', 'approved', '')
+"""
+#: Of a payment more than it may make posd keep.
+TOO_MANY = f"""
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {MOST_KEPT + 1})
+INSERT INTO quarantine (received_at, channel, subject, reason, peer, body)
+SELECT '', 'transactions', :id, 'not an event', '', '' FROM numbers
+"""
 #: What is done for a payment, `:id`, the kind of the finding, and a part of its words.
 DATABASE_TAMPERINGS = (
     ("UPDATE transactions SET phase = 'odd' WHERE client_transaction_id = :id", "wrong", "CHECK constraint failed"),
@@ -27,6 +38,7 @@ DATABASE_TAMPERINGS = (
     (_REFUSED, "wrong", "an event was refused: not an event"),
     ("INSERT INTO leases VALUES ('SN-9999', :id)", "wrong", "it has ended, and still holds its terminal"),
     (_CHANGED, "wrong", "it was approved, and then declined"),
+    (_REMOVED, "lost", "retention has removed it"),
     ("DELETE FROM changes WHERE id = :id", "lost", "which is not there"),
 )
 

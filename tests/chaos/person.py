@@ -10,7 +10,7 @@ import httpx2
 
 from tests.chaos.books import RESULTS
 from tests.chaos.ledgers import Line, Tail
-from tests.chaos.street import Street, TerminalProcess
+from tests.chaos.street import Away, Street, TerminalProcess
 from tests.support.daemon import Reply
 
 #: The person looks this often at what is open, in seconds.
@@ -86,7 +86,7 @@ class Person:
                 await self._look(found)
                 if not self.patient:
                     await self._meddle(found)
-            except httpx2.TransportError:
+            except (httpx2.TransportError, Away):
                 continue  # the daemon is away
 
     async def unattended(self) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """The plan of a random run: which payments the tills make, and what goes wrong when. A seed gives always the same."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from random import Random
 from uuid import UUID
 
 from tests.chaos.baddays import MOST_SECONDS_IN_A_HURRY, ORDINARY, BadDay, bad_days
-from tests.chaos.faults import MANY, Fault, draw_faults
+from tests.chaos.faults import BAD_DAYS, MANY, SWITCHES, Fault, Kind, draw_faults
 
 #: How many payments play a bad day of the catalogue.
 BAD_SHARE = 0.25
@@ -22,6 +22,12 @@ ELSEWHERE_SHARE = 0.15
 TWICE_SHARE = 0.15
 #: How many payments are aborted by their till, those aside that wait for it.
 ABORT_SHARE = 0.12
+
+#: Payments of each terminal that are old when the run begins, and days since then; what is older than the last number
+#: is removed by retention. So only a wrong clock can take anything away.
+OLD_PAYMENTS, OLD_DAYS, RETENTION_DAYS = 2, 20, 30
+#: One of so many terminals is found over mDNS; the others have an address in the configuration.
+ONE_IS_FOUND = 4
 
 #: How much slower people are at the slow terminals; one of so many is slow.
 SLOWER = 5
@@ -68,6 +74,19 @@ class Plan:
     faults: tuple[Fault, ...]
     #: Whether the configuration vouches for search and abort, so that not_started can be proved.
     confirmed: bool
+    #: What goes wrong in this run, of all that the plan has.
+    on: frozenset[str] = SWITCHES
+
+    @property
+    def found(self) -> tuple[str, ...]:
+        """The terminals that the daemon finds over mDNS."""
+        return self.terminals[::ONE_IS_FOUND] if Kind.CLAIMANT in self.on else ()
+
+    def with_only(self, switches: Set[str]) -> "Plan":
+        """Return the same plan, in which nothing goes wrong but this."""
+        faults = tuple(fault for fault in self.faults if fault.kind in switches)
+        payments = self.payments if BAD_DAYS in switches else tuple(map(_ordinary, self.payments))
+        return replace(self, faults=faults, payments=payments, on=frozenset(switches))
 
     @property
     def days(self) -> dict[str, BadDay]:
@@ -120,6 +139,13 @@ def _payments(
         days = _playable(serial in slow or count < MANY, False, confirmed)
         yield _payment(rng, till, serial, _amount(rng), None, days)
         made += 1
+
+
+def _ordinary(payment: Payment) -> Payment:
+    """Return a payment with an ordinary day in place of its bad one."""
+    if payment.scenario in ORDINARY:
+        return payment
+    return replace(payment, scenario="approve-contactless", abort=None)
 
 
 def _payment(rng: Random, till: int, serial: str, amount: str, sale: int | None, days: Sequence[str]) -> Payment:

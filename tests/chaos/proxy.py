@@ -50,8 +50,12 @@ class Fate(StrEnum):
     SWALLOWED_REPLY = "swallowed_reply"
     DELAYED_REQUEST = "delayed_request"
     DELAYED_REPLY = "delayed_reply"
+    #: What it carries is changed on the way, by a `Damager`.
+    DAMAGED = "damaged"
 
 
+#: Of the connections that would pass, one in so many is led through the damager, where there is one.
+ONE_IS_DAMAGED = 25
 #: How many of a hundred connections meet each fate; the rest pass.
 IN_A_HUNDRED: Mapping[Fate, int] = {
     Fate.REFUSED: 2,
@@ -161,10 +165,14 @@ class Proxy:
 
     def __init__(self, name: str, seed: int, lans: tuple[Lan, ...]) -> None:
         self.upstream: tuple[str, int] | None = None
+        #: What damages some of what is carried, and carries it on to `upstream`.
+        self.damager: tuple[str, int] | None = None
         #: How many connections met each fate, those counted that came to it.
         self.fates: Counter[str] = Counter()
         self.faulty = True
         self.port = 0
+        #: Whether connections meet fates, and not only outages.
+        self.fateful = True
         self._rng = Random(f"proxy/{seed}/{name}")
         self._deck: list[Fate] = []
         self._lans = lans
@@ -206,7 +214,7 @@ class Proxy:
                 lan.leave(connection)
             connection.close()
             self._tasks.discard(task)
-            if not connection.met and fate is not Fate.PASSED:
+            if not connection.met and fate not in (Fate.PASSED, Fate.DAMAGED):
                 self._deck.append(fate)  # an end was gone before it came: the next connection has it
 
     def _draw(self) -> tuple[Fate, Random]:
@@ -219,6 +227,10 @@ class Proxy:
             self._deck += [Fate.PASSED] * (100 - len(self._deck))
             self._rng.shuffle(self._deck)
         fate, rng = self._deck.pop(), Random(self._rng.getrandbits(64))
+        if not self.fateful:
+            fate = Fate.PASSED
+        if fate is Fate.PASSED and self.damager is not None and rng.random() * ONE_IS_DAMAGED < 1:
+            fate = Fate.DAMAGED
         return (fate if self.faulty else Fate.PASSED), rng
 
     async def _serve(self, connection: _Connection, reader: asyncio.StreamReader, fate: Fate, rng: Random) -> None:
@@ -230,8 +242,9 @@ class Proxy:
             raise _Cut
         if self.upstream is None:
             raise ConnectionRefusedError
-        far, connection.server = await asyncio.open_connection(*self.upstream)
-        if fate in (Fate.PASSED, Fate.CUT_HANDSHAKE):
+        through = self.damager if fate is Fate.DAMAGED and self.damager else self.upstream
+        far, connection.server = await asyncio.open_connection(*through)
+        if fate in (Fate.PASSED, Fate.CUT_HANDSHAKE, Fate.DAMAGED):
             self._meet(connection, fate)
         pumps = [
             asyncio.create_task(self._pump(connection, source, fate, rng, from_client=source is reader))

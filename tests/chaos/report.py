@@ -2,8 +2,10 @@
 
 import os
 import platform
+import re
 import sqlite3
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import posd
@@ -12,6 +14,10 @@ from tests.chaos.memory import GROWTH_KILOBYTES, Life, Memory, Tenth, growth
 
 #: Characters of a fault that are shown; the logs have the rest.
 MAX_FAULT = 400
+#: Findings that are alike and shown one by one.
+SHOWN = 5
+#: By what such findings differ: ids, numbers, the words of an event.
+_PARTICULARS = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+|[A-Z]+(_[A-Z]+)+")
 #: What stands around the measured part of a page that has other parts.
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
@@ -28,6 +34,8 @@ class Report:
     injected: dict[str, int]
     connections: dict[str, dict[str, int]]
     bursts: list[int]
+    #: What was done in the surroundings, and seen of it.
+    surroundings: dict[str, int] = field(default_factory=dict)
     figures: dict[str, int] = field(default_factory=dict)
     #: Scenario -> how many payments played it.
     scenarios: dict[str, int] = field(default_factory=dict)
@@ -81,6 +89,7 @@ def words(report: Report) -> str:
     for direction, fates in report.connections.items():
         lines += [f"connections {direction}:", *_counts(fates)]
     lines.append(f"events made during the outages: {', '.join(map(str, report.bursts)) or 'none'}")
+    lines += ["in the surroundings:", *_counts(report.surroundings)]
     lines += ["scenarios played:", *_counts(report.scenarios)]
     lines += ["what came of it:", *_counts(report.figures)]
     lines.append(f"the daemon's memory and database, in {report.lives} lives:")
@@ -90,7 +99,7 @@ def words(report: Report) -> str:
         for tenth in report.tenths
     ]
     lines += [report.steady_words, "", report.found]
-    lines += [f"  {finding.kind}: {finding.subject}: {finding.what}" for finding in report.findings]
+    lines += [f"  {line}" for line in _folded(report.findings)]
     lines += [f"  fault: {fault[:MAX_FAULT]}" for fault in report.faults]
     lines.append(f"the same again: {report.command}")
     return "\n".join(lines)
@@ -117,6 +126,8 @@ def markdown(report: Report) -> str:
         parts += [f"Connections {direction}:", _table(("fate", "connections"), fates)]
     parts += [
         f"Events that terminals made in {outages} outages, and delivered in bursts: {events}, at most {most} in one.",
+        "### In the surroundings",
+        _table(("", "number"), report.surroundings),
         "### What came of it",
         _table(("", "number"), report.figures),
         "### Memory and database",
@@ -138,7 +149,7 @@ def markdown(report: Report) -> str:
         ", ".join(f"{name} {count}" for name, count in report.scenarios.items()) + ".",
         "### Found",
         "\n".join(
-            [f"- {finding.kind}: `{finding.subject}`: {finding.what}" for finding in report.findings]
+            [f"- {line}" for line in _folded(report.findings)]
             + [f"- fault: {fault[:MAX_FAULT]}" for fault in report.faults]
         )
         or "Nothing.",
@@ -152,6 +163,19 @@ def put_into(page: str, part: str) -> str:
         return f"# A random run\n\n{part}\n"
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n\n{part}\n\n{END}{rest.partition(END)[2]}"
+
+
+def _folded(findings: Sequence[Finding]) -> list[str]:
+    """Return a line for each finding; of those that differ in ids and numbers alone, the first ones and how many."""
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        alike.setdefault((finding.kind, _PARTICULARS.sub("…", finding.what)), []).append(finding)
+    lines: list[str] = []
+    for (kind, what), those in alike.items():
+        lines += [f"{kind}: {finding.subject}: {finding.what}" for finding in those[:SHOWN]]
+        if len(those) > SHOWN:
+            lines.append(f"{kind}: and {len(those) - SHOWN} more: {what}")
+    return lines
 
 
 def _counts(counts: dict[str, int]) -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.chaos.baddays import BadDay
-from tests.chaos.books import Books, Case, Said, cases
+from tests.chaos.books import Books, Case, Damaged, Said, cases
 
 
 def charged(books: Books) -> Iterator[Case]:
@@ -250,15 +250,40 @@ def aborted_for_another(books: Books, case: Case) -> None:
     ledger.append({"kind": "abort", "client_transaction_id": case.id, "http_status": 200, "effect": "cancels"})
 
 
+def impostor_asked(books: Books, case: Case) -> None:
+    """A device that claims to be a terminal was sent a payment."""
+    books.impostors["impostor-9"] = [{"kind": "start", "client_transaction_id": case.id}]
+
+
+def damaged(books: Books, case: Case, answer: int) -> None:
+    """Its approval had a byte that is no UTF-8."""
+    event = case.charges[-1]["event_id"]
+    books.damaged = [*books.damaged, Damaged(case.id, event, "APPROVAL", "bad UTF-8", b"", answer)]
+
+
+def damaged_and_refused(books: Books, case: Case) -> None:
+    """posd has refused it."""
+    damaged(books, case, 400)
+
+
+def damaged_and_not_told(books: Books, case: Case) -> None:
+    """posd has taken it, and does not tell that it was damaged."""
+    damaged(books, case, 200)
+
+
 def copied(books: Books) -> Books:
     """Books that can be falsified."""
-    names = ("terminals", "tills", "sales", "feed", "transactions", "told", "days")
+    names = ("terminals", "tills", "sales", "feed", "transactions", "told", "days", "impostors")
     return replace(books, **{name: deepcopy(getattr(books, name)) for name in names})
 
 
 def undisturbed(books: Books) -> Case:
-    """A payment of an ordinary day that was charged and not aborted."""
-    return next(case for case in charged(books) if not case.day and not lines(books, "abort", case.id))
+    """A payment of an ordinary day that was charged and not aborted, and to which nothing was done from outside."""
+    return next(
+        case
+        for case in charged(books)
+        if not (case.day or case.went_back or case.damaged or case.flooded or lines(books, "abort", case.id))
+    )
 
 
 #: What is done to a payment, the kind of the finding, and a part of its words.
@@ -303,4 +328,7 @@ TAMPERINGS: tuple[tuple[Callable[[Books, Case], None], str, str], ...] = (
     (heard_not_started, "lost", "it was charged, and its till heard not_started"),
     (never_charged_on_a_bad_day, "wrong", "it is approved, and its terminal has not charged it"),
     (never_charged_on_a_bad_day, "wrong", "it was not charged, and its till heard approved"),
+    (impostor_asked, "wrong", "impostor-9 got the start of it"),
+    (damaged_and_refused, "lost", "APPROVAL with bad UTF-8 was answered 400"),
+    (damaged_and_not_told, "wrong", "posd does not tell that it was damaged"),
 )

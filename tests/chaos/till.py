@@ -11,6 +11,7 @@ outcome. Started again it reads its ledger and asks again by the same ids. Each 
 | `problem` | a start was refused, and nothing of it is recorded: id, status, code                   |
 | `abort`   | an abort was answered: id, status, code                                                |
 | `outcome` | how it ended: id, result, reference, ticket, amount, corrected                         |
+| `unknown` | posd does not know the id any more; the till calls again: id                           |
 | `left`    | a person has taken it in hand; the till goes on with the next: id, phase               |
 | `refused` | the till has given it up, for nothing of it is recorded at posd: id, code              |
 | `closing` | how posd shows it when the run is over: id, phase, result, attention; phase null: none |
@@ -100,7 +101,7 @@ class Till:
         for item in items:
             identity = item["id"]
             status, document = await self._call("GET", f"/transactions/{identity}")
-            if status == 404:
+            if status != 200:  # it does not know it, or has removed it
                 self._ledger.write("closing", id=identity, phase=None, result=None, attention=[])
                 continue
             outcome = document["outcome"]
@@ -120,11 +121,11 @@ class Till:
             if item["meet"] is not None:
                 await self._meet(item["meet"])
             self._ledger.write("intent", id=identity)
-        if not await self._start(item):
-            return
-        if item["abort"] is not None:
-            await self._abort(item)
-        await self._await_outcome(identity)
+        while await self._start(item):
+            if item["abort"] is not None:
+                await self._abort(item)
+            if await self._await_outcome(identity):
+                return
 
     async def _meet(self, number: int) -> None:
         """Wait until the other till is there, too."""
@@ -160,6 +161,8 @@ class Till:
                         return False
                 case "draining" | "storage_unavailable" | "internal_error":
                     await asyncio.sleep(AGAIN_SECONDS)
+                case "restore_unseen" | "identity_conflict" | "terminal_offline":
+                    await asyncio.sleep(PERSON_SECONDS)  # nothing was sent, and a person or the network cures it
                 case code:
                     self._ledger.write("refused", id=identity, code=code)
                     return False
@@ -183,7 +186,8 @@ class Till:
         status, document = await self._call("POST", f"/transactions/{identity}/abort")
         self._ledger.write("abort", id=identity, status=status, code=document.get("code"))
 
-    async def _await_outcome(self, identity: str) -> None:
+    async def _await_outcome(self, identity: str) -> bool:
+        """Wait for the outcome, or for a person to take it in hand. False where posd does not know the id any more."""
         while True:
             status, document = await self._call("GET", f"/transactions/{identity}/outcome?timeout={LOOK_SECONDS}")
             if status == 200:
@@ -201,10 +205,13 @@ class Till:
                     self._patience = min(MAX_PERSON_SECONDS, 2 * self._patience)
                 else:
                     self._patience = PERSON_SECONDS
-                return
+                return True
             if status == 202 and document["released"]:
                 self._ledger.write("left", id=identity, phase=document["phase"])
-                return
+                return True
+            if status == 404:
+                self._ledger.write("unknown", id=identity)
+                return False
             if status not in (202, 503):
                 raise AssertionError(f"the outcome of {identity} was answered {status}: {document}")
 

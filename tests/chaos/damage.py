@@ -1,0 +1,145 @@
+"""Events that are damaged on their way: between the terminal's TLS and the daemon's, as a broken device would.
+
+It ends the TLS of a terminal with the daemon's own certificate, changes one thing, and sends it on. What it did is
+known, and the terminal's ledger says what was meant.
+"""
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.chaos.books import Damaged
+
+#: Longest that one exchange may take, in seconds.
+EXCHANGE_SECONDS = 10.0
+#: Members that every event has and without which posd can do: whose it is, the callback address says too. That one of
+#: them cannot be read has to be told.
+TOLD = ("occurred_at", "merchant_id", "event_id")
+#: Members that some events have, and that are shown only.
+SHOWN = ("reading_type", "previous_status", "failure_reason")
+#: What leaves nothing that can be read: it may be refused.
+UNREADABLE = "truncated"
+#: Values that are of no type that these members have.
+NONSENSE = (17, True, [], {"value": {}}, None)
+
+#: Returns what was done, in words, and the body.
+Change = Callable[[dict[str, Any], bytes, Random], tuple[str, bytes]]
+
+
+def bad_utf8(event: dict[str, Any], body: bytes, _rng: Random) -> tuple[str, bytes]:
+    """A byte in a name that is no UTF-8."""
+    return "bad UTF-8", re.sub(rb'("brand"\s*:\s*"[^"]{2})[^"]', lambda found: found[1] + b"\xff", body, count=1)
+
+
+def wrong_type(event: dict[str, Any], _body: bytes, rng: Random) -> tuple[str, bytes]:
+    """A member without which posd can do, of another type."""
+    name = rng.choice([name for name in (*TOLD, *SHOWN) if name in event])
+    return f"{name} of another type", json.dumps(event | {name: rng.choice(NONSENSE)}).encode()
+
+
+def member_lost(event: dict[str, Any], _body: bytes, rng: Random) -> tuple[str, bytes]:
+    """A member without which posd can do is not there."""
+    name = rng.choice([name for name in (*TOLD, *SHOWN) if name in event])
+    return f"no {name}", json.dumps({key: value for key, value in event.items() if key != name}).encode()
+
+
+def truncated(_event: dict[str, Any], body: bytes, rng: Random) -> tuple[str, bytes]:
+    """The end is missing: nobody can read it."""
+    return UNREADABLE, body[: int(len(body) * rng.uniform(0.2, 0.9))]
+
+
+#: What is done, and how often.
+CHANGES: Mapping[Change, int] = {bad_utf8: 3, wrong_type: 3, member_lost: 2, truncated: 2}
+#: Damage of which posd has to tell, as the changes call it.
+TOLD_DAMAGE = frozenset({"bad UTF-8", *(f"no {name}" for name in TOLD)})
+
+
+class Damager:
+    """A listener that damages each event that it carries."""
+
+    def __init__(self, seed: int, certificate: Path, private_key: Path) -> None:
+        #: Where the daemon listens.
+        self.upstream: tuple[str, int] | None = None
+        self.port = 0
+        self.damaged: list[Damaged] = []
+        self._rng = Random(f"damage/{seed}")
+        self._files = (certificate, private_key)
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listen."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self._files)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=context)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close everything."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            async with asyncio.timeout(EXCHANGE_SECONDS):
+                await self._carry(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            writer.transport.abort()
+        except asyncio.CancelledError:
+            writer.transport.abort()  # by `stop`
+        finally:
+            writer.close()
+            self._tasks.discard(task)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one request and its answer."""
+        line, *fields = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").rstrip().split("\r\n")
+        named = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
+        body = await reader.readexactly(int(named["content-length"]))
+        kind, changed, event = self._change(body)
+        if self.upstream is None:
+            raise ConnectionRefusedError
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        far, onward = await asyncio.open_connection(*self.upstream, ssl=context)
+        try:
+            named |= {"content-length": str(len(changed)), "connection": "close"}
+            head = "\r\n".join([line, *(f"{name}: {value}" for name, value in named.items())])
+            onward.write(f"{head}\r\n\r\n".encode("latin-1") + changed)
+            answer = await far.read()
+        finally:
+            onward.transport.abort()
+        status = int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else None
+        if event is not None:
+            self.damaged.append(
+                Damaged(
+                    event["client_transaction_id"].lower(), event["event_id"], event["status"], kind, changed, status
+                )
+            )
+        writer.write(answer)
+        with suppress(OSError):
+            await writer.drain()
+
+    def _change(self, body: bytes) -> tuple[str, bytes, dict[str, Any] | None]:
+        """Change one thing; what is no event already, by the terminal's bad day, stays as it is."""
+        change = self._rng.choices(list(CHANGES), list(CHANGES.values()))[0]
+        rng = Random(self._rng.getrandbits(64))
+        try:
+            event = json.loads(body)
+            if not all(isinstance(event[name], str) for name in ("client_transaction_id", "event_id", "status")):
+                return "", body, None
+            return *change(event, body, rng), event
+        except (ValueError, TypeError, KeyError, IndexError):
+            return "", body, None

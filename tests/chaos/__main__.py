@@ -31,7 +31,7 @@ from tests.chaos.street import Street
 PROGRESS_SECONDS = 0.5
 #: Payments for one terminal and one till where the command names none, and at least and at most how many of them: more
 #: processes than this only wait for the processors.
-PAYMENTS_FOR_ONE, LEAST, MOST = 60, 2, 24
+PAYMENTS_FOR_ONE, LEAST, MOST = 60, 3, 24
 
 
 async def run(
@@ -76,6 +76,7 @@ async def run(
         {payment.id: payment.sale for payment in plan.payments if payment.sale},
         made.person.resolved,
         made.follower.changes,
+        words=made.person.words,
         days=plan.days,
         impostors={item.name: read_ledger(item.ledger) for item in street.impostors},
         windows=made.around.windows,

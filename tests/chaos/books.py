@@ -74,7 +74,7 @@ class Books:
     database: Path
     #: Id -> the key of its sale, of those that have one.
     sales: Mapping[str, str]
-    #: Ids that a person closed, with the word.
+    #: Ids that a person closed, with the word, the last one where it was closed again.
     resolved: Mapping[str, str] = field(default_factory=dict)
     #: What the follower of the feed has read: seq -> id, reason, phase, result.
     feed: Mapping[int, tuple[str, str, str, str | None]] = field(default_factory=dict)
@@ -88,6 +88,12 @@ class Books:
     damaged: Sequence[Damaged] = ()
     #: Ids to whose callback address far too many events were sent.
     flooded: Set[str] = frozenset()
+    #: All words of the person on an id.
+    words: Mapping[str, Set[str]] = field(default_factory=dict)
+
+    def by_person(self, case: "Case") -> bool:
+        """Whether what its till heard was the word of a person."""
+        return case.heard is not None and case.heard["result"] in self.words.get(case.id, ())
 
     def went_back(self, line: Line) -> bool:
         """Whether what a terminal wrote down can be missing from the database, for that went back in time since."""

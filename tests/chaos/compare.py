@@ -123,7 +123,7 @@ def _of_till(case: Case, books: Books) -> Iterator[tuple[str, str]]:
     heard = case.heard
     if heard is None:
         return
-    by_person = heard["result"] == books.resolved.get(case.id)
+    by_person = books.by_person(case)
     if case.day is not None:
         yield from of_bad_till(case, books)
     elif case.charges and not by_person:

@@ -26,6 +26,9 @@ async def old_payments(street: Street) -> None:
     for proxy in street.proxies.values():
         proxy.faulty = False
     await asyncio.gather(*(_pay(street, serial) for serial in street.plan.terminals))
+    # Their files can only be looked at. What came again afterwards would differ from what is dated back.
+    while any(terminal.waiting() for terminal in street.terminals.values()):  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
     await street.end_daemon(signal.SIGTERM)
     with closing(sqlite3.connect(street.daemon.database)) as db, db:
         _date_back(db)

@@ -27,7 +27,8 @@ def of_damaged(case: Case) -> Iterator[tuple[str, str]]:
             continue
         if 400 <= item.answer < 500 and item.answer not in (408, 429):
             yield "lost", f"{item.status} with {item.how} was answered {item.answer}"
-        told = "damaged_event" in case.attention or case.went_back
+        # Where it came whole before, that it came again with other bytes is what is told.
+        told = case.attention & {"damaged_event", "event_id_reused"} or case.went_back
         if item.answer == 200 and item.how in TOLD_DAMAGE and not told:
             yield "wrong", f"{item.status} with {item.how} was taken, and posd does not tell that it was damaged"
 

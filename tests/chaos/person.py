@@ -63,6 +63,8 @@ class Person:
         """`silent` are the ids whose terminal can keep their end to itself."""
         #: Ids that were closed by a person, with the word.
         self.resolved: dict[str, str] = {}
+        #: All words that were said of an id.
+        self.words: dict[str, set[str]] = {}
         #: Those of them that were closed by a guess.
         self.guessed: set[str] = set()
         self.released: set[str] = set()
@@ -145,6 +147,7 @@ class Person:
         if reference is not None:
             word["transaction_reference"] = reference
         self.resolved[identity] = result  # before the call: its answer can be lost
+        self.words.setdefault(identity, set()).add(result)
         reply = await self._street.admin("POST", f"/transactions/{identity}/resolve", word)
         if reply.status != 200:
             del self.resolved[identity]

@@ -72,11 +72,13 @@ def of_database(books: Books) -> Iterator[Finding]:
             " WHERE phase = 'final'"
         ).fetchall()
         changes = db.execute("SELECT seq, id, reason, phase, result, attention FROM changes ORDER BY seq").fetchall()
-        # What a person has freed or closed may run on: an abort for its successor then hits it, and says so by its end.
+        # What a person has freed or closed, or its terminal has refused, may run on: an abort for its successor then
+        # hits it, and says so by its end.
         asked = {
             row[0]
             for row in db.execute(
-                "SELECT id FROM changes WHERE reason IN ('abort_requested', 'probe_requested', 'release', 'resolve')"
+                "SELECT id FROM changes WHERE reason IN"
+                " ('abort_requested', 'probe_requested', 'release', 'resolve', 'refused')"
             )
         }
     yield from _of_history(changes, books.feed)

@@ -96,7 +96,7 @@ class Books:
         return case.heard is not None and case.heard["result"] in self.words.get(case.id, ())
 
     def went_back(self, line: Line) -> bool:
-        """Whether what a terminal wrote down can be missing from the database, for that went back in time since."""
+        """Whether what was written down then can be missing from the database, for that went back since."""
         return any(window.has(line["at"]) for window in self.windows)
 
 
@@ -153,6 +153,7 @@ def cases(books: Books) -> dict[str, Case]:
     for ledger in books.tills.values():
         for line in ledger:
             of(line["id"]).till.append(line)
+            of(line["id"]).went_back |= books.went_back(line)
     for document in books.transactions:
         of(document["client_transaction_id"]).shown = document
     for damaged in books.damaged:

@@ -1,7 +1,8 @@
 """A till: a process that makes its payments one after the other, and can be killed at any instant.
 
 It stores an id in its own ledger (synced) before it calls, repeats the call until it is answered, and waits for the
-outcome. Started again it reads its ledger and asks again by the same ids. Each line that it writes down it prints, too.
+outcome. Started again it reads its ledger and asks again by the same ids. Each line that it writes down it prints, too;
+it begins with `at`, the moment.
 
 | kind      | a line of the ledger says                                                              |
 | --------- | -------------------------------------------------------------------------------------- |
@@ -23,6 +24,7 @@ import json
 import os
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,8 @@ class Ledger:
 
     def write(self, kind: str, **fields: Any) -> None:
         """Write a line, sync it, and print it."""
-        line = {"kind": kind, **fields}
+        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = {"at": at, "kind": kind, **fields}
         os.write(self._file, json.dumps(line).encode() + b"\n")
         os.fsync(self._file)
         self.lines.append(line)

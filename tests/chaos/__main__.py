@@ -17,7 +17,6 @@ from pathlib import Path
 
 from tests.chaos.books import Books, Finding
 from tests.chaos.compare import compare
-from tests.chaos.faketime import LIBRARIES
 from tests.chaos.faults import SWITCHES, Kind
 from tests.chaos.figures import figures
 from tests.chaos.ledgers import read_ledger
@@ -26,6 +25,7 @@ from tests.chaos.report import Report, markdown, put_into, words
 from tests.chaos.run import Run, Stuck
 from tests.chaos.stored import told
 from tests.chaos.street import Street
+from tests.support.faketime import LIBRARY
 
 #: How often the progress is shown, in seconds.
 PROGRESS_SECONDS = 0.5
@@ -142,7 +142,7 @@ def main() -> int:
         f"--seed {options.seed} --speed {options.speed:g}"
     )
     on = (SWITCHES if options.only is None else options.only) - (options.without or set())
-    if Kind.CLOCK in on and not LIBRARIES:
+    if Kind.CLOCK in on and not LIBRARY.exists():
         parser.error(f"{Kind.CLOCK} needs libfaketime (Debian: libfaketime); install it, or say --without {Kind.CLOCK}")
     for name in ("only", "without"):
         if (chosen := getattr(options, name)) is not None:

@@ -5,9 +5,11 @@ import shutil
 import signal
 from pathlib import Path
 
-from tests.chaos.faketime import RIGHT
 from tests.chaos.faults import Fault
 from tests.chaos.surroundings import Surroundings
+
+#: What the letter of a step's form is counted in.
+UNITS = {"d": "days", "h": "hours"}
 
 
 async def step_clock(around: Surroundings, fault: Fault) -> None:
@@ -20,7 +22,7 @@ async def step_clock(around: Surroundings, fault: Fault) -> None:
     if not certificates.exists():
         shutil.copytree(street.daemon.ca.parent, certificates)
     async with street.daemon_lock:
-        street.clock.set(step)
+        street.clock.move(**{UNITS[step[-1]]: int(step[:-1])})
         try:
             around.seen[f"clock steps of {step}"] += 1
 
@@ -33,7 +35,7 @@ async def step_clock(around: Surroundings, fault: Fault) -> None:
             if restart:
                 await street.end_daemon(signal.SIGTERM)
                 if not await around.start_daemon(f"when it is started after {what}"):
-                    street.clock.set(RIGHT)
+                    street.clock.move()
                     await _mended(around, certificates)
             reply = await street.admin("POST", "/prune", {})
             removed = reply.json["removed"]["transactions"] if reply.status == 200 else 0
@@ -41,7 +43,7 @@ async def step_clock(around: Surroundings, fault: Fault) -> None:
             around.expect(not removed, "retention", f"{removed} payments were removed after {what}", "lost")
             await asyncio.sleep(fault.seconds)
         finally:
-            street.clock.set(RIGHT)
+            street.clock.move()
         # Nobody has to be told when it is right again: the kernel says so to whoever asks, which here is a person.
         code, _ = await around.posd("clock", "confirm", "--operator", "Person")
         around.seen["clocks confirmed by the person"] += code == 0

@@ -13,7 +13,6 @@ import trustme
 
 from posd import tls
 from tests.chaos.damage import Damager
-from tests.chaos.faketime import WallClock
 from tests.chaos.faults import DAMAGED, NETWORK, Kind
 from tests.chaos.memory import Memory, Sample, database_kilobytes, resident_kilobytes
 from tests.chaos.plan import RETENTION_DAYS, SLOWER, Plan
@@ -22,6 +21,7 @@ from tests.chaos.proxy import Lan, Proxy
 from tests.chaos.responder import Responder
 from tests.support.certificates import NOW, issued
 from tests.support.daemon import Daemon, Reply
+from tests.support.faketime import FakeTime
 
 #: Where the daemon listens, and where the terminals believe it to be. No other program here uses these addresses,
 #: so nothing can take the port while the daemon is down.
@@ -185,7 +185,7 @@ class Street:
         self.happenings = Happenings()
         self.lan = Lan()
         #: What the daemon's wall clock shows; None where no fault moves it.
-        self.clock = WallClock(directory / "clock") if Kind.CLOCK in plan.on else None
+        self.clock = FakeTime(directory / "clock") if Kind.CLOCK in plan.on else None
         self._environment = {"POSD_CRASH": "", **(self.clock.environment if self.clock else {})}
         entering = ENTERING if Kind.CLOCK in plan.on or Kind.CONNECTIONS in plan.on else ()
         self.daemon = Daemon(directory, environment=self._environment, entering=entering)

@@ -15,16 +15,16 @@ from tests.chaos.baddays import bad_days
 from tests.chaos.books import Books, Case, Window
 from tests.chaos.compare import compare
 from tests.chaos.database_tampering import DATABASE_TAMPERINGS, TOO_MANY, tampered
-from tests.chaos.faketime import LIBRARIES
 from tests.chaos.faults import FORMS, LONG, SWITCHES, UNSTEADY, Kind, steady_stretches
 from tests.chaos.plan import make_plan
 from tests.chaos.proxy import Fate
 from tests.chaos.report import Report, words
 from tests.chaos.tampering import TAMPERINGS, bad_day, copied, not_charged, undisturbed
+from tests.support.faketime import LIBRARY
 
 PAYMENTS, TERMINALS, TILLS, SEED = 36, 3, 3, 8
 #: What can go wrong here: the steps of the clock need a package of Debian.
-ON = SWITCHES if LIBRARIES else SWITCHES - {Kind.CLOCK}
+ON = SWITCHES if LIBRARY.exists() else SWITCHES - {Kind.CLOCK}
 #: How much faster than people the terminals are.
 SPEED = 40.0
 

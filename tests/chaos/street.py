@@ -21,7 +21,7 @@ from tests.chaos.proxy import Lan, Proxy
 from tests.chaos.responder import Responder
 from tests.support.certificates import NOW, issued
 from tests.support.daemon import Daemon, Reply
-from tests.support.faketime import FakeTime
+from tests.support.faketime import LIBRARY, FakeTime
 
 #: Where the daemon listens, and where the terminals believe it to be. No other program here uses these addresses,
 #: so nothing can take the port while the daemon is down.
@@ -186,7 +186,7 @@ class Street:
         self.lan = Lan()
         #: What the daemon's wall clock shows; None where no fault moves it.
         self.clock = FakeTime(directory / "clock") if Kind.CLOCK in plan.on else None
-        self._environment = {"POSD_CRASH": "", **(self.clock.environment if self.clock else {})}
+        self._environment = {"POSD_CRASH": "", **_environment(self.clock)}
         entering = ENTERING if Kind.CLOCK in plan.on or Kind.CONNECTIONS in plan.on else ()
         self.daemon = Daemon(directory, environment=self._environment, entering=entering)
         self.daemon_lock = asyncio.Lock()
@@ -359,3 +359,10 @@ class Street:
         await self.damager.stop()
         if self._responder is not None:
             await self._responder.close()
+
+
+def _environment(clock: FakeTime | None) -> dict[str, str]:
+    """Return what the daemon needs in its environment to have this clock: by the library that is made for threads."""
+    if clock is None:
+        return {}
+    return clock.environment | {"LD_PRELOAD": str(LIBRARY.with_name("libfaketimeMT.so.1"))}

@@ -362,7 +362,12 @@ class Street:
 
 
 def _environment(clock: FakeTime | None) -> dict[str, str]:
-    """Return what the daemon needs in its environment to have this clock: by the library that is made for threads."""
+    """Return what the daemon needs in its environment to have this clock.
+
+    The library is the one for threads. It believes that glibc waits by the wall clock where it waits by the monotonic
+    one, and the threads of posd would wait for each other for up to seconds: that is switched off.
+    """
     if clock is None:
         return {}
-    return clock.environment | {"LD_PRELOAD": str(LIBRARY.with_name("libfaketimeMT.so.1"))}
+    library = LIBRARY.with_name("libfaketimeMT.so.1")
+    return clock.environment | {"LD_PRELOAD": str(library), "FAKETIME_FORCE_MONOTONIC_FIX": "0"}

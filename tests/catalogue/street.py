@@ -120,7 +120,9 @@ def _terminal(directory: Path, name: str, scenario: Scenario, made: tls.TlsFiles
 def _entry(scenario: Scenario, settings: Settings, made: tls.TlsFiles, fingerprint: str) -> str:
     """Return how posd's configuration names that terminal."""
     address = "" if settings.mdns else f'base_url = "https://127.0.0.1:{settings.port}"\n'
-    trust = f'fingerprint_sha256 = "{fingerprint}"' if _changes_key(scenario) else f'ca_file = "{made.ca_certificate}"'
+    # A terminal that moves while a payment is open is followed by its pinned certificate only.
+    pinned = _changes_key(scenario) or settings.mdns
+    trust = f'fingerprint_sha256 = "{fingerprint}"' if pinned else f'ca_file = "{made.ca_certificate}"'
     times = IMPATIENT if _gives_up(scenario) else PATIENT
     return f'[[terminals]]\nserial = "{settings.serial}"\n{address}{trust}\n{times}'
 

@@ -31,8 +31,6 @@ CHECK_SECONDS = 1.0
 #: Where the trusted address answers, a call waits so much longer for the others that are announced, in seconds: one
 #: that is slow to answer must not hold up every payment, and is sent nothing.
 OTHERS_SECONDS = 0.3
-#: A conflict is stated only on looks that are no older than this, in seconds: the terminal may just be moving.
-STATED_SECONDS = 10.0
 #: Of several devices that answered, so long one alone has to be there until the conflict is over, in seconds.
 CALM_SECONDS = 15.0
 
@@ -65,6 +63,7 @@ class Addresses:
         #: What is announced of terminals outside the fleet, by the name of the announcement.
         self.strangers: dict[str, Announcement] = {}
         self._looks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._confirming: dict[str, asyncio.Task[None]] = {}
         self._rivals: dict[str, Rivals] = {}
         self._remembered: dict[str, Trusted] = {}
         self._disputes: dict[str, tuple[Dispute, float]] = {}  # with when it was seen last, monotonic seconds
@@ -230,7 +229,7 @@ class Addresses:
             return
         await self._look_at_all(member, self._fresh(member))
         if isinstance(member.use, Conflict):  # perhaps it is moving just now
-            await self._look_at_all(member, time.monotonic() - CHECK_SECONDS)
+            await self._look_at_all(member, time.monotonic())
 
     async def _look_at_all(self, member: Member, since: float) -> None:
         place = member.place
@@ -330,6 +329,7 @@ class Addresses:
         looks = {self._look(member, item.base_url) for item in member.candidates} if member.on_lan else None
         if looks:
             await asyncio.wait(looks)
+            self._state(member, looked=True)
 
     def asked_for(self) -> None:
         """Note that a call shows the terminals: what was not looked at for `READ_SECONDS` is looked at."""
@@ -386,7 +386,7 @@ class Addresses:
             log.info("discovery.gone", terminal=serial, host=gone.hosts[0], reason="it is not there any more")
         self._state(member)
         self.on_looked(serial)
-        rivals = member.claims.rivals if member.configured is None and serial not in self._disputes else None
+        rivals = member.claims.rivals if member.configured is None and not isinstance(member.use, Conflict) else None
         if rivals is None:
             self._rivals.pop(serial, None)
         elif self._rivals.get(serial) != rivals:
@@ -425,8 +425,8 @@ class Addresses:
                 self.on_looked(serial)
             return
         answering = [item for item in member.candidates if item.verdict is Verdict.ANSWERS]
-        if not looked and use is not Conflict.SERIAL and any(item.tried < now - STATED_SECONDS for item in answering):
-            self.on_news(serial, News.WANTED)
+        if not looked and old is None and use is not Conflict.SERIAL:
+            self._confirm(serial)  # what answered a moment ago may just be moving: all are looked at once more
             return
         claims, trusted = member.dispute_claims(), member.trusted
         others = tuple(item.base_url for item in answering if trusted is None or item.base_url != trusted.base_url)
@@ -442,6 +442,13 @@ class Addresses:
             self.on_news(serial, News.WANTED)
             self.on_looked(serial)
 
+    def _confirm(self, serial: str) -> None:
+        """Look at all addresses of a terminal; once, however often it is asked for meanwhile."""
+        if serial not in self._confirming:
+            look = asyncio.get_running_loop().create_task(self.check(serial), name=f"confirm-{serial}")
+            self._confirming[serial] = look
+            look.add_done_callback(lambda _look: self._confirming.pop(serial, None))
+
     @contextmanager
     def _watched(self, member: Member) -> Iterator[None]:
         """Tell of a terminal that is elsewhere after the block, or can be reached again."""
@@ -455,7 +462,7 @@ class Addresses:
 
     def cancel_looks(self) -> list[asyncio.Task[None]]:
         """Cancel the looks under way; return them."""
-        looks = list(self._looks.values())
+        looks = [*self._looks.values(), *self._confirming.values()]
         for look in looks:
             look.cancel()
         return looks

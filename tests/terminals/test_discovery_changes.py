@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import trustme
 from structlog.testing import capture_logs
 from zeroconf import DNSAddress, DNSOutgoing, DNSPointer, DNSService, DNSText, ServiceInfo
 from zeroconf.asyncio import AsyncZeroconf
@@ -32,10 +33,15 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 async def devices(home: Path) -> AsyncIterator[tuple[ScriptedTerminal, ScriptedTerminal]]:
-    """Two devices with a certificate each; the first listens on two ports."""
+    """Two devices with a certificate each that bears the serial of the first; that one listens on two ports."""
+    serial = f"SN-{token_hex(3)}"
+
+    def bearing(authority: trustme.CA) -> trustme.LeafCert:
+        return authority.issue_cert("127.0.0.1", common_name=serial)
+
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(scripted_terminal(home, f"SN-{token_hex(3)}", ports=2))
-        second = await stack.enter_async_context(scripted_terminal(home, f"SN-{token_hex(3)}"))
+        first = await stack.enter_async_context(scripted_terminal(home, serial, bearing, ports=2))
+        second = await stack.enter_async_context(scripted_terminal(home, f"{serial}-other", bearing))
         first.start = second.start = acknowledging(first.serial)
         first.abort = second.abort = answering(200)
         yield first, second

@@ -9,10 +9,13 @@ from pathlib import Path
 
 from tests.chaos.books import Window
 from tests.chaos.faults import Fault
+from tests.chaos.proxy import MAX_DELAY_SECONDS
 from tests.chaos.surroundings import NOTICED_SECONDS, Surroundings, moment
 
 #: So many payments begin between a backup and its restore, and so long that is waited for at most, in seconds.
 BETWEEN, BETWEEN_SECONDS = 12, 20.0
+#: So long after an answer has reached it a terminal may write that down, on a busy machine. Seconds.
+NOTED_SECONDS = 1.0
 #: So long a person looks whether posd asks for something, in seconds: it knows when it starts.
 TOLD_SECONDS = 2.0
 #: What a person needs to look at what a restore asks for, in seconds.
@@ -47,7 +50,7 @@ async def restore_backup(around: Surroundings, fault: Fault) -> None:
         else:
             code, said = await around.posd("restore", str(backup), "--yes")
             around.expect(code == 0, "restore", f"posd restore ended with {code}: {said[:300]}")
-        around.windows.append(Window(made_at, moment(), fault.detail))
+        around.windows.append(Window(made_at, moment(MAX_DELAY_SECONDS + NOTED_SECONDS), fault.detail))
         around.seen[f"databases {fault.detail.replace('_', ' ')}"] += 1
         await street.start_daemon()
         await _look_at_restore(around, f"the database was {fault.detail}")
@@ -83,7 +86,7 @@ async def replace_file(around: Surroundings, fault: Fault) -> None:
             around.expect(await around.until(well), "storage", "the file is back, and health says that storage fails")
             return
         await street.end_daemon(signal.SIGTERM)
-        around.windows.append(Window(made_at, moment(), fault.detail))
+        around.windows.append(Window(made_at, moment(MAX_DELAY_SECONDS + NOTED_SECONDS), fault.detail))
         await street.start_daemon()
         await _look_at_restore(around, what)
 

@@ -38,7 +38,10 @@ class Said:
 
 @dataclass(frozen=True)
 class Window:
-    """A database that was replaced by an older one: by one of when (as ledgers write times), when, and how."""
+    """A database that was replaced by an older one: by one of when (as ledgers write times), when, and how.
+
+    `ended_at` is later by as much as a terminal may have to wait for the answer to what came before.
+    """
 
     made_at: str
     ended_at: str
@@ -51,13 +54,11 @@ class Window:
 
 @dataclass(frozen=True)
 class Damaged:
-    """An event that was damaged on its way: how, to what, and what posd answered (None: nothing that could be read)."""
+    """An event that was damaged on its way: how, and what posd answered (None: nothing that could be read)."""
 
     id: str
-    event_id: str
     status: str
     how: str
-    body: bytes
     answer: int | None
 
 

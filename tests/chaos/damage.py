@@ -114,6 +114,7 @@ class Damager:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         far, onward = await asyncio.open_connection(*self.upstream, ssl=context)
+        answer = b""
         try:
             named |= {"content-length": str(len(changed)), "connection": "close"}
             head = "\r\n".join([line, *(f"{name}: {value}" for name, value in named.items())])
@@ -121,13 +122,10 @@ class Damager:
             answer = await far.read()
         finally:
             onward.transport.abort()
-        status = int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else None
-        if event is not None:
-            self.damaged.append(
-                Damaged(
-                    event["client_transaction_id"].lower(), event["event_id"], event["status"], kind, changed, status
-                )
-            )
+            if event is not None:
+                status = int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else None
+                identity = event["client_transaction_id"].lower()
+                self.damaged.append(Damaged(identity, event["status"], kind, status))
         writer.write(answer)
         with suppress(OSError):
             await writer.drain()

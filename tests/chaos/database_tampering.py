@@ -25,8 +25,8 @@ INSERT INTO pruned_transactions (client_transaction_id, terminal, result, ended_
 """
 #: Of a payment more than it may make posd keep.
 TOO_MANY = f"""
-WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {MOST_KEPT + 1})
 INSERT INTO quarantine (received_at, channel, subject, reason, peer, body)
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {MOST_KEPT + 1})
 SELECT '', 'transactions', :id, 'not an event', '', '' FROM numbers
 """
 #: What is done for a payment, `:id`, the kind of the finding, and a part of its words.

@@ -22,6 +22,8 @@ def possible_attention(case: Case) -> frozenset[str]:
 
 def of_damaged(case: Case) -> Iterator[tuple[str, str]]:
     """An event of which posd can read what it needs is taken, and posd says that it was damaged."""
+    if case.day is not None and "quarantined_event" in case.day.attention:
+        return  # its terminal sends what nobody can use
     for item in case.damaged:
         if item.how == UNREADABLE or item.answer is None:
             continue

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -31,9 +31,9 @@ SERVED_SECONDS = 5.0
 COMMAND_SECONDS = 60.0
 
 
-def moment() -> str:
-    """Return this moment as the ledgers of terminals have it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def moment(later: float = 0.0) -> str:
+    """Return this moment, or one so many seconds later, as the ledgers of terminals have it."""
+    return (datetime.now(UTC) + timedelta(seconds=later)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(eq=False)

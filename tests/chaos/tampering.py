@@ -91,7 +91,7 @@ def another_amount(books: Books, case: Case) -> None:
 def refused_and_sent(books: Books, case: Case) -> None:
     """posd said that nothing was sent."""
     ledger, _ = lines(books, "outcome", case.id)[-1]
-    ledger.append({"kind": "refused", "id": case.id, "code": "sale_conflict"})
+    ledger.append({"at": "", "kind": "refused", "id": case.id, "code": "sale_conflict"})
 
 
 def open_unseen(books: Books, case: Case) -> None:
@@ -124,7 +124,7 @@ def still_starting(books: Books, case: Case) -> None:
 def refused_for_nothing(books: Books, case: Case) -> None:
     """It was refused with a code that nothing in a run can raise."""
     ledger, _ = lines(books, "outcome", case.id)[-1]
-    ledger.append({"kind": "refused", "id": case.id, "code": "invalid_request"})
+    ledger.append({"at": "", "kind": "refused", "id": case.id, "code": "invalid_request"})
 
 
 def heard_another_reference(books: Books, case: Case) -> None:
@@ -247,18 +247,19 @@ def never_charged_on_a_bad_day(books: Books, case: Case) -> None:
 def aborted_for_another(books: Books, case: Case) -> None:
     """An abort hit it that was not asked for."""
     ledger, _ = lines(books, "final", case.id)[0]
-    ledger.append({"kind": "abort", "client_transaction_id": case.id, "http_status": 200, "effect": "cancels"})
+    ledger.append(
+        {"at": "", "kind": "abort", "client_transaction_id": case.id, "http_status": 200, "effect": "cancels"}
+    )
 
 
 def impostor_asked(books: Books, case: Case) -> None:
     """A device that claims to be a terminal was sent a payment."""
-    books.impostors["impostor-9"] = [{"kind": "start", "client_transaction_id": case.id}]
+    books.impostors["impostor-9"] = [{"at": "", "kind": "start", "client_transaction_id": case.id}]
 
 
 def damaged(books: Books, case: Case, answer: int) -> None:
     """Its approval had a byte that is no UTF-8."""
-    event = case.charges[-1]["event_id"]
-    books.damaged = [*books.damaged, Damaged(case.id, event, "APPROVAL", "bad UTF-8", b"", answer)]
+    books.damaged = [*books.damaged, Damaged(case.id, "APPROVAL", "bad UTF-8", answer)]
 
 
 def damaged_and_refused(books: Books, case: Case) -> None:

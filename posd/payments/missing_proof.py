@@ -6,7 +6,7 @@ is what a person is told (`missing`). The rounds themselves: `payments.schedule`
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, assert_never
 
 import msgspec
 from msgspec import Meta
@@ -114,8 +114,8 @@ def _detail(code: ProofCode, told: Told) -> str:
             )
         case ProofCode.IDENTITY_CONFLICT:
             return (
-                f"two devices claim to be terminal {terminal}, so no answer of either proves anything. See posd "
-                f"terminals, and say which one is right; {otherwise}"
+                f"two devices claim to be terminal {terminal}, so no answer of either proves anything. See them, "
+                f"and say which one is right: posd terminals identity {terminal}; {otherwise}"
             )
         case ProofCode.TERMINAL_UNREACHABLE:
             return (
@@ -138,3 +138,5 @@ def _detail(code: ProofCode, told: Told) -> str:
                 f"posd abort {identity}, then posd reconcile {identity}, and both again after that time; "
                 f"or set probe_with_abort = true under [reconcile]; {otherwise}"
             )
+        case _:
+            assert_never(code)

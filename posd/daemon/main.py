@@ -110,7 +110,6 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     store = await Store.open(config.database.path, config.database.lock)
     stack.push_async_callback(store.close)
     clock = await build.wall_clock(config, store)
-    stack.push_async_callback(clock.keep)
     certificate = await ServedCertificate.open(build.pair(config), now, sure=lambda: clock.sure)
     clock.listen(certificate.look)
 
@@ -158,7 +157,7 @@ async def _start(config: Config, noise: RejectedTraffic, stack: AsyncExitStack) 
     status = partial(systemd.status, at, around.fleet, paying.reconciler)
     reloading = Reloading(config, around.fleet, callback_urls, certificate, build.pair, status)
     _in_background(stack, "reloading", reloading.run(reload))
-    _at_the_stop(stack, presence.end)
+    _at_the_stop(stack, presence.end, clock.keep)
     textfile = metrics.textfile(config.metrics, doors.metrics)
     for name, work in (
         ("database-file", store.watch),

@@ -229,7 +229,7 @@ async def test_an_open_payment_whose_terminal_has_no_address_is_asked_for_when_i
     with TemporaryDirectory(prefix="posd-") as directory:
         home = Path(directory)
         async with scripted_terminal(home, serial, ports=2) as terminal:
-            entry = f'[[terminals]]\nserial = "{serial}"\nca_file = "{terminal.ca_file}"\n'
+            entry = f'[[terminals]]\nserial = "{serial}"\nfingerprint_sha256 = "{terminal.fingerprint}"\n'
 
             def service(number: int) -> ServiceInfo:
                 port = int(terminal.base_urls[number].rsplit(":", 1)[1])

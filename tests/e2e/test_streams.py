@@ -184,6 +184,9 @@ async def test_a_reader_goes_on_after_a_restore(own: Shop, home: Path, lost: boo
     code, _, said = await posd_command(posd, "restore", str(home / "backup.db"))
     assert code == 0, said
     await posd.start()
+    if lost:  # until a person has looked, nothing is started under a new id
+        code, _, said = await posd_command(posd, "restore", "--seen", "--operator", "Ana")
+        assert code == 0, said
     later = await own.started()
     plain = Reader(posd.till_socket, "/feed", place["next_after"])
     checked = Reader(posd.till_socket, "/feed", place["place"])
@@ -209,13 +212,16 @@ async def test_an_older_copy_of_the_database_is_told_to_those_who_were_ahead_of_
     first = await own.started()
     await first.end()
     assert await posd.stop() == 0
-    shutil.copy(posd.database, copy)  # as an image of the disk has it
+    witness = posd.database.with_name(f"{posd.database.name}.witness")
+    shutil.copy(posd.database, copy)  # as an image of the disk has it, with the witness
+    shutil.copy(witness, home / "copy.witness")
     await posd.start()
     for _ in range(2):
         await (await own.started()).end()
     ahead = await newest(posd)
     assert await posd.stop() == 0
     shutil.copy(copy, posd.database)
+    shutil.copy(home / "copy.witness", witness)
     for suffix in ("-wal", "-shm"):
         posd.database.with_name(posd.database.name + suffix).unlink(missing_ok=True)
     await posd.start()

@@ -158,14 +158,14 @@ async def test_a_card_that_has_less_on_it_leaves_the_rest_to_another(counter: Co
         assert await recipe.ends() == 6
     part = f"part 1, {A_PART}: PAID 5000.00 INSTEAD, 4000.98 left"
     assert recipe.said == [part]
-    async with counter.recipe(*arguments, "5000.99") as recipe:
+    async with counter.recipe(*arguments, "4000.99") as recipe:
         assert await recipe.ends() == 6
-    assert recipe.said == [part, "part 2, 5000.99: only 5000.98 left"]
-    async with counter.recipe(*arguments, "5000.98") as recipe:
+    assert recipe.said == [part, "part 2, 4000.99: only 4000.98 left"]
+    async with counter.recipe(*arguments, "4000.98") as recipe:
         await counter.starts(2)
         await counter.pass_time()
         assert await recipe.ends() == 0
-    assert recipe.said == [part, "part 2, 5000.98: PAID, 0.00 left"]
+    assert recipe.said == [part, "part 2, 4000.98: PAID, 0.00 left"]
 
 
 #: How a recipe is called for a payment of its own.

@@ -9,6 +9,7 @@ stands between them:
 | in a text: bytes that are no UTF-8, half of a surrogate pair, a control | U+FFFD for each                        |
 | character, an escape that JSON does not have                            |                                        |
 | a value that is no JSON: NaN, Infinity, 01, 1.2.3, none at all          | null                                   |
+| a number of more than 4300 characters                                   | null                                   |
 | arrays and objects nested too deeply                                    | null                                   |
 | a byte order mark before it                                             | nothing                                |
 | other characters after it, without a quote or an opening bracket        | nothing                                |
@@ -27,6 +28,9 @@ from posd.base.json_types import MAX_DEPTH, check
 #: The longest damaged text that is read, in bytes: several times an event that echoes 16 KiB of metadata. It is read
 #: piece by piece, and one terminal must not hold up the others by it.
 MAX_DAMAGED_BYTES = 131_072
+
+#: The longest number, in characters: decoders read no more digits of an integer.
+MAX_NUMBER = 4300
 
 #: Levels that are left of what is nested too deeply: an answer puts some around it, and is to be read again.
 LEVELS = MAX_DEPTH - 8
@@ -148,7 +152,7 @@ class _Reader:
         assert found is not None  # noqa: S101 - it matches nothing at all, too
         self._at = found.end()
         literal = found[0].strip(_SPACES)
-        if _LITERAL.match(literal):
+        if _LITERAL.match(literal) and len(literal) <= MAX_NUMBER:
             self._kept.append(literal)
         elif place:
             self._replace("null", place)

@@ -26,6 +26,7 @@ CUT = "�"
         (b'{"a": "\\\xff"}', {"a": CUT}, {("a",)}),
         (b'{"a": NaN, "b": [1, -Infinity]}', {"a": None, "b": [1, None]}, {("a",), ("b", 1)}),
         (b'{"a": True, "b": undefined}', {"a": None, "b": None}, {("a",), ("b",)}),
+        (b'{"a": ' + b"9" * 4301 + b"}", {"a": None}, {("a",)}),
         (b'{"a": 01, "b": 1.2.3, "c": 1 2, "d": -, "e": 0x1}', dict.fromkeys("abcde"), {(name,) for name in "abcde"}),
         (b'{"a": , "b": }', {"a": None, "b": None}, {("a",), ("b",)}),
         (b'{"a\xff": {"b": 1}}', {f"a{CUT}": {"b": 1}}, {(f"a{CUT}",)}),

@@ -26,7 +26,8 @@ async def restore_backup(around: Surroundings, fault: Fault) -> None:
     """Put a backup of some payments ago in the place of the database."""
     street = around.street
     database = street.daemon.database
-    backup = street.directory / f"backup-{around.seen['backups made']}.db"
+    around.seen["backups made"] += 1
+    backup = street.directory / f"backup-{around.seen['backups made']}.db"  # the next one may begin before it is back
     async with street.daemon_lock:
         made_at = moment()
         if fault.detail == "copied":
@@ -36,7 +37,6 @@ async def restore_backup(around: Surroundings, fault: Fault) -> None:
             if reply.status != 200:
                 street.faults.append(f"backup answered {reply.status}: {reply.body.decode()}")
                 return
-    around.seen["backups made"] += 1
     enough = street.happenings.begun + BETWEEN
     with suppress(TimeoutError):
         async with asyncio.timeout(BETWEEN_SECONDS):

@@ -100,10 +100,9 @@ def _bad_day(scenario: Scenario) -> BadDay:
     expect, search = scenario.expect, scenario.search
     attention = frozenset(expect.attention) | frozenset(expect.passed)
     if any("raw_response.authorized_amount" in step.set for step in scenario.steps):
-        attention |= {
-            "amount_differs",
-            "approval_unlikely",
-        }  # the scenario was made for another amount than is paid here
+        attention |= {"amount_differs"}  # the scenario was made for another amount than is paid here
+    if "amount_differs" in attention:
+        attention |= {"approval_unlikely"}  # by how much it differs, the amount of the payment decides
     if any(step.status is not None and step.status not in STATES for step in scenario.steps):
         attention |= {"illegal_transition"}  # a till's abort can follow: no state of the lifecycle comes after that one
     if "quarantined_event" in attention:

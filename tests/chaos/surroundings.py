@@ -124,8 +124,12 @@ class Surroundings:
 
         async def terminal() -> None:
             where = (DAEMON_HOST, self.street.daemon.port)
-            _, writer = await asyncio.open_connection(*where, ssl=context)
-            writer.transport.abort()
+            while True:  # one that has shown no token yet is turned away at times, and comes again
+                with suppress(ConnectionError):
+                    _, writer = await asyncio.open_connection(*where, ssl=context)
+                    writer.transport.abort()
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
 
         async def look(who: str, call: Callable[[], Awaitable[None]]) -> None:
             nonlocal calls

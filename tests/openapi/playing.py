@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -10,22 +11,41 @@ from typing import Any
 from uuid import uuid4
 
 import httpx2
+from zeroconf.asyncio import AsyncZeroconf
 
 from posd.base.times import iso
 from posd.clock.rules import Kept
 from posd.storage import marks
 from tests.e2e.test_backup import posd_command
 from tests.openapi.described import Described
-from tests.support.daemon import Reply
+from tests.support.daemon import Daemon, Reply, running
+from tests.support.events import body as event_body
 from tests.support.events import event
+from tests.support.https import deliver
 from tests.support.ports import reserve
 from tests.support.prints import RECEIPT, Job
-from tests.support.shop import AMOUNT, OFFLINE, Payment, Shop, acknowledging, answering, hanging_up, held, knowing
+from tests.support.shop import (
+    AMOUNT,
+    OFFLINE,
+    QUIET,
+    Payment,
+    Shop,
+    acknowledging,
+    answering,
+    hanging_up,
+    held,
+    knowing,
+)
 from tests.support.streams import collect, stream
-from tests.support.terminal import nowhere, taking_print
+from tests.support.terminal import nowhere, scripted_terminal, taking_print
+from tests.support.webhooks import attention
+from tests.terminals.announcing import DISCOVERY
+from tests.terminals.test_identity import announce, plain
 
 #: Nothing listens where it should be.
 GONE = "SN-GONE"
+#: Two devices answer under it.
+TWICE = "SN-TWICE"
 BY_ANA = {"operator": "Ana", "note": "the display says so"}
 #: Longest that a step may take, in seconds: then it is stuck.
 STUCK_SECONDS = 60.0
@@ -44,14 +64,18 @@ class Day:
         self.daemon = shop.daemon
         self.described = described
         self.home = home
-        inner = shop.daemon.call
+        self.note(shop.daemon)
+
+    def note(self, daemon: Daemon) -> None:
+        """Note every answer of this daemon from now on."""
+        inner = daemon.call
 
         async def call(method: str, path: str, body: Any = None, **options: Any) -> Reply:
             reply = await inner(method, path, body, **options)
-            described.note(method, f"/v1{path}", reply.status, reply.headers["content-type"], reply.body)
+            self.described.note(method, f"/v1{path}", reply.status, reply.headers["content-type"], reply.body)
             return reply
 
-        shop.daemon.call = call  # type: ignore[method-assign]
+        daemon.call = call  # type: ignore[method-assign]
 
     async def play(self) -> None:
         """Do all of it."""
@@ -69,6 +93,8 @@ class Day:
             self.bodies,
             self.removal,
             self.disaster,
+            self.going_back,
+            self.identity,
             self.end,
         ):
             await part()
@@ -110,6 +136,11 @@ class Day:
         await self.everything(self.derived)
         await self.everything(paid)
         self.paid_one = paid
+        unlikely = await self.shop.started()
+        response = event(unlikely.identity, "APPROVAL")["raw_response"] | {"authorized_amount": 0.01}
+        assert await unlikely.event("APPROVAL", raw_response=response) == 200
+        assert attention(await unlikely.get()) >= {"approval_unlikely"}
+        await self.everything(unlikely)
 
     async def finals(self) -> None:
         for status in ("DECLINED", "TERMINAL_CANCELED", "TERMINAL_REJECTED"):
@@ -398,6 +429,69 @@ class Day:
         body = {"terminal": payment.serial, "amount": AMOUNT}
         await self.refused("restore_unseen", "PUT", f"/transactions/{payment.identity}", body)
         assert (await self.admin("POST", "/restore/seen", BY_ANA)).status == 200
+
+    async def going_back(self) -> None:
+        """Put an old copy of the database in place: the witness knows a payment that the copy does not."""
+        old = self.home / "old.db"
+        assert await self.daemon.stop() == 0
+        shutil.copy2(self.daemon.database, old)
+        await self.daemon.start()
+        payment = await self.shop.started()
+        assert await self.daemon.stop() == 0
+        shutil.copy2(old, self.daemon.database)
+        await self.daemon.start()
+        assert (await payment.put()).json["phase"] == "in_doubt"
+        await self.everything(payment)
+        (unknown,) = (await self.admin("GET", "/restore")).json["transactions"]
+        assert (unknown["client_transaction_id"], unknown["result"]) == (payment.identity, None)
+        assert await payment.event("APPROVAL") == 200
+        found = (await self.admin("GET", "/restore")).json
+        assert (found["refusing"], found["transactions"][0]["result"]) == (True, "approved")
+        (gone_back,) = (await self.admin("POST", "/restore/seen", BY_ANA)).json["gone_back"]
+        assert gone_back["taken_over"] == 1
+        await self.everything(payment)
+
+    async def identity(self) -> None:
+        """A second device answers under the serial of a terminal, in the middle of a payment; a person decides."""
+        home = self.home / "identity"
+        home.mkdir()
+        network = AsyncZeroconf(interfaces=["127.0.0.1"])
+        try:
+            async with (
+                scripted_terminal(home, TWICE, plain=True) as right,
+                scripted_terminal(home, f"{TWICE}-other", plain=True) as other,
+                running(home, plain(TWICE), QUIET, discovery=DISCOVERY) as daemon,
+            ):
+                self.note(daemon)
+                right.start = acknowledging(TWICE)
+                payment, new = str(uuid4()), {"terminal": TWICE, "amount": AMOUNT}
+                await announce(network, daemon, "right", right.base_url, TWICE)
+                assert (await daemon.call("PUT", f"/transactions/{payment}", new)).status == 201
+                await announce(network, daemon, "other", other.base_url, TWICE)
+                await daemon.wait_for(payment, lambda item: "identity_conflict" in attention(item))
+                refused = [
+                    await daemon.call("POST", f"/transactions/{payment}/abort"),
+                    await daemon.call("PUT", f"/print-jobs/job-{uuid4()}", {"terminal": TWICE, "document": RECEIPT}),
+                ]
+                # A release frees the terminal: it is the conflict that refuses the next start.
+                assert (await daemon.call("POST", f"/transactions/{payment}/release", BY_ANA)).status == 200
+                refused.append(await daemon.call("PUT", f"/transactions/{uuid4()}", new))
+                for reply in refused:
+                    assert reply.json["code"] == "identity_conflict", reply.body
+                    assert {item["base_url"] for item in reply.json["claims"]} == {right.base_url, other.base_url}
+                for path in (f"/terminals/{TWICE}", "/terminals?all=true", "/health"):
+                    assert (await daemon.call("GET", path)).status == 200
+                at, decision = f"/terminals/{TWICE}/identity", BY_ANA | {"base_url": right.base_url}
+                decided = await daemon.call("POST", at, decision, socket=daemon.admin_socket)
+                assert decided.json["identity"]["conflict"] is False, decided.body
+                await daemon.wait_for(payment, lambda item: "identity_conflict" not in attention(item))
+                canceled = event_body(payment, "TERMINAL_CANCELED", None, TWICE)
+                assert await deliver(right.requests[0].callback, canceled, daemon.ca) == 200
+                for what in ("", "/outcome?timeout=0", "/events", "/history"):
+                    await daemon.call("GET", f"/transactions/{payment}{what}")
+                assert (len(right.requests), other.requests) == (1, [])
+        finally:
+            await network.async_close()
 
     def highest_time(self, at: datetime) -> None:
         """Have posd believe, at its next start, that it was so late already: the clock is behind."""

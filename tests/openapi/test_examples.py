@@ -16,7 +16,7 @@ import pytest
 from posd.api import routes
 from posd.api.openapi import Examples
 from tests.openapi import released
-from tests.openapi.gateway import Gateway, opened
+from tests.openapi.gateway import SERIAL, Gateway, opened
 
 DOCUMENT = released.today()
 EXAMPLES = Examples.read()
@@ -42,7 +42,7 @@ def gateway() -> Iterator[Gateway]:
     """A daemon that knows the payment that examples name: it is approved."""
     with TemporaryDirectory(prefix="posd-") as directory, opened(Path(directory)) as gateway:
         at = f"{gateway.till}/v1/transactions/{ORIGINAL}"
-        charge = {"terminal": "SN-0001", "amount": {"subtotal_iva0": 1}}
+        charge = {"terminal": SERIAL, "amount": {"subtotal_iva0": 1}}
         with httpx2.Client(timeout=STUCK_SECONDS) as client:
             assert client.put(at, json=charge).status_code == 201
             assert client.get(f"{at}/outcome").json()["result"] == "approved"
@@ -53,8 +53,11 @@ def gateway() -> Iterator[Gateway]:
 @pytest.mark.parametrize(("method", "path", "operation", "body"), examples())
 def test_an_example_is_taken(gateway: Gateway, method: str, path: str, operation: Any, body: Any) -> None:
     admin = operation["x-posd-socket"] == ["admin"]
-    where = path.format(client_transaction_id=uuid4(), print_job_id=f"job-{uuid4()}")
+    where = path.format(client_transaction_id=uuid4(), print_job_id=f"job-{uuid4()}", serial=SERIAL)
     body = body | {name: f"{gateway.home}{body[name]}" for name in ("path", "into") if name in body}
+    if "base_url" in body:  # one of those that claim to be the terminal: here it is the one in the configuration
+        known = httpx2.get(f"{gateway.till}/v1/terminals/{SERIAL}", timeout=STUCK_SECONDS).json()
+        body |= {"base_url": known["base_url"]}
     if "path" in body:
         Path(body["path"]).parent.mkdir(parents=True, exist_ok=True)  # another example may have made it
     with httpx2.Client(timeout=STUCK_SECONDS) as client:

@@ -39,7 +39,6 @@ STATUSES_ELSEWHERE = {
 }
 #: Fields that are never seen with a value here: prefix -> where they are.
 UNSEEN: dict[str, str] = {
-    "AbortAnsweredLine.reason": "tests/openapi/test_lines.py",
     "AddressLine.": "tests/openapi/test_lines.py",
     "Applied.": "the configuration has to change: tests/e2e/test_reprocess.py",
     "BrokeOffLine.": "tests/openapi/test_lines.py",
@@ -65,7 +64,6 @@ UNSEEN: dict[str, str] = {
     "Refusals.": "tests/e2e/test_distrust.py",
     "SilentLine.": "tests/openapi/test_lines.py",
     "StuckLine.": "tests/openapi/test_lines.py",
-    "TakenOverLine.": "tests/openapi/test_lines.py",
     "Terminal.in_fleet": "announcements: tests/terminals/test_fleet.py",
     "UnansweredPollLine.": "tests/openapi/test_lines.py",
 }

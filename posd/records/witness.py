@@ -2,7 +2,8 @@
 go back in time).
 
 Each line stands for itself: a checksum, and a JSON array. So a line that a power cut tore, or that is damaged, takes no
-other with it. There are no amounts in it, no metadata, and no references.
+other with it. There are no amounts in it, no metadata, and no references. The sale is in it: what was forgotten must not be
+paid a second time under another id.
 """
 
 import zlib
@@ -15,12 +16,13 @@ from posd.storage.database_id import Cause, Identity
 
 
 class Started(msgspec.Struct, frozen=True):
-    """One payment that was started: on which terminal, when, and how it ended where that is known."""
+    """One payment that was started: on which terminal, when, for which sale, how it ended where that is known."""
 
     client_transaction_id: str
     terminal: str
     at: str
     result: str | None = None
+    sale: str | None = None
 
 
 class Witness(msgspec.Struct):
@@ -43,7 +45,8 @@ def database_line(database_id: str, seq: int) -> bytes:
 
 def start_line(seq: int, started: Started) -> bytes:
     """Return the line of a payment that was recorded for the first time."""
-    return _line("start", seq, started.client_transaction_id, started.terminal, started.at)
+    sale = () if started.sale is None else (started.sale,)
+    return _line("start", seq, started.client_transaction_id, started.terminal, started.at, *sale)
 
 
 def end_line(seq: int, client_transaction_id: str, result: str) -> bytes:
@@ -98,6 +101,8 @@ def _take(found: Witness, line: bytes) -> bool:
             found.database_id = database_id
         case ["start", int(seq), str(identity), str(terminal), str(at)]:
             found.started[identity] = Started(identity, terminal, at)
+        case ["start", int(seq), str(identity), str(terminal), str(at), str(sale)]:
+            found.started[identity] = Started(identity, terminal, at, sale=sale)
         case ["end", int(seq), str(identity), str(result)] if identity in found.started:
             found.started[identity] = msgspec.structs.replace(found.started[identity], result=result)
         case ["end" | "seq", int(seq), *_]:  # of an end whose start is damaged nothing but the number is known

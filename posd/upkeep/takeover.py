@@ -87,6 +87,7 @@ def take_over_from_witness(unit: Unit, unknown: Sequence[Started], now: datetime
             created_at=item.at,
             updated_at=item.at,
             phase=Phase.STARTING,
+            sale=item.sale,
         )
         begin(unit, found, REASON)
         record(unit, found, payment_entries.TakenOver(reason), now, CallsInFlight())

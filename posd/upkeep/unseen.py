@@ -165,7 +165,7 @@ class Unseen:
                 continue
             after = change.after
             if isinstance(change.cause, Begun) and change.before is None:
-                started = Started(after.client_transaction_id, after.terminal, after.created_at)
+                started = Started(after.client_transaction_id, after.terminal, after.created_at, sale=after.sale)
                 self._file.add(witness.start_line(change.seq, started))
             elif change.result is not None and (change.before is None or change.before.outcome is None):
                 self._file.add(witness.end_line(change.seq, after.client_transaction_id, change.result))
@@ -203,7 +203,7 @@ def _unknown(db: sqlite3.Connection, left: Witness) -> list[Started]:
 def _content(db: sqlite3.Connection) -> bytes:
     """Return a new file of the witness: of the payments that were recorded last."""
     query = (
-        "SELECT client_transaction_id, terminal, created_at, outcome ->> 'result' FROM transactions"
+        "SELECT client_transaction_id, terminal, created_at, outcome ->> 'result', sale FROM transactions"
         " ORDER BY rowid DESC LIMIT ?"
     )
     newest = [Started(*row) for row in db.execute(query, (KEPT,))]

@@ -13,7 +13,7 @@ from posd.storage.database_id import Cause, Identity
 from tests.support.tables import every
 
 A = Started("6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-1", "2026-11-20T10:00:00.000Z")
-B = Started("7f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-2\n=1", "2026-11-20T10:01:00.000Z", "approved")
+B = Started("7f9619ff-8b86-4d01-b42d-00cf4fc964ff", "SN-2\n=1", "2026-11-20T10:01:00.000Z", "approved", "till-3/1042")
 
 MADE = Identity("first", 1, Cause.MADE)
 RESTORED = Identity("second", 20, Cause.RESTORED)

@@ -2,8 +2,8 @@
 go back in time).
 
 Each line stands for itself: a checksum, and a JSON array. So a line that a power cut tore, or that is damaged, takes no
-other with it. There are no amounts in it, no metadata, and no references. The sale is in it: what was forgotten must not be
-paid a second time under another id.
+other with it. There are no amounts in it, no metadata, and no references. The sale is in it: what was forgotten must
+not be paid a second time under another id.
 """
 
 import zlib

@@ -293,7 +293,12 @@ def undisputed(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Put in doubt what a restore found in the file that it replaced, and could not read in full."""
+    """Put in doubt what a restore found in the file that it replaced, and could not read in full.
+
+    What is final by its own record stays so: a backup may know in full what the replaced file knew by its id only.
+    """
+    if transaction.phase is Phase.FINAL:
+        return _touch(_set(transaction, heard=True), transaction, now)
     detail = f"{reason}; what became of this payment is not known here: compare it with the till and the acquirer"
     doubtful = doubt(_set(transaction, heard=True), reason, now)
     return attend(doubtful, AttentionCode.ORPHAN, now, detail)

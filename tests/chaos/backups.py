@@ -22,7 +22,7 @@ TOLD_SECONDS = 2.0
 PERSON_SECONDS = 1.0
 
 
-async def restore_backup(around: Surroundings, fault: Fault) -> None:
+async def restore_backup(around: Surroundings, fault: Fault) -> bool:
     """Put a backup of some payments ago in the place of the database."""
     street = around.street
     database = street.daemon.database
@@ -36,7 +36,7 @@ async def restore_backup(around: Surroundings, fault: Fault) -> None:
             reply = await street.admin("POST", "/backup", {"path": str(backup)})
             if reply.status != 200:
                 street.faults.append(f"backup answered {reply.status}: {reply.body.decode()}")
-                return
+                return False
     enough = street.happenings.begun + BETWEEN
     with suppress(TimeoutError):
         async with asyncio.timeout(BETWEEN_SECONDS):
@@ -54,9 +54,10 @@ async def restore_backup(around: Surroundings, fault: Fault) -> None:
         around.seen[f"databases {fault.detail.replace('_', ' ')}"] += 1
         await street.start_daemon()
         await _look_at_restore(around, f"the database was {fault.detail}")
+    return True
 
 
-async def replace_file(around: Surroundings, fault: Fault) -> None:
+async def replace_file(around: Surroundings, fault: Fault) -> bool:
     """Take the file of the database from under the daemon, or put a copy in its place."""
     street = around.street
     database = street.daemon.database
@@ -84,11 +85,12 @@ async def replace_file(around: Surroundings, fault: Fault) -> None:
         if fault.detail == "moved_away":
             aside.replace(database)
             around.expect(await around.until(well), "storage", "the file is back, and health says that storage fails")
-            return
+            return True
         await street.end_daemon(signal.SIGTERM)
         around.windows.append(Window(made_at, moment(MAX_DELAY_SECONDS + NOTED_SECONDS), fault.detail))
         await street.start_daemon()
         await _look_at_restore(around, what)
+    return True
 
 
 async def _look_at_restore(around: Surroundings, what: str) -> None:

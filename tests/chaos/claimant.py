@@ -38,11 +38,11 @@ class Impostor(Process):
             self._ready.set()
 
 
-async def claim(around: Surroundings, fault: Fault) -> None:
+async def claim(around: Surroundings, fault: Fault) -> bool:
     """Let a second device announce the serial of a terminal for a while."""
     street = around.street
     if not street.plan.found:
-        return
+        return False
     serial = street.plan.found[fault.target % len(street.plan.found)]
     impostor = Impostor(street, serial, len(street.impostors))
     street.impostors.append(impostor)
@@ -70,3 +70,4 @@ async def claim(around: Surroundings, fault: Fault) -> None:
     finally:
         await responder.close()
         await impostor.kill()
+    return True

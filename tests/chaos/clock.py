@@ -12,7 +12,7 @@ from tests.chaos.surroundings import Surroundings
 UNITS = {"d": "days", "h": "hours"}
 
 
-async def step_clock(around: Surroundings, fault: Fault) -> None:
+async def step_clock(around: Surroundings, fault: Fault) -> bool:
     """Let the clock jump; a person prunes meanwhile. Then it is right again, and the person says so."""
     street = around.street
     assert street.clock is not None
@@ -55,6 +55,7 @@ async def step_clock(around: Surroundings, fault: Fault) -> None:
             around.expect(False, "certificate", f"terminals refuse it when the clock is right again after {what}")
             await street.end_daemon(signal.SIGTERM)
             await _mended(around, certificates)
+    return True
 
 
 async def _mended(around: Surroundings, certificates: Path) -> None:

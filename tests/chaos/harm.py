@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import httpx2
 
 from tests.chaos.faults import Fault
-from tests.chaos.street import ADVERTISED_HOST, DAEMON_HOST
+from tests.chaos.processes import Line
+from tests.chaos.street import ADVERTISED_HOST, DAEMON_HOST, Street, TerminalProcess
 from tests.chaos.surroundings import Surroundings
 from tests.support.events import event
 
@@ -26,35 +28,46 @@ FILLING = 600
 CONNECTIONS, HELD_SECONDS = 2_000, 8.0
 
 
-async def flood(around: Surroundings, fault: Fault) -> None:
+async def flood(around: Surroundings, fault: Fault) -> bool:
     """Send junk to the callback address of a payment that runs; others go on meanwhile."""
     street = around.street
-    who = ""
+    while (who := await _next_start(street)) is not None:
+        request = await _newest_request(street, street.terminals[who])
+        if request is None:
+            continue  # it was killed in that moment
+        identity, url = request["client_transaction_id"], request["events_webhook_url"]
+        around.flooded.add(identity.lower())
+        async with street.daemon_lock, around.others_served("a flood"):
+            await _send(around, url.replace(ADVERTISED_HOST, DAEMON_HOST), identity, who)
+        return True
+    return False  # the tills are done
 
-    def started(name: str, line: dict[str, object]) -> bool:
-        nonlocal who
+
+async def _next_start(street: Street) -> str | None:
+    """Wait until a payment runs on a terminal; return which, None where no more come."""
+    found: list[str] = []
+
+    def started(name: str, line: Line) -> bool:
         if name in street.terminals and line["kind"] == "start" and line["runs"]:
-            who = name
-        return bool(who)
+            found.append(name)
+        return bool(found)
 
     await street.happenings.wait(started)
-    if not who:
-        return  # the tills are done
-    terminal = street.terminals[who]
+    return found[0] if found else None
+
+
+async def _newest_request(street: Street, terminal: TerminalProcess) -> Any:
+    """Return the newest start that a terminal got, None where it cannot be asked."""
+    if terminal.proxy.upstream is None:
+        return None
+    host, port = terminal.proxy.upstream
     trusted = ssl.create_default_context(cafile=str(street.terminal_ca))
-    async with httpx2.AsyncClient(verify=trusted, timeout=5) as client:
-        if terminal.proxy.upstream is None:
-            return  # it was killed in that moment
-        host, port = terminal.proxy.upstream
-        try:
+    try:
+        async with httpx2.AsyncClient(verify=trusted, timeout=5) as client:
             bodies = (await client.get(f"https://{host}:{port}/simulator/requests")).json()
-        except httpx2.TransportError:
-            return
-    request = json.loads(bodies[-1])
-    identity, url = request["client_transaction_id"], request["events_webhook_url"]
-    around.flooded.add(identity.lower())
-    async with street.daemon_lock, around.others_served("a flood"):
-        await _send(around, url.replace(ADVERTISED_HOST, DAEMON_HOST), identity, who)
+    except httpx2.TransportError:
+        return None
+    return json.loads(bodies[-1]) if bodies else None
 
 
 async def _send(around: Surroundings, url: str, identity: str, serial: str) -> None:
@@ -88,7 +101,7 @@ async def _send(around: Surroundings, url: str, identity: str, serial: str) -> N
     around.seen["floods"] += 1
 
 
-async def hold_connections(around: Surroundings, fault: Fault) -> None:
+async def hold_connections(around: Surroundings, fault: Fault) -> bool:
     """Let one till open connections without end, and keep them; others go on meanwhile."""
     street = around.street
     async with street.daemon_lock, around.others_served("connections without end"):
@@ -101,7 +114,8 @@ async def hold_connections(around: Surroundings, fault: Fault) -> None:
         said, _ = await process.communicate()
     if process.returncode != 0:
         street.faults.append(f"the till that holds connections ended with {process.returncode}")
-        return
+        return False
     around.seen["tills that opened connections without end"] += 1
     for name, number in json.loads(said).items():
         around.seen[f"connections of these {name}"] += number
+    return True

@@ -146,8 +146,7 @@ class Run:
 
             await happenings.wait(strikes)
         if fault.kind in SURROUNDINGS_DEEDS:
-            await SURROUNDINGS_DEEDS[fault.kind](self.around, fault)
-            self.injected[fault.kind] += 1
+            self.injected[fault.kind] += await SURROUNDINGS_DEEDS[fault.kind](self.around, fault)
             return
         await self._deeds[fault.kind](self, fault)
 

@@ -155,5 +155,6 @@ class Surroundings:
         self.expect(not ends, "daemon", f"{len(ends)} of {calls} calls of others failed during {during}: {ends[:2]}")
 
 
-#: What a fault of the surroundings is done by: it is told the form, how long, and which of the terminals or tills.
-Deed = Callable[[Surroundings, Any], Awaitable[None]]
+#: What a fault of the surroundings is done by: it is told the form, how long, and which of the terminals or tills, and
+#: tells whether it happened.
+Deed = Callable[[Surroundings, Any], Awaitable[bool]]

@@ -22,7 +22,9 @@ from tests.chaos.report import Report, words
 from tests.chaos.tampering import TAMPERINGS, bad_day, copied, not_charged, undisturbed
 from tests.support.faketime import LIBRARY
 
-PAYMENTS, TERMINALS, TILLS, SEED = 36, 3, 3, 8
+PAYMENTS, TERMINALS, TILLS = 36, 3, 3
+#: One whose daemon dies at a point of its code before the surroundings go wrong: these last, and the tills are few.
+SEED = 52
 #: What can go wrong here: the steps of the clock need a package of Debian.
 ON = SWITCHES if LIBRARY.exists() else SWITCHES - {Kind.CLOCK}
 #: How much faster than people the terminals are.

@@ -295,6 +295,7 @@ class Street:
             code = await self.daemon.stop(signal.SIGKILL)
         if number is signal.SIGTERM and code != 0:
             self.faults.append(f"the daemon ended with {code} after SIGTERM")
+        _remove_shared_memory(process.pid)
         with self._log.open("a") as log:
             for line in self.daemon.lines:
                 log.write(json.dumps(line) + "\n")
@@ -371,3 +372,9 @@ def _environment(clock: FakeTime | None) -> dict[str, str]:
         return {}
     library = LIBRARY.with_name("libfaketimeMT.so.1")
     return clock.environment | {"LD_PRELOAD": str(library), "FAKETIME_FORCE_MONOTONIC_FIX": "0"}
+
+
+def _remove_shared_memory(pid: int) -> None:
+    """Remove what a process with a clock of its own leaves in the memory of the machine when it is killed."""
+    for name in ("faketime_shm_", "sem.faketime_sem_"):
+        Path(f"/dev/shm/{name}{pid}").unlink(missing_ok=True)

@@ -50,6 +50,9 @@ MAX_CHAIN = 50
 #: Of a sale so many are looked at, the newest first; a till that always says the same has all.
 MAX_OF_SALE = 20
 
+#: The largest number of a row.
+MAX_ROWID = 2**63 - 1
+
 #: (created_at, id): from where a walk goes on.
 Place = tuple[str, str]
 BEGINNING: Place = ("", "")
@@ -83,6 +86,20 @@ def candidates(db: sqlite3.Connection, table: Table, after: Place, before: str, 
         f" WHERE (created_at, {table.key}) > (?, ?) AND created_at < ? ORDER BY created_at, {table.key} LIMIT ?",
         (*after, before, limit),
     ).fetchall()
+
+
+def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
+    """Return the number of the first row of a table that was recorded between two moments.
+
+    What was recorded after it is not old, whatever time it bears: the clock was behind. A time past `until` tells
+    nothing: the clock was ahead.
+    """
+    row = db.execute(
+        f"SELECT rowid FROM {name} NOT INDEXED WHERE {column} >= ? AND {column} <= ?"  # noqa: S608 - of this file
+        " ORDER BY rowid LIMIT 1",  # what is old is removed, so that few rows are before it
+        (before, until),
+    ).fetchone()
+    return MAX_ROWID if row is None else int(row[0])
 
 
 def chain_of(db: sqlite3.Connection, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
@@ -179,9 +196,32 @@ TRANSACTIONS = Table("payments", "transactions", "client_transaction_id", "trans
 PRINT_JOBS = Table("print jobs", "print_jobs", "print_job_id", "print_jobs_newest", print_chain_of, remove_job)
 
 
-def remove_chain(unit: Unit, table: Table, identity: str, before: str, busy: Callable[[str], bool]) -> Chain:
+class Age(msgspec.Struct, frozen=True):
+    """What is old: created before a moment, and recorded before the first row that is not (see `first_recent`)."""
+
+    before: str
+    first_recent: int
+
+
+def old_chain(db: sqlite3.Connection, table: Table, identity: str, age: Age, busy: Callable[[str], bool]) -> Chain:
+    """Return one and what belongs to it, and why it is kept, where it is."""
+    chain = table.chain_of(db, identity, age.before, busy)
+    if chain.kept is None and any(_number(db, table, item) > age.first_recent for item in chain.members):
+        return Chain(chain.members, Kept.RECENT)
+    return chain
+
+
+def _number(db: sqlite3.Connection, table: Table, item: Any) -> int:
+    row = db.execute(
+        f"SELECT rowid FROM {table.name} WHERE {table.key} = ?",  # noqa: S608 - of this file
+        (getattr(item, table.key),),
+    ).fetchone()
+    return int(row[0])
+
+
+def remove_chain(unit: Unit, table: Table, identity: str, age: Age, busy: Callable[[str], bool]) -> Chain:
     """Remove one and what belongs to it, all or nothing; return it, and why it was kept, where it was."""
-    chain = table.chain_of(unit.db, identity, before, busy)
+    chain = old_chain(unit.db, table, identity, age, busy)
     if chain.kept is None:
         for item in chain.members:
             table.remove(unit.db, item)
@@ -230,11 +270,15 @@ SELECT q.id, q.received_at,
 """  # noqa: S608 - constants
 
 
-def quarantined(db: sqlite3.Connection, after: int, before: str, limit: int) -> Lines:
-    """Return the refused bodies after an id that came before a moment, of nothing that is open or has an attention."""
+def quarantined(db: sqlite3.Connection, after: int, age: Age, limit: int) -> Lines:
+    """Return the refused bodies after an id that are old, of nothing that is open or has an attention."""
     rows = db.execute(_QUARANTINED, (after, limit)).fetchall()
-    gone = [identity for identity, at, looked_at in rows if at < before and not looked_at]
-    return Lines(rows[-1][0] if rows else None, gone, sum(at >= before for _, at, _ in rows))
+    gone = [
+        identity
+        for identity, at, looked_at in rows
+        if at < age.before and identity < age.first_recent and not looked_at
+    ]
+    return Lines(rows[-1][0] if rows else None, gone, sum(at >= age.before for _, at, _ in rows))
 
 
 def remove_quarantined(unit: Unit, numbers: Sequence[int]) -> None:
@@ -347,7 +391,7 @@ class Retention:
         if (doubt := self.doubt()) is not None:
             raise Unsure(doubt)
         async with self._one_at_a_time:
-            await self._prune(self.confirmed() - timedelta(days=self.days), PAUSES)
+            await self._prune(self.confirmed(), self.days, PAUSES)
 
     async def prune(self, days: int, *, dry_run: bool = False) -> Report:
         """Remove what ended longer ago than so many days, or tell what would go.
@@ -358,22 +402,22 @@ class Retention:
         doubt = self.doubt()
         if not dry_run and doubt is not None:
             raise Unsure(doubt)
-        before = (self.now() if doubt is None else self.confirmed()) - timedelta(days=days)
+        now = self.now() if doubt is None else self.confirmed()
         if dry_run:
-            return await self._prune(before, 0.0, dry_run=True)
+            return await self._prune(now, days, 0.0, dry_run=True)
         self._asked += 1
         try:
             async with self._one_at_a_time:
                 self._asked -= 1
                 try:
-                    return await self._prune(before, 0.0)
+                    return await self._prune(now, days, 0.0)
                 finally:
                     self._asked += 1
         finally:
             self._asked -= 1
 
-    async def _prune(self, before: datetime, pauses: float, *, dry_run: bool = False) -> Report:
-        run = _Run(self, iso(before), pauses, dry_run=dry_run)
+    async def _prune(self, now: datetime, days: int, pauses: float, *, dry_run: bool = False) -> Report:
+        run = _Run(self, iso(now - timedelta(days=days)), iso(now), pauses, dry_run=dry_run)
         report = run.report
         report.bytes_before = await self.store.read(backup.size)
         await run.payments_and_jobs()
@@ -403,10 +447,11 @@ class Retention:
 class _Run:
     """One run over the database."""
 
-    def __init__(self, retention: Retention, before: str, pauses: float, *, dry_run: bool = False) -> None:
+    def __init__(self, retention: Retention, before: str, now: str, pauses: float, *, dry_run: bool = False) -> None:
         self._of = retention
         self._store = retention.store
         self._before = before
+        self._now = now
         self._pauses = pauses
         self._dry_run = dry_run
         self._kept: Counter[str] = Counter()
@@ -420,8 +465,9 @@ class _Run:
 
     async def _walk(self, table: Table) -> int:
         self._of.progress = (f"removing {table.noun}", 0)
-        look = partial(_each, table=table, before=self._before, busy=self._of.busy)
-        remove = partial(remove_chain, table=table, before=self._before, busy=self._of.busy)
+        age = await self._age(table.name, "created_at")
+        look = partial(_each, table=table, age=age, busy=self._of.busy)
+        remove = partial(remove_chain, table=table, age=age, busy=self._of.busy)
         after: Place = BEGINNING
         gone: set[str] = set()  # of a dry run: what would have gone with another
         count = 0
@@ -448,9 +494,13 @@ class _Run:
             await self._rest(began)
         return count
 
+    async def _age(self, name: str, column: str) -> Age:
+        first = partial(first_recent, name=name, column=column, before=self._before, until=self._now)
+        return Age(self._before, await self._store.read(first))
+
     async def quarantine(self) -> None:
         """Remove refused bodies."""
-        look = partial(quarantined, before=self._before, limit=LINES_AT_A_TIME)
+        look = partial(quarantined, age=await self._age("quarantine", "received_at"), limit=LINES_AT_A_TIME)
         self.report.removed.quarantined = await self._sweep(look, remove_quarantined)
 
     async def feed(self) -> None:
@@ -505,9 +555,9 @@ class _Run:
 
 
 def _each(
-    db: sqlite3.Connection, table: Table, ids: Sequence[str], before: str, busy: Callable[[str], bool]
+    db: sqlite3.Connection, table: Table, ids: Sequence[str], age: Age, busy: Callable[[str], bool]
 ) -> list[Chain]:
-    return [table.chain_of(db, identity, before, busy) for identity in ids]
+    return [old_chain(db, table, identity, age, busy) for identity in ids]
 
 
 def _cut(unit: Unit) -> int:

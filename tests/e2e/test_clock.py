@@ -229,6 +229,21 @@ async def test_a_certificate_from_the_future_is_made_anew_when_the_clock_is_beli
 
 
 @pytest.mark.slow
+async def test_what_was_paid_while_the_clock_was_behind_is_not_old_when_it_is_right(
+    shop: Shop, clock: FakeTime
+) -> None:
+    posd = shop.daemon
+    await paid(shop)
+    clock.move(days=-400)
+    meanwhile = await paid(shop)
+    clock.move()
+    await sure(posd)
+    report = (await prune(posd, 30)).json
+    assert (report["removed"]["transactions"], report["kept"]) == (0, {"recent": 1})
+    assert (await meanwhile.get())["outcome"]["result"] == "approved"
+
+
+@pytest.mark.slow
 async def test_a_person_says_that_the_clock_is_right(shop: Shop, clock: FakeTime) -> None:
     posd = shop.daemon
     old = await paid(shop)

@@ -31,6 +31,8 @@ from tests.support.tables import every
 SMALL = {"leases", "l", "marks", "quarantine", "a", "CONSTANT"}
 #: Reads the newest rows until one is too old, or but one of them.
 FROM_THE_END = re.compile(r"ORDER BY seq DESC")
+#: Reads the oldest rows until one is recent: what is old is removed, so that there are few.
+FROM_THE_BEGINNING = re.compile(r"NOT INDEXED .* ORDER BY rowid LIMIT 1")
 #: Sorts what belongs to one payment, or what is open or needs a person.
 SORTS = {"events of one", "open print jobs", "figures"}
 
@@ -69,6 +71,9 @@ def payment(db: sqlite3.Connection, number: int = 2) -> transactions.Transaction
     return found
 
 
+#: Everything is old.
+OLD = retention.Age("9", retention.MAX_ROWID)
+
 READS: dict[str, Read] = dict(lists()) | {
     "one": lambda db: transactions.get(db, name(2)),
     "open ones": transactions.open_ones,
@@ -99,7 +104,8 @@ READS: dict[str, Read] = dict(lists()) | {
     "a chain that may go": lambda db: retention.chain_of(db, name(2), "9", lambda _identity: False),
     "a chain of prints": lambda db: retention.print_chain_of(db, "print-2", "9", lambda _identity: False),
     "lines of the feed": lambda db: retention.lines(db, 0, "9", 20),
-    "old refused bodies": lambda db: retention.quarantined(db, 0, "9", 3),
+    "the first that is recent": lambda db: retention.first_recent(db, "transactions", "created_at", "2", "9"),
+    "old refused bodies": lambda db: retention.quarantined(db, 0, OLD, 3),
     "newest number": changes.newest_seq,
     "figures": metrics.read,
     "an absence": lambda db: marks.newest_detail(db, marks.AWAY),
@@ -121,8 +127,8 @@ WRITES: dict[str, Callable[[Unit], Any]] = {
     "all leases given up": rows.give_up_ended_leases,
     "quarantined": lambda unit: quarantine.put(unit, "transactions", name(2), "r", "p", AT, b"body"),
     "a proven search kept": lambda unit: rows.remember_search(unit, "SN-2", "search", name(2), AT),
-    "a chain removed": lambda unit: retention.remove_chain(unit, retention.TRANSACTIONS, name(5), "9", lambda _: False),
-    "a print removed": lambda unit: retention.remove_chain(unit, retention.PRINT_JOBS, "print-5", "9", lambda _: False),
+    "a chain removed": lambda unit: retention.remove_chain(unit, retention.TRANSACTIONS, name(5), OLD, lambda _: False),
+    "a print removed": lambda unit: retention.remove_chain(unit, retention.PRINT_JOBS, "print-5", OLD, lambda _: False),
     "lines removed": lambda unit: retention.remove_lines(unit, [1, 2]),
     "refused bodies removed": lambda unit: retention.remove_quarantined(unit, [1, 2]),
     "a change": lambda unit: move(
@@ -188,7 +194,8 @@ def test_every_statement_finds_its_rows_by_an_index_in_their_order(few: Path, wo
             for *_, step in db.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall():
                 scanned = re.fullmatch(r"SCAN (\w+)(.*)", step)
                 counted = scanned and "VIRTUAL TABLE" not in scanned[2]  # those are the members of one JSON text
-                if counted and scanned[1] not in SMALL and not FROM_THE_END.search(statement):
+                from_an_end = FROM_THE_END.search(statement) or FROM_THE_BEGINNING.search(statement)
+                if counted and scanned[1] not in SMALL and not from_an_end:
                     assert "USING INDEX" in scanned[2], (statement, step)
                 assert word in SORTS or "TEMP B-TREE" not in step, (statement, step)
         db.rollback()

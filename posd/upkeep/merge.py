@@ -278,12 +278,23 @@ def copy_row(db: sqlite3.Connection, kind: Kind, identity: str) -> None:
 
 
 def copy_payment(db: sqlite3.Connection, identity: str) -> None:
-    """Copy the row of a payment, and the words by which it is found."""
+    """Copy the row of a payment, and the words by which it is found.
+
+    A row that was made of no more than an id does not replace one that has the request.
+    """
+    if _has_request(db, "main", identity) and not _has_request(db, "old", identity):
+        return
     if here := _of_words(db, identity):
         transactions.drop_words(db, identity, *here)
     copy_row(db, PAYMENTS, identity)
     if copied := _of_words(db, identity):
         transactions.keep_words(db, identity, *copied)
+
+
+def _has_request(db: sqlite3.Connection, schema: str, identity: str) -> bool:
+    query = f"SELECT type FROM {schema}.transactions WHERE client_transaction_id = ?"
+    row = db.execute(query, (identity,)).fetchone()
+    return row is not None and row[0] is not None
 
 
 def _of_words(db: sqlite3.Connection, identity: str) -> tuple[str, bytes] | None:

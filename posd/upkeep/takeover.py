@@ -128,6 +128,8 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
         doubtful = [identity for identity in sorted(unreadable) if self._may_derive(identity)]
         missing = {identity for identity in doubtful if self._place(identity) is None}
 
+        known = {identity for identity in newer if self._place(identity) is not None}
+
         merge.append(self.db, self.kind.changes, (*newer, *doubtful))
         for identity in newer:
             self.copy(identity)
@@ -141,6 +143,10 @@ class _TakeOver(ABC, Generic[Stored, Derived]):
                 merge.number_below(self.db, self.kind, identity)
         grown = {identity for item in appended.values() for identity in item.grown}
         derived = {identity for identity in doubtful if identity in grown and self._derive_again(identity)}
+        for identity in sorted(known & grown):
+            # Each file may have a part of its record: of what the replaced one had taken over, no more than the rest.
+            if self._may_derive(identity):
+                self._derive_again(identity)
         for identity, *_ in merge.history_behind(self.db, self.kind):
             self.note(self._stored(identity))  # the newest change of it could not be read
         return _Done(list(newer), appended, len(newer) + len(derived | missing), len(missing - derived))

@@ -208,6 +208,36 @@ async def test_a_backup_is_restored_and_the_replaced_file_is_whole(own: Shop, ho
     assert (await check(daemon))["status"] == "ok"
 
 
+async def test_a_backup_that_knows_more_than_the_witness_does_gives_back_the_rest(own: Shop, home: Path) -> None:
+    """A snapshot forgets a payment, which is taken over by its id; then a backup is restored that knows it in full."""
+    daemon = own.daemon
+    await daemon.stop()
+    copy_state(daemon, home / "old", "posd.db")
+    await daemon.start()
+    paid, canceled = own.payment(), own.payment()
+    for payment in (paid, canceled):
+        assert (await payment.put(sale=f"sale of {payment.identity}")).status == 201
+        assert await payment.event("TERMINAL_ACKNOWLEDGED", None) == 200
+    await back_up(daemon, home / "backup.db")
+    await daemon.stop()
+    shutil.copy2(home / "old" / "posd.db", daemon.database)
+    await daemon.start()
+    await approve(paid)
+    assert await canceled.event("TERMINAL_CANCELED", "TERMINAL_ACKNOWLEDGED") == 200
+    await daemon.stop()
+    await restored(daemon, str(home / "backup.db"))
+    await daemon.start()
+    for payment, result in ((paid, "approved"), (canceled, "canceled")):
+        document = await payment.get()
+        assert (document["outcome"]["result"], document["type"]) == (result, "charge")
+        assert document["sale"] == f"sale of {payment.identity}"
+        assert document["amount"] != {}
+        assert (await payment.put(sale=f"sale of {payment.identity}")).status == 200
+        assert len(payment.requests) == 1
+    reply = await daemon.call("POST", "/reprocess", socket=daemon.admin_socket)
+    assert (reply.status, reply.json["differences"]) == (200, []), reply.body
+
+
 async def test_a_new_database_is_made_without_a_backup(own: Shop) -> None:
     daemon = own.daemon
     payment = await own.started()

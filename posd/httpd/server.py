@@ -133,9 +133,11 @@ class Listener:
         """Accept nothing more, close idle connections, let requests under way end, then cut what is left."""
         if self._accepting is not None and not self._accepting.done():
             # First the reader, then a turn: a connection of this very moment would be accepted for a future that is
-            # cancelled.
-            asyncio.get_running_loop().remove_reader(self.sock)
+            # cancelled. Once more with the cancellation: in that turn it may have begun to wait again.
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self.sock)
             await asyncio.sleep(0)
+            loop.remove_reader(self.sock)
             self._accepting.cancel()
             await asyncio.wait({self._accepting})
         self.sock.close()

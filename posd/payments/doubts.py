@@ -27,18 +27,20 @@ class Doubts:
         before: Transaction,
         after: Transaction,
         event: TransactionEvent,
-        at: datetime,
-        *,
-        came_now: bool = True,
+        came_at: datetime | None,
     ) -> Unlikely | None:
         """Return what contradicts the request, if by the event the payment is approved since now; else None.
 
-        `came_now`: it has just come; of what came before it is not known whether the clock was sure.
+        `came_at` is None where the clock was not believed when it came, or where that is not known.
         """
         if not _approves(before, after, event):
             return None
         currencies = self._currencies(db, after, event.currency)
-        return unlikely(after, event, currencies, at if came_now and self._clock_sure() else None)
+        return unlikely(after, event, currencies, came_at)
+
+    def believed(self, event: TransactionEvent, at: datetime) -> datetime | None:
+        """Return the time at which an event has just come, None where the clock is not believed or no rule asks."""
+        return at if event.status == APPROVAL and self._clock_sure() else None
 
     def _currencies(self, db: sqlite3.Connection, transaction: Transaction, said: str | None) -> frozenset[str]:
         """Return those that an approval may have. The database is asked at the first one, and where it has another."""

@@ -100,7 +100,15 @@ class Inbox:
                 self._quarantine, identity=client_transaction_id, refusal=refusal, body=body, peer=peer, at=at
             )
         else:
-            work = partial(self._apply, identity=client_transaction_id, event=event, body=body, peer=peer, at=at)
+            work = partial(
+                self._apply,
+                identity=client_transaction_id,
+                event=event,
+                body=body,
+                peer=peer,
+                at=at,
+                came_at=self._doubts.believed(event, at),  # by the clock as it is now, not when it is committed
+            )
             self._note_sign_of_life(event, at)
         crash_point("event.before_commit")
         try:
@@ -166,10 +174,9 @@ class Inbox:
         body: bytes,
         peer: str,
         at: datetime,
-        *,
-        came_now: bool = True,
+        came_at: datetime | None,
     ) -> Receipt:
-        """Record an event and its effect (runs inside the commit)."""
+        """Record an event and its effect (runs inside the commit). For `came_at` see `Doubts.about`."""
         before, bodies = rows.get_with_bodies(unit.db, identity, event.event_id)
         seen = recognise(body, bodies)
         if seen is Seen.REPEATED:
@@ -188,7 +195,7 @@ class Inbox:
         after, verdict = advance(stored, event, seen=seen, now=at)
         seq = journal.append_event(unit, identity, event, verdict, iso(at), body)
         self._recorded[identity] = recorded + 1
-        doubt = self._doubts.about(unit.db, stored, after, event, at, came_now=came_now)
+        doubt = self._doubts.about(unit.db, stored, after, event, came_at)
         if doubt is not None:
             journal.append(unit, identity, doubt, iso(at))
             after = apply(after, doubt, at)
@@ -254,7 +261,7 @@ class Inbox:
             raise NotUsable  # it is there to be looked at
         if removed is None and self._unwelcome(unit, event, known) is not None:
             raise NotUsable
-        receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now(), came_now=False)
+        receipt = self._apply(unit, item.subject, event, item.body, item.peer, self._now(), None)
         if receipt.limit is not None:
             raise NotUsable
         if not quarantine.take_out(unit, item) and (known := rows.get(unit.db, item.subject)) is not None:

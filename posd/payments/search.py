@@ -183,8 +183,10 @@ class Searching:
         at = self._now()
         after = record(unit, before, Searched(answer), at, self._outstanding)
         for event in answer.events if isinstance(answer, Found) else ():
-            doubt = isinstance(event, TransactionEvent) and self._doubts.about(unit.db, before, after, event, at)
-            if doubt:
+            if isinstance(event, NotAnEvent):
+                continue
+            doubt = self._doubts.about(unit.db, before, after, event, self._doubts.believed(event, at))
+            if doubt is not None:
                 after = record(unit, after, doubt, at, self._outstanding)
         return after
 

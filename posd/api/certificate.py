@@ -249,7 +249,7 @@ def _load(pair: Pair, *, sure: bool) -> tls.Served:
 async def _renew_first(pair: Pair, error: tls.TlsError) -> None:
     """Renew a pair that is not valid by a clock that is believed. Raise TlsError where it has ended and cannot be.
 
-    One from the future is served then: refusing to start would help nobody.
+    One from the future is served then: refusing to start would not help.
     """
     ended = isinstance(error, tls.Expired)
     if pair.renewable is None:

@@ -58,11 +58,11 @@ class UnknownPayment(msgspec.Struct, frozen=True):
 
 
 class Restores(msgspec.Struct, frozen=True):
-    """What happened to the database and nobody has looked at yet."""
+    """What happened to the database and no person has looked at yet."""
 
     restores: Annotated[list[Restored], Meta(description="restores, oldest first")]
     gone_back: Annotated[list[GoneBack], Meta(description="starts that found it behind its witness, oldest first")]
-    refusing: Annotated[bool, Meta(description="whether new payments are refused until somebody has")]
+    refusing: Annotated[bool, Meta(description="whether new payments are refused until a person has looked")]
     transactions: Annotated[
         list[UnknownPayment], Meta(description="payments taken over by no more than their id, oldest first")
     ]

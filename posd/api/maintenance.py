@@ -262,7 +262,7 @@ class BackupCalls:
             raise Problem("draining", "posd is stopping; no backup was made. Ask again in a moment") from error
 
     async def get_restore(self, _request: Request) -> Response:
-        """`GET /restore`: what happened to the database and nobody has looked at, with the payments in question."""
+        """`GET /restore`: what happened to the database and no person has looked at, with the payments in question."""
         restores = await self.context.read(marks.unseen_restores)
         gone_back = await self.context.read(marks.unseen_gone_back)
         found = await self.context.read(taken_over)

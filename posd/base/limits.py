@@ -79,7 +79,7 @@ CALLBACKS_OF_PRINT_JOB = Limit(
     "callbacks",
     "one print job",
     "200, and it is not kept unless it ends the job",
-    "A print job has two or three. Print callbacks are never sent again, whatever the answer.",
+    "A print job has two or three. Print callbacks are sent once: no answer brings them again.",
 )
 
 # What a program on this machine asks for.

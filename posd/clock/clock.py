@@ -1,4 +1,4 @@
-"""The wall clock, watched: it is read every few seconds and whenever somebody acts on it (see `clock.rules`).
+"""The wall clock, watched: it is read every few seconds and before each action that depends on it (see `clock.rules`).
 
 What is kept over restarts is one mark of the database, written every quarter of an hour and at the stop. Nothing is
 written for a payment. While the clock is not believed nothing is written at all: a time that turns out to be wrong
@@ -27,7 +27,7 @@ from posd.storage.errors import CommitUncertain, StorageUnavailable
 from posd.storage.store import Store
 from posd.storage.writer import Unit
 
-#: How often the clock is looked at where nobody asks, in seconds.
+#: How often the clock is read without being asked for, in seconds.
 LOOK_SECONDS = 5.0
 #: How often what is known is written down, in seconds.
 KEEP_SECONDS = 900.0

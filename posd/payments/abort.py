@@ -157,17 +157,17 @@ class Aborts:
                 f"cannot abort: another device than terminal {transaction.terminal} answered for this payment, and an "
                 "abort carries no id; cancel it on that device",
             )
+        if rows.lease_holder(unit.db, transaction.terminal) != client_transaction_id:
+            raise Problem(
+                "not_abortable",
+                f"cannot abort: this payment no longer holds terminal {transaction.terminal}, and an abort would hit "
+                "what runs there now; cancel it on the terminal",
+            )
         if not self.possible(transaction):
             raise Problem(
                 "not_abortable",
                 f"cannot abort: the configuration says that a {transaction.type} on terminal {transaction.terminal} "
                 "cannot be aborted (abortable = false in its row of the profile); wait for the outcome",
-            )
-        if rows.lease_holder(unit.db, transaction.terminal) != client_transaction_id:
-            raise Problem(
-                "not_abortable",
-                f"cannot abort: this payment no longer holds terminal {transaction.terminal}, and an abort would hit "
-                "whatever runs there now; cancel it on the terminal",
             )
         return record(unit, transaction, request, self._now(), self._outstanding)
 

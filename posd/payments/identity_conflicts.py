@@ -93,7 +93,7 @@ class IdentityConflicts:
             dispute = self._fleet.addresses.conflict(terminal)
             if dispute is not None and dispute.kind is Conflict.SERIAL:
                 dispute = None  # its payments are asked for where they were sent to, and say `serial_mismatch`
-            # Where nobody has looked yet since the start, what was seen before counts.
+            # Where it was not looked at since the start, what was seen before counts.
             if dispute is not None or terminal not in self._fleet or self._fleet.addresses.reachable(terminal):
                 detail = dispute.detail if dispute is not None else None
                 await self._store.write(partial(self._record, terminal=terminal, detail=detail))

@@ -96,7 +96,7 @@ def _detail(code: ProofCode, told: Told) -> str:
         case ProofCode.SEARCH_NOT_CONFIRMED | ProofCode.ABORT_NOT_CONFIRMED:
             row = "search" if code is ProofCode.SEARCH_NOT_CONFIRMED else "abort"
             return (
-                f"nobody has confirmed that {row} works on terminal {terminal} as the profile says, so its answer "
+                f"it is not confirmed that {row} works on terminal {terminal} as the profile says, so its answer "
                 f"proves nothing. See it work once, then write confirmed = true under [profile.{row}] and reload "
                 f"posd; {otherwise}"
             )

@@ -79,7 +79,7 @@ def limit_of_events(trail: Trail, event: TransactionEvent, *, seen: New, recorde
 
 
 def urgent(trail: Trail, event: TransactionEvent, *, seen: New) -> bool:
-    """Whether an event is the first of its state: it is kept, whatever came before it. There are seven states."""
+    """Whether an event is the first of its state: it is always kept. There are seven states."""
     known = Status.known(event.status) is not None
     return known and seen is Seen.NEW and all(status != event.status for _, status in trail.edges)
 
@@ -348,7 +348,7 @@ def _note_damage(transaction: Transaction, what: str, damaged: Sequence[str], no
 def _hole(event: TransactionEvent, trail: Trail) -> str:
     seen = ", ".join(status for _, status in trail.edges)
     return (
-        f"an event is missing before {event.status}: it names {event.previous_status} as the state before it; "
+        f"an event is missing before {event.status}: it names {event.previous_status or 'no state'} before it; "
         f"seen so far: {seen}"
     )
 

@@ -25,7 +25,7 @@ class Old(Enum):
 
     NEVER = auto()  # no payment ran anywhere yet, and no person has decided
     ANSWERS = auto()
-    UNKNOWN = auto()  # nobody has looked since it was announced, or since the start
+    UNKNOWN = auto()  # not looked at since it was announced, or since the start
     SILENT = auto()  # it does not answer, or what is there is not the terminal
 
 
@@ -41,7 +41,7 @@ class Use(Enum):
     """The address to use."""
 
     CONFIGURED = auto()
-    NEWEST = auto()  # the best of those that are announced: whichever it is, it proves itself or is sent nothing
+    NEWEST = auto()  # the best of those that are announced: it proves itself or is sent nothing
     PROVEN = auto()  # the best of those whose certificate bears the serial
     TRUSTED = auto()  # the one that was trusted last
     NEW = auto()  # the only claimant: the terminal has moved

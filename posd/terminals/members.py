@@ -202,7 +202,7 @@ class Member:
     def must_prove(self, base_url: str | None) -> bool:
         """Whether nothing may be sent to that address unless its certificate bears the serial: it had done so before.
 
-        At a configured address whatever is trusted there may answer.
+        At a configured address any device that is trusted there may answer.
         """
         if self.configured is not None or self.pinned or not self.on_lan:
             return False

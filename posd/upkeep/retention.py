@@ -91,7 +91,7 @@ def candidates(db: sqlite3.Connection, table: Table, after: Place, before: str, 
 def first_recent(db: sqlite3.Connection, name: str, column: str, before: str, until: str) -> int:
     """Return the number of the first row of a table that was recorded between two moments.
 
-    What was recorded after it is not old, whatever time it bears: the clock was behind. A time past `until` tells
+    What was recorded after it is not old, though its time is: the clock was behind. A time past `until` tells
     nothing: the clock was ahead.
     """
     row = db.execute(

@@ -46,7 +46,7 @@ class Unknown(msgspec.Struct, frozen=True):
 
 
 class _Found(msgspec.Struct, frozen=True):
-    """What a start found: the identity that counts now, the last number, what nobody has looked at."""
+    """What a start found: the identity that counts now, the last number, what no person has looked at."""
 
     identity: Identity
     seq: int
@@ -111,7 +111,7 @@ class Unseen:
         return behind or left.torn or left.unreadable > 0 or found.gone_back is not None
 
     async def _look(self) -> None:
-        """Read what nobody has looked at, and refuse new payments where it makes that necessary."""
+        """Read what no person has looked at, and refuse new payments where it makes that necessary."""
         self._restores = await self._store.read(marks.unseen_restores)
         self._gone_back = await self._store.read(marks.unseen_gone_back)
         doubtful = [(item.at, item.words) for item in self._restores if item.old is not OldFile.READ]
@@ -144,7 +144,7 @@ class Unseen:
 
     @property
     def words(self) -> str:
-        """What nobody has looked at, "" where there is nothing."""
+        """What no person has looked at, "" where there is nothing."""
         happened = [item.words for item in self._restores] + [item.words for item in self._gone_back]
         return " ".join(happened)
 

@@ -44,7 +44,7 @@ async def step_clock(around: Surroundings, fault: Fault) -> bool:
             await asyncio.sleep(fault.seconds)
         finally:
             street.clock.move()
-        # Nobody has to be told when it is right again: the kernel says so to whoever asks, which here is a person.
+        # No message when it is right again: a person sees that in `posd clock`.
         code, _ = await around.posd("clock", "confirm", "--operator", "Person")
         around.seen["clocks confirmed by the person"] += code == 0
         if street.daemon.process is None or street.daemon.process.returncode is not None:

@@ -50,7 +50,7 @@ def member_lost(event: dict[str, Any], _body: bytes, rng: Random) -> tuple[str, 
 
 
 def truncated(_event: dict[str, Any], body: bytes, rng: Random) -> tuple[str, bytes]:
-    """The end is missing: nobody can read it."""
+    """The end is missing: it cannot be read."""
     return UNREADABLE, body[: int(len(body) * rng.uniform(0.2, 0.9))]
 
 

@@ -22,7 +22,7 @@ from tests.support.events import event
 
 #: Events that are sent to one callback address, in how many connections, and how long at most, in seconds.
 EVENTS, SENDERS, FLOOD_SECONDS = 3_000, 8, 30.0
-#: How much each of them brings that nobody needs, in bytes.
+#: How much useless data each of them brings, in bytes.
 FILLING = 600
 #: Connections of one till, and how long they are kept, in seconds.
 CONNECTIONS, HELD_SECONDS = 2_000, 8.0

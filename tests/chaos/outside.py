@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tests.chaos.books import Books, Case, Finding
 from tests.chaos.damage import TOLD_DAMAGE, UNREADABLE
 
-#: What a flood of events can raise: states without order, bodies that nobody can read, and that it was too much.
+#: What a flood of events can raise: states without order, bodies that cannot be read, and that it was too much.
 FLOOD_ATTENTION = frozenset({"event_limit", "illegal_transition", "unknown_status", "quarantined_event"})
 #: What an event can raise that was damaged on its way, and comes again whole where its answer was lost.
 DAMAGE_ATTENTION = frozenset({"damaged_event", "event_id_reused", "quarantined_event"})
@@ -23,7 +23,7 @@ def possible_attention(case: Case) -> frozenset[str]:
 def of_damaged(case: Case) -> Iterator[tuple[str, str]]:
     """An event of which posd can read what it needs is taken, and posd says that it was damaged."""
     if case.day is not None and "quarantined_event" in case.day.attention:
-        return  # its terminal sends what nobody can use
+        return  # its terminal sends what posd cannot use
     for item in case.damaged:
         if item.how == UNREADABLE or item.answer is None:
             continue

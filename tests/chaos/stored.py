@@ -38,7 +38,7 @@ def told(database: Path) -> dict[str, list[Said]]:
 
 
 def _read(body: bytes | str) -> dict[str, Any]:
-    """Read an event, also one that is damaged in a place that nobody needs; empty where nobody can."""
+    """Read an event, also one that is damaged in a place that is not needed; empty where it cannot be read."""
     text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     try:
         event: dict[str, Any] = json.loads(text, parse_float=Decimal, strict=False)

@@ -24,7 +24,7 @@ from tests.chaos.street import DAEMON_HOST, Street
 NOTICED_SECONDS = 10.0
 #: How often it is looked at whether it has, in seconds.
 LOOK_SECONDS = 0.2
-#: What somebody else asks meanwhile is answered within so many seconds: posd does so within milliseconds, but here all
+#: What another till asks meanwhile is answered within so many seconds: posd does so within milliseconds, but here all
 #: processes of the run share two processors.
 SERVED_SECONDS = 5.0
 #: Longest that a command of the person may take, in seconds.

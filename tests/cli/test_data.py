@@ -233,7 +233,7 @@ def test_restore_of_a_configuration_that_is_none_exits_2(tmp_path: Path) -> None
     assert "databse" in done.stderr
 
 
-#: What nobody has looked at: a start that found the database behind its witness, and one payment.
+#: What no person has looked at: a start that found the database behind its witness, and one payment.
 UNSEEN = {
     "restores": [],
     "gone_back": [{"at": "2026-11-20T10:42:00.120Z", "reason": "1 payment is not in it", "taken_over": 1}],

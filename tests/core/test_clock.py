@@ -58,7 +58,7 @@ CASES = {
     "a person said that the build's date is wrong": Case(
         Reading(BUILT - DAY, 0.0), Kept(BUILT - DAY, BUILT - DAY, BUILT.isoformat()), None, None
     ),
-    "of another build nobody said so": Case(
+    "of another build no person said so": Case(
         Reading(BUILT - DAY, 0.0), Kept(BUILT - DAY, BUILT - DAY, "2026-01-01T00:00:00+00:00"), None, Doubt.BEFORE_BUILD
     ),
     "a restart after a moment": Case(at(SECOND), KEPT, None, None),

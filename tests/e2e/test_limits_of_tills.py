@@ -1,4 +1,4 @@
-"""A till that asks for too much is answered so, and nobody else is (posd.base.limits)."""
+"""A till that asks for too much is answered so, and no other till is (posd.base.limits)."""
 
 import asyncio
 import json

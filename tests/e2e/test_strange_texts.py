@@ -1,6 +1,6 @@
 """What strangers wrote is shown as text: by each command, in the log, the metrics, the report (architecture).
 
-A real daemon; terminals, a till, an operator and a device outside the fleet that write whatever would forge something.
+A real daemon; terminals, a till, an operator and a device outside the fleet whose texts would forge something.
 A command that is new has no row here, and the test of the table fails until it has one.
 """
 

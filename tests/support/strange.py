@@ -1,7 +1,7 @@
 """Texts as a stranger may write them, and whether what posd wrote of them is still text.
 
 Each holds a word that stands behind what would begin a new line, a cell, a formula, a tag or an assignment. Where it
-begins one, somebody has been forged.
+begins one, a line was forged.
 """
 
 import csv
@@ -91,7 +91,7 @@ def assert_screen(written: str) -> None:
 
 
 def assert_csv(written: str) -> None:
-    """Assert that it is CSV with a line a row, and that no cell is a formula, whichever way it is separated."""
+    """Assert that it is CSV with a line a row, and that no cell is a formula, with any separator."""
     assert_lines(written.replace("\r\n", "\n"))
     rows = list(csv.reader(io.StringIO(written, newline="")))
     assert len(rows) == len(written.replace("\r\n", "\n").rstrip("\n").split("\n"))

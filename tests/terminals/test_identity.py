@@ -320,7 +320,7 @@ async def test_a_terminal_that_proves_who_it_is_moves_without_a_question_in_the_
             reply = await charge(posd, serial)
             if proof == "ca":
                 assert refused(reply) >= {right.base_url, other.base_url}
-            else:  # whatever is there is connected to, and shows another certificate
+            else:  # the device there is connected to, and shows another certificate
                 assert (reply.status, reply.json["phase"]) == (201, "final")
             assert (other.requests, other.searches) == ([], [])
 

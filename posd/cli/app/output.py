@@ -30,7 +30,7 @@ WIDE_COLUMNS = 120
 DESCRIPTION = TextColumn("{task.description}", markup=False)
 
 Pair = tuple[str, str]
-#: What is written in a line, or in several: each stays a line, whatever is in it.
+#: What is written in a line, or in several: each stays one line.
 Lines: TypeAlias = str | Sequence[str]
 #: The cells of a row of a table.
 Cells: TypeAlias = Sequence[Lines]

@@ -210,7 +210,7 @@ def _show_unseen(aside: Output, found: Mapping[str, Any]) -> None:
         aside.line(f"{payment['client_transaction_id']}  {payment['terminal'] or '-'}  {at}  {state}", indent=2)
 
 
-#: What is kept where nobody said what was found.
+#: What is kept where the operator gave no note.
 NO_NOTE = "looked at, without a note"
 
 

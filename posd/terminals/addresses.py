@@ -230,6 +230,9 @@ class Addresses:
         await self._look_at_all(member, self._fresh(member))
         if isinstance(member.use, Conflict):  # perhaps it is moving just now
             await self._look_at_all(member, time.monotonic())
+        while member.moves_soon:
+            await asyncio.sleep(CHECK_SECONDS)
+            await self._look_at_all(member, time.monotonic())
 
     async def _look_at_all(self, member: Member, since: float) -> None:
         place = member.place

@@ -175,7 +175,8 @@ class Candidate:
 
     `reason` says in words why it does not answer. `checked_at` is ISO 8601 and `tried` the same moment in seconds of
     the monotonic clock. `certificate` is the SHA-256 fingerprint (hex) of the last one that verified there; `proven`,
-    that it bears the serial. `since`: when the address was announced first, ISO 8601.
+    that it bears the serial. `since`: when the address was announced first, ISO 8601. `silent_since`: from when on no
+    connection has succeeded, monotonic seconds; None where the last one did.
     """
 
     base_url: str
@@ -186,6 +187,7 @@ class Candidate:
     tried: float = float("-inf")
     certificate: str | None = None
     proven: bool = False
+    silent_since: float | None = None
 
 
 @dataclass(slots=True)

@@ -2,7 +2,8 @@
 
 Anything on the network can announce a serial, and answer. So a terminal is followed to a new address only with proof:
 the pinned certificate, or one of the named CA that bears its serial. Without either, a new claim is followed only while
-nothing is open on the terminal, the address that was used last does not answer, and one device alone claims the serial.
+nothing is open on the terminal, the address that was used last has not answered for some time, and one device alone
+claims the serial.
 All else is a conflict: nothing is sent, and a person decides. An address in the configuration always wins.
 """
 
@@ -10,6 +11,10 @@ from enum import Enum, StrEnum, auto
 from typing import Literal, assert_never
 
 import msgspec
+
+#: How long the address that was trusted last has to be silent until another one may take its place, in seconds. A call
+#: waits for it where that is all that is missing.
+LOST_SECONDS = 5.0
 
 
 class Proof(StrEnum):
@@ -26,7 +31,8 @@ class Old(Enum):
     NEVER = auto()  # no payment ran anywhere yet, and no person has decided
     ANSWERS = auto()
     UNKNOWN = auto()  # not looked at since it was announced, or since the start
-    SILENT = auto()  # it does not answer, or what is there is not the terminal
+    SILENT = auto()  # it does not answer, or what is there is not the terminal: it may be back in a moment
+    LOST = auto()  # the same for `LOST_SECONDS`: one lost packet must not make room for another device
 
 
 class Claimants(Enum):
@@ -90,8 +96,9 @@ def judge(seen: Situation) -> Use | Conflict:
         return Use.TRUSTED if seen.decided else Conflict.RIVALS
     if seen.claimants is Claimants.SEVERAL:
         return Conflict.RIVALS
-    may_move = not (seen.open or seen.proved or seen.contested)
-    return Use.NEW if may_move else Conflict.MOVED
+    if seen.open or seen.proved or seen.contested:
+        return Conflict.MOVED
+    return Use.NEW if seen.old is Old.LOST else Use.TRUSTED
 
 
 class Trusted(msgspec.Struct, frozen=True):

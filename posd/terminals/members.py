@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import ssl
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -131,9 +132,8 @@ class Member:
 
     @property
     def _chosen(self) -> Use | Conflict:
-        trusted, place = self.trusted, self.place
-        old = OLD[place.verdict] if place is not None else Old.NEVER
-        same = place.base_url if place is not None and old is not Old.SILENT else None
+        trusted, place, old = self.trusted, self.place, self._old
+        same = place.base_url if place is not None and old not in (Old.SILENT, Old.LOST) else None
         others = [item for item in self.claims.answering(same) if place is None or item.base_url != place.base_url]
         return identity.judge(
             Situation(
@@ -148,6 +148,20 @@ class Member:
                 open=self.is_open(),
             )
         )
+
+    @property
+    def _old(self) -> Old:
+        """What is known of the address that was trusted last."""
+        if self.place is None:
+            return Old.NEVER
+        old, silent_since = OLD[self.place.verdict], self.place.silent_since
+        lost = silent_since is not None and time.monotonic() - silent_since >= identity.LOST_SECONDS
+        return Old.LOST if old is Old.SILENT and lost else old
+
+    @property
+    def moves_soon(self) -> bool:
+        """Whether nothing is missing for another address to be used but some seconds of silence at this one."""
+        return self._old is Old.SILENT and self.use is Use.TRUSTED and bool(self.claims.answering(None))
 
     def _address(self, use: Use) -> Candidate | None:
         match use:
@@ -303,6 +317,10 @@ class Member:
         """Take what a connection to an address of it showed; `reason` is for one that does not answer."""
         for candidate in self.find(base_url):
             candidate.verdict, candidate.reason, candidate.checked_at, candidate.tried = verdict, reason, at, tried
+            if verdict is Verdict.ANSWERS:
+                candidate.silent_since = None
+            elif candidate.silent_since is None:
+                candidate.silent_since = tried
         if verdict is Verdict.ANSWERS:
             self.last_seen = at
 

@@ -50,7 +50,7 @@ def test_without_proof_a_new_claim_is_followed_only_in_the_one_case() -> None:
     followed = [seen for seen in UNPROVEN if judge(seen) is Use.NEW]
     assert followed
     for seen in followed:
-        assert (seen.old, seen.claimants) == (Old.SILENT, Claimants.ONE), seen
+        assert (seen.old, seen.claimants) == (Old.LOST, Claimants.ONE), seen
         assert {seen.open, seen.proved, seen.contested} == {False}, seen
 
 
@@ -59,7 +59,8 @@ def test_where_it_was_trusted_is_used_only_where_nobody_else_may_be_it() -> None
         if judge(seen) is Use.TRUSTED:
             assert seen.old is not Old.NEVER, seen
             alone = seen.claimants is Claimants.NONE
-            assert alone or seen.old is Old.UNKNOWN or (seen.old is Old.ANSWERS and seen.decided), seen
+            waits = seen.old is Old.SILENT and seen.claimants is Claimants.ONE
+            assert alone or waits or seen.old is Old.UNKNOWN or (seen.old is Old.ANSWERS and seen.decided), seen
 
 
 def test_only_where_none_was_ever_trusted_the_best_claim_is_used_unless_there_are_two() -> None:
@@ -86,8 +87,9 @@ def test_a_payment_that_is_open_never_makes_more_be_believed() -> None:
         ({"claimants": Claimants.ONE, "decided": True}, Use.TRUSTED),
         ({"claimants": Claimants.ONE, "old": Old.UNKNOWN}, Use.TRUSTED),
         ({"claimants": Claimants.NONE, "old": Old.SILENT}, Use.TRUSTED),
-        ({"claimants": Claimants.ONE, "old": Old.SILENT}, Use.NEW),
-        ({"claimants": Claimants.ONE, "old": Old.SILENT, "decided": True}, Use.NEW),
+        ({"claimants": Claimants.ONE, "old": Old.SILENT}, Use.TRUSTED),
+        ({"claimants": Claimants.ONE, "old": Old.LOST}, Use.NEW),
+        ({"claimants": Claimants.ONE, "old": Old.LOST, "decided": True}, Use.NEW),
         ({"claimants": Claimants.ONE, "old": Old.SILENT, "open": True}, Conflict.MOVED),
         ({"claimants": Claimants.ONE, "old": Old.SILENT, "proved": True}, Conflict.MOVED),
         ({"claimants": Claimants.ONE, "old": Old.SILENT, "decided": True, "contested": True}, Conflict.MOVED),

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -80,6 +80,17 @@ async def paid(posd: Daemon, terminal: ScriptedTerminal, serial: str) -> None:
     await end(posd, terminal, await active(posd, serial), serial)
 
 
+@asynccontextmanager
+async def trusting(
+    home: Path, network: AsyncZeroconf, terminal: ScriptedTerminal, serial: str
+) -> AsyncIterator[tuple[Daemon, ServiceInfo]]:
+    """Run a daemon that has found this terminal and paid there once; what it announced is given too."""
+    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
+        info = await announce(network, posd, "right", terminal.base_url, serial)
+        await paid(posd, terminal, serial)
+        yield posd, info
+
+
 async def shown(posd: Daemon, serial: str) -> Any:
     return (await posd.call("GET", f"/terminals/{serial}")).json
 
@@ -114,9 +125,7 @@ async def test_a_second_device_that_answers_under_the_serial_is_sent_nothing_unt
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
-    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
-        await announce(network, posd, "right", right.base_url, serial)
-        await paid(posd, right, serial)
+    async with trusting(home, network, right, serial) as (posd, _):
         await announce(network, posd, "other", other.base_url, serial)
 
         reply = await charge(posd, serial)
@@ -150,9 +159,7 @@ async def test_what_is_announced_and_does_not_answer_stops_nothing(
 ) -> None:
     right, other = devices
     other.unplug()
-    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
-        await announce(network, posd, "right", right.base_url, serial)
-        await paid(posd, right, serial)
+    async with trusting(home, network, right, serial) as (posd, _):
         await announce(network, posd, "other", other.base_url, serial)
         await paid(posd, right, serial)
         known = await shown(posd, serial)
@@ -160,13 +167,28 @@ async def test_what_is_announced_and_does_not_answer_stops_nothing(
         assert {item["base_url"] for item in known["identity"]["claims"]} == {right.base_url, other.base_url}
 
 
+async def test_a_terminal_that_is_silent_for_a_moment_makes_no_room_for_another_device(
+    home: Path, network: AsyncZeroconf, devices: Devices, serial: str
+) -> None:
+    right, other = devices
+    async with trusting(home, network, right, serial) as (posd, _):
+        right.unplug()
+        await announce(network, posd, "other", other.base_url, serial)
+        async with asyncio.TaskGroup() as tasks:
+            charging = tasks.create_task(charge(posd, serial))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while (await shown(posd, serial))["reachable"]:  # noqa: ASYNC110 - a call shows it
+                    await asyncio.sleep(0)
+            await right.plug_in()
+        assert refused(charging.result()) == {right.base_url, other.base_url}
+        assert other.requests == []
+
+
 async def test_a_terminal_that_moves_while_nothing_is_open_is_followed_by_itself(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, _ = devices
-    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
-        await announce(network, posd, "right", right.base_url, serial)
-        await paid(posd, right, serial)
+    async with trusting(home, network, right, serial) as (posd, _):
         right.unplug()
         await network.async_update_service(announcement("right", right.base_urls[1], serial))
         await posd.log_line("discovery.found", terminal=serial, port=port_of(right.base_urls[1]))
@@ -209,9 +231,7 @@ async def test_after_a_restart_the_first_that_claims_the_serial_is_not_believed(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
-    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
-        info = await announce(network, posd, "right", right.base_url, serial)
-        await paid(posd, right, serial)
+    async with trusting(home, network, right, serial) as (posd, info):
         await posd.kill()
         await (await network.async_unregister_service(info))
         await posd.start()
@@ -224,9 +244,7 @@ async def test_a_forged_goodbye_does_not_make_room_for_another_device(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
-    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
-        info = await announce(network, posd, "right", right.base_url, serial)
-        await paid(posd, right, serial)
+    async with trusting(home, network, right, serial) as (posd, info):
         await (await network.async_unregister_service(info))
         await posd.log_line("discovery.gone", terminal=serial)
         await paid(posd, right, serial)  # it answers as before
@@ -240,9 +258,7 @@ async def test_a_conflict_ends_by_itself_when_the_other_device_stays_away(
     home: Path, network: AsyncZeroconf, devices: Devices, serial: str
 ) -> None:
     right, other = devices
-    async with running(home, plain(serial), discovery=DISCOVERY) as posd:
-        await announce(network, posd, "right", right.base_url, serial)
-        await paid(posd, right, serial)
+    async with trusting(home, network, right, serial) as (posd, _):
         await announce(network, posd, "other", other.base_url, serial)
         refused(await charge(posd, serial))
         other.unplug()

@@ -38,6 +38,7 @@ from posd.payments.entries import (
 from posd.payments.model import AttentionCode, Evidence, EvidenceKind, Result, Transaction
 from posd.payments.transitions import New, Seen, recognise
 from posd.payments.wire import Acknowledged, Found, NoAnswer, Nothing, TransactionEvent
+from posd.records.model import Phase
 from posd.terminals.attempt import Doubtful, Lost, NotSent, Refused, Replied, Unsent
 from tests.core.inputs import content
 from tests.core.scenarios import ACK, CANCELED, CARD, IDENTITY, NOW, REQUESTED, read, starting
@@ -153,6 +154,22 @@ def test_an_entry_changes_something_somewhere_unless_it_is_about_an_abort(entry:
     changed = any(apply(beginning, entry, NOW) != beginning for beginning in BEGINNINGS)
     taken = entry == AbortAnswered(Replied(200, b"{}"))
     assert changed is (taken or not isinstance(entry, AbortRequested | AbortAnswered))
+
+
+#: Ends of a payment: by a person's word, by what was inferred, by an event.
+ENDS = (
+    transitions.resolved(starting(), Result.DECLINED, "Ana", "slip", None, NOW),
+    transitions.conclude_start(starting(), Unsent("refused"), NOW),
+    transitions.searched(starting(), FINAL, NOW),
+)
+
+
+@every("entry", [entry for entry, _, _ in ENTRIES], ids=[word for _, word, _ in ENTRIES])
+def test_what_is_final_has_an_outcome_and_nothing_else_has_one(entry: Entry) -> None:
+    """A restore puts two records together: any entry can follow any end."""
+    for end in ENDS:
+        after = apply(end, entry, NOW)
+        assert (after.phase is Phase.FINAL) == (after.outcome is not None), end.outcome
 
 
 EVENTS = [

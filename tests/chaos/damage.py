@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from tests.chaos.books import Damaged
+from tests.chaos.listener import Listener
 
 #: Longest that one exchange may take, in seconds.
 EXCHANGE_SECONDS = 10.0
@@ -60,38 +61,24 @@ CHANGES: Mapping[Change, int] = {bad_utf8: 3, wrong_type: 3, member_lost: 2, tru
 TOLD_DAMAGE = frozenset({"bad UTF-8", *(f"no {name}" for name in TOLD)})
 
 
-class Damager:
+class Damager(Listener):
     """A listener that damages each event that it carries."""
 
     def __init__(self, seed: int, certificate: Path, private_key: Path) -> None:
+        super().__init__()
         #: Where the daemon listens.
         self.upstream: tuple[str, int] | None = None
-        self.port = 0
         self.damaged: list[Damaged] = []
         self._rng = Random(f"damage/{seed}")
         self._files = (certificate, private_key)
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Listen."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self._files)
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=context)
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self.listen("127.0.0.1", context=context)
 
-    async def stop(self) -> None:
-        """Close everything."""
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(EXCHANGE_SECONDS):
                 await self._carry(reader, writer)
@@ -101,7 +88,6 @@ class Damager:
             writer.transport.abort()  # by `stop`
         finally:
             writer.close()
-            self._tasks.discard(task)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one request and its answer."""

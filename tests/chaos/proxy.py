@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
 
+from tests.chaos.listener import Listener
+
 #: The head of a TLS record: type, version, length of what follows (RFC 8446, 5.1).
 _HEAD = struct.Struct("!BHH")
 #: The type of records with encrypted content.
@@ -160,42 +162,24 @@ class _Connection:
                 writer.close()
 
 
-class Proxy:
+class Proxy(Listener):
     """Listens on one address and connects to another that can change: `upstream`, None while nothing listens there."""
 
     def __init__(self, name: str, seed: int, lans: tuple[Lan, ...]) -> None:
+        super().__init__()
         self.upstream: tuple[str, int] | None = None
         #: What damages some of what is carried, and carries it on to `upstream`.
         self.damager: tuple[str, int] | None = None
         #: How many connections met each fate, those counted that came to it.
         self.fates: Counter[str] = Counter()
         self.faulty = True
-        self.port = 0
         #: Whether connections meet fates, and not only outages.
         self.fateful = True
         self._rng = Random(f"proxy/{seed}/{name}")
         self._deck: list[Fate] = []
         self._lans = lans
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, host: str, port: int = 0) -> None:
-        """Listen. Raise OSError."""
-        self._server = await asyncio.start_server(self._accept, host, port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def stop(self) -> None:
-        """Close everything."""
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = _Connection(writer)
         for lan in self._lans:
             lan.enter(connection)
@@ -213,7 +197,6 @@ class Proxy:
             for lan in self._lans:
                 lan.leave(connection)
             connection.close()
-            self._tasks.discard(task)
             if not connection.met and fate not in (Fate.PASSED, Fate.DAMAGED):
                 self._deck.append(fate)  # an end was gone before it came: the next connection has it
 

@@ -223,7 +223,7 @@ class Street:
     async def open(self) -> None:
         """Start everything but the tills."""
         for terminal in self.terminals.values():
-            await terminal.proxy.start("127.0.0.1")
+            await terminal.proxy.listen("127.0.0.1")
         for proxy in self.proxies.values():
             proxy.fateful = NETWORK in self.plan.on
         discovery = "enabled = false"
@@ -255,7 +255,7 @@ class Street:
         if DAMAGED in self.plan.on:
             await self.damager.start()
             self.callbacks.damager = ("127.0.0.1", self.damager.port)
-        await self.callbacks.start(ADVERTISED_HOST, self.daemon.port)
+        await self.callbacks.listen(ADVERTISED_HOST, self.daemon.port)
 
     async def start_daemon(self) -> None:
         """Start the daemon, on the port that it had; return when it serves. Raise AssertionError where it ends."""

@@ -47,6 +47,16 @@ def _read(body: bytes | str) -> dict[str, Any]:
     return event
 
 
+def may_be_aborted(db: sqlite3.Connection) -> set[str]:
+    """Return the ids that an abort may hit.
+
+    What a person has freed or closed, or its terminal has refused, may run on: an abort for its successor then hits
+    it, and says so by its end.
+    """
+    reasons = "'abort_requested', 'probe_requested', 'release', 'resolve', 'refused'"
+    return {row[0] for row in db.execute(f"SELECT id FROM changes WHERE reason IN ({reasons})")}
+
+
 def of_database(books: Books) -> Iterator[Finding]:
     """What the file holds: whole, with every event that was answered 2xx, and all that the API has shown."""
     with closing(sqlite3.connect(books.database)) as db:
@@ -73,15 +83,7 @@ def of_database(books: Books) -> Iterator[Finding]:
             " WHERE phase = 'final'"
         ).fetchall()
         changes = db.execute("SELECT seq, id, reason, phase, result, attention FROM changes ORDER BY seq").fetchall()
-        # What a person has freed or closed, or its terminal has refused, may run on: an abort for its successor then
-        # hits it, and says so by its end.
-        asked = {
-            row[0]
-            for row in db.execute(
-                "SELECT id FROM changes WHERE reason IN"
-                " ('abort_requested', 'probe_requested', 'release', 'resolve', 'refused')"
-            )
-        }
+        asked = may_be_aborted(db)
     yield from _of_history(changes, books.feed)
     for identity in removed:
         yield Finding("lost", identity, "retention has removed it, and it is not older than is kept")

@@ -1,12 +1,15 @@
 """Books that are falsified in one place, and what the comparison has to find there."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 from tests.chaos.baddays import BadDay
 from tests.chaos.books import Books, Case, Damaged, Said, cases
+from tests.chaos.stored import may_be_aborted
 
 
 def charged(books: Books) -> Iterator[Case]:
@@ -279,11 +282,14 @@ def copied(books: Books) -> Books:
 
 
 def undisturbed(books: Books) -> Case:
-    """A payment of an ordinary day that was charged and not aborted, and to which nothing was done from outside."""
+    """A payment of an ordinary day that was charged, and to which no person, abort or fault did anything."""
+    with closing(sqlite3.connect(books.database)) as db:
+        touched = may_be_aborted(db)
     return next(
         case
         for case in charged(books)
         if not (case.day or case.went_back or case.damaged or case.flooded or lines(books, "abort", case.id))
+        and case.id not in touched
     )
 
 

@@ -24,6 +24,7 @@ import msgspec
 import structlog
 
 from posd.base.times import iso, parse_iso
+from posd.clock import kernel
 from posd.daemon import downtime
 from posd.daemon.downtime import Absence, Cause
 from posd.payments import rows
@@ -57,7 +58,7 @@ class Clock(msgspec.Struct, frozen=True):
 
     now: Callable[[], datetime]
     awake: Callable[[], float] = time.monotonic
-    elapsed: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
+    elapsed: Callable[[], float] = kernel.elapsed
 
 
 class Presence:

@@ -85,8 +85,8 @@ class Kind(msgspec.Struct, frozen=True):
 
 def _read_event(row: Row) -> None:
     event = read_event(row["body"])
-    named = (event.client_transaction_id, event.event_id, event.status)
-    if named != (row["client_transaction_id"], row["event_id"], row["status"]):
+    identity = event.client_transaction_id or row["client_transaction_id"]  # empty where the event was damaged there
+    if (identity, event.event_id, event.status) != (row["client_transaction_id"], row["event_id"], row["status"]):
         raise ValueError("the row is not about the event in it")
 
 

@@ -13,6 +13,7 @@ from tests.cli.processes import posd
 from tests.e2e.conftest import some
 from tests.e2e.test_backup import approve, back_up, lose, posd_command
 from tests.support.daemon import Daemon
+from tests.support.events import APPROVED
 from tests.support.shop import Payment, Shop
 
 SEEN = "posd restore --seen --operator NAME"
@@ -206,6 +207,28 @@ async def test_a_backup_is_restored_and_the_replaced_file_is_whole(own: Shop, ho
     assert (await check(daemon))["status"] == "degraded"
     await seen(daemon)
     assert (await check(daemon))["status"] == "ok"
+
+
+async def test_a_restore_takes_over_events_that_came_damaged(own: Shop, home: Path) -> None:
+    daemon = own.daemon
+    await back_up(daemon, home / "backup.db")
+    paid = await own.started()
+    for lost in ("client_transaction_id", "event_id", "occurred_at", "merchant_id", "terminal"):
+        status, before = APPROVED[-1] if lost == "terminal" else APPROVED[1]
+        assert await paid.event(status, before, **{lost: None}) == 200, lost
+    first = await paid.get()
+    events = (await daemon.call("GET", f"/transactions/{paid.identity}/events")).json
+    assert first["outcome"]["result"] == "approved"
+    await daemon.kill()
+    await restored(daemon, str(home / "backup.db"))
+    await daemon.start()
+    kept = (await daemon.call("GET", f"/transactions/{paid.identity}/events")).json["events"]
+    assert [item["event"] for item in kept] == [item["event"] for item in events["events"]]
+    reply = await daemon.call("POST", "/reprocess", socket=daemon.admin_socket)
+    assert (reply.status, reply.json["differences"]) == (200, []), reply.body
+    assert (await paid.get())["outcome"] == first["outcome"]
+    code, said, _ = await posd_command(daemon, "verify")
+    assert code == 0, said
 
 
 async def test_a_backup_that_knows_more_than_the_witness_does_gives_back_the_rest(own: Shop, home: Path) -> None:

@@ -94,7 +94,7 @@ class Damager(Listener):
         line, *fields = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").rstrip().split("\r\n")
         named = {name.lower(): value.strip() for name, _, value in (field.partition(":") for field in fields)}
         body = await reader.readexactly(int(named["content-length"]))
-        kind, changed, event = self._change(body)
+        kind, changed, event = self._change(body, line)
         if self.upstream is None:
             raise ConnectionRefusedError
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -116,13 +116,14 @@ class Damager(Listener):
         with suppress(OSError):
             await writer.drain()
 
-    def _change(self, body: bytes) -> tuple[str, bytes, dict[str, Any] | None]:
-        """Change one thing; what is no event already, by the terminal's bad day, stays as it is."""
+    def _change(self, body: bytes, request_line: str) -> tuple[str, bytes, dict[str, Any] | None]:
+        """Change one thing; what the terminal's bad day has made useless, or about another payment, stays as it is."""
         change = self._rng.choices(list(CHANGES), list(CHANGES.values()))[0]
         rng = Random(self._rng.getrandbits(64))
         try:
             event = json.loads(body)
-            if not all(isinstance(event[name], str) for name in ("client_transaction_id", "event_id", "status")):
+            named = all(isinstance(event[name], str) for name in ("client_transaction_id", "event_id", "status"))
+            if not named or event["client_transaction_id"].lower() not in request_line.lower():
                 return "", body, None
             return *change(event, body, rng), event
         except (ValueError, TypeError, KeyError, IndexError):

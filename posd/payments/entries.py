@@ -15,6 +15,7 @@ from posd.payments.lifecycle import Verdict
 from posd.payments.model import AttentionCode, Evidence, Result, Transaction
 from posd.payments.transitions import New
 from posd.payments.wire import NAMES, RESULTS, AbortAnswer, Answer, TransactionEvent, judge, judge_abort
+from posd.records.model import Phase
 from posd.terminals.attempt import Attempt
 
 
@@ -167,8 +168,15 @@ Entry = (
 )
 
 
+#: What is recorded of an open payment only. Where a restore has put two records together, one of these can follow the
+#: end that the other one knew: then it changes nothing. A person's word never replaces what the terminal said before.
+OF_OPEN_ONES = (Interrupted, NothingHeard, ProvedNotStarted, Released, Resolved, TakenOver, AddressLost, Disputed)
+
+
 def apply(transaction: Transaction, entry: Entry, now: datetime) -> Transaction:
     """Return the transaction as it stands after the entry."""
+    if transaction.phase is Phase.FINAL and isinstance(entry, OF_OPEN_ONES):
+        return transaction
     match entry:
         case Attempted(attempt=attempt):
             return transitions.conclude_start(transaction, judge(attempt, transaction.client_transaction_id), now)

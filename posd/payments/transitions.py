@@ -157,12 +157,7 @@ def conclude_start(transaction: Transaction, judgement: Judgement, now: datetime
 
 
 def doubt(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Put a transaction in doubt: its request may have reached the terminal, and nothing says what became of it.
-
-    One that has ended is not: a restore puts two records together, and one of them knew more than the other.
-    """
-    if transaction.phase is Phase.FINAL:
-        return transaction
+    """Put a transaction in doubt: its request may have reached the terminal, and nothing says what became of it."""
     transaction = _set(transaction, phase=Phase.IN_DOUBT)
     return attend(
         transaction,
@@ -298,9 +293,7 @@ def undisputed(transaction: Transaction, now: datetime) -> Transaction:
 
 
 def taken_over(transaction: Transaction, reason: str, now: datetime) -> Transaction:
-    """Put in doubt what a restore found in the file that it replaced, and could not read in full (see `doubt`)."""
-    if transaction.phase is Phase.FINAL:
-        return touched(transaction, now)
+    """Put in doubt what a restore found in the file that it replaced, and could not read in full."""
     detail = f"{reason}; what became of this payment is not known here: compare it with the till and the acquirer"
     doubtful = doubt(_set(transaction, heard=True), reason, now)
     return attend(doubtful, AttentionCode.ORPHAN, now, detail)

@@ -188,12 +188,6 @@ def test_what_a_restore_could_not_read_in_full_is_in_doubt_and_never_proved_away
     assert (after.phase, after.heard, codes(after)) == (Phase.IN_DOUBT, True, {"in_doubt", "orphan"})
 
 
-def test_what_is_final_by_its_own_record_stays_so_where_a_restore_knew_no_more_than_its_id() -> None:
-    ended = resolved(in_doubt(), Result.DECLINED, "Ana", "the slip says so", None, NOW)
-    after = taken_over(ended, "the old file could not be read", LATER)
-    assert (after.phase, after.outcome, after.heard) == (Phase.FINAL, ended.outcome, True)
-
-
 def test_an_attention_that_is_raised_again_keeps_its_beginning() -> None:
     once = interrupted(starting(), NOW)
     again = doubt(once, "another reason", LATER)

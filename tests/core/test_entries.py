@@ -172,6 +172,13 @@ def test_what_is_final_has_an_outcome_and_nothing_else_has_one(entry: Entry) -> 
         assert (after.phase is Phase.FINAL) == (after.outcome is not None), end.outcome
 
 
+@every("end", ENDS)
+def test_a_persons_word_that_follows_an_end_changes_nothing(end: Transaction) -> None:
+    said = Resolved("Ana", "slip", 1000, Result.CANCELED, None)
+    assert apply(end, said, NOW) is end
+    assert apply(end, TakenOver("torn"), NOW) is end
+
+
 EVENTS = [
     content(ACK),
     content(CARD, ACK),

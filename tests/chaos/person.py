@@ -158,11 +158,14 @@ class Person:
         word = {"operator": "Person", "note": "as the terminal has it", "result": result}
         if reference is not None:
             word["transaction_reference"] = reference
+        before = self.resolved.get(identity)
         self.resolved[identity] = result  # before the call: its answer can be lost
         self.words.setdefault(identity, set()).add(result)
         reply = await self._street.admin("POST", f"/transactions/{identity}/resolve", word)
         if reply.status != 200:
             del self.resolved[identity]
+            if before is not None:  # it had been said in a database that is back now
+                self.resolved[identity] = before
         return reply
 
     async def _meddle(self, found: list[dict[str, Any]]) -> None:

@@ -116,13 +116,17 @@ def of_database(books: Books) -> Iterator[Finding]:
 
 
 def _of_history(changes: Sequence[tuple[Any, ...]], feed: Mapping[int, tuple[Any, ...]]) -> Iterator[Finding]:
-    """No outcome becomes another without being told as corrected, an approval never does; and the feed had it all."""
+    """No outcome becomes another without being told as corrected, an approval never does; and the feed had it all.
+
+    Of what a restore took over two histories follow each other: there the outcome at the end counts.
+    """
     results: dict[str, str] = {}
+    taken_over = {identity for _, identity, reason, *_ in changes if reason == "taken_over"}
     for seq, identity, reason, phase, result, attention in changes:
         if feed.get(seq) != (identity, reason, phase, result):
             yield Finding("wrong", identity, f"change {seq} is {reason}, and the feed said {feed.get(seq)}")
         before = results.get(identity, result)
-        if result is None:
+        if result is None or identity in taken_over:
             continue
         if before != result and (before == "approved" or "outcome_corrected" not in json.loads(attention)):
             yield Finding("wrong", identity, f"it was {before}, and then {result}")

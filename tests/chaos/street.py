@@ -21,7 +21,7 @@ from tests.chaos.proxy import Lan, Proxy
 from tests.chaos.responder import Responder
 from tests.support.certificates import NOW, issued
 from tests.support.daemon import Daemon, Reply
-from tests.support.faketime import LIBRARY, FakeTime
+from tests.support.faketime import FakeTime
 
 #: Where the daemon listens, and where the terminals believe it to be. No other program here uses these addresses,
 #: so nothing can take the port while the daemon is down.
@@ -186,7 +186,7 @@ class Street:
         self.lan = Lan()
         #: What the daemon's wall clock shows; None where no fault moves it.
         self.clock = FakeTime(directory / "clock") if Kind.CLOCK in plan.on else None
-        self._environment = {"POSD_CRASH": "", **_environment(self.clock)}
+        self._environment = {"POSD_CRASH": "", **(self.clock.environment if self.clock else {})}
         entering = ENTERING if Kind.CLOCK in plan.on or Kind.CONNECTIONS in plan.on else ()
         self.daemon = Daemon(directory, environment=self._environment, entering=entering)
         self.daemon_lock = asyncio.Lock()
@@ -282,9 +282,8 @@ class Street:
 
     async def end_daemon(self, number: signal.Signals) -> None:
         """End a life of the daemon and keep its log."""
-        process = self.daemon.process
-        assert process is not None
-        ended = process.returncode
+        assert self.daemon.process is not None
+        ended = self.daemon.process.returncode
         if ended not in (None, -signal.SIGKILL):
             self.faults.append(f"the daemon ended by itself with {ended}")
         try:
@@ -295,7 +294,6 @@ class Street:
             code = await self.daemon.stop(signal.SIGKILL)
         if number is signal.SIGTERM and code != 0:
             self.faults.append(f"the daemon ended with {code} after SIGTERM")
-        _remove_shared_memory(process.pid)
         with self._log.open("a") as log:
             for line in self.daemon.lines:
                 log.write(json.dumps(line) + "\n")
@@ -360,21 +358,3 @@ class Street:
         await self.damager.stop()
         if self._responder is not None:
             await self._responder.close()
-
-
-def _environment(clock: FakeTime | None) -> dict[str, str]:
-    """Return what the daemon needs in its environment to have this clock.
-
-    The library is the one for threads. It believes that glibc waits by the wall clock where it waits by the monotonic
-    one, and the threads of posd would wait for each other for up to seconds: that is switched off.
-    """
-    if clock is None:
-        return {}
-    library = LIBRARY.with_name("libfaketimeMT.so.1")
-    return clock.environment | {"LD_PRELOAD": str(library), "FAKETIME_FORCE_MONOTONIC_FIX": "0"}
-
-
-def _remove_shared_memory(pid: int) -> None:
-    """Remove what a process with a clock of its own leaves in the memory of the machine when it is killed."""
-    for name in ("faketime_shm_", "sem.faketime_sem_"):
-        Path(f"/dev/shm/{name}{pid}").unlink(missing_ok=True)

@@ -17,6 +17,7 @@ import httpx2
 
 from posd import tls
 from tests.support import forks
+from tests.support.faketime import remove_shared_memory
 from tests.support.leftovers import OWNER, owner
 from tests.support.ports import reserve
 
@@ -152,6 +153,7 @@ class Daemon:
         code = await self.process.wait()
         if self._reading is not None:
             await self._reading
+        remove_shared_memory(self.process.pid)
         self.process = None
         return code
 

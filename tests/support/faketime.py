@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-#: Where Debian has the library, for the processor of this machine.
-LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), Path("libfaketime.so.1"))
+#: Where Debian has the library for programs with threads, for the processor of this machine. The one without lets
+#: threads that ask for the time at once stand still for seconds.
+LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), Path("libfaketimeMT.so.1"))
 
 
 @dataclass
@@ -28,10 +29,21 @@ class FakeTime:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of a process that lives by it."""
+        """The variables of a process that lives by it.
+
+        The library believes that glibc waits by the wall clock where it waits by the monotonic one, and threads would
+        wait for each other for up to seconds: that is switched off.
+        """
         return {
             "LD_PRELOAD": str(LIBRARY),
             "FAKETIME_TIMESTAMP_FILE": str(self.file),
             "FAKETIME_NO_CACHE": "1",
             "DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_FORCE_MONOTONIC_FIX": "0",
         }
+
+
+def remove_shared_memory(pid: int) -> None:
+    """Remove what a process with a clock of its own leaves in the memory of the machine when it is killed."""
+    for name in ("faketime_shm_", "sem.faketime_sem_"):
+        Path(f"/dev/shm/{name}{pid}").unlink(missing_ok=True)

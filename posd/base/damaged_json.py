@@ -20,10 +20,11 @@ Each place is reported, so that a reader can refuse a member that it needs.
 import json
 import re
 from collections.abc import Collection
+from typing import Any
 
 import msgspec
 
-from posd.base.json_types import MAX_DEPTH, check
+from posd.base.json_types import MAX_DEPTH, check, exact
 
 #: The longest damaged text that is read, in bytes: several times an event that echoes 16 KiB of metadata. It is read
 #: piece by piece, and one terminal must not hold up the others by it.
@@ -211,6 +212,18 @@ def readable(body: bytes) -> Mended:
     return Mended(body, frozenset())
 
 
+def decoded(body: bytes) -> tuple[Any, frozenset[Place]]:
+    """Return what a text says, as `json_types.decode`, and the places of what is damaged in it.
+
+    What is whole is checked once: each event of a terminal comes by here. Raise ValueError as `readable` does.
+    """
+    try:
+        return exact(check(body)), frozenset()
+    except ValueError:
+        mended = readable(body)
+        return exact(check(mended.body)), mended.damaged
+
+
 def presentable(body: bytes) -> bytes:
     """Return a text that was read before as JSON that can stand in an answer; an empty object where it cannot now."""
     try:
@@ -225,6 +238,8 @@ _MAX_NAMED, _MAX_NAME = 5, 40
 
 def named(places: Collection[Place]) -> tuple[str, ...]:
     """Return places in words, escaped to ASCII; the first ones alone, and how many more there are."""
+    if not places:
+        return ()
     words = sorted({_named(place) for place in places})
     more = len(words) - _MAX_NAMED
     return (*words[:_MAX_NAMED], f"{more} more") if more > 0 else tuple(words)

@@ -51,7 +51,12 @@ def decode(body: bytes) -> Any:
 
     Raise ValueError with the reason, TooDeep where the text is nested deeper than MAX_DEPTH.
     """
-    return _EXACT.decode(check(body))
+    return exact(check(body))
+
+
+def exact(text: str) -> Any:
+    """Decode a text that was checked."""
+    return _EXACT.decode(text)
 
 
 def check(body: bytes) -> str:

@@ -67,11 +67,13 @@ class IdentityConflicts:
     def _changed(self, changes: Sequence[Moved]) -> None:
         """Hear on the loop what devices say they are, after the COMMIT."""
         for change in changes:
-            terminal, sent_to, serial = change.after.terminal, change.after.sent_to, said_it_is(change)
-            if terminal not in self._fleet or sent_to is None or serial is None:
-                continue
-            trusted = self._fleet.addresses.trusted(terminal)
+            terminal, sent_to = change.after.terminal, change.after.sent_to
+            trusted = self._fleet.addresses.trusted(terminal) if terminal in self._fleet else None
             if trusted is None or trusted.base_url != sent_to:
+                continue
+            if trusted.other_serial is None and not change.after.mismatched:
+                continue  # as nearly always: what it says need not be read
+            if (serial := said_it_is(change)) is None:
                 continue
             other = serial if serial != terminal else None
             told = other is not None and change.before is not None and change.before.mismatched

@@ -31,7 +31,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from posd.base.damaged_json import UNREADABLE, Place, named, readable
+from posd.base.damaged_json import UNREADABLE, Place, decoded, named, readable
 from posd.base.json_types import Object, decode, encode
 from posd.base.money import read_money
 from posd.payments.lifecycle import Status
@@ -128,14 +128,13 @@ def read_event(body: bytes) -> TransactionEvent:
     What else cannot be read is named in `damaged`.
     """
     try:
-        mended = readable(body)
-        members = decode(mended.body)
+        members, damaged = decoded(body)
     except ValueError as error:
         raise NotAnEvent(str(error)) from error
     if not isinstance(members, Object):
         raise NotAnEvent("it is not a JSON object")
     _unambiguous(members, ("status", "client_transaction_id", "terminal"), "")
-    read = _Reading(set(mended.damaged))
+    read = _Reading(set(damaged))
     terminal = read.object(members, "terminal")
     if not _text(members, "client_transaction_id") and not _text(terminal, "serial_number"):
         raise NotAnEvent("it has neither a client_transaction_id nor a terminal.serial_number")
@@ -172,7 +171,7 @@ def digest(body: bytes) -> str:
 def read_acknowledgement(body: bytes) -> Acknowledgement | None:
     """Read the answer to an async call, None where it is none: no JSON object, or one that says two things."""
     try:
-        members = decode(readable(body).body)
+        members, _ = decoded(body)
     except ValueError:
         return None
     if not isinstance(members, Object):
@@ -239,25 +238,25 @@ class _Reading:
     def __init__(self, damaged: set[Place]) -> None:
         self.damaged = damaged
 
-    def object(self, members: Mapping[str, Any], *place: str) -> Mapping[str, Any]:
+    def object(self, members: Object, *place: str) -> Object:
         """Return an object, an empty one where there is none."""
         value = self._one(members, place)
-        if isinstance(value, dict):
+        if isinstance(value, Object):
             return value
         self._note(value, place)
-        return {}
+        return _EMPTY
 
-    def text(self, members: Mapping[str, Any], *place: str) -> str | None:
+    def text(self, members: Object, *place: str) -> str | None:
         """Return a text for people, or a number's digits; what cannot be read in it is U+FFFD."""
         value = self._one(members, place)
-        if isinstance(value, Decimal):
-            value = str(value)
         if isinstance(value, str):
             return value[:MAX_TEXT]
+        if isinstance(value, Decimal):
+            return str(value)[:MAX_TEXT]
         self._note(value, place)
         return None
 
-    def whole(self, members: Mapping[str, Any], *place: str) -> str | None:
+    def whole(self, members: Object, *place: str) -> str | None:
         """Return a text that something is compared with or found by: one that is not whole is none."""
         text = self.text(members, *place)
         if text and UNREADABLE not in text:
@@ -265,14 +264,14 @@ class _Reading:
         self._note(text, place)
         return None
 
-    def always(self, members: Mapping[str, Any], *place: str) -> str:
+    def always(self, members: Object, *place: str) -> str:
         """Return such a text of what the terminal API marks "always", empty where it is not there."""
         text = self.whole(members, *place)
         if text is None:
             self.damaged.add(place)
         return text or ""
 
-    def event_id(self, members: Mapping[str, Any], body: bytes) -> str:
+    def event_id(self, members: Object, body: bytes) -> str:
         """Return the `event_id`, or the digest of the bytes: two events must not be taken for one."""
         text, given = self.always(members, "event_id"), members.get("event_id")
         if text and text == given:
@@ -280,7 +279,7 @@ class _Reading:
         self.damaged.add(("event_id",))
         return digest(body)
 
-    def amount(self, members: Mapping[str, Any], *place: str) -> Decimal | None:
+    def amount(self, members: Object, *place: str) -> Decimal | None:
         """Return an amount."""
         value = self._one(members, place)
         amount = read_money(value)
@@ -288,24 +287,26 @@ class _Reading:
             self._note(value, place)
         return amount
 
-    def _one(self, members: Mapping[str, Any], place: tuple[str, ...]) -> Any:
+    def _one(self, members: Object, place: tuple[str, ...]) -> Any:
         """Return what stands under the last name of a place, nothing where that says two things."""
-        if isinstance(members, Object) and place[-1] in members.repeated:
+        if members.repeated and place[-1] in members.repeated:
             self.damaged.add(place)
             return None
         return members.get(place[-1])
 
     def _note(self, value: Any, place: tuple[str, ...]) -> None:
         """Note that what stands there cannot be read, if anything does."""
-        if value not in _NOTHING:
+        if value is not None and value not in _NOTHING:
             self.damaged.add(place)
 
 
+_EMPTY = Object()
+
 #: What a terminal may write where there is nothing.
-_NOTHING: tuple[Any, ...] = (None, "", [], {})
+_NOTHING: tuple[Any, ...] = ("", [], {})
 
 
-def _failure_reason(read: _Reading, members: Mapping[str, Any]) -> FailureReason | None:
+def _failure_reason(read: _Reading, members: Object) -> FailureReason | None:
     reason = members.get("failure_reason")
     if isinstance(reason, str):
         return FailureReason(type=None, code=None, message=reason[:MAX_TEXT])
@@ -316,10 +317,10 @@ def _failure_reason(read: _Reading, members: Mapping[str, Any]) -> FailureReason
     return FailureReason(type=type_, code=code, message=message)
 
 
-def _raw_response(read: _Reading, members: Mapping[str, Any]) -> RawResponse | None:
+def _raw_response(read: _Reading, members: Object) -> RawResponse | None:
     place = "raw_response"
     response = read.object(members, place)
-    if not isinstance(response, Object):
+    if response is _EMPTY:
         return None
     fields = read.object(response, place, "message_fields")
     return RawResponse(

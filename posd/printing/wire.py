@@ -9,7 +9,7 @@ from typing import Annotated, Any, assert_never
 import msgspec
 from msgspec import Meta
 
-from posd.base.damaged_json import UNREADABLE, readable
+from posd.base.damaged_json import UNREADABLE, decoded
 from posd.base.json_types import Object, decode
 from posd.printing.model import Accepted, Judgement, PrintJob, Report, judge_reply
 from posd.terminals.attempt import Attempt, Lost, NotSent, Replied
@@ -54,7 +54,7 @@ def read_webhook(body: bytes) -> Report:
     Source: terminal API, Printing.
     """
     try:
-        members = decode(readable(body).body)
+        members = decoded(body)[0]
     except ValueError as error:
         raise NotAPrintEvent(str(error)) from error
     if not isinstance(members, Object):
@@ -107,7 +107,7 @@ def read_poll(attempt: Attempt, job: PrintJob) -> Answer:
 
 def _read_elements(body: bytes, status: int, job: PrintJob) -> Answer:
     try:
-        found = decode(readable(body).body)
+        found = decoded(body)[0]
     except ValueError as error:
         return NoAnswer(f"the reply cannot be used: {error}", status)
     elements = found[:MAX_ELEMENTS] if isinstance(found, list) else [found]
@@ -139,7 +139,7 @@ def _is_of(element: Object, job: PrintJob, *, alone: bool) -> bool:
 
 def _read_acceptance(body: bytes) -> Accepted:
     try:
-        members = decode(readable(body).body)
+        members = decoded(body)[0]
     except ValueError:
         return Accepted()
     if not isinstance(members, Object):

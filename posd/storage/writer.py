@@ -177,20 +177,10 @@ class Batch:
         crash_point("writer.committed")
         return Written(self._results, self._unit.changes, anything=wrote, sync_seconds=seconds)
 
-    def commit_in_place(self, placed: Placed) -> Written:
-        """Commit as `commit` does where the files are those that the path names, before and after; else callers hear.
-
-        Where they were moved before, nothing is written. Where they were moved meanwhile, it is uncertain: what was
-        written counts once they are back, and is lost where they are not.
-        """
-        if (moved := placed.missing()) is not None:
-            self.roll_back()
-            return Written([StorageUnavailable(_CANNOT.format(moved))] * len(self._functions))
-        written = self.commit()
-        if written.anything and (moved := placed.missing()) is not None:
-            refusal = CommitUncertain(f"the commit is in a file without a name ({moved})")
-            written.results = [refusal] * len(self._functions)
-        return written
+    def refused(self, moved: str) -> Written:
+        """Tell what the callers hear where a file was moved before the commit: nothing is written."""
+        self.roll_back()
+        return Written([StorageUnavailable(_CANNOT.format(moved))] * len(self._functions))
 
     def failed(self, error: "sqlite3.Error | RolledBack") -> Written:
         """Tell what the callers hear where `begin` or `go_on` raised: nothing is written."""
@@ -424,8 +414,24 @@ class Writer:
             with suppress(sqlite3.Error):
                 batch.roll_back()  # else the lock would stay, and no other connection could be opened
             raise
-        commit = partial(batch.commit_in_place, self._placed)
-        return await hand_over(self._connection, commit) if batch.wrote else commit()
+        return await self._commit_in_place(batch)
+
+    async def _commit_in_place(self, batch: Batch) -> Written:
+        """Commit where the files are those that the path names, before and after; else the callers hear.
+
+        Where they were moved before, nothing is written. Where they were moved meanwhile, it is uncertain: what was
+        written counts once they are back, and is lost where they are not. It is looked here and not on the other
+        thread, which would have to wait for the interpreter after each system call.
+        """
+        if (moved := self._placed.missing()) is not None:
+            return batch.refused(moved)
+        if not batch.wrote:
+            return batch.commit()
+        written = await hand_over(self._connection, batch.commit)
+        if (moved := self._placed.missing()) is not None and written.anything:
+            refusal = CommitUncertain(f"the commit is in a file without a name ({moved})")
+            written.results = [refusal] * len(written.results)
+        return written
 
     async def _reopen(self) -> bool:
         """Replace a connection that is no longer trusted, and tell whether that went well; else it is tried again."""

@@ -145,7 +145,7 @@ class Member:
                 proved=self._proved,
                 decided=trusted is not None and trusted.decided,
                 contested=trusted is not None and bool(trusted.turned_down),
-                open=self.is_open(),
+                open=len(others) == 1 and self.is_open(),  # with none, and with several, it does not matter
             )
         )
 
